@@ -87,6 +87,10 @@ class RunConfig:
     torch_compile: Literal["auto", True, False] = "auto"
     """Compile the repeated blocks of the network; `auto` is explained in
     `mmrl.runtime.compilation`. On a CPU it needs a C++ compiler."""
+    deterministic: bool = False
+    """Take GPU kernels that give equal bits in every run, where torch has them, so that a resumed
+    run equals one that was never stopped; slower. A kernel without such a form is named in a
+    warning. On a CPU runs are equal without it."""
     logging_steps: int = 1
     """Steps between lines of metrics."""
     eval_steps: int = 0

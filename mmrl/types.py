@@ -326,8 +326,6 @@ class Passes:
         length: [B] int64, number of counted positions of a response; None for those scored in any
             pass.
         blocks: [B, L] int64, the block of each response position, -1 elsewhere; None without.
-        order: [B, L] int64, rank of each position in the order of writing, where the order is
-            scored too; None otherwise.
         steps: [B, L] int64, ordered as the steps in which positions were written, where a pass
             scores several steps; None where the passes are in this order.
     """
@@ -337,7 +335,6 @@ class Passes:
     weight: Tensor
     length: Tensor | None = None
     blocks: Tensor | None = None
-    order: Tensor | None = None
     steps: Tensor | None = None
 
     def __len__(self) -> int:
@@ -346,7 +343,7 @@ class Passes:
     def __getitem__(self, rows: slice | Tensor) -> Passes:
         """The same draws for some rows of the batch."""
         draws = (each[:, rows] for each in (self.hidden, self.scored, self.weight))
-        rest = (self.length, self.blocks, self.order, self.steps)
+        rest = (self.length, self.blocks, self.steps)
         return Passes(*draws, *(_take(each, rows) for each in rest))
 
     def select_draws(self, draws: Tensor) -> Passes:

@@ -120,9 +120,8 @@ class AlgorithmConfig(*option_classes(MASKS, BOUNDS), Columns):
 
     @property
     def follows_blocks(self) -> bool:
-        """Whether masks, ratios or the position term use blocks, which should be the sampler's."""
-        in_blocks = MASKS[self.mask].needs_blocks or self.ratio_level == "block"
-        return in_blocks or self.position_term != "none"
+        """Whether masks or ratios use blocks, which should be the sampler's."""
+        return MASKS[self.mask].needs_blocks or self.ratio_level == "block"
 
     def needs_old(self, num_mini_batches: int = 1) -> bool:
         """Whether the policy that sampled is scored: for a ratio or the KL, once it has moved, and

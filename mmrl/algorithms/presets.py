@@ -105,8 +105,7 @@ def _read_by_nothing(row: AlgorithmConfig) -> Iterator[tuple[str, str]]:
     if not row.follows_blocks:
         yield (
             "block_size",
-            f"mask: {row.mask}, ratio_level: {row.ratio_level} and position_term:"
-            f" {row.position_term} do not go by blocks",
+            f"mask: {row.mask} and ratio_level: {row.ratio_level} do not go by blocks",
         )
     if row.ratio_level == "none" or row.bound == "additive":
         left_out = "ratio_level: none" if row.ratio_level == "none" else "bound: additive"
@@ -130,11 +129,6 @@ def _masks(row: AlgorithmConfig) -> Iterator[str]:
         yield (
             f"prompt_mask_rate is {row.prompt_mask_rate:g}, and mask: {row.mask} scores the states"
             " in which tokens were written, with the whole prompt; set it to 0."
-        )
-    if row.position_term != "none" and not strategy.reads_trace:
-        yield (
-            f"position_term is {row.position_term}, and mask: {row.mask} does not know in which"
-            " order positions were written; use mask: trace, or position_term: none."
         )
 
 

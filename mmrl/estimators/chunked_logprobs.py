@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
 
 class ChosenLogProbs(NamedTuple):
-    """Of N rows, float32 at least: log-probs of the targets and of the most likely tokens, and the
-    entropy of the distributions, detached."""
+    """Of N rows, float32 at least: log-probs of the targets, and the entropy of the distributions,
+    detached."""
 
     target: Tensor
-    best: Tensor
     entropy: Tensor
 
 
@@ -96,29 +95,29 @@ class _ChunkedLogProbs(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         chunks = _chunks(x, what, weight)
         parts = [_score_rows(rows, own, weight, bias, what, frozen) for rows, own in chunks]
-        found, best, entropy, top, *slopes = (torch.cat(each) for each in zip(*parts, strict=True))
+        found, entropy, *slope = (torch.cat(each) for each in zip(*parts, strict=True))
         ctx.what, ctx.frozen, ctx.dtype = what, frozen, x.dtype
-        ctx.save_for_backward(*(slopes if frozen else (x, weight, bias, top)))
+        ctx.save_for_backward(*(slope if frozen else (x, weight, bias)))
         ctx.mark_non_differentiable(entropy)
-        return found, best, entropy
+        return found, entropy
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        found, best = (each[:, None] for each in gradients[:2])
+        found = gradients[0][:, None]
         if ctx.frozen:
-            slope, best_slope = ctx.saved_tensors
-            step = ctx.what.spread(found * slope + best * best_slope, ctx.dtype)
+            [slope] = ctx.saved_tensors
+            step = ctx.what.spread(found * slope, ctx.dtype)
             return step.flatten(0, 1), None, None, None, None
-        x, weight, bias, top = ctx.saved_tensors
-        return (*_recompute(x, weight, bias, top, (found, best), ctx), None, None)
+        x, weight, bias = ctx.saved_tensors
+        return (*_recompute(x, weight, bias, found, ctx), None, None)
 
 
 def _chunks(
     x: Tensor, what: LogProbReduction, weight: Tensor, *others: Tensor
 ) -> Iterator[tuple[Tensor, ...]]:
     """Sides [S, n, D], targets [n] and parts of other tensors [N, …] of some rows at a time."""
-    size = rows_scored_at_once(len(weight), x.dtype)
+    size = rows_scored_at_once(len(weight), x.dtype, x.device)
     sides = x.view(len(what.scales), -1, x.shape[-1]).split(size, 1)
     return zip(sides, *(each.split(size) for each in (what.targets, *others)), strict=True)
 
@@ -131,30 +130,24 @@ def _score_rows(
     what: LogProbReduction,
     frozen: bool,
 ) -> tuple[Tensor, ...]:
-    """The three of `ChosenLogProbs` and the columns of the most likely tokens; where the head is
-    `frozen` also the gradients [n, D] of the first two with respect to what the head reads."""
+    """The two of `ChosenLogProbs`; where the head is `frozen` also the gradient [n, D] of the first
+    with respect to what the head reads."""
     logp = what.log_softmax(x, weight, bias)
     found = logp.gather(-1, targets[:, None])[:, 0]
-    top = logp.argmax(-1)
-    best = logp.gather(-1, top[:, None])[:, 0]
     if not frozen:
-        entropy = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
-        return found, best, entropy, top
+        return found, -logp.exp().mul_(logp).nan_to_num_().sum(-1)
     probs = logp.exp()
     entropy = -logp.mul_(probs).nan_to_num_().sum(-1)
     del logp
     probs.neg_().scatter_add_(-1, targets[:, None], torch.ones_like(found)[:, None])
-    slope = (probs.to(weight.dtype) @ weight).to(probs.dtype)
-    difference = (weight[top] - weight[targets]).to(probs.dtype)
-    return found, best, entropy, top, slope, slope + difference
+    return found, entropy, (probs.to(weight.dtype) @ weight).to(probs.dtype)
 
 
 def _recompute(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    top: Tensor,
-    gradients: tuple[Tensor, Tensor],
+    gradient: Tensor,
     ctx: Any,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gradients of hidden states, weight and bias, from logits that are computed again."""
@@ -163,10 +156,9 @@ def _recompute(
     of_weight = torch.zeros(weight.shape, dtype=wide, device=weight.device)
     of_bias = None if bias is None else torch.zeros(bias.shape, dtype=wide, device=bias.device)
     steps = []
-    for rows, targets, best_columns, found, best in _chunks(x, what, weight, top, *gradients):
-        step = what.log_softmax(rows, weight, bias).exp_().mul_(-(found + best))
+    for rows, targets, found in _chunks(x, what, weight, gradient):
+        step = what.log_softmax(rows, weight, bias).exp_().mul_(-found)
         step.scatter_add_(-1, targets[:, None], found)
-        step.scatter_add_(-1, best_columns[:, None], best)
         low = step.to(weight.dtype)
         steps.append(what.spread(low @ weight, ctx.dtype))
         for scale, side in zip(what.scales, rows, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -10,7 +11,9 @@ from torch import Tensor
 
 from mmrl.estimators.chunked_logprobs import ChosenLogProbs, LogProbReduction
 from mmrl.estimators.packing import hide_tokens
+from mmrl.positions import Positions
 from mmrl.runtime.logits_budget import rows_scored_at_once, wide_dtype
+from mmrl.runtime.precision import keep_casts
 from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.logits import block_inputs, embeddings, guided_output
 from mmrl.types import Canvas, Passes
@@ -42,8 +45,7 @@ def score(
     """Log-probs of the scored tokens, the entropy of their distributions, and values of a head.
 
     One forward per pass, over the rows it scores. The head runs only over the response vocabulary
-    and only at scored positions; where the order of writing is scored too (`passes.order`), at all
-    hidden ones, and the position term is part of the log-prob.
+    and only at scored positions.
 
     Args:
         policy: with gradient where the caller enables it.
@@ -55,104 +57,65 @@ def score(
     """
     guidance = Guidance(cfg_scale, image_guidance_scale)
     canvas = canvas.encode_images(policy.model)
-    logprobs = torch.zeros(passes.scored.shape, device=canvas.tokens.device)
-    entropy, states = torch.zeros_like(logprobs), None
-    for k in range(len(passes)):
-        rows = rows_with_scores(passes.scored[k])
-        part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
-        found, entropies, values = _score_pass(policy, part, some, k, guidance, temperature)
-        index = torch.zeros_like(passes.scored)
-        index[k] = passes.scored[k]
-        logprobs = logprobs.masked_scatter(index, found)
-        entropy[index] = entropies
-        if values is not None:
-            before = torch.zeros_like(entropy) if states is None else states
-            states = before.masked_scatter(index, values)
-    return TokenScores(logprobs, entropy, states)
+    whole = torch.is_grad_enabled() or policy.shares_forwards
+    parts = []
+    with nullcontext() if whole else keep_casts(canvas.tokens.device):
+        for k in range(len(passes)):
+            where = Positions.find(passes.scored[k])
+            part, some, inside = select_scored(canvas, passes, where)
+            found = _score_pass(policy, part, some, k, inside, guidance, temperature)
+            parts.append([each if each is None else where.spread(each, 0.0) for each in found])
+    logprobs, entropy, values = zip(*parts, strict=True)
+    has_values = values[0] is not None
+    return TokenScores(
+        torch.stack(logprobs), torch.stack(entropy), torch.stack(values) if has_values else None
+    )
 
 
-def rows_with_scores(scored: Tensor) -> Tensor | None:
-    """[b] int64: the rows with a scored position [B, L], at least one; None for all of them."""
-    rows = scored.any(-1)
-    if bool(rows.all()):
-        return None
-    # a pass that scores nothing keeps a row, so that it has a (zero) gradient on every process
-    return rows.nonzero().flatten() if bool(rows.any()) else rows.new_zeros(1).long()
+def select_scored(
+    canvas: Canvas, passes: Passes, where: Positions
+) -> tuple[Canvas, Passes, Positions]:
+    """Canvas, passes and positions of the rows with a scored position, at least one row: a pass
+    that scores nothing has a (zero) gradient too, on every process."""
+    rows = where.rows
+    if rows is None:
+        return canvas, passes, where
+    rows = rows if len(rows) else rows.new_zeros(1)
+    return canvas[rows], passes[rows], where.keep_rows(rows)
 
 
 def _score_pass(
-    policy: Policy, canvas: Canvas, passes: Passes, k: int, guidance: Guidance, temperature: float
+    policy: Policy,
+    canvas: Canvas,
+    passes: Passes,
+    k: int,
+    scored: Positions,
+    guidance: Guidance,
+    temperature: float,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Log-probs, entropies and values [N] at the scored positions of pass k, in row-major order."""
-    hidden, scored = passes.hidden[k], passes.scored[k]
-    asked = scored if passes.order is None else hidden & canvas.response
-    masked, asked_at = hide_tokens(canvas, hidden, asked)
+    masked, asked = hide_tokens(canvas, passes.hidden[k], scored.mask)
     columns = canvas.vocab[1] - canvas.vocab[0]
-    targets = canvas.tokens[asked] - canvas.vocab[0]
-    if passes.order is not None:  # what competes and is not scored may be given
-        targets = targets.clamp(0, columns - 1)
-    if policy.network.can_reduce and len(targets) > rows_scored_at_once(columns):
+    targets = scored.take(canvas.tokens) - canvas.vocab[0]
+    at_once = rows_scored_at_once(columns, device=targets.device)
+    if policy.network.can_reduce and len(targets) > at_once:
         reduction = LogProbReduction(targets, guidance.factors, temperature, canvas.never)
-        chosen, values = guided_output(policy, masked, asked_at, guidance, reduce=reduction)
+        chosen, values = guided_output(policy, masked, asked, guidance, reduce=reduction)
     else:
-        logits, values = guided_output(policy, masked, asked_at, guidance)
-        chosen = choose_logprobs(logits, targets, temperature, passes.order is not None)
-    found, best, entropies = chosen
-    if passes.order is not None:
-        confidence = best.new_zeros(hidden.shape).masked_scatter(asked, best)
-        position = plackett_luce(confidence, asked, passes.order, passes.blocks)[scored]
-        kept = scored[asked]
-        found, entropies = found[kept] + position, entropies[kept]
-        values = None if values is None else values[kept]
-    return found.float(), entropies.float(), values
+        logits, values = guided_output(policy, masked, asked, guidance)
+        chosen = choose_logprobs(logits, targets, temperature)
+    return chosen.target.float(), chosen.entropy.float(), values
 
 
-def choose_logprobs(
-    logits: Tensor, targets: Tensor, temperature: float, best: bool
-) -> ChosenLogProbs:
-    """The numbers of `LogProbReduction` from logits [N, C]; `best`: whether those of the most
-    likely tokens are wanted."""
+def choose_logprobs(logits: Tensor, targets: Tensor, temperature: float) -> ChosenLogProbs:
+    """The numbers of `LogProbReduction` from logits [N, C]."""
     logits = logits.to(wide_dtype(logits.dtype))
     logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     del logits
     found = logp.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
     with torch.no_grad():
         entropies = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
-    return ChosenLogProbs(found, logp.amax(-1) if best else found, entropies)
-
-
-def plackett_luce(
-    confidence: Tensor, hidden: Tensor, order: Tensor, blocks: Tensor | None
-) -> Tensor:
-    """Log-probability that each hidden position is the next to be written when its turn comes.
-
-    The position term of MAPG (arXiv 2607.15200): positions are written one after the other, each
-    with probability c_i / sum of c_j over the positions still hidden (of its block, where there are
-    blocks), c the probability of the most likely token. Deviations: within a step the order is that
-    of the sampler's log-probs, because its own ranking is not recorded; confidences are taken
-    without temperature.
-
-    Args:
-        confidence: [B, L] float32 log-confidences at hidden positions.
-        hidden: [B, L] bool, positions that compete.
-        order: [B, L] int64 ranks of writing.
-        blocks: [B, L] int64 or None; positions compete within their block.
-
-    Returns:
-        [B, L] float32, 0 where not hidden.
-    """
-    # last written first, so that a running log-sum-exp covers all that were still open
-    places = order.argsort(-1, descending=True)
-    ranked = confidence.gather(-1, places)
-    open_then = hidden.gather(-1, places)
-    block = torch.zeros_like(places) if blocks is None else blocks.gather(-1, places)
-    rest = torch.zeros_like(ranked)
-    for number in block[open_then].unique():
-        own = open_then & (block == number)
-        running = ranked.masked_fill(~own, -1e30).logcumsumexp(-1)
-        rest = torch.where(own, running, rest)
-    factors = torch.where(open_then, ranked - rest, 0.0)
-    return torch.zeros_like(confidence).scatter(-1, places, factors)
+    return ChosenLogProbs(found, entropies)
 
 
 def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes) -> Tensor:
@@ -169,11 +132,11 @@ def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes)
     Returns:
         [K, B, L] float32, 0 where not scored.
     """
-    values = torch.zeros(passes.scored.shape, device=canvas.tokens.device)
+    values = []
     for k in range(len(passes)):
-        rows = rows_with_scores(passes.scored[k])
-        part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
-        masked, positions = hide_tokens(part, some.hidden[k], some.scored[k])
+        where = Positions.find(passes.scored[k])
+        part, some, inside = select_scored(canvas, passes, where)
+        masked, positions = hide_tokens(part, some.hidden[k], inside.mask)
         found = model(
             input_ids=masked.tokens,
             attention_mask=masked.attend,
@@ -181,10 +144,8 @@ def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes)
             **embeddings([masked]),
             **block_inputs([masked]),
         )
-        index = torch.zeros_like(passes.scored)
-        index[k] = passes.scored[k]
-        values = values.masked_scatter(index, found)
-    return values
+        values.append(where.spread(found, 0.0))
+    return torch.stack(values)
 
 
 def highest_entropy(entropy: Tensor, scored: Tensor, share: float) -> Tensor:

@@ -148,7 +148,8 @@ def compute_loss(
     scored = rows.weight > 0
     first, end = vocab or (0, network.vocab_size)
     targets = rows.targets[scored] - first
-    in_parts = network.can_reduce and len(targets) > rows_scored_at_once(end - first)
+    at_once = rows_scored_at_once(end - first, device=targets.device)
+    in_parts = network.can_reduce and len(targets) > at_once
     found = module(
         input_ids=rows.ids,
         attention_mask=rows.attention_mask,

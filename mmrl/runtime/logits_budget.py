@@ -8,13 +8,11 @@ rows at a time, see `mmrl.estimators.chunked_logprobs` and `mmrl.samplers.stream
 import torch
 
 LOGITS_BUDGET = 128 * 2**20
-"""Bytes of the largest tensor of logits: 265 rows of 126,464 columns in float32."""
+"""Bytes of the largest tensor of logits on a CPU: 265 rows of 126,464 columns in float32."""
 
-
-def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which probabilities are computed: float32 at least."""
-    return torch.promote_types(dtype, torch.float32)
-
+DEVICE_BUDGET = 2**30
+"""The same on a device with memory of its own, where each part costs launches, and none is kept in
+a cache."""
 
 CACHED_BUDGET = 16 * 2**20
 """Bytes of logits that a processor's cache keeps between the product and what is computed from it.
@@ -24,13 +22,27 @@ FEWEST_ROWS = 256
 """Rows of logits below which reading the output matrix costs more than the cache saves."""
 
 
-def rows_at_once(columns: int, dtype: torch.dtype = torch.float32) -> int:
-    """Rows of logits of the network's `dtype` within the budget, at least one."""
-    return max(1, LOGITS_BUDGET // (columns * wide_dtype(dtype).itemsize))
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which probabilities are computed: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
 
 
-def rows_scored_at_once(columns: int, dtype: torch.dtype = torch.float32) -> int:
-    """Rows whose logits are turned into log-probs together: what a cache keeps, but not so few
-    that the output matrix is read for a few rows, and never above the budget."""
+def rows_at_once(
+    columns: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> int:
+    """Rows of logits of the network's `dtype` within the budget of a device, at least one."""
+    on_cpu = torch.device(device).type == "cpu"
+    budget = LOGITS_BUDGET if on_cpu else DEVICE_BUDGET
+    return max(1, budget // (columns * wide_dtype(dtype).itemsize))
+
+
+def rows_scored_at_once(
+    columns: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> int:
+    """Rows whose logits are turned into log-probs together: on a CPU what a cache keeps, but not so
+    few that the output matrix is read for a few rows, and never above the budget."""
+    most = rows_at_once(columns, dtype, device)
+    if torch.device(device).type != "cpu":
+        return most
     cached = CACHED_BUDGET // (columns * wide_dtype(dtype).itemsize)
-    return min(max(cached, FEWEST_ROWS), rows_at_once(columns, dtype))
+    return min(max(cached, FEWEST_ROWS), most)

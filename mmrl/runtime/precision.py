@@ -146,6 +146,17 @@ def _on_cpu() -> tuple[bool, str]:
     return True, f"this CPU has {here[0]} instructions"
 
 
+def keep_casts(device: torch.device) -> torch.autocast:
+    """A context in which autocast converts each float32 weight once and not in every forward pass.
+
+    For passes without gradient between which no weight changes; it holds a copy of the weights in
+    bfloat16. Outside of `autocast_forward` nothing is computed in another precision than before.
+    """
+    kind = device.type
+    dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, dtype=dtype, enabled=enabled)
+
+
 def autocast_forward(module: nn.Module, device: torch.device) -> None:
     """Run the forward pass of a module under bfloat16 autocast and return float32.
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from mmrl.config import check_choice
+from mmrl.positions import Positions
 from mmrl.samplers.rule import Drawn, Prediction, State
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ TARGETS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def rank_scores(
-    state: State, where: Tensor, prediction: Prediction | Drawn, tokens: Tensor, target: str
+    state: State, where: Positions, prediction: Prediction | Drawn, tokens: Tensor, target: str
 ) -> Tensor:
-    """[N] confidence at the N True entries of `where`, higher = more certain.
+    """[N] confidence at the N positions `where`, higher = more certain.
 
     Args:
         state: of the step.
@@ -70,7 +71,7 @@ def rank_scores(
         target: see `RankConfig`.
     """
     if target == "random":
-        return state.uniform("rank")[where]
+        return where.take(state.uniform("rank"))
     return prediction.score(partial(measure, target=target), tokens)
 
 
@@ -81,8 +82,8 @@ def measure(prediction: Prediction, tokens: Tensor, target: str) -> Tensor:
     else:
         scores = TARGETS[target](prediction.confidence, tokens)
     if prediction.config.eos == "last":
-        ends = (tokens[:, None] == tokens.new_tensor(prediction.stops)).any(-1)
-        scores = scores.masked_fill(ends, -float("inf"))
+        for stop in prediction.stops:
+            scores = scores.masked_fill(tokens == stop, -float("inf"))
     return scores
 
 
@@ -93,18 +94,17 @@ def rank_score(prediction: Prediction, tokens: Tensor, config: RankConfig) -> Te
     return measure(prediction, tokens, config.target)
 
 
-def most_certain(state: State, where: Tensor, scores: Tensor, count: Tensor) -> Tensor:
+def most_certain(state: State, where: Positions, scores: Tensor, count: Tensor) -> Tensor:
     """[N] bool: the `count` [B] open positions of each row with the highest scores [N]; of equal
     ones the leftmost."""
     import torch
 
-    full = scores.new_full(where.shape, -torch.inf)
-    full[where] = scores.clamp(min=torch.finfo(scores.dtype).min)
+    full = where.spread(scores.clamp(min=torch.finfo(scores.dtype).min), -torch.inf)
     full = full.masked_fill(~state.masked, -torch.inf)
     order = full.argsort(dim=1, descending=True, stable=True)
     place = torch.arange(full.shape[1], device=full.device)
-    chosen = torch.zeros_like(where).scatter_(1, order, place < count[:, None])
-    return (chosen & state.masked)[where]
+    chosen = torch.zeros_like(where.mask).scatter_(1, order, place < count[:, None])
+    return where.take(chosen & state.masked)
 
 
 def quota(state: State) -> Tensor:

@@ -10,6 +10,7 @@ still identical (a group before its first write) once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,13 @@ import torch
 from torch import Generator, Tensor
 
 from mmrl.config import ConfigError, check
+from mmrl.positions import Positions
 from mmrl.runtime.activity import activity, advance
+from mmrl.runtime.precision import keep_casts
 from mmrl.samplers.exact_cache import ExactCache
 from mmrl.samplers.logits import guided_output
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
-from mmrl.samplers.noise import row_seeds
+from mmrl.samplers.noise import Draws, row_seeds
 from mmrl.samplers.refresh_cache import RefreshCache
 from mmrl.samplers.rule import (
     Drawn,
@@ -69,7 +72,8 @@ def denoise(
     stream = None
     if rule.streams and policy.network.can_reduce and config.cache != "refresh":
         stream = Stream(canvas, config, rule, stop_columns(canvas), never_written(canvas, config))
-    with activity("denoising step", config.steps):
+    once = nullcontext() if policy.shares_forwards else keep_casts(nowhere.device)
+    with once, activity("denoising step", config.steps):
         for block in split_blocks(canvas, config):
             network = BlockNetwork(policy, canvas, block, config, exact)
             write_block(network, rollout, block, config, rule, seeds, stream)
@@ -126,6 +130,9 @@ def write_block(
     """Write the masked positions of one block of an unfinished rollout, in place."""
     canvas = rollout.canvas
     opened = canvas.masked & block.positions
+    draws = Draws(
+        seeds, Positions.find(block.positions), range(block.first, block.first + block.steps)
+    )
     every = network.policy.shares_forwards and rule.fixed and config.takes_every_step
     for step in range(block.steps):
         advance()
@@ -134,13 +141,13 @@ def write_block(
             masked &= ~after_end(canvas)
         if not (every or masked.any()):
             break
-        state = State(block, step, opened, masked, seeds)
-        where = rule.candidates(state, config)
-        if not where.any():
+        state = State(block, step, opened, masked, draws)
+        where = Positions.find(rule.candidates(state, config))
+        if not len(where):
             if every:  # others may write in this step
                 network(canvas, where)
             continue
-        if stream is not None and stream.needed(int(where.sum())):
+        if stream is not None and stream.needed(len(where)):
             uniforms = token_uniforms(state, where, config)
             reduce = partial(stream, guidance=config.guidance, uniforms=uniforms)
             columns, scores, logprobs = network(canvas, where, reduce)
@@ -154,8 +161,10 @@ def write_block(
     rollout.forwards += network.passes
 
 
-def predict(network: BlockNetwork, canvas: Canvas, where: Tensor, config: LoopConfig) -> Prediction:
-    """The prediction at the True entries of `where`; `eos: suppress` takes effect here."""
+def predict(
+    network: BlockNetwork, canvas: Canvas, where: Positions, config: LoopConfig
+) -> Prediction:
+    """The prediction at the positions `where`; `eos: suppress` takes effect here."""
     logits = network(canvas, where)
     if config.eos == "suppress":
         logits[:, canvas.stop_ids[0] - canvas.vocab[0]] = -torch.inf
@@ -175,21 +184,27 @@ def never_written(canvas: Canvas, config: LoopConfig) -> list[int]:
 
 
 def record(
-    rollout: Rollout, where: Tensor, proposal: Proposal, prediction: Prediction | Drawn, step: int
+    rollout: Rollout,
+    where: Positions,
+    proposal: Proposal,
+    prediction: Prediction | Drawn,
+    step: int,
 ) -> None:
-    """Write what a rule proposed at the True entries of `where`, with its step and log-probs."""
+    """Write what a rule proposed at the positions `where`, with its step and log-probs."""
     columns, written = proposal
-    chosen = where.clone()
-    chosen[where] = written
-    rollout.canvas.tokens[chosen] = columns[written] + rollout.canvas.vocab[0]
-    rollout.logprobs[chosen] = prediction.chosen(written, columns[written])
-    rollout.written_at[chosen] = step
+    tokens = columns + rollout.canvas.vocab[0]
+    new = (tokens, prediction.chosen(columns), torch.full_like(tokens, step))
+    parts = (rollout.canvas.tokens, rollout.logprobs, rollout.written_at)
+    for part, values in zip(parts, new, strict=True):
+        where.write(part, values.where(written, where.take(part)))
 
 
 def after_end(canvas: Canvas) -> Tensor:
     """[B, L] bool: response positions after the first written end of the text."""
-    ends = torch.tensor(canvas.stop_ids, dtype=torch.long, device=canvas.tokens.device)
-    ended = (torch.isin(canvas.tokens, ends) & canvas.response).long()
+    ends = torch.zeros_like(canvas.response)
+    for token in canvas.stop_ids:
+        ends |= canvas.tokens == token
+    ended = (ends & canvas.response).long()
     return canvas.response & (ended.cumsum(1) - ended > 0)
 
 
@@ -205,8 +220,8 @@ def fill_ended(rollout: Rollout, step: int) -> None:
     """
     canvas = rollout.canvas
     rest = after_end(canvas) & canvas.masked
-    canvas.tokens[rest] = canvas.stop_ids[0]
-    rollout.written_at[rest] = step
+    canvas.tokens.masked_fill_(rest, canvas.stop_ids[0])
+    rollout.written_at.masked_fill_(rest, step)
 
 
 class BlockNetwork:
@@ -234,8 +249,8 @@ class BlockNetwork:
     ) -> None:
         self.policy, self.config, self.exact = policy, config, exact
         self.first, self.passes = block.first == 0, 0
-        rows = (canvas.masked & block.positions).any(1)
-        self.rows = None if bool(rows.all()) or not bool(rows.any()) else rows
+        rows = (canvas.masked & block.positions).any(1).nonzero().flatten()
+        self.rows = rows if 0 < len(rows) < len(canvas) else None
         self.columns, self.cache, self.refresh = (0, canvas.tokens.shape[1]), None, None
         if exact is not None:
             self.rows, self.cache = exact.keep(canvas), exact.keys
@@ -252,22 +267,23 @@ class BlockNetwork:
             self.later = cached_columns(block.positions, config)
 
     def __call__(
-        self, canvas: Canvas, where: Tensor, reduce: Callable[..., Any] | None = None
+        self, canvas: Canvas, where: Positions, reduce: Callable[..., Any] | None = None
     ) -> Any:
-        """Logits [N, C] at the True entries of `where`, guidance applied, or what `reduce` makes of
+        """Logits [N, C] at the positions `where`, guidance applied, or what `reduce` makes of
         hidden states and head."""
+        asked = where.mask
         if self.rows is not None:
-            canvas, where = canvas[self.rows], where[self.rows]
+            canvas, asked = canvas[self.rows], asked[self.rows]
         if self.refresh is not None:
             self.passes += 1
-            return self.refresh(canvas, where)
+            return self.refresh(canvas, asked)
         if self.cache is not None:
             whole = self.config.cache == "dual" and self.exact is None
             seen = canvas.tokens.shape[1] if whole else self.columns[1]
             self.cache.at(*self.columns, seen)
         shared = self.first and self.passes == 0 and self.exact is None
         inputs = self.config.guidance, shared, self.cache, reduce
-        logits, _ = guided_output(self.policy, canvas, where, *inputs)
+        logits, _ = guided_output(self.policy, canvas, asked, *inputs)
         self.passes += 1
         if self.cache is not None:
             self.columns = self.later

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mmrl.config import check
+from mmrl.positions import Positions
 from mmrl.samplers.confidence import TARGETS, most_certain
 from mmrl.samplers.noise import gumbel
 from mmrl.samplers.rule import (
@@ -95,13 +96,13 @@ def certainty(prediction: Prediction, tokens: Tensor, target: str) -> Tensor:
 
 
 def propose_ranked(
-    state: State, where: Tensor, prediction: Prediction, config: RankedDreamConfig, target: str
+    state: State, where: Positions, prediction: Prediction, config: RankedDreamConfig, target: str
 ) -> Proposal:
     """Draw a token for each open position and write the most certain, or a draw among them."""
     tokens = draw_tokens(state, where, prediction)
     scores = prediction.score(partial(certainty, target=target), tokens)
     if config.alg_temp:
-        scores = scores / config.alg_temp + gumbel(state.uniform("rank")[where])
+        scores = scores / config.alg_temp + gumbel(where.take(state.uniform("rank")))
     return Proposal(tokens, most_certain(state, where, scores, write_counts(state, config)))
 
 

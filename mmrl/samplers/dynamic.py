@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from mmrl.config import check, check_choice
+from mmrl.positions import Positions
 from mmrl.samplers.confidence import RankConfig, most_certain, quota, rank_score, rank_scores
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
 
@@ -49,15 +50,17 @@ def candidates(state: State, config: DynamicConfig) -> Tensor:
     return state.masked
 
 
-def propose(state: State, where: Tensor, prediction: Prediction, config: DynamicConfig) -> Proposal:
+def propose(
+    state: State, where: Positions, prediction: Prediction, config: DynamicConfig
+) -> Proposal:
     """Draw a token for each open position and write those that are certain enough."""
     tokens = draw_tokens(state, where, prediction)
     if state.last:
-        return Proposal(tokens, state.masked[where])
+        return Proposal(tokens, where.take(state.masked))
     scores = rank_scores(state, where, prediction, tokens, config.target)
     least = state.masked.any(1).long() if config.at_least == "one" else quota(state)
     best = most_certain(state, where, scores, least)
-    return Proposal(tokens, (best | (scores >= config.threshold)) & state.masked[where])
+    return Proposal(tokens, (best | (scores >= config.threshold)) & where.take(state.masked))
 
 
 DYNAMIC = Rule(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mmrl.config import check
+from mmrl.positions import Positions
 from mmrl.samplers.confidence import measure, most_certain, rank_scores
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
 
@@ -36,15 +37,14 @@ def candidates(state: State, config: EntropyBoundConfig) -> Tensor:
 
 
 def propose(
-    state: State, where: Tensor, prediction: Prediction, config: EntropyBoundConfig
+    state: State, where: Positions, prediction: Prediction, config: EntropyBoundConfig
 ) -> Proposal:
     """Draw a token for each open position and write the surest within the bound."""
     tokens = draw_tokens(state, where, prediction)
     if state.last:
-        return Proposal(tokens, state.masked[where])
+        return Proposal(tokens, where.take(state.masked))
     scores = rank_scores(state, where, prediction, tokens, "neg_entropy")
-    entropies = scores.new_full(where.shape, float("inf"))
-    entropies[where] = -scores
+    entropies = where.spread(-scores, float("inf"))
     sums = entropies.masked_fill(~state.masked, float("inf")).sort(dim=1).values.cumsum(1)
     count = (sums < config.entropy_bound).sum(1).clamp(min=1).minimum(state.masked.sum(1))
     return Proposal(tokens, most_certain(state, where, scores, count))

@@ -41,9 +41,8 @@ class ExactCache:
 
     def keep(self, canvas: Canvas) -> Tensor:
         """[r] int64: the rows that are still computed; those that are complete are dropped."""
-        open_rows = canvas.masked[self.rows].any(1)
-        if not bool(open_rows.all()) and bool(open_rows.any()):
-            kept = open_rows.nonzero().flatten()
+        kept = canvas.masked[self.rows].any(1).nonzero().flatten()
+        if 0 < len(kept) < len(self.rows):
             self.keys.take_rows(torch.cat([kept + n * len(self.rows) for n in range(self.sides)]))
             self.rows = self.rows[kept]
         return self.rows
@@ -52,8 +51,8 @@ class ExactCache:
         """Half-open range of columns that in some row belong to the block at `positions` [B, L]."""
         assert canvas.blocks is not None
         number = canvas.blocks.where(positions, -1).amax(-1, keepdim=True)
-        used = (canvas.blocks == number).any(0).nonzero().flatten()
-        return int(used[0]), int(used[-1]) + 1
+        used = (canvas.blocks == number).any(0).nonzero().flatten().tolist()
+        return used[0], used[-1] + 1
 
     def _compute_prompts(self, policy: Policy, sides: Sequence[Canvas]) -> None:
         """One pass over the complete blocks of the prompts, each distinct one once."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mmrl.samplers.guidance import Guidance
+from mmrl.samplers.rule import forbid
 from mmrl.types import Canvas
 
 if TYPE_CHECKING:
@@ -65,14 +66,7 @@ def guided_output(
         return logits, values
     if len(sides) > 1:
         logits = guidance.combine(logits.chunk(len(sides)))
-    return forbid(logits, canvas), values
-
-
-def forbid(logits: Tensor, canvas: Canvas) -> Tensor:
-    """The logits [N, C] with -inf, in place, for what is never written."""
-    for column in canvas.never:
-        logits[:, column] = -torch.inf
-    return logits
+    return forbid(logits, canvas.never), values
 
 
 def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mmrl.positions import Positions
 from mmrl.samplers.confidence import most_certain
 from mmrl.samplers.noise import gumbel
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
@@ -25,11 +26,11 @@ def candidates(state: State, config: ScheduleConfig) -> Tensor:
 
 
 def propose(
-    state: State, where: Tensor, prediction: Prediction, config: ScheduleConfig
+    state: State, where: Positions, prediction: Prediction, config: ScheduleConfig
 ) -> Proposal:
     """Draw a token for each open position and write the most confident."""
     tokens = draw_tokens(state, where, prediction)
-    noise = prediction.config.temperature * gumbel(state.uniform("gumbel")[where])
+    noise = prediction.config.temperature * gumbel(where.take(state.uniform("gumbel")))
     scores = prediction.score(confidence, tokens) + noise
     return Proposal(tokens, most_certain(state, where, scores, write_counts(state, config)))
 
@@ -45,8 +46,8 @@ def write_counts(state: State, config: ScheduleConfig) -> Tensor:
     if state.last:
         return masked
     share = alpha(config.schedule, state.step + 1, state.block.steps)
-    stay = (state.opened.sum(1).cpu() * share).floor().long().clamp(min=1)
-    return masked - stay.to(masked.device).minimum(masked - 1)
+    stay = (state.opened.sum(1) * share).floor().long().clamp(min=1)
+    return masked - stay.minimum(masked - 1)
 
 
 def score(prediction: Prediction, tokens: Tensor, config: ScheduleConfig) -> Tensor:

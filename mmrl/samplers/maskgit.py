@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from mmrl.config import check, check_choice
+from mmrl.positions import Positions
 from mmrl.samplers.noise import gumbel
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
 from mmrl.samplers.schedule import ScheduleConfig, alpha
@@ -43,36 +44,42 @@ def candidates(state: State, config: MaskgitConfig) -> Tensor:
     return state.masked
 
 
-def propose(state: State, where: Tensor, prediction: Prediction, config: MaskgitConfig) -> Proposal:
+def propose(
+    state: State, where: Positions, prediction: Prediction, config: MaskgitConfig
+) -> Proposal:
     """Draw a token for each open position and write the most confident."""
     tokens = draw_tokens(state, where, prediction)
-    noise = gumbel(state.uniform("gumbel")[where])
+    noise = gumbel(where.take(state.uniform("gumbel")))
     sure = prediction.score(Prediction.drawn_probability, tokens)
     return keep_confident(state, where, sure, tokens, noise, config)
 
 
 def keep_confident(
-    state: State, where: Tensor, sure: Tensor, tokens: Tensor, noise: Tensor, config: MaskgitConfig
+    state: State,
+    where: Positions,
+    sure: Tensor,
+    tokens: Tensor,
+    noise: Tensor,
+    config: MaskgitConfig,
 ) -> Proposal:
     """Write the tokens whose noisy confidence reaches the row's cut.
 
     Args:
         state: of the step.
-        where: [B, L] bool, N positions, with all open ones among them.
+        where: N positions, with all open ones among them.
         sure: [N] probabilities of the tokens.
         tokens: [N] columns drawn there.
         noise: [N] standard Gumbel noise.
         config: schedule and scale of the noise.
     """
-    open_ = state.masked[where]
+    open_ = where.take(state.masked)
     if state.last:
         return Proposal(tokens, open_)
     scale = noise_scale(state, config)
     confidence = sure.clamp(min=1e-20).log() + scale * noise
-    score = confidence.new_full(where.shape, math.inf)
-    score[where] = confidence.masked_fill(~open_, math.inf)
+    score = where.spread(confidence.masked_fill(~open_, math.inf), math.inf)
     cut = score.sort(dim=1).values.gather(1, stay_counts(state, config)[:, None])
-    return Proposal(tokens, (score >= cut)[where] & open_)
+    return Proposal(tokens, where.take(score >= cut) & open_)
 
 
 def noise_scale(state: State, config: MaskgitConfig) -> float:
@@ -87,9 +94,8 @@ def noise_scale(state: State, config: MaskgitConfig) -> float:
 def stay_counts(state: State, config: MaskgitConfig) -> Tensor:
     """[B] int64: how many positions of each row stay masked after this step."""
     share = alpha(config.schedule, state.step + 1, state.block.steps)
-    quota = (state.block.positions.sum(1).cpu() * share).floor().long()
-    left = state.masked.sum(1) - 1
-    return quota.to(left.device).minimum(left).clamp(min=1)
+    quota = (state.block.positions.sum(1) * share).floor().long()
+    return quota.minimum(state.masked.sum(1) - 1).clamp(min=1)
 
 
 def score(prediction: Prediction, tokens: Tensor, config: MaskgitConfig) -> Tensor:

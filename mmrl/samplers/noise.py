@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mmrl.randomness import as_generators
-from mmrl.randomness import generator as named_generator
+from mmrl.positions import Positions
+from mmrl.randomness import as_generators, stable_seed
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
+
+AHEAD = 2**22
+"""Numbers drawn at a time for a device with memory of its own: 16 MB."""
 
 
 def row_seeds(generator: Generator | Sequence[Generator], rows: int) -> list[int]:
@@ -31,22 +34,47 @@ def row_seeds(generator: Generator | Sequence[Generator], rows: int) -> list[int
     return [_draw_seeds(each, 1)[0] for each in own]
 
 
-def uniform(seeds: Sequence[int], response: Tensor, *names: int | str) -> Tensor:
-    """[B, L] float32 uniforms in [0, 1) at the True entries of `response`, 0 elsewhere.
+class Draws:
+    """Float32 uniforms in [0, 1) for the steps of a block, one per position and purpose.
 
-    A row's numbers follow from its seed and the names of the draw alone, so a step that draws
-    nothing for some rows changes nothing later. Drawn on the CPU, so that a GPU run gets the same.
+    A row's numbers follow from its seed, the step and the purpose alone, so a step that draws
+    nothing for some rows changes nothing later. Drawn on the CPU, so that a GPU run gets the same;
+    there, many steps ahead, so that no step waits for a copy.
+
+    Args:
+        seeds: one per row.
+        positions: of the block.
+        steps: of the block, of all steps of the rollout.
     """
-    import torch
 
-    counts = response.sum(1).tolist()
-    draws = [
-        torch.rand(n, generator=named_generator(seed, *names))
-        for n, seed in zip(counts, seeds, strict=True)
-    ]
-    out = torch.zeros(response.shape, device=response.device)
-    out[response] = torch.cat(draws).to(response.device)
-    return out
+    def __init__(self, seeds: Sequence[int], positions: Positions, steps: range) -> None:
+        self.seeds, self.positions, self.steps = seeds, positions, steps
+        self.counts: list[int] = positions.counts.tolist()
+        on_cpu = positions.mask.device.type == "cpu"
+        self.ahead = 1 if on_cpu else max(1, AHEAD // max(1, len(positions)))
+        self.drawn: dict[str, tuple[range, Tensor]] = {}
+
+    def __call__(self, step: int, purpose: str) -> Tensor:
+        """[B, L] uniforms of a step at the positions, 0 elsewhere."""
+        steps, numbers = self.drawn.get(purpose, (range(0), None))
+        if numbers is None or step not in steps:
+            steps = range(step, min(step + self.ahead, self.steps.stop))
+            numbers = self._draw(steps, purpose)
+            self.drawn[purpose] = steps, numbers
+        return self.positions.spread(numbers[step - steps.start], 0.0)
+
+    def _draw(self, steps: range, purpose: str) -> Tensor:
+        """[S, N] uniforms of some steps, on the device."""
+        import torch
+
+        device, source = self.positions.mask.device, torch.Generator()
+        shape, pinned = (len(steps), len(self.positions)), device.type == "cuda"
+        out = torch.empty(shape, pin_memory=pinned)
+        for step, row in zip(steps, out, strict=True):
+            for seed, part in zip(self.seeds, row.split(self.counts), strict=True):
+                source.manual_seed(stable_seed(seed, step, purpose))
+                torch.rand(len(part), generator=source, out=part)
+        return out.to(device, non_blocking=True)
 
 
 def categorical(probs: Tensor, uniforms: Tensor) -> Tensor:

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from mmrl.samplers.logits import attention, embeddings, forbid
+from mmrl.positions import Positions
+from mmrl.samplers.logits import attention, embeddings
 from mmrl.samplers.loop_config import LoopConfig
+from mmrl.samplers.rule import forbid
 from mmrl.types import Canvas
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class RefreshCache:
             )
         self.policy, self.config, self.step = policy, config, 0
         self.keys = policy.network.new_token_cache(canvas.tokens.shape[1])
-        self.logits = torch.empty(0)
+        self.logits = self.largest = torch.empty(0)
         self.index: Tensor | None = None
 
     def __call__(self, canvas: Canvas, where: Tensor) -> Tensor:
@@ -58,15 +60,17 @@ class RefreshCache:
             inputs |= {name: inputs[name].gather(1, self.index) for name in given}
             inputs["position_ids"] = self.index
         logits = self.policy.model(**inputs, attention_mask=attend, cache=self.keys).logits
+        largest = logits.amax(-1).float()
         if self.index is None:
-            self.logits = logits
+            self.logits, self.largest = logits, largest
         else:
             self.logits.scatter_(1, self.index[..., None].expand_as(logits), logits)
+            self.largest.scatter_(1, self.index, largest)
         self.step += 1
         full = is_full(self.step, self.config)
-        self.index = None if full else find_lowest(self.logits, attend, self.config.cache_ratio)
-        known = self.logits[where.repeat(len(sides), 1)]
-        return forbid(guidance.combine(known.chunk(len(sides))), canvas)
+        self.index = None if full else find_lowest(self.largest, attend, self.config.cache_ratio)
+        known = Positions.find(where.repeat(len(sides), 1)).take(self.logits)
+        return forbid(guidance.combine(known.chunk(len(sides))), canvas.never)
 
 
 def is_full(step: int, config: LoopConfig) -> bool:
@@ -75,15 +79,14 @@ def is_full(step: int, config: LoopConfig) -> bool:
     return step <= warmup or (step - warmup) % config.refresh_interval == 0
 
 
-def find_lowest(logits: Tensor, attend: Tensor | None, cache_ratio: float) -> Tensor:
+def find_lowest(largest: Tensor, attend: Tensor | None, cache_ratio: float) -> Tensor:
     """Positions [R, n] whose largest logit is in the lowest part of their row.
 
     Args:
-        logits: [R, L, C].
+        largest: [R, L] float32, the largest logit of each position.
         attend: [R, L] bool, False on padding, which is never computed again; None without.
         cache_ratio: share of positions that are kept.
     """
-    largest = logits.amax(-1).float()
     if attend is not None:
         largest = largest.masked_fill(~attend, torch.nan)
     bound = largest.nanquantile(1 - cache_ratio, dim=1, keepdim=True)
@@ -93,7 +96,7 @@ def find_lowest(logits: Tensor, attend: Tensor | None, cache_ratio: float) -> Te
 def widen(chosen: Tensor) -> Tensor:
     """Indices [R, n] of the True entries of [R, L] bool in rising order; rows with fewer than n
     repeat their last one."""
-    order = chosen.to(torch.int8).argsort(dim=1, descending=True, stable=True)
-    counts = chosen.sum(1, keepdim=True)
-    place = torch.arange(int(counts.max()), device=chosen.device)
-    return order.gather(1, place.minimum(counts - 1))
+    found = Positions.find(chosen)
+    order, _ = found.in_columns(max(found.numbers))
+    place = torch.arange(order.shape[1], device=order.device)
+    return order.gather(1, place.minimum(found.counts[:, None] - 1))

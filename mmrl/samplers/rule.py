@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mmrl.config.options import NoOptions
+from mmrl.positions import Positions
 from mmrl.samplers.loop_config import LoopConfig
-from mmrl.samplers.noise import categorical, uniform
+from mmrl.samplers.noise import Draws, categorical
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,15 +38,14 @@ class State:
         step: 0 .. block.steps - 1.
         opened: [B, L] bool, positions that were unwritten when the block began.
         masked: [B, L] bool, those that still are.
-        seeds: one per row.
+        draws: random numbers of the block.
     """
 
     block: ResponseBlock
     step: int
     opened: Tensor
     masked: Tensor
-    seeds: list[int]
-    _drawn: dict[str, Tensor] = field(default_factory=dict)
+    draws: Draws
 
     @property
     def last(self) -> bool:
@@ -53,11 +53,8 @@ class State:
         return self.step == self.block.steps - 1
 
     def uniform(self, purpose: str) -> Tensor:
-        """[B, L] float32 uniforms of this step, drawn once per purpose."""
-        if purpose not in self._drawn:
-            number = self.block.first + self.step
-            self._drawn[purpose] = uniform(self.seeds, self.block.positions, number, purpose)
-        return self._drawn[purpose]
+        """[B, L] float32 uniforms of this step for one purpose."""
+        return self.draws(self.block.first + self.step, purpose)
 
 
 class Proposal(NamedTuple):
@@ -117,7 +114,7 @@ class Prediction:
             logits = filter_logits(logits, self.config)
         if self.config.eos == "last":
             logits = logits.clone()
-            logits[:, list(self.stops)] = -float("inf")
+            forbid(logits, self.stops)
         return logits.softmax(-1)
 
     def draw(self, uniforms: Tensor | None) -> Tensor:
@@ -136,11 +133,11 @@ class Prediction:
         """[N] probabilities of columns [N] in `probs`."""
         return self.probs.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
 
-    def chosen(self, written: Tensor, columns: Tensor) -> Tensor:
-        """[n] float32: log-probs of the columns [n] at the n True entries of `written` [N]."""
+    def chosen(self, columns: Tensor) -> Tensor:
+        """[N] float32 log-probs of the columns [N]; 0 at temperature 0."""
         if self.config.temperature == 0:
             return self.logits.new_zeros(len(columns)).float()
-        return self.logp[written].gather(-1, columns.unsqueeze(-1)).squeeze(-1).float()
+        return self.logp.gather(-1, columns.unsqueeze(-1)).squeeze(-1).float()
 
 
 Score = Callable[[Prediction, "Tensor"], "Tensor"]
@@ -172,9 +169,16 @@ class Drawn:
         assert self.scores is not None, "a rule that scores what it draws says so in `Rule.score`"
         return self.scores
 
-    def chosen(self, written: Tensor, columns: Tensor) -> Tensor:
-        """[n] float32: log-probs at the n True entries of `written` [N]."""
-        return self.logprobs[written]
+    def chosen(self, columns: Tensor) -> Tensor:
+        """[N] float32 log-probs of the columns."""
+        return self.logprobs
+
+
+def forbid(logits: Tensor, columns: Iterable[int]) -> Tensor:
+    """The logits [N, C] with -inf, in place, in some columns."""
+    for column in columns:
+        logits[:, column] = -float("inf")
+    return logits
 
 
 def filter_logits(logits: Tensor, config: LoopConfig) -> Tensor:
@@ -197,18 +201,20 @@ def filter_logits(logits: Tensor, config: LoopConfig) -> Tensor:
     return logits
 
 
-def draw_tokens(state: State, where: Tensor, prediction: Prediction | Drawn) -> Tensor:
-    """[N] int64 columns for the N True entries of `where`, the most likely at temperature 0."""
+def draw_tokens(state: State, where: Positions, prediction: Prediction | Drawn) -> Tensor:
+    """[N] int64 columns for the N positions `where`, the most likely at temperature 0."""
     return prediction.draw(token_uniforms(state, where, prediction.config))
 
 
-def token_uniforms(state: State, where: Tensor, config: LoopConfig) -> Tensor | None:
-    """[N] float32 uniforms that draw tokens at the True entries of `where`; None where the most
+def token_uniforms(state: State, where: Positions, config: LoopConfig) -> Tensor | None:
+    """[N] float32 uniforms that draw tokens at the positions `where`; None where the most
     likely are taken."""
-    return None if config.temperature == 0 else state.uniform("token")[where]
+    return None if config.temperature == 0 else where.take(state.uniform("token"))
 
 
-def write_all(state: State, where: Tensor, prediction: Prediction | Drawn, config: Any) -> Proposal:
+def write_all(
+    state: State, where: Positions, prediction: Prediction | Drawn, config: Any
+) -> Proposal:
     """Draw a token for each candidate and write all of them: `propose` of rules that know before
     the forward which positions a step writes."""
     columns = draw_tokens(state, where, prediction)
@@ -229,7 +235,7 @@ class Rule(NamedTuple):
     """
 
     candidates: Callable[[State, Any], Tensor]
-    propose: Callable[[State, Tensor, Any, Any], Proposal]
+    propose: Callable[[State, Positions, Any, Any], Proposal]
     Config: type = NoOptions
     check: Callable[[Any], None] = lambda config: None
     ranks: bool = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mmrl.positions import Positions
 from mmrl.samplers.confidence import RankConfig, most_certain, quota, rank_score, rank_scores
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
 
@@ -20,7 +21,7 @@ def candidates(state: State, config: RankConfig) -> Tensor:
     return state.masked & (quota(state) > 0)[:, None]
 
 
-def propose(state: State, where: Tensor, prediction: Prediction, config: RankConfig) -> Proposal:
+def propose(state: State, where: Positions, prediction: Prediction, config: RankConfig) -> Proposal:
     """Draw a token for each open position and write the most certain."""
     tokens = draw_tokens(state, where, prediction)
     scores = rank_scores(state, where, prediction, tokens, config.target)

@@ -24,7 +24,7 @@ from torch import Tensor
 from mmrl.runtime.logits_budget import rows_at_once, wide_dtype
 from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.loop_config import LoopConfig
-from mmrl.samplers.rule import Prediction, Rule
+from mmrl.samplers.rule import Prediction, Rule, forbid
 
 if TYPE_CHECKING:
     from mmrl.models.network.output_head import OutputHead
@@ -89,7 +89,7 @@ class PanelPrediction(Prediction):
         exponent = self._relative(columns) / temperature
         return exponent.exp() / self._total(self.drawn_sums, temperature)
 
-    def chosen(self, written: Tensor, columns: Tensor) -> Tensor:
+    def chosen(self, columns: Tensor) -> Tensor:
         if self.config.temperature == 0:
             return self.peak.new_zeros(len(columns)).float()
         temperature = self.config.temperature
@@ -137,7 +137,8 @@ class Stream:
         self.config, self.rule, self.stops = config, rule, stops
         self.columns = canvas.vocab[1] - canvas.vocab[0]
         self.never = sorted(set(never))
-        self.in_cache = PANEL if canvas.tokens.device.type == "cpu" else None
+        self.device = canvas.tokens.device
+        self.in_cache = PANEL if self.device.type == "cpu" else None
         self.buffer: Tensor | None = None
 
     @property
@@ -155,7 +156,7 @@ class Stream:
     @property
     def rows_at_once(self) -> int:
         """Rows of logits; draws need them in float64."""
-        return rows_at_once(self.columns, torch.float64)
+        return rows_at_once(self.columns, torch.float64, self.device)
 
     def __call__(
         self, x: Tensor, head: OutputHead, guidance: Guidance, uniforms: Tensor | None
@@ -163,7 +164,11 @@ class Stream:
         """The fields of `Drawn` from hidden states [S N, D] of the sides of guidance."""
         x, head = head.cast(x)
         sides = x.view(guidance.sides, -1, x.shape[-1])
-        size = rows_at_once(self.columns, x.dtype) if self.in_panels else self.rows_at_once
+        size = (
+            rows_at_once(self.columns, x.dtype, self.device)
+            if self.in_panels
+            else self.rows_at_once
+        )
         drawn, scores, logprobs = [], [], []
         with torch.autocast(x.device.type, enabled=False):
             for n in range(0, sides.shape[1], size):
@@ -171,9 +176,8 @@ class Stream:
                 build = self._panels if self.in_panels else self._rows
                 prediction = build(sides[:, n : n + size], head, guidance)
                 columns = prediction.draw(part)  # type: ignore[arg-type]
-                every = torch.ones_like(columns, dtype=torch.bool)
                 drawn.append(columns)
-                logprobs.append(prediction.chosen(every, columns))
+                logprobs.append(prediction.chosen(columns))
                 if self.rule.score is not None:
                     scores.append(self.rule.score(prediction, columns, self.config))
         if not drawn:
@@ -182,8 +186,7 @@ class Stream:
         return torch.cat(drawn), joined, torch.cat(logprobs)
 
     def _rows(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
-        logits = guidance.combine([head(side) for side in x])
-        logits[:, self.never] = -torch.inf
+        logits = forbid(guidance.combine([head(side) for side in x]), self.never)
         return Prediction(logits, self.config, self.stops)
 
     def _panels(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:

@@ -50,7 +50,9 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
     if rest:
         betas = (settings.adam_beta1, settings.adam_beta2)
         groups = _groups(rest, settings)
-        optimizers.append(torch.optim.AdamW(groups, betas=betas, eps=settings.adam_epsilon))
+        fused = all(p.is_cuda for p in rest.values()) or None  # one kernel for many weights
+        adam = {"betas": betas, "eps": settings.adam_epsilon, "fused": fused}
+        optimizers.append(torch.optim.AdamW(groups, **adam))
     if matrices:
         groups = _groups(matrices, settings)
         optimizers.append(torch.optim.Muon(groups, adjust_lr_fn="match_rms_adamw"))

@@ -17,6 +17,7 @@ from mmrl.run.run_lock import lock_directory
 from mmrl.run.run_log import RunLog
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import choose_together
+from mmrl.runtime.determinism import choose_deterministic_kernels
 from mmrl.runtime.launch import check_launch, join_processes
 from mmrl.runtime.watchdog import end_with_launcher, explain_lost_peers, watch_run
 
@@ -31,6 +32,8 @@ def start_processes(config: RunConfig) -> Accelerator:
         ConfigError: a way of launching, or of compiling, that cannot run.
     """
     begin()
+    if config.deterministic:
+        choose_deterministic_kernels()
     end_with_launcher()
     check_launch(config.optimizer, config.torch_compile)
     timeout = timedelta(seconds=config.ddp_timeout + AFTER_WATCHDOG)

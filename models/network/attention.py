@@ -28,9 +28,18 @@ def rope_table(
 ) -> tuple[Tensor, Tensor]:
     """Cosine and signed sine of the rotary angles, each [length, head_dim] float32.
 
-    The sine of the lower half is negated, which is what the rotation needs. Computed on demand
-    rather than stored as a buffer, so that casting the model never rounds the frequencies.
+    The sine of the lower half is negated, which is what the rotation needs. Kept apart from the
+    buffers of the model, so that casting it never rounds the frequencies.
     """
+    # tables of a few lengths serve all passes
+    cos, sin = _long_rope_table(1 << max(0, length - 1).bit_length(), head_dim, theta, device)
+    return cos[:length], sin[:length]
+
+
+@functools.lru_cache(maxsize=16)
+def _long_rope_table(
+    length: int, head_dim: int, theta: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
     exponents = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim
     positions = torch.arange(length, device=device, dtype=torch.float32)
     angles = torch.outer(positions, 1.0 / theta**exponents)
@@ -53,12 +62,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
     `fp32` rotates in float32 at least and casts back (LLaDA, MMaDA); otherwise in the dtype of x
     (LLaDA-V, Dream, SDAR).
     """
-    dtype = x.dtype
-    work = torch.promote_types(dtype, torch.float32) if fp32 else dtype
-    x, cos, sin = x.to(work), cos.to(work), sin.to(work)
-    # in place where autograd allows: fewer buffers between those that the backward pass keeps
-    swapped = x.roll(x.shape[-1] // 2, dims=-1).mul_(sin)
-    return (x * cos).add_(swapped).to(dtype)
+    if not fp32 or x.dtype == torch.float64:
+        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+    # factors in float32 widen the products: x itself need not be converted
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -90,7 +97,7 @@ def block_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     # part of a compiled graph already, or on a CPU, for which it compiles without a backward pass
     plain = torch.compiler.is_compiling() or q.device.type == "cpu"
     kernel = flex_attention if plain else compile_kernel()
-    return kernel(q, k, v, block_mask=mask)  # type: ignore[return-value]
+    return kernel(q, k, v, block_mask=mask, enable_gqa=True)  # type: ignore[return-value]
 
 
 @functools.cache
@@ -105,6 +112,29 @@ ATTENTION: dict[str, Callable[[Tensor, Tensor, Tensor, Any], Tensor]] = {
     "eager": eager_attention,
     "flex": block_attention,
 }
+
+
+def attend(
+    kernel: Callable[[Tensor, Tensor, Tensor, Any], Tensor],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask,
+) -> Tensor:
+    """Attention of H heads [B, H, n, d] to keys and values of G heads [B, G, L, d] -> [B, n, H d].
+
+    The H / G heads that share keys become further queries of one head, so that the keys and values
+    of a cache are never copied; a mask that differs between queries is repeated instead.
+    """
+    groups, (rows, heads, n, width) = k.shape[1], q.shape
+    if groups < heads and not isinstance(mask, BlockMask):
+        q = q.reshape(rows, groups, -1, width)
+        if mask is not None and mask.shape[1] > 1:
+            mask = mask.expand(-1, -1, n, -1).reshape(len(mask), groups, q.shape[2], -1)
+        elif mask is not None and mask.shape[2] > 1:
+            mask = mask.repeat(1, 1, heads // groups, 1)
+    out = kernel(q, k, v, mask)
+    return out.unflatten(2, (-1, n)).permute(0, 3, 1, 2, 4).flatten(2)
 
 
 def choose_attention(wish: str, device: str, dtype: torch.dtype) -> tuple[str, str]:
@@ -166,11 +196,7 @@ class Attention(nn.Module):
         if stored is not None:
             cache, layer = stored
             k, v = cache.update(layer, k, v)
-        if k.shape[1] != q.shape[1]:
-            repeats = q.shape[1] // k.shape[1]
-            k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
-        out = ATTENTION[self.implementation](q, k, v, mask)
-        return self.o(out.transpose(1, 2).flatten(2))
+        return self.o(attend(ATTENTION[self.implementation], q, k, v, mask))
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)

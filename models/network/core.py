@@ -38,6 +38,7 @@ from mmrl.models.network.network import MaskedLMOutput, Network
 from mmrl.models.network.norm import RMSNorm
 from mmrl.models.network.output_head import OutputHead
 from mmrl.models.network.token_cache import TokenCache
+from mmrl.positions import Positions
 
 
 class MLP(nn.Module):
@@ -268,7 +269,10 @@ class MaskedTokenModel(Network):
         rope = table[0][start:], table[1][start:]
         if position_ids is not None:
             rope = angles_at(table[0], position_ids), angles_at(table[1], position_ids)
-        index, valid = (None, None) if positions is None else index_positions(positions)
+        index, chosen = None, None
+        if positions is not None:
+            found = Positions.find(positions)
+            index, chosen = found.in_columns(max(1, *found.numbers))
         before = None
         if self.core.shift_logits:
             before = find_predecessors(x, position_ids, None if start else attention_mask)
@@ -278,7 +282,7 @@ class MaskedTokenModel(Network):
             last = index if i == len(self.blocks) - 1 else None
             rows = everywhere if last is None else kernel_mask(mask, kernel, last)
             x = self._run(block, x, rope, rows, last, None if cache is None else (cache, i))
-        return self.norm(x if valid is None else x[valid])
+        return self.norm(x if chosen is None else x.flatten(0, 1).index_select(0, chosen))
 
     def new_cache(self, length: int | None = None) -> KVCache:
         """An empty cache of keys and values; `length` as in `KVCache`."""
@@ -343,16 +347,3 @@ def find_predecessors(x: Tensor, position_ids: Tensor | None, mask: Tensor | Non
     elif mask is not None and mask.ndim == 2:
         first = first | (mask.bool() & (mask.bool().cumsum(1) == 1))
     return torch.where(first, own, (own - 1).clamp(min=0))
-
-
-def index_positions(positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices of the True entries of [B, L] bool, padded to the fullest row.
-
-    Returns:
-        index [B, n] int64 (padding entries point at unselected positions) and valid [B, n] bool.
-    """
-    counts = positions.sum(1)
-    width = max(1, int(counts.max()))
-    order = positions.to(torch.int8).argsort(dim=1, descending=True, stable=True)
-    valid = torch.arange(width, device=positions.device) < counts[:, None]
-    return order[:, :width], valid

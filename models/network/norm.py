@@ -1,6 +1,7 @@
 """The norm of every block."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -15,9 +16,11 @@ class RMSNorm(nn.Module):
         self.weight_fp32 = weight_fp32
 
     def forward(self, x: Tensor) -> Tensor:
+        weight, wide = self.weight, torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            y = x.to(torch.promote_types(x.dtype, torch.float32))
-            y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)
+            if x.dtype == weight.dtype and (self.weight_fp32 or x.dtype == wide):
+                return F.rms_norm(x, weight.shape, weight, self.eps)  # one kernel on a GPU
             if self.weight_fp32:
-                return (y * self.weight.to(y.dtype)).to(x.dtype)
-            return y.to(x.dtype) * self.weight.to(x.dtype)
+                y = F.rms_norm(x.to(wide), weight.shape, None, self.eps)
+                return (y * weight.to(wide)).to(x.dtype)
+            return F.rms_norm(x, weight.shape, None, self.eps) * weight.to(x.dtype)

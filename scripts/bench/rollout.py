@@ -20,9 +20,10 @@ if __name__ == "__main__":  # before the seconds that torch takes
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from mmrl.positions import Positions  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.samplers import SamplerConfig, emerge, sample  # noqa: E402
-from mmrl.samplers.noise import categorical, row_seeds  # noqa: E402
+from mmrl.samplers.noise import Draws, categorical, row_seeds  # noqa: E402
 from mmrl.samplers.rule import ResponseBlock, State  # noqa: E402
 from mmrl.types import Canvas  # noqa: E402
 
@@ -58,12 +59,13 @@ def timed(s: Setting, canvas: Canvas, run: Callable[[int], Tensor]) -> Measured:
 @torch.no_grad()
 def every_step(s: Setting, network: Any, canvas: Canvas, steps: int) -> Tensor:
     tokens, image = canvas.tokens.clone(), slice(s.text_length + 1, -1)
-    seeds, config = row_seeds(generators(s), s.batch), SamplerConfig(name="emerge")
+    config, seeds = SamplerConfig(name="emerge"), row_seeds(generators(s), s.batch)
+    draws = Draws(seeds, Positions.find(canvas.response), range(steps))
     both = None if canvas.attend is None else torch.cat((canvas.attend, canvas.uncond_attend))
     for step in range(steps):
         masked = canvas.response & (tokens == canvas.mask_id)
         block = ResponseBlock(canvas.response, 0, steps)
-        state = State(block, step, canvas.response, masked, seeds)
+        state = State(block, step, canvas.response, masked, draws)
         twin = torch.where(canvas.response, tokens, canvas.uncond_tokens)
         logits = network.model(torch.cat((tokens, twin)), attention_mask=both).logits
         conditional, unconditional = logits[:, image, slice(*canvas.vocab)].chunk(2)

@@ -25,7 +25,7 @@ class MaskConfig:
     prompt_mask_rate: float = 0.0
     """Share of prompt tokens hidden as well; they are never scored."""
     block_size: int | None = None
-    """Response positions per block (mask: blockwise, ratio_level: block, position_term)."""
+    """Response positions per block (mask: blockwise, ratio_level: block)."""
 
     def __post_init__(self) -> None:
         check(self.num_iterations >= 1, "algorithm.num_iterations", self.num_iterations, ">= 1")

@@ -12,17 +12,15 @@ slice i of every block at once, as many passes as a block has slices (TraceRL's 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from mmrl.config import ConfigError, check, check_choice
+from mmrl.config import ConfigError, check
 from mmrl.estimators.masks.strategy import Draw, MaskConfig, Strategy
+from mmrl.positions import Positions
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-POSITION_TERMS = ("none", "plackett_luce")
 
 
 @dataclass(kw_only=True)
@@ -47,25 +45,12 @@ class SliceConfig(MaskConfig):
             )
 
 
-@dataclass(kw_only=True)
-class TraceConfig(SliceConfig):
-    """Options of the trace."""
-
-    choices: ClassVar = {"position_term": POSITION_TERMS}
-
-    position_term: str = "none"
-    """Whether the choice of positions is scored too: none or plackett_luce."""
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.position_term", self.position_term, POSITION_TERMS)
-
-
-def number(config: TraceConfig, steps: int, length: int) -> int:
+def number(config: SliceConfig, steps: int, length: int) -> int:
     """Slices of the recorded steps, of which there are no more than positions."""
     return number_of_slices(config, min(steps, length))
 
 
-def plan(rollout: Rollout, config: TraceConfig, draw: Draw) -> Passes:
+def plan(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
     """One pass per slice of each row's trace.
 
     Raises:
@@ -79,21 +64,7 @@ def plan(rollout: Rollout, config: TraceConfig, draw: Draw) -> Passes:
             f" {int(untraced.sum())} of {len(order)} have no trace; use another mask strategy, or"
             " roll out with a sampler that records one."
         )
-    passes = plan_slices(rollout, order, config, draw)
-    if config.position_term != "none":
-        passes.order = writing_order(rollout)
-    return passes
-
-
-def writing_order(rollout: Rollout) -> Tensor:
-    """[B, L] int64 ranks: by step, within a step by the sampler's log-prob, most confident first.
-
-    A fixed order, the same for new and old policy: the sampler's ranking is not recorded.
-    """
-    by_confidence = rollout.logprobs.argsort(dim=-1, descending=True, stable=True)
-    steps = rollout.written_at.gather(-1, by_confidence)
-    # the inverse of a permutation is its argsort
-    return by_confidence.gather(-1, steps.argsort(dim=-1, stable=True)).argsort(-1)
+    return plan_slices(rollout, order, config, draw)
 
 
 def number_of_slices(config: SliceConfig, steps: int) -> int:
@@ -102,41 +73,47 @@ def number_of_slices(config: SliceConfig, steps: int) -> int:
     return max(1, min(slices, steps, config.sampled_slices or slices))
 
 
-def slice_of_step(config: SliceConfig, steps: int) -> Tensor:
-    """[steps] int64: consecutive steps share a slice; `num_slices` are as equal as can be."""
-    import torch
+def slice_ids(order: Tensor, config: SliceConfig, blocks: Tensor | None = None) -> Tensor:
+    """[B, L] int64: the slice of its row in which each position was written, -1 where it was given.
 
-    if config.num_slices is None:
-        return torch.arange(steps) // config.slice_size
-    slices = min(config.num_slices, max(1, steps))
-    short, longer = divmod(steps, slices)
-    sizes = [short + (n < longer) for n in range(slices)]
-    return torch.arange(slices).repeat_interleave(torch.tensor(sizes))
-
-
-def slice_ids(order: Tensor, config: SliceConfig) -> Tensor:
-    """[B, L] int64: the slice in which each position was written, -1 where `order` is negative."""
-    ids = order.new_full(order.shape, -1)
-    for row, steps in enumerate(order):
-        written = steps >= 0
-        distinct, place = steps[written].unique(return_inverse=True)
-        ids[row, written] = slice_of_step(config, len(distinct)).to(ids.device)[place]
-    return ids
-
-
-def block_slice_ids(order: Tensor, blocks: Tensor, config: SliceConfig) -> Tensor:
-    """[B, L] int64: the slice of its block in which each position was written, -1 elsewhere.
+    Consecutive steps share a slice; `num_slices` are as equal as can be, the first ones longer.
 
     Args:
         order: [B, L] int64, when each position was written, negative where it was given.
-        blocks: [B, L] int64, the block of each position.
-        config: how the trace of a block is cut.
+        config: how a trace is cut.
+        blocks: [B, L] int64, from 0 where `order` is not negative; the trace of each block is then
+            cut separately.
     """
-    ids = order.new_full(order.shape, -1)
-    for block in range(int(blocks.max()) + 1):
-        inside = blocks == block
-        ids = ids.where(~inside, slice_ids(order.masked_fill(~inside, -1), config))
-    return ids
+    import torch
+
+    traced = order >= 0
+    block = torch.zeros_like(order) if blocks is None else blocks.where(traced, 0)
+    step = rank_steps(order, block)
+    last = torch.zeros_like(order).scatter_reduce(1, block, step, "amax").gather(1, block)
+    if config.num_slices is None:
+        ids = step // config.slice_size
+    else:
+        number = (last + 1).clamp(max=config.num_slices)
+        short, longer = (last + 1) // number, (last + 1) % number
+        in_longer = step // (short + 1)
+        ids = torch.where(in_longer < longer, in_longer, (step - longer) // short)
+    return ids.where(traced, -1)
+
+
+def rank_steps(order: Tensor, block: Tensor) -> Tensor:
+    """[B, L] int64: how many different earlier steps wrote in the block of a position; 0 where
+    `order` is negative. Arguments as in `slice_ids`, `block` not negative."""
+    import torch
+
+    traced = order >= 0
+    key = (block * (order.amax() + 2) + order + 1).where(traced, -1)
+    ranked, places = key.sort(dim=1)
+    new = torch.ones_like(ranked)
+    new[:, 1:] = (ranked[:, 1:] != ranked[:, :-1]).long()
+    rank = torch.zeros_like(order).scatter(1, places, new.cumsum(1))
+    most = order.shape[1] + 1
+    first = torch.full_like(order, most).scatter_reduce(1, block, rank.where(traced, most), "amin")
+    return (rank - first.gather(1, block)).where(traced, 0)
 
 
 def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig, draw: Draw) -> Passes:
@@ -155,31 +132,37 @@ def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig, draw: Draw
     """
     import torch
 
-    scorable = rollout.canvas.scorable
-    blocks = rollout.canvas.response_blocks
-    ids = slice_ids(order, config) if blocks is None else block_slice_ids(order, blocks, config)
-    present = [ids[row, scorable[row]].unique() for row in range(len(ids))]
-    present = [found[found >= 0] for found in present]
-    chosen = [_sample(found, config, draw, row) for row, found in enumerate(present)]
-    passes = max([1, *map(len, chosen)])
-    active = torch.full((passes, len(ids)), torch.iinfo(torch.long).max, device=ids.device)
-    share = torch.zeros(len(ids), device=ids.device)
-    for row, (found, some) in enumerate(zip(present, chosen, strict=True)):
-        active[: len(some), row] = some
-        share[row] = len(found) / max(1, len(some))
+    scorable, blocks = rollout.canvas.scorable, rollout.canvas.response_blocks
+    ids = slice_ids(order, config, blocks)
+    length = ids.shape[1]
+    present = torch.zeros(len(ids), length + 1, dtype=torch.bool, device=ids.device)
+    # what is not scored is written into a column of its own, which is dropped
+    present = present.scatter(1, ids.where(scorable & (ids >= 0), length), True)[:, :length]
+    found, most = Positions.find(present), config.sampled_slices or length
+    passes = max(1, min(most, max(found.numbers)))
+    slices, _ = found.in_columns(length)
+    if config.sampled_slices is not None:
+        drawn = torch.zeros(len(ids), passes, dtype=torch.long)
+        for row, number in enumerate(found.numbers):
+            some = _sample(number, most, draw, row)
+            drawn[row, : len(some)] = some
+        slices = slices.gather(1, drawn.to(ids.device))
+    number = found.counts.clamp(max=most)
+    chosen = torch.arange(passes, device=ids.device) < number[:, None]
+    active = slices[:, :passes].where(chosen, torch.iinfo(torch.long).max).T
+    share = found.counts / number.clamp(min=1)
     scored = (ids == active[..., None]) & scorable
     steps = None if blocks is None else blocks * (ids.amax() + 1) + ids
     return Passes(ids >= active[..., None], scored, scored * share[:, None] * passes, steps=steps)
 
 
-def _sample(found: Tensor, config: SliceConfig, draw: Draw, row: int) -> Tensor:
-    """Some of the slices of a row, in order."""
+def _sample(slices: int, sampled: int, draw: Draw, row: int) -> Tensor:
+    """[n] int64: which of the slices of a row are scored, in order."""
     import torch
 
-    if config.sampled_slices is None or config.sampled_slices >= len(found):
-        return found
-    order = torch.randperm(len(found), generator=draw.generators[row])[: config.sampled_slices]
-    return found[order.sort().values.to(found.device)]
+    if sampled >= slices:
+        return torch.arange(slices)
+    return torch.randperm(slices, generator=draw.generators[row])[:sampled].sort().values
 
 
-TRACE = Strategy(plan, TraceConfig, number, ordered=True, reads_trace=True)
+TRACE = Strategy(plan, SliceConfig, number, ordered=True, reads_trace=True)

@@ -94,7 +94,6 @@ def test_without_an_upper_range_the_lower_one_serves_both() -> None:
         ({"eubo_weight": 2.0}, ["algorithm.eubo_weight", "between 0 and 1"]),
         ({"kl_to": "start"}, ["algorithm.kl_to", "old, reference"]),
         ({"kl_level": "row"}, ["algorithm.kl_level", "bound, token"]),
-        ({"position_term": "pl"}, ["algorithm.position_term", "none, plackett_luce"]),
         # what cannot go together, and why
         ({"mask": "blockwise"}, ["algorithm.block_size", "needs blocks"]),
         ({"ratio_level": "block"}, ["algorithm.block_size", "needs blocks"]),
@@ -108,7 +107,6 @@ def test_without_an_upper_range_the_lower_one_serves_both() -> None:
             {"mask": "trace", "num_slices": 4, "slice_size": 2},
             ["algorithm.num_slices", "slice_size 2", "null"],
         ),
-        ({"position_term": "plackett_luce"}, ["algorithm.position_term", "use mask: trace"]),
         (
             {"aggregation": "gmpo", "ratio_level": "sequence"},
             ["algorithm.aggregation", "token by token", "gspo"],

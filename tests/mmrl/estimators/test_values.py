@@ -75,15 +75,11 @@ def test_a_value_is_the_head_on_the_hidden_state_of_its_own_position() -> None:
 
 
 @pytest.mark.parametrize("cfg_scale", [0.0, 1.5])
-@pytest.mark.parametrize("position", [False, True])
 @torch.no_grad()
 def test_a_head_on_the_policy_gives_the_same_values_beside_the_same_log_probs(
-    cfg_scale: float, position: bool
+    cfg_scale: float,
 ) -> None:
     rollout, passes = finished()
-    if position:
-        method = replace(METHOD, position_term="plackett_luce")
-        passes = MASKS["trace"](rollout, method, generators(3))
     with_head: Any = bare_policy(headed())
     without: Any = bare_policy(small_network(1))
     found = score(with_head, rollout.canvas, passes, cfg_scale, 0.7)

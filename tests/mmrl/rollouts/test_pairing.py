@@ -47,11 +47,6 @@ def test_it_is_refused_while_the_task_is_read(world: SimpleNamespace) -> None:
         ({"eos": "suppress"}, {}, "never writes the end token (eos: suppress)"),
         ({"cache": "dual"}, {}, "the rollout reads a cache (dual)"),
         ({"block_size": 16}, {"name": "spg"}, "block_size is 16 in the rollout and 32 in scoring"),
-        (
-            {"block_size": 16},
-            {"name": "step_merge", "position_term": "plackett_luce"},
-            "block_size is 16 in the rollout and null in scoring",
-        ),
         ({}, {"name": "just_grpo"}, "an order that sampler emerge does not follow"),
     ],
 )
@@ -121,8 +116,7 @@ def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
     [
         (
             {"block_size": 16},
-            "block_size is 16, and mask: random, ratio_level: token and position_term: none do not"
-            " go by blocks",
+            "block_size is 16, and mask: random and ratio_level: token do not go by blocks",
         ),
         (
             {"name": "wd1", "epsilon": 0.3},
@@ -149,7 +143,6 @@ def test_settings_of_what_a_row_leaves_out_are_said(algorithm: dict, said: str) 
     "algorithm",
     [
         {"ratio_level": "block", "block_size": 16},
-        {"name": "step_merge", "position_term": "plackett_luce", "block_size": 16},
         {"name": "spg", "block_size": 16},
         {"epsilon": 0.3, "epsilon_high": 0.4},
         # the clip range of values follows that of the ratio, unless it has its own

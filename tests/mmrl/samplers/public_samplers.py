@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from mmrl.positions import Positions
 from mmrl.samplers import RULES, SamplerConfig
 from mmrl.samplers.confidence import TARGETS, probability, quota
 from mmrl.samplers.denoise import cached_columns, denoise
@@ -54,19 +55,19 @@ class PublicDraws:
         self.generator, self.dtype, self.mask_column = generator, dtype, mask_column
 
     def uniforms(
-        self, state: State, where: Tensor, config: SamplerConfig, dtype: torch.dtype, *shape: int
+        self, state: State, where: Positions, config: SamplerConfig, dtype: torch.dtype, *shape: int
     ) -> Tensor:
         """[N, …] uniforms, drawn as [B, columns, …] over all that the network computed."""
-        start, stop = 0, where.shape[1]
+        start, stop = 0, where.mask.shape[1]
         if state.step > 0 and config.cache != "none":
             start, stop = cached_columns(state.block.positions, config)
-        size = (len(where), stop - start, *shape)
+        size = (len(where.mask), stop - start, *shape)
         for _ in range(2 if state.step > 0 and config.cache == "prefix" else 1):
             drawn = torch.rand(size, dtype=dtype, generator=self.generator)
-        return drawn[where[:, start:stop]]
+        return drawn[where.mask[:, start:stop]]
 
     def tokens(
-        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+        self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
     ) -> Tensor:
         """LLaDA's draw: argmax of exp(z) / (-log U)^T. Nothing is drawn at temperature 0."""
         logits = prediction.logits
@@ -78,7 +79,7 @@ class PublicDraws:
     def scores(
         self,
         state: State,
-        where: Tensor,
+        where: Positions,
         prediction: Prediction,
         tokens: Tensor,
         config: SamplerConfig,
@@ -95,20 +96,20 @@ class PublicDraws:
         return scores
 
     def ranked(
-        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+        self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
     ) -> Proposal:
         """The even share of static, or of left_to_right; equal scores go where `topk` puts them."""
         tokens = self.tokens(state, where, prediction, config)
         if config.name == "left_to_right":
-            return Proposal(tokens, next_in_order(state, config)[where])
+            return Proposal(tokens, where.take(next_in_order(state, config)))
         scores = self.scores(state, where, prediction, tokens, config)
         return Proposal(tokens, highest(state, where, scores, quota(state)))
 
     def dynamic(
-        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+        self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
     ) -> Proposal:
         """All above the threshold and the best of each row; all that is open in the last step."""
-        tokens, open_ = self.tokens(state, where, prediction, config), state.masked[where]
+        tokens, open_ = self.tokens(state, where, prediction, config), where.take(state.masked)
         if state.last:
             return Proposal(tokens, open_)
         scores = self.scores(state, where, prediction, tokens, config)
@@ -116,7 +117,7 @@ class PublicDraws:
         return Proposal(tokens, (best | (scores >= config.threshold)) & open_)
 
     def maskgit(
-        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+        self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
     ) -> Proposal:
         """Tokens first, then the noise of all n positions."""
         probs = prediction.probs
@@ -126,7 +127,7 @@ class PublicDraws:
         return keep_confident(state, where, probability(probs, tokens), tokens, noise, config)
 
     def emerge(
-        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+        self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
     ) -> Proposal:
         """The joint draw of a token or "stay masked".
 
@@ -136,7 +137,7 @@ class PublicDraws:
         the draw is over the whole canvas: without the division the public text sampler writes too
         little at first and leaves the most for its last step.
         """
-        probs, open_, last = prediction.probs, state.masked[where], state.last
+        probs, open_, last = prediction.probs, where.take(state.masked), state.last
         now, then = (alpha(config.schedule, state.step + n, state.block.steps) for n in (0, 1))
         if self.mask_column is None:
             stay = (then / now).expand(len(probs), 1)
@@ -147,19 +148,19 @@ class PublicDraws:
         if not last:
             probs = probs * (now - then)
             probs[:, self.mask_column] = then / now
-        weights = probs.new_ones(*where.shape, probs.shape[-1])
-        weights[where] = probs
+        weights = probs.new_ones(*where.mask.shape, probs.shape[-1])
+        weights[where.mask] = probs
         drawn = torch.multinomial(weights.flatten(0, 1), 1, generator=self.generator)
-        drawn = drawn.view(where.shape)[where]
+        drawn = drawn.view(where.mask.shape)[where.mask]
         return Proposal(drawn, (drawn != self.mask_column) & open_)
 
 
-def highest(state: State, where: Tensor, scores: Tensor, count: Tensor) -> Tensor:
+def highest(state: State, where: Positions, scores: Tensor, count: Tensor) -> Tensor:
     """[N] bool: the `count` [B] open positions of each row that `topk` finds."""
-    full = torch.full(where.shape, -torch.inf, dtype=scores.dtype)
-    full[where] = scores.clamp(min=torch.finfo(scores.dtype).min)
+    full = torch.full(where.mask.shape, -torch.inf, dtype=scores.dtype)
+    full[where.mask] = scores.clamp(min=torch.finfo(scores.dtype).min)
     full = full.masked_fill(~state.masked, -torch.inf)
-    chosen = torch.zeros_like(where)
+    chosen = torch.zeros_like(where.mask)
     for row, number in enumerate(count.tolist()):
         chosen[row, full[row].topk(number).indices] = True
-    return (chosen & state.masked)[where]
+    return where.take(chosen & state.masked)

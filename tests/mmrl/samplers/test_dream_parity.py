@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Generator, Tensor
 
 from mmrl.models import load_model
+from mmrl.positions import Positions
 from mmrl.samplers import RULES, SamplerConfig
 from mmrl.samplers.denoise import denoise
 from mmrl.samplers.dream import certainty, write_counts, write_share
@@ -48,7 +49,7 @@ class PublicDraws:
         return chosen
 
     def propose(
-        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+        self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
     ) -> Proposal:
         tokens = prediction.logits.argmax(-1)
         if config.temperature:
@@ -59,14 +60,14 @@ class PublicDraws:
             certainty(prediction, tokens, TARGETS[self.name]),
             write_counts(state, config),
         )
-        full = torch.full(where.shape, -torch.inf)
-        full[where] = scores
+        full = torch.full(where.mask.shape, -torch.inf)
+        full[where.mask] = scores
         if config.alg_temp and int(count):
             weights = torch.softmax(full / config.alg_temp, -1)
             best = torch.multinomial(weights, int(count), generator=self.generator)
         else:
             best = full.topk(int(count), dim=-1).indices
-        return Proposal(tokens, torch.zeros_like(where).scatter_(1, best, True)[where])
+        return Proposal(tokens, where.take(torch.zeros_like(where.mask).scatter_(1, best, True)))
 
 
 @pytest.mark.parametrize("name", ["origin", *TARGETS])

@@ -11,10 +11,11 @@ from collections import Counter
 import pytest
 import torch
 from scipy.stats import chisquare
-from torch import Generator
+from torch import Generator, Tensor
 
+from mmrl.positions import Positions
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.samplers.noise import categorical, gumbel, row_seeds, uniform
+from mmrl.samplers.noise import Draws, categorical, gumbel, row_seeds
 from mmrl.samplers.schedule import alpha
 from mmrl.types import Canvas
 from tests.mmrl.canvases import guided_logits
@@ -109,12 +110,27 @@ def test_gumbel_noise_is_finite_and_has_its_mean_and_variance() -> None:
     assert bool(gumbel(torch.tensor([0.0, 1.0])).isfinite().all())
 
 
-def test_uniforms_of_a_row_depend_on_its_seed_and_the_name_of_the_draw_only() -> None:
+def test_uniforms_of_a_row_depend_on_its_seed_the_step_and_the_purpose_only() -> None:
     response = torch.zeros(3, 8, dtype=torch.bool)
     response[:, 2:6] = True
     seeds = row_seeds([Generator().manual_seed(i) for i in range(3)], 3)
-    draws = uniform(seeds, response, 4, "token")
-    assert bool((draws[~response] == 0).all()) and bool((draws[response] > 0).all())
-    assert torch.equal(uniform(seeds[1:2], response[1:2], 4, "token"), draws[1:2])
+
+    def draw(rows: slice, step: int, purpose: str, ahead: int = 1) -> Tensor:
+        draws = Draws(seeds[rows], Positions.find(response[rows]), range(2, 9))
+        draws.ahead = ahead
+        return draws(step, purpose)
+
+    every = draw(slice(3), 4, "token")
+    assert bool((every[~response] == 0).all()) and bool((every[response] > 0).all())
+    assert torch.equal(draw(slice(1, 2), 4, "token"), every[1:2])
+    assert torch.equal(draw(slice(3), 4, "token", ahead=100), every)
     for other in ((5, "token"), (4, "stay")):
-        assert not bool((uniform(seeds, response, *other) == draws)[response].any())
+        assert not bool((draw(slice(3), *other) == every)[response].any())
+
+
+def test_draws_ahead_are_those_of_each_step() -> None:
+    where = Positions.find(torch.rand(4, 9, generator=Generator().manual_seed(0)) < 0.5)
+    one, ahead = (Draws([1, 2, 3, 4], where, range(7)) for _ in range(2))
+    ahead.ahead = 3
+    for step in (0, 1, 2, 3, 6, 5):
+        assert torch.equal(one(step, "token"), ahead(step, "token"))

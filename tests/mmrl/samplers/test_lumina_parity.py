@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
+from mmrl.positions import Positions
 from mmrl.samplers import RULES, SamplerConfig, sample
 from mmrl.samplers.confidence import most_certain
 from mmrl.samplers.denoise import denoise
@@ -72,7 +73,7 @@ class PublicDraws:
         return -(-(uniform + 1e-20).log() + 1e-20).log()
 
     def propose(
-        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+        self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
     ) -> Proposal:
         logits, scale = prediction.logits, config.temperature
         tokens = logits.argmax(-1)

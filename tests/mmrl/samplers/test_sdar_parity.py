@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 
 from mmrl.models import load_model
 from mmrl.models.layouts.text_layout import align_blocks
+from mmrl.positions import Positions
 from mmrl.samplers import RULES, SamplerConfig
 from mmrl.samplers.confidence import most_certain, probability, quota
 from mmrl.samplers.denoise import denoise
@@ -56,15 +57,15 @@ class PublicDraws:
         return self.blocks == self.blocks[state.block.positions].max()
 
     def propose(
-        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+        self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
     ) -> Proposal:
         tokens = torch.multinomial(prediction.probs, 1, generator=self.generator)[:, 0]
         if config.name == "left_to_right":
-            return Proposal(tokens, self.rule.candidates(state, config)[where])
+            return Proposal(tokens, where.take(self.rule.candidates(state, config)))
         scores = probability(prediction.confidence, tokens)
         chosen = most_certain(state, where, scores, quota(state))
         if config.name == "dynamic":
-            chosen = chosen | ((scores > config.threshold) & state.masked[where])
+            chosen = chosen | ((scores > config.threshold) & where.take(state.masked))
         return Proposal(tokens, chosen)
 
 

@@ -23,7 +23,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "position": {
         "name": "step_merge",
         "num_slices": 4,
-        "position_term": "plackett_luce",
         "ratio_level": "sequence",
         "aggregation": "gspo",
     },
@@ -114,7 +113,7 @@ def test_the_graphs_of_one_pass_are_in_memory_at_a_time(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     held = {at_once: saved_tensors(world, tmp_path, at_once) for at_once in (1, 99)}
-    assert held[99] > 4 * held[1]
+    assert held[99] > 3.5 * held[1]  # of four passes
 
 
 def test_a_part_of_passes_that_score_nothing_still_exists(

@@ -212,7 +212,7 @@ def test_an_update_costs_the_forwards_that_are_declared(
 BF16 = {"bf16": True, "lora": LORA, "model": {"dtype": "bfloat16"}}
 EAGER = {"model": {"attn_implementation": "eager", "gradient_checkpointing": True}}
 GUIDED = {"algorithm": {"cfg_scale": 1.5, "temperature": 0.8, "ratio_level": "step"}}
-POSITION = {"algorithm": {"name": "step_merge", "num_slices": 2, "position_term": "plackett_luce"}}
+POSITION = {"algorithm": {"name": "step_merge", "num_slices": 2}}
 
 
 @pytest.mark.parametrize(

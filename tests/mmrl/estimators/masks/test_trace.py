@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mmrl.estimators import BOUNDS, MASKS, score
-from mmrl.estimators.masks.trace import TraceConfig, slice_ids, writing_order
+from mmrl.estimators.masks.trace import SliceConfig, slice_ids
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
@@ -17,7 +17,7 @@ from tests.models.networks import bare_policy, small_network
 
 
 def trace(rollout: Rollout, **options: Any) -> Passes:
-    return MASKS["trace"](rollout, TraceConfig(**options), generators(len(rollout)))
+    return MASKS["trace"](rollout, SliceConfig(**options), generators(len(rollout)))
 
 
 def rollout(steps: list[int], counted: int | None = None) -> Rollout:
@@ -42,7 +42,7 @@ def shown(passes: Passes) -> list[tuple[str, str]]:
 )
 def test_slices_are_those_of_the_public_code(size: int, expected: list[int]) -> None:
     order = torch.tensor([[0, 3, 1, 3, 4, 2, 2, 7]])
-    ids = slice_ids(order, TraceConfig(slice_size=size))[0]
+    ids = slice_ids(order, SliceConfig(slice_size=size))[0]
     # there a slice is named by its last step
     last = [int(order[0, ids == i].max()) for i in ids.tolist()]
     assert last == expected
@@ -65,9 +65,9 @@ def test_a_slice_in_which_nothing_counts_has_no_pass() -> None:
 
 def test_cuts_divide_the_recorded_steps_evenly() -> None:
     order = torch.tensor([[0, 2, 4, 6, 8, 10, 12]])
-    ids = slice_ids(order, TraceConfig(num_slices=3))[0].tolist()
+    ids = slice_ids(order, SliceConfig(num_slices=3))[0].tolist()
     assert ids == [0, 0, 0, 1, 1, 2, 2]
-    assert slice_ids(order, TraceConfig(num_slices=20))[0].tolist() == list(range(7))
+    assert slice_ids(order, SliceConfig(num_slices=20))[0].tolist() == list(range(7))
 
 
 def test_slices_cover_every_position_that_counts_once() -> None:
@@ -135,9 +135,3 @@ def test_sampled_slices_are_unbiased() -> None:
         assert_mean(values, sum(steps), precision=0.05)
     passes = drawn("trace", n, 400, sampled_slices=2)
     assert len(passes) == 2 and bool((passes.scored.sum((0, 2)) == 2).all())
-
-
-def test_within_a_step_the_writing_order_follows_the_samplers_confidence() -> None:
-    one = rollout([1, 0, 1, 0])
-    one.logprobs = torch.tensor([[-3.0, -2.0, -1.0, -4.0]])
-    assert writing_order(one).tolist() == [[3, 0, 2, 1]]
