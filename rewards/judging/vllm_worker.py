@@ -39,9 +39,8 @@ def main() -> None:
 
 def refusals() -> tuple[type[Exception], ...]:
     """What vLLM raises for a request that it does not take; early releases have no such class."""
-    with contextlib.suppress(ImportError):
-        vllm = importlib.import_module("vllm.exceptions")
-        return (ValueError, TypeError, getattr(vllm, "VLLMClientError", ValueError))
+    with contextlib.suppress(ImportError, AttributeError):
+        return (ValueError, TypeError, importlib.import_module("vllm.exceptions").VLLMClientError)
     return (ValueError, TypeError)
 
 
