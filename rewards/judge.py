@@ -31,7 +31,7 @@ from mmrl.rewards.http.service import Deadline
 from mmrl.rewards.http.service_options import ServiceOptions
 from mmrl.rewards.judging.cache import ReplyCache, hash_request
 from mmrl.rewards.judging.endpoint import Endpoint
-from mmrl.rewards.judging.reply import ReplyError, read_score
+from mmrl.rewards.judging.reply import CutReply, ReplyError, read_score
 from mmrl.rewards.judging.template import Template, load_template
 from mmrl.rewards.judging.votes import Jury
 from mmrl.rewards.parsing.images import Files, data_url
@@ -39,6 +39,9 @@ from mmrl.types import Chunk, Cutting, Sample
 
 AGAIN = (ReplyError, Unreadable)
 """Errors after which the judge is asked again; others were retried, or are final."""
+
+LONGEST_REASON = 1000
+"""Characters of the reason in a reply (structured), so that a judge does not fill `max_tokens`."""
 
 
 class Backend(Protocol):
@@ -201,7 +204,9 @@ class JudgeReward(ServiceOptions):
         try:
             return read_score(reply, self._template)
         except ReplyError as error:
-            return ReplyError(f"the reply of {self.model} {error}")
+            cut = f"ended at judge.max_tokens={self.max_tokens} before its score; raise that"
+            said = cut if isinstance(reply, CutReply) else error
+            return ReplyError(f"the reply of {self.model} {said}")
 
     def _requests(self, sample: Sample, files: Files[str]) -> list[dict[str, Any]]:
         """What is asked about a sample: nothing, one request, or one for each chunk."""
@@ -231,8 +236,9 @@ class JudgeReward(ServiceOptions):
             **(self.extra_body or {}),
         }
         if self.structured and self._template.reply == "json":
-            schema = {"name": "grade", "strict": True, "schema": self._template.schema}
-            request["response_format"] = {"type": "json_schema", "json_schema": schema}
+            schema = self._template.schema(min(LONGEST_REASON, 2 * self.max_tokens))
+            form = {"name": "grade", "strict": True, "schema": schema}
+            request["response_format"] = {"type": "json_schema", "json_schema": form}
         return request
 
     def _draws(self, request: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -338,7 +344,7 @@ class JudgeReward(ServiceOptions):
         }
         twice = sorted(settings.keys() & (self.engine or {}).keys())
         check(not twice, "judge.engine", twice, "of other arguments, these have options")
-        return OfflineJudge({**settings, **(self.engine or {})}, self.device)
+        return OfflineJudge({**settings, **(self.engine or {})}, self.device, self.extra_body or {})
 
 
 def _result(

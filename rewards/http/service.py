@@ -41,7 +41,7 @@ PASSING = (408, 429)
 """Statuses below 500 that are worth another try."""
 ABSENT = (429, 502, 503, 504)
 """Statuses that concern the service and not the request; its address is paused."""
-GATEWAY_TIMEOUT = 504
+BUSY, GATEWAY_TIMEOUT = (429, 503), 504
 BROKEN = 500
 """A status that the service or the request may have caused."""
 SHORTEST_TRY = 0.05
@@ -78,8 +78,8 @@ class Service:
             between 0.5 and 1.5.
         broken_retries: further tries of a request that is answered with 500, which the request
             itself may have caused; then it is `Refused`. None: as for other errors.
-        patient: whether refused connections (the service may restart), 429, and 503 with
-            `Retry-After` are waited for until the deadline instead of counting as tries.
+        patient: whether refused connections (the service may restart), 429, 503 and a server that
+            stops are waited for until the deadline instead of counting as tries.
 
     Raises:
         ValueError: a URL or a limit that is not valid, or a secret that no header can hold.
@@ -242,7 +242,9 @@ class Service:
         problem = f"{place} answered {answer.status} {answer.reason}: {_shorten(answer.body)}"
         if answer.status < 500 and answer.status not in PASSING:
             raise Refused(problem, answer.status)
-        raise _Passing(problem, answer.status, answer.pause)
+        # what vLLM answers on open connections while it stops
+        stops = answer.status == BROKEN and b"after shutdown" in answer.body
+        raise _Passing(problem, 503 if stops else answer.status, answer.pause)
 
     def _exchange(self, url: str, sent: _Request, deadline: Deadline) -> Response:
         headers = {} if sent.body is None else {"Content-Type": sent.kind}
@@ -287,7 +289,7 @@ class _Passing(Exception):
         super().__init__(problem)
         self.status, self.wanted, self.is_sent = status, wanted, is_sent
         self.is_overload = is_late or status == GATEWAY_TIMEOUT
-        self.is_busy = self.is_overload or status in (429, 503)
+        self.is_busy = self.is_overload or status in BUSY
 
     @property
     def is_absence(self) -> bool:
@@ -298,8 +300,7 @@ class _Passing(Exception):
     def is_wait(self) -> bool:
         """Whether the request cannot be the cause: the service is absent, or requests time. It may
         be the cause of a broken connection."""
-        says_so = self.status == 429 or (self.status == 503 and self.wanted > 0)
-        return says_so or not self.is_sent
+        return self.status in BUSY or not self.is_sent
 
 
 def _try(work: Callable[[], T]) -> T | Unreachable | Refused:

@@ -7,7 +7,7 @@ from mmrl.rewards.http.errors import Refused
 from mmrl.rewards.http.protocols.recognition import recognise
 from mmrl.rewards.http.readiness import LOOK_SECONDS, why_not_ready
 from mmrl.rewards.http.service import Deadline, Service
-from mmrl.rewards.judging.reply import ReplyError
+from mmrl.rewards.judging.reply import CutReply, ReplyError
 
 
 class Endpoint:
@@ -53,10 +53,13 @@ def _words(answer: Any) -> str | Exception:
     if isinstance(answer, Exception):
         return answer
     try:
-        message = answer["choices"][0]["message"]
+        choice = answer["choices"][0]
+        message, cut = choice["message"], choice.get("finish_reason") == "length"
         words, refusal = message["content"], message.get("refusal")
     except (LookupError, TypeError, AttributeError):
         return ReplyError(f"is no chat completion: {str(answer)[:200]!r}")
+    if cut and (words is None or isinstance(words, str)):
+        return CutReply(words or "")
     if not isinstance(words, str):
         return ReplyError(f"has no words but {str(refusal or words)[:200]!r}")
     return words

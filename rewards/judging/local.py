@@ -13,6 +13,7 @@ from mmrl.config import import_extra
 from mmrl.rewards.http import stop
 from mmrl.rewards.http.service import Deadline
 from mmrl.rewards.judging.cache import hash_request
+from mmrl.rewards.judging.reply import CutReply
 from mmrl.rewards.judging.seeded_draws import SeededDraws
 from mmrl.rewards.networks.placement import resolve_device
 from mmrl.rewards.networks.pretrained import load_part
@@ -76,7 +77,10 @@ class LocalJudge:
             **inputs, do_sample=False, max_new_tokens=limit, logits_processor=[draws]
         )
         new = written[:, inputs["input_ids"].shape[1] :]
-        return list(self.processor.batch_decode(new, skip_special_tokens=True))
+        ends = torch.tensor(self.network.generation_config.eos_token_id or [], device=new.device)
+        texts = self.processor.batch_decode(new, skip_special_tokens=True)
+        has_end = torch.isin(new, ends).any(1)
+        return [text if end else CutReply(text) for text, end in zip(texts, has_end, strict=True)]
 
 
 def _local(message: dict[str, Any]) -> dict[str, Any]:

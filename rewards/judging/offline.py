@@ -26,6 +26,7 @@ from typing import Any
 from mmrl.config import ConfigError, check
 from mmrl.rewards.http import stop
 from mmrl.rewards.http.service import Deadline
+from mmrl.rewards.judging.reply import CutReply
 
 WORKER = Path(__file__).with_name("vllm_worker.py")
 LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -38,13 +39,16 @@ class OfflineJudge:
     Args:
         settings: keyword arguments of `vllm.LLM`.
         device: `cuda:1`, `cuda:2,3` for several, `cpu`, or `auto`, which takes the last ones.
+        extra_body: further fields of all requests.
 
     Raises:
-        ConfigError: vllm is missing, a device does not exist, several processes train on this
-            node, or the engine does not start.
+        ConfigError: vllm is missing, a device or a field does not exist, several processes train on
+            this node, or the engine does not start.
     """
 
-    def __init__(self, settings: Mapping[str, Any], device: str) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], device: str, extra_body: Mapping[str, Any]
+    ) -> None:
         if importlib.util.find_spec("vllm") is None:
             raise ConfigError(
                 "The package vllm is not installed. It comes with the extra vllm: pip install"
@@ -58,8 +62,8 @@ class OfflineJudge:
             "openai or transformers where several processes of a node train",
             "Each would start an engine: run vllm serve once, and name its address in judge.urls.",
         )
-        self.settings = dict(settings)
-        self.environment = build_environment(device, self.settings.get("tensor_parallel_size", 1))
+        self.settings = {"engine": dict(settings), "extra_body": dict(extra_body)}
+        self.environment = build_environment(device, settings.get("tensor_parallel_size", 1))
         self._ids = itertools.count()
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str] = queue.Queue()
@@ -74,10 +78,7 @@ class OfflineJudge:
             found = self._read(process, number, deadline)
         except (RuntimeError, TimeoutError, ConfigError, OSError) as error:
             return [error] * len(requests)
-        return [
-            reply["text"] if "text" in reply else RuntimeError(f"vLLM: {reply['error'][:300]}")
-            for reply in found["replies"]
-        ]
+        return [_words(reply) for reply in found["replies"]]
 
     def ready(self, model: str) -> str:
         """Empty while the engine runs; otherwise it is started with the next batch."""
@@ -108,13 +109,17 @@ class OfflineJudge:
         threading.Thread(target=_pump, args=(process, self._lines), daemon=True).start()
         try:
             _send(process, self.settings)
-            self._read(process, None, None)
+            refused = self._read(process, None, None).get("refused")
         except (RuntimeError, OSError) as error:
+            model = self.settings["engine"].get("model")
             raise ConfigError(
-                f"The vLLM engine of judge.model {self.settings.get('model')!r} did not start: its"
+                f"The vLLM engine of judge.model {model!r} did not start: its"
                 " messages are above. Check judge.model, judge.device, judge.engine and the memory"
                 " of the device."
             ) from error
+        allowed = "chat_template_kwargs, mm_processor_kwargs and fields of vllm.SamplingParams"
+        fields = self.settings["extra_body"]
+        check(not refused, "judge.extra_body", fields, allowed, f"vLLM said: {refused}.")
         return process
 
     def _read(
@@ -160,10 +165,18 @@ def build_environment(device: str, count: int) -> dict[str, str]:
         places = [int(number) for number in named if number.isdecimal()]
         allowed = "auto, cpu, or cuda:1, with several cuda:2,3 (backend: vllm)"
         check(bool(named) and len(places) == len(named), "judge.device", device, allowed)
+    allowed = "cpu here, where no CUDA device is"
+    check(total > 0, "judge.device", device, allowed, "On a CPU set judge.dtype to float32, too.")
     holds = len(places) == count and all(place < total for place in places)
     allowed = f"{count} of the {total} CUDA devices here (judge.tensor_parallel_size)"
     check(holds, "judge.device", device, allowed)
     return {**kept, "CUDA_VISIBLE_DEVICES": ",".join(visible[place] for place in places)}
+
+
+def _words(reply: Mapping[str, Any]) -> str | Exception:
+    if "error" in reply:
+        return RuntimeError(f"vLLM: {reply['error'][:300]}")
+    return CutReply(reply["text"]) if reply["cut"] else reply["text"]
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -18,6 +18,10 @@ class ReplyError(ValueError):
     """A reply without a score in the requested form."""
 
 
+class CutReply(str):
+    """A reply that ended at `max_tokens`."""
+
+
 def read_score(reply: str, template: Template) -> float:
     """The raw score in a reply.
 

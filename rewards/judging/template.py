@@ -59,16 +59,15 @@ class Template:
         parsed = Formatter().parse(self.system + self.text)
         return {name for _, name, _, _ in parsed if name is not None}
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        """JSON schema of the reply (reply: json)."""
+    def schema(self, longest: int) -> dict[str, Any]:
+        """JSON schema of the reply (reply: json), with a reason of at most so many characters."""
         score: dict[str, Any] = {"type": "number", "minimum": self.lowest, "maximum": self.highest}
         if self.whole:
             allowed = range(round(self.lowest), round(self.highest) + 1)
             score = {"type": "integer", "enum": list(allowed)}
         return {
             "type": "object",
-            "properties": {"reason": {"type": "string"}, "score": score},
+            "properties": {"reason": {"type": "string", "maxLength": longest}, "score": score},
             "required": ["reason", "score"],
             "additionalProperties": False,
         }

@@ -11,7 +11,6 @@ from itertools import pairwise
 
 MARK = 0.125
 PER_CHARACTER = 0.001
-_CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def matches_soft(text: str, tags: list[str], multiline: bool) -> bool:
@@ -99,10 +98,3 @@ def score_tags_and_box(text: str, tag: str, box_bonus: bool) -> float:
     inside = rest.split(f"</{tag}>")[0].split(f"<{tag}>")[0] if opening else text
     boxed = box_bonus and "\\boxed" in inside
     return 0.5 * bool(opening) + (0.5 if boxed else 0.25)
-
-
-def has_code_in_answer(text: str, tag: str) -> bool:
-    """d1's format term for code: whether the first Python block is within the first closed tag."""
-    block, rest = _CODE.search(text), text.partition(f"<{tag}>")[2]
-    inside, closed, _ = rest.partition(f"</{tag}>")
-    return block is not None and bool(closed) and block[0] in inside

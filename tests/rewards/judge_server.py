@@ -147,6 +147,20 @@ class Chat(BaseHTTPRequestHandler):
     def broken(self, request: dict[str, Any]) -> None:
         self.answer(500, {"error": "oh"})
 
+    def full(self, request: dict[str, Any]) -> None:
+        """As vLLM answers above `--max-num-queued-reqs`."""
+        self.answer(503, {"error": "the queue is full"})
+
+    def draining(self, request: dict[str, Any]) -> None:
+        """As vLLM answers on open connections while it stops."""
+        self.answer(500, {"error": {"message": "cannot schedule new futures after shutdown"}})
+
+    def limit(self, request: dict[str, Any]) -> None:
+        """The beginning of an object, or none where all went into thoughts."""
+        message = {"content": None if "b" in str(request["messages"][-1]) else '{"reason": "'}
+        choice = {"message": message, "finish_reason": "length"}
+        self.answer(200, {"choices": [choice]})
+
     def denied(self, request: dict[str, Any]) -> None:
         self.answer(401, {"error": f"wrong key {self.headers['Authorization']}"})
 

@@ -225,6 +225,16 @@ def test_a_server_that_does_not_is_a_counted_failure_before_the_deadline_is_long
     assert said in caplog.text
 
 
+@pytest.mark.parametrize("said", ["a", "b"])
+def test_a_reply_that_ended_at_its_limit_is_reported_as_such(url: str, said: str) -> None:
+    with pytest.raises(
+        PartialFailure, match="ended at judge.max_tokens=99 before its score; raise"
+    ):
+        judge(url, "limit", max_tokens=99, template=None)([text(said)])
+    form = counts(url)["last"]["response_format"]["json_schema"]["schema"]
+    assert form["properties"]["reason"] == {"type": "string", "maxLength": 198}
+
+
 def voter(url: str, **options: Any) -> Any:
     return judge(url, "voter", **{"temperature": 0.6, "num_votes": 3, **options})
 

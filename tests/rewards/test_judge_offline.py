@@ -26,6 +26,7 @@ MODULE = '''
     import json, os, time
     from types import SimpleNamespace
 
+    from vllm.exceptions import VLLMValidationError
     from vllm.sampling_params import SamplingParams
 
     print("vLLM writes to its standard output")
@@ -49,23 +50,36 @@ MODULE = '''
             assert len(messages) == len(sampling_params) and not use_tqdm
             texts = [str(conversation) for conversation in messages]
             if any("too long" in text for text in texts):
-                raise ValueError("The prompt is longer than the model length of 8")
+                raise VLLMValidationError("The prompt is longer than the model length of 8")
             if any("crash" in text for text in texts):
                 os._exit(3)
             if any("sleep" in text for text in texts):
                 time.sleep(0.5)
-            return [self.reply(*pair, chat_template_kwargs) for pair in zip(texts, sampling_params)]
+            further = chat_template_kwargs, mm_processor_kwargs
+            return [self.reply(*pair, *further) for pair in zip(texts, sampling_params)]
 
-        def reply(self, text, parameters, template):
+        def reply(self, text, parameters, template, images):
             shown = {"settings": self.settings, "parameters": vars(parameters), "calls": self.calls,
                      "images": text.count("data:image/png"), "template": template,
+                     "processor": images,
                      "rank": os.environ.get("RANK")}
             with open(os.environ["SHOWN"], "w") as file:
                 json.dump(shown, file, default=vars)
             score = 2 + (parameters.seed or 0)
-            written = SimpleNamespace(text=json.dumps({"reason": "", "score": score}))
+            words = json.dumps({"reason": "", "score": score})
+            ended = "length" if "lengthy" in text else "stop"
+            written = SimpleNamespace(text=words[: 9 if ended == "length" else 99],
+                                      finish_reason=ended)
             return SimpleNamespace(outputs=[written])
 '''
+EXCEPTIONS = """
+    class VLLMClientError(Exception):
+        pass
+
+
+    class VLLMValidationError(VLLMClientError):
+        pass
+"""
 SAMPLING = """
     from dataclasses import dataclass
 
@@ -92,6 +106,7 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package = tmp_path / "modules" / "vllm"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(textwrap.dedent(MODULE))
+    (package / "exceptions.py").write_text(textwrap.dedent(EXCEPTIONS))
     (package / "sampling_params.py").write_text(textwrap.dedent(SAMPLING))
     monkeypatch.syspath_prepend(str(package.parent))
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
@@ -120,6 +135,7 @@ def test_requests_and_settings_reach_the_engine_as_vllm_takes_them(
 ) -> None:
     monkeypatch.setenv("RANK", "0")
     extra = {"chat_template_kwargs": {"enable_thinking": False}, "top_k": 20}
+    extra |= {"mm_processor_kwargs": {"max_pixels": 784}}
     reward = judge(
         judges,
         max_model_len=4096,
@@ -151,6 +167,7 @@ def test_requests_and_settings_reach_the_engine_as_vllm_takes_them(
         "max_tokens": 99,
         "seed": 1,
     }
+    assert found["processor"] == {"max_pixels": 784}
     assert found["template"] == {"enable_thinking": False} and found["rank"] is None
     assert found["calls"] == 1, "a batch is one call"
     assert reward.ready() == ""
@@ -160,9 +177,13 @@ def test_faults_of_the_engine_are_failures_of_their_requests(
     shown: Path, judges: list[Any]
 ) -> None:
     reward = judge(judges)
-    with pytest.raises(PartialFailure, match="1 of 3.*vLLM: ValueError: The prompt is longer") as e:
+    with pytest.raises(
+        PartialFailure, match="1 of 3.*vLLM: VLLMValidationError: The prompt is longer"
+    ) as e:
         reward([Sample("q", said) for said in ("a", "too long", "b")])
     assert e.value.results[::2] == [2.0, 2.0]
+    with pytest.raises(PartialFailure, match="ended at judge.max_tokens=512 before its score"):
+        reward([Sample("q", "lengthy")])
     with pytest.raises(PartialFailure, match="the vLLM engine ended with status 3"):
         reward([Sample("q", "crash")])
     assert "has ended" in reward.ready()
@@ -179,6 +200,13 @@ def test_what_cannot_start_is_refused_before_the_run(
 ) -> None:
     with pytest.raises(ConfigError, match="engine of judge.model 'none' did not start"):
         judge(judges, model="none")
+    with pytest.raises(
+        ConfigError, match=r"judge.extra_body is .*'top_kk'.*mm_processor_kwargs and"
+    ):
+        judge(judges, extra_body={"top_kk": 20})
+    with monkeypatch.context() as bare, pytest.raises(ConfigError, match="device is 'auto'.*cpu"):
+        bare.setattr("torch.cuda.device_count", lambda: 0)
+        judge(judges, device="auto")
     with pytest.raises(ConfigError, match=r"judge.engine is \['dtype'\]; it must be of other"):
         judge(judges, engine={"dtype": "auto"})
     with pytest.raises(ConfigError, match="judge.gpu_memory_utilization is 0.0"):
@@ -219,7 +247,12 @@ def test_an_engine_sees_its_own_devices_alone(
 def test_the_calls_fit_the_signatures_of_an_installed_vllm() -> None:
     vllm = pytest.importorskip("vllm")
     inspect.signature(vllm.LLM.chat).bind(
-        None, [], sampling_params=[], use_tqdm=False, chat_template_kwargs=None
+        None,
+        [],
+        sampling_params=[],
+        use_tqdm=False,
+        chat_template_kwargs=None,
+        mm_processor_kwargs=None,
     )
     inspect.signature(vllm.LLM.__init__).bind(
         None, model="m", dtype="auto", tensor_parallel_size=1, gpu_memory_utilization=0.9

@@ -55,49 +55,48 @@ def compile_tests(
 def run_defined(*tests: Any) -> None:
     """Run test functions, and the test methods of classes."""
     for test in tests:
-        if not isinstance(test, type):
-            test()
-        elif issubclass(test, unittest.TestCase):
-            unittest.defaultTestLoader.loadTestsFromTestCase(test).debug()
-        else:
-            for name in (name for name in dir(test) if name.startswith("test")):
-                getattr(instance := test(), "setup_method", lambda: None)()
-                getattr(instance, name)()
+        if isinstance(test, type):
+            plain = {"setUp": getattr(test, "setup_method", lambda self: None)}
+            is_case = issubclass(test, unittest.TestCase)
+            case = test if is_case else type("Test", (test, unittest.TestCase), plain)
+            test = unittest.defaultTestLoader.loadTestsFromTestCase(case).debug
+        test()
 
 
 def _parse(text: str) -> ast.Module:
-    """Code as it runs here: tests are not started by the code, and imports are resolved."""
+    """Code as it runs here: tests are not started by it, and what it imports is there.
+
+    Raises:
+        ValueError: it is not Python, or uses a package that the sandbox lacks.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the tests do not compile: {error!r}") from error
-    body: list[ast.stmt] = []
+    parts: list[ast.stmt] = []
     for node in tree.body:
-        guarded = isinstance(node, ast.If) and "__name__" in _names(node.test)
-        body += node.body if guarded and isinstance(node, ast.If) else [node]
+        if isinstance(node, ast.If) and "__name__" in _names(node.test):
+            parts += node.body
+        else:
+            parts.append(node)
     starts = "unittest.main(", "pytest.main("
-    tree.body = [node for node in body if not ast.unparse(node).startswith(starts)]
-    used = _names(tree)
-    tree.body = [node for node in tree.body if not _is_void_import(node, used)]
+    tree.body = [node for node in parts if not ast.unparse(node).startswith(starts)]
+    used = _names(tree) | {"*"}
+    tree.body = [node for node in tree.body if not _is_void(node, used)]
     return tree
 
 
-def _is_void_import(node: ast.stmt, used: set[str]) -> bool:
-    """Whether this imports what the sandbox lacks, and the program has instead or nothing uses.
-
-    Raises:
-        ValueError: it is used.
-    """
+def _is_void(node: ast.stmt, used: set[str]) -> bool:
+    """Whether this imports the program, or what the sandbox lacks and nothing uses."""
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return False
-    names = {alias.asname or alias.name.partition(".")[0]: alias for alias in node.names}
-    module = node.module or "." if isinstance(node, ast.ImportFrom) else node.names[0].name
+    module = node.names[0].name if isinstance(node, ast.Import) else node.module or "."
+    names = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    own = isinstance(node, ast.ImportFrom) and not any(alias.asname for alias in node.names)
     if module.partition(".")[0] in sys.stdlib_module_names:
         return False
-    of_program = isinstance(node, ast.ImportFrom) and module == "solution"
-    needed = any(a.asname for a in node.names) if of_program else {*used, "*"} & names.keys()
-    if needed:
-        raise ValueError(f"the tests import {module}, and the sandbox has Python's library alone")
+    if names & used and not (own and module == "solution"):
+        raise ValueError(f"the tests import {module}; the sandbox has Python's library alone")
     return True
 
 

@@ -182,6 +182,17 @@ def test_a_server_that_starts_again_is_waited_for_however_few_tries_there_are() 
     late.join()
 
 
+@pytest.mark.parametrize("fault", ["full", "draining"])
+def test_a_server_that_is_full_or_stops_is_waited_for_however_few_tries_there_are(
+    url: str, fault: str
+) -> None:
+    service = Service([url], retries=0, pause_s=0.02, patient=True, broken_retries=0)
+    answer = ask(service, f"{fault}-4", text=fault)
+    assert counts(url)["asked"][f"{fault}-4"] == 5 and "choices" in answer
+    with pytest.raises(Refused, match="500"):
+        ask(service, "broken", text=fault)
+
+
 def test_a_service_that_is_not_there_is_no_service_when_the_deadline_is_over() -> None:
     service = Service(["http://127.0.0.1:9"], retries=0, pause_s=0.05, patient=True)
     started = time.monotonic()
