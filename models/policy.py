@@ -184,7 +184,7 @@ def load_policy(
         TypeError: an unknown option.
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
-    network, tokenizer = outline_policy(directory, choices)
+    network, tokenizer = _outline_with_tokenizer(directory, choices)
     if train_vision_tower and network.vision is None:
         raise ValueError(
             "train_vision_tower is true and the checkpoint has no vision tower; set it to false"

@@ -13,7 +13,7 @@ from mmrl.algorithms.algorithm_config import AlgorithmConfig
 from mmrl.config import ConfigError, check, check_choice, merge, to_plain
 from mmrl.config.options import unread_options
 from mmrl.config.shipped import configs
-from mmrl.estimators import BOUNDS, MASKS
+from mmrl.estimators import MASKS
 
 DEFAULT_PRESET = "mask_grpo"
 RESOLVED_FROM = "resolved_from"
@@ -88,14 +88,9 @@ def find_unread(row: AlgorithmConfig) -> list[str]:
     They are no error: a row starts from a preset, and may have them from there.
     """
     defaults = {field.name: field.default for field in fields(row)}
-    by_others = [
-        (key, f"{column}: {getattr(row, column)} does not read it ({', '.join(users)} would)")
-        for column, registry in (("mask", MASKS), ("bound", BOUNDS))
-        for key, users in unread_options(row, registry, getattr(row, column)).items()
-    ]
-    return [
+    return unread_options(row) + [
         f"{key} is {getattr(row, key)}, and {why}"
-        for key, why in (*by_others, *_read_by_nothing(row))
+        for key, why in _read_by_nothing(row)
         if getattr(row, key) != defaults[key]
     ]
 

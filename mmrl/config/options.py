@@ -41,25 +41,26 @@ def check_options(cls: type, config: Any) -> None:
             base.__post_init__(config)
 
 
-def unread_options(config: Any, registry: Mapping[str, Any], chosen: str) -> dict[str, list[str]]:
-    """Settings with another value than their default that only other entries read, with those.
-
-    Args:
-        config: the section.
-        registry: entries by name.
-        chosen: name of the one in use.
-    """
-    changed = {
-        field.name
-        for entry in registry.values()
-        for field in fields(entry.Config)
-        if getattr(config, field.name) != field.default
-    }
-    found = {key: readers(key, registry) for key in changed}
-    return {key: names for key, names in found.items() if chosen not in names}
+def choices(cls: type) -> dict[str, Any]:
+    """The allowed values of settings, by key: `choices` of a class and of those it extends."""
+    return {k: v for base in cls.__mro__ for k, v in vars(base).get("choices", {}).items()}
 
 
-def readers(key: str, registry: Mapping[str, Any]) -> list[str]:
-    """The entries that read a setting: those whose `Config` declares it."""
+def readers(key: str, entries: Any) -> list[str]:
+    """The entries of a registry that read a setting; none where all do, or where it is none."""
+    registry = entries if isinstance(entries, Mapping) else {}
     has = {name: getattr(entry, "Config", NoOptions) for name, entry in registry.items()}
-    return [name for name, cls in has.items() if any(field.name == key for field in fields(cls))]
+    found = [name for name, cls in has.items() if any(field.name == key for field in fields(cls))]
+    return found if len(found) < len(has) else []
+
+
+def unread_options(config: Any) -> list[str]:
+    """Settings with another value than their default that what is chosen does not read."""
+    return [
+        f"{field.name} is {getattr(config, field.name)}, and {column}: {getattr(config, column)}"
+        f" does not read it ({', '.join(names)} would)"
+        for column, entries in choices(type(config)).items()
+        for field in fields(config)
+        if getattr(config, field.name) != field.default
+        if (names := readers(field.name, entries)) and getattr(config, column) not in names
+    ]

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from mmrl.config.options import readers
+from mmrl.config.options import choices, readers
 from mmrl.config.shipped import shipped
 
 NONE = type(None)
@@ -105,37 +105,28 @@ def _field(field: Any, hint: Any, meanings: Mapping[str, str], cls: Any) -> Sett
         held = _import(field.metadata["holds"])
     is_section = dataclasses.is_dataclass(_bare(hint)) and field.default is not None
     default = "" if is_section else _default(field)
-    choices = {k: v for base in cls.__mro__ for k, v in vars(base).get("choices", {}).items()}
-    kind = " | ".join(sorted(choices.get(field.name, ()))) or _type(hint)
-    folder = None if field.name == "name" else getattr(cls, "presets", None)
-    notes = [*_only_with(field.name, choices), *_changed_by(field.name, default, folder)]
-    meaning = " ".join([*filter(None, [meanings.get(field.name)]), *notes])
-    return Setting(field.name, kind, default, meaning, held, many)
+    allowed = choices(cls)
+    kind = " | ".join(sorted(allowed.get(field.name, ()))) or _type(hint)
+    meaning = [meanings.get(field.name, ""), *_notes(cls, field.name, default, allowed)]
+    return Setting(field.name, kind, default, " ".join(meaning), held, many)
 
 
-def _only_with(key: str, choices: Mapping[str, Any]) -> Iterator[str]:
-    """Say which components read an option that others leave alone."""
-    for column, entries in choices.items():
-        names = readers(key, entries) if isinstance(entries, Mapping) else []
-        if names and len(names) < len(entries):
+def _notes(cls: Any, key: str, default: str, allowed: Mapping[str, Any]) -> Iterator[str]:
+    """Say which components read an option, and which presets change its default."""
+    for column, entries in allowed.items():
+        if names := readers(key, entries):
             yield f"Read only with {column}: {', '.join(names)}."
-
-
-def _changed_by(key: str, default: str, folder: str | None) -> Iterator[str]:
-    """Say which presets have another value than the default."""
-    found: dict[str, list[str]] = {}
-    for name, values in {} if folder is None else _presets(folder).items():
-        value = as_yaml(values.get(key, default))
-        if value != default:
-            found.setdefault(value, []).append(name)
-    if found:
-        groups = (f"{value} in {', '.join(names)}" for value, names in found.items())
-        yield f"Presets: {'; '.join(groups)}."
+    presets: dict[str, list[str]] = {}
+    for name, values in _presets(getattr(cls, "presets", None)).items():
+        presets.setdefault(as_yaml(values.get(key, default)), []).append(name)
+    changed = [f"{v} in {', '.join(names)}" for v, names in presets.items() if v != default]
+    if changed and key != "name":
+        yield f"Presets: {'; '.join(changed)}."
 
 
 @cache
-def _presets(folder: str) -> dict[str, dict[str, Any]]:
-    return {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in shipped(folder)}
+def _presets(folder: str | None) -> dict[str, dict[str, Any]]:
+    return {p.stem: yaml.safe_load(p.read_text("utf-8")) for p in shipped(folder)} if folder else {}
 
 
 def _default(field: Any) -> str:

@@ -12,36 +12,13 @@ from mmrl.data.lazy_images import LazyImage
 from mmrl.demo.checkpoints import Checkpoints, able_to
 from mmrl.demo.colors import View
 from mmrl.demo.demo_config import DATASETS
-from mmrl.demo.sampler_form import SamplerForm, build_form, check_filled, shows_errors
+from mmrl.demo.sampler_form import build_form, read_form, sample_each, shows_errors
 from mmrl.demo.trace_viewer import Viewer
-from mmrl.demo.traces import Trace, sample_trace
 from mmrl.types import Prompt
 
 TASK = "image_to_text"
 QUESTION = "how many circles are there?\nA. 1\nB. 2\nC. 3\nD. 4"
 EXAMPLES = DATASETS / "shapes" / "questions_validation.jsonl"
-
-
-def ask(
-    checkpoints: Checkpoints,
-    image: Image.Image | None,
-    question: str,
-    name: str,
-    length: float,
-    seed: float,
-    *sampler: Any,
-) -> Trace:
-    """The answer of a checkpoint to a question about an image.
-
-    Raises:
-        ValueError: see `sample_trace`; no image, or an empty input.
-    """
-    check_filled(positions=length, seed=seed)
-    if image is None or not question.strip():
-        raise ValueError("image or question is empty; give both")
-    prompt = Prompt("0", TASK, question, images=[image.convert("RGB")])
-    config = SamplerForm.read(*sampler)
-    return sample_trace(checkpoints.load(name), prompt, config, int(seed), int(length))
 
 
 def example() -> tuple[Image.Image | None, str]:
@@ -77,20 +54,21 @@ def build_ask_tab(checkpoints: Checkpoints) -> None:
         with gr.Column():
             question = gr.Textbox(asked, label="question", lines=5, elem_id="question")
             name = gr.Dropdown(able, value=first, label="checkpoint")
-            length = gr.Number(24, label="positions", precision=0, minimum=1, maximum=4096)
-    form = build_form("static", 6, 0.0, "block_size=8 eos=stop")
+    form = build_form("static", 6, 0.0, "block_size=8 eos=stop", 24)
     button = gr.Button("Ask", variant="primary", elem_id="ask")
     answer = gr.Textbox(label="answer", interactive=False, elem_id="answer")
     viewer = Viewer("ask")
 
-    def run(shown: Any, text: str, chosen: str, n: float, how: View, *inputs: Any) -> Any:
-        *sampler, seed = inputs
-        trace = ask(checkpoints, shown, text, chosen, n, seed, *sampler)
-        return [trace.completion, *viewer.fill({chosen: trace}, how)]
+    def run(shown: Any, text: str, chosen: str, how: View, *inputs: Any) -> Any:
+        if shown is None:
+            raise ValueError("image is empty; give one")
+        prompt = Prompt("0", TASK, text, images=[shown.convert("RGB")])
+        found = sample_each(checkpoints, [chosen], prompt, read_form(*inputs))
+        return [found[chosen].completion, *viewer.fill(found, how)]
 
     button.click(
         shows_errors(run),
-        [image, question, name, length, viewer.view, *form],
+        [image, question, name, viewer.view, *form],
         [answer, *viewer.outputs],
         concurrency_id="model",
         api_visibility="private",

@@ -8,29 +8,13 @@ from typing import Any
 from mmrl.demo.checkpoints import Checkpoints, able_to
 from mmrl.demo.colors import VIEWS, View
 from mmrl.demo.frames import SIDE, describe, draw_frame, legend
-from mmrl.demo.sampler_form import SamplerForm, build_form, check_filled, shows_errors
-from mmrl.demo.traces import Trace, sample_trace
+from mmrl.demo.sampler_form import NONE, build_form, read_form, sample_each, shows_errors
+from mmrl.demo.traces import Trace
 from mmrl.types import Prompt
 
-TASK, NONE = "text_to_image", "none"
+TASK = "text_to_image"
 PROMPT, STEPS = "a red circle left of a blue ring", 48
 """With the first checkpoint and seed 0 the drawing is right."""
-
-
-def draw(
-    checkpoints: Checkpoints, text: str, names: list[str], seed: float, *sampler: Any
-) -> dict[str, Trace]:
-    """Draw one prompt with the same draws by each checkpoint.
-
-    Raises:
-        ValueError: see `sample_trace`; an empty input.
-    """
-    check_filled(seed=seed)
-    if not text.strip():
-        raise ValueError("prompt is empty; write what to draw")
-    config = SamplerForm.read(*sampler)
-    prompt = Prompt("0", TASK, text.strip())
-    return {name: sample_trace(checkpoints.load(name), prompt, config, int(seed)) for name in names}
 
 
 def show_frames(drawn: Mapping[str, Trace], after: float, how: View) -> list[Any]:
@@ -77,9 +61,8 @@ def build_draw_tab(checkpoints: Checkpoints) -> None:
     traces = gr.State({})
 
     def run(text: str, first: str, second: str, how: View, *inputs: Any) -> list[Any]:
-        *sampler, seed = inputs
-        names = list(dict.fromkeys(name for name in (first, second) if name != NONE))
-        drawn = draw(checkpoints, text, names, seed, *sampler)
+        prompt = Prompt("0", TASK, text.strip())
+        drawn = sample_each(checkpoints, (first, second), prompt, read_form(*inputs))
         steps = max(trace.steps for trace in drawn.values())
         return [drawn, gr.Slider(maximum=steps, value=steps), *show_frames(drawn, steps, how)]
 
@@ -92,15 +75,15 @@ def build_draw_tab(checkpoints: Checkpoints) -> None:
         concurrency_id="model",
         api_visibility="private",
     )
-    for change in (step.input, view.input):
-        change(
-            show_frames,
-            [traces, step, view],
-            outputs,
-            show_progress="hidden",
-            trigger_mode="always_last",
-            api_visibility="private",
-        )
+    gr.on(
+        [step.input, view.input],
+        show_frames,
+        [traces, step, view],
+        outputs,
+        show_progress="hidden",
+        trigger_mode="always_last",
+        api_visibility="private",
+    )
 
 
 def _image(number: int) -> Any:

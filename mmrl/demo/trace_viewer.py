@@ -47,15 +47,15 @@ class Viewer:
         with gr.Accordion("Order of writing", open=False):
             self.order = gr.HTML()
         self.traces, self.marked = gr.State({}), gr.State([])
-        for change in (self.step.input, self.view.input):
-            change(
-                lambda traces, marked, after, view: show_traces(traces, int(after), view, marked),
-                [self.traces, self.marked, self.step, self.view],
-                [self.shown, self.order],
-                show_progress="hidden",
-                trigger_mode="always_last",
-                api_visibility="private",
-            )
+        gr.on(
+            [self.step.input, self.view.input],
+            lambda traces, marked, after, view: show_traces(traces, int(after), view, marked),
+            [self.traces, self.marked, self.step, self.view],
+            [self.shown, self.order],
+            show_progress="hidden",
+            trigger_mode="always_last",
+            api_visibility="private",
+        )
 
     @property
     def outputs(self) -> list[Any]:

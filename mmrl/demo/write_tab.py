@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,37 +12,37 @@ from mmrl.demo.colors import View
 from mmrl.demo.compared import by_short_name
 from mmrl.demo.recorded import open_rollout
 from mmrl.demo.run_files import find_rollouts
-from mmrl.demo.sampler_form import SamplerForm, build_form, check_filled, shows_errors
+from mmrl.demo.sampler_form import (
+    NONE,
+    build_form,
+    check_filled,
+    read_form,
+    sample_each,
+    shows_errors,
+)
 from mmrl.demo.trace_viewer import Viewer
-from mmrl.demo.traces import Trace, differing, sample_trace
+from mmrl.demo.traces import Trace, differing
 from mmrl.types import Prompt
 
-TASK, NONE = "text", "none"
+TASK = "text"
 PROMPT = "compute 4*4"
 UNCACHED = "the same without cache"
 
 
 def write(
-    checkpoints: Checkpoints, text: str, names: list[str], length: float, seed: float, *sampler: Any
+    checkpoints: Checkpoints, names: Sequence[str], text: str, *inputs: Any
 ) -> dict[str, Trace]:
     """Write one prompt with the same draws by each checkpoint; where a cache is used, and one
     checkpoint alone writes, without it as well.
 
     Raises:
-        ValueError: see `sample_trace`; an empty input.
+        ValueError: see `sample_each` and `read_form`.
     """
-    check_filled(positions=length, seed=seed)
-    if not text.strip():
-        raise ValueError("prompt is empty; write something")
-    config, prompt = SamplerForm.read(*sampler), Prompt("0", TASK, text)
-    found = {
-        name: sample_trace(checkpoints.load(name), prompt, config, int(seed), int(length))
-        for name in names
-    }
-    if config.cache != "none" and len(names) == 1:
-        plain = replace(config, cache="none", window=None)
-        policy = checkpoints.load(names[0])
-        found[UNCACHED] = sample_trace(policy, prompt, plain, int(seed), int(length))
+    form, prompt = read_form(*inputs), Prompt("0", TASK, text)
+    found = sample_each(checkpoints, names, prompt, form)
+    if form.config.cache != "none" and len(found) == 1:
+        plain = form._replace(config=replace(form.config, cache="none", window=None))
+        [found[UNCACHED]] = sample_each(checkpoints, names, prompt, plain).values()
     return found
 
 
@@ -67,20 +67,17 @@ def build_write_tab(checkpoints: Checkpoints, runs: Mapping[str, Path]) -> None:
     with gr.Row():
         left = gr.Dropdown(able, value=first, label="checkpoint")
         right = gr.Dropdown([NONE, *able], value=NONE, label="beside it")
-        length = gr.Number(24, label="positions", precision=0, minimum=1, maximum=4096)
-    form = build_form("static", 12, 0.0, "block_size=8")
+    form = build_form("static", 12, 0.0, "block_size=8", 24)
     button = gr.Button("Write", variant="primary", elem_id="write")
     viewer = Viewer("write")
 
-    def run(text: str, one: str, other: str, n: float, how: View, *inputs: Any) -> Any:
-        *sampler, seed = inputs
-        names = list(dict.fromkeys(name for name in (one, other) if name != NONE))
-        found = write(checkpoints, text, names, n, seed, *sampler)
+    def run(text: str, one: str, other: str, how: View, *inputs: Any) -> Any:
+        found = write(checkpoints, (one, other), text, *inputs)
         return viewer.fill(found, how, marked(found))
 
     button.click(
         shows_errors(run),
-        [prompt, left, right, length, viewer.view, *form],
+        [prompt, left, right, viewer.view, *form],
         viewer.outputs,
         concurrency_id="model",
         api_visibility="private",

@@ -34,10 +34,7 @@ class ObjectiveEntry(NamedTuple):
 
 
 METHODS = ("outline", "batch", "loss", "save", "evaluate")
-MOVED = {
-    "contrastive": "scripts.miniature:CLIP",
-    "reconstruction": "scripts.miniature:VQ",
-}
+MOVED = {"contrastive": "scripts.miniature:CLIP", "reconstruction": "scripts.miniature:VQ"}
 """Names in the `config.yaml` of older runs."""
 
 OBJECTIVES = {

@@ -41,11 +41,7 @@ from mmrl.objectives.masked_config import PARTS, EditsConfig, MaskedConfig
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, build_rows, compute_loss
 from mmrl.objectives.pairs_config import PairsConfig
-from mmrl.objectives.policy_start import (
-    load_start,
-    outline_policy,
-    outline_tokenizer,
-)
+from mmrl.objectives.policy_start import load_start, outline_policy, outline_tokenizer
 from mmrl.objectives.text_rows import AnswerLayouts
 from mmrl.objectives.text_source import UNCHECKED, Source
 from mmrl.pretrained.checks import check_continued

@@ -210,10 +210,7 @@ def score_groups(groups: Groups) -> RolloutBatch:
     metrics |= (
         groups.metrics
         | overlong
-        | {
-            "time/reward_s": scores.timing.work_s,
-            "time/reward_wait_s": scores.timing.wait_s,
-        }
+        | {"time/reward_s": scores.timing.work_s, "time/reward_wait_s": scores.timing.wait_s}
     )
     length = rollout.canvas.tokens.shape[1]
     measured = measure(task.diversity, described, task.config.num_generations)

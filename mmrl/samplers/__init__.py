@@ -79,19 +79,13 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
         check_blocks(config, length, where)
 
 
+find_unread = unread_options
+
+
 def has_fixed_forwards(config: SamplerConfig) -> bool:
     """Whether all rows of one length take the same number of forward passes, whatever is drawn, on
     processes that share weights (`Policy.shares_forwards`)."""
     return RULES[config.name].fixed and config.takes_every_step
-
-
-def find_unread(config: SamplerConfig) -> list[str]:
-    """Settings that were changed and that the rule never reads."""
-    return [
-        f"{key} is {getattr(config, key)}, and the rule {config.name} does not read it"
-        f" ({', '.join(readers)} would)"
-        for key, readers in unread_options(config, RULES, config.name).items()
-    ]
 
 
 def sample(

@@ -10,13 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mmrl.estimators.masks.strategy import (
-    Draw,
-    RateRangeConfig,
-    Strategy,
-    hide_at,
-    passes_of,
-)
+from mmrl.estimators.masks.strategy import Draw, RateRangeConfig, Strategy, hide_at, passes_of
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:

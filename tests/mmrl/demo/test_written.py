@@ -58,7 +58,7 @@ def test_a_text_is_also_written_without_its_cache(cache: str) -> None:
     model = ModelConfig(path=str(LLADA), vq=None, max_prompt_length=32)
     offered = Checkpoints({"llada": model}, "cpu", 1)
     sampler = ["static", 4, 0.0, 0.0, f"block_size=8 cache={cache}"]
-    found = write(offered, "compute 4*4", ["llada"], 16, 0, *sampler)
+    found = write(offered, ["llada"], "compute 4*4", *sampler, 0, 16)
     assert list(found) == ["llada"] + [UNCACHED] * (cache != "none")
     for trace in found.values():
         assert trace.tokens and trace.blocks == tuple(n // 8 for n in range(len(trace.tokens)))

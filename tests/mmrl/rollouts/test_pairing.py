@@ -97,11 +97,11 @@ def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
     task = {"sampler": left, "eval_sampler": SamplerConfig(name="static", schedule="linear")}
     with caplog.at_level(logging.WARNING):
         said = " ".join(str(describe(run_config(world, tmp_path, task=task))).split())
-    target = "target is margin, and the rule left_to_right does not read it (dynamic, static would)"
+    target = "target is margin, and name: left_to_right does not read it (dynamic, static would)"
     assert f"no effect {target}" in said and f"tasks.shapes.sampler: {target}" in caplog.text
-    assert "threshold is 0.5, and the rule left_to_right does not read it (dynamic would)" in said
+    assert "threshold is 0.5, and name: left_to_right does not read it (dynamic would)" in said
     schedule = (
-        "schedule is linear, and the rule static does not read it (emerge, lumina, maskgit would)"
+        "schedule is linear, and name: static does not read it (emerge, lumina, maskgit would)"
     )
     assert f"tasks.shapes.eval_sampler: {schedule}" in caplog.text
     for name, rule in RULES.items():
