@@ -129,9 +129,8 @@ def find_repository(architecture: str, pretrained: str | None) -> str | None:
     """The repository of the hub that has the weights; None for weights of this machine."""
     if architecture.startswith("hf-hub:"):
         return architecture.removeprefix("hf-hub:")
-    return (
-        "/".join(find_published(architecture, pretrained).get("hf_hub", "").split("/")[:2]) or None
-    )
+    parts = find_published(architecture, pretrained).get("hf_hub", "").split("/")
+    return "/".join(parts[:2]) or None
 
 
 def find_published(architecture: str, pretrained: str | None) -> Mapping[str, Any]:
