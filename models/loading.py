@@ -184,7 +184,7 @@ def outline(directory: Path) -> Network:
     return model
 
 
-def build_network(config: Mapping[str, Any], stored: int | None = None) -> Network:
+def build_network(config: Mapping[str, Any], stored: int = 50_000) -> Network:
     """The network of a config.json of a known family, with weights as layers draw them; `stored`
     and errors as of `limit_tensors`."""
     with limit_tensors(config, stored):

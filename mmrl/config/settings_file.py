@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +12,22 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     """The settings of a JSON file.
 
     Raises:
-        ConfigError: it cannot be read, is no JSON object, or a number is not finite; the message
-            names the file and the key.
+        ConfigError: it cannot be read, is no JSON object, or a number is not finite.
     """
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_finite)
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"'{path}' is not JSON ({error}). Copy or download it again.") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"'{path}' holds no settings but {type(settings).__name__}.")
-    for key, value in _numbers("", settings):
-        if not -sys.float_info.max <= value <= sys.float_info.max:
-            shown = value if isinstance(value, float) else "an integer beyond float64"
-            raise ConfigError(
-                f"'{path}': {key} is {shown}; it must be a finite number. Write what the checkpoint"
-                " was trained with."
-            )
     return settings
 
 
-def _numbers(key: str, value: Any) -> Iterator[tuple[str, float]]:
-    """The numbers within a value, each with its dotted key."""
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for name, each in items:
-        where = f"{key}.{name}".removeprefix(".")
-        if isinstance(each, dict | list):
-            yield from _numbers(where, each)
-        elif isinstance(each, int | float):
-            yield where, each
+def _finite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    most = sys.float_info.max
+    for key, value in pairs:
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, int | float) and not -most <= each <= most:
+                shown = each if isinstance(each, float) else "an integer beyond float64"
+                raise ValueError(f"{key} is {shown}; it must be a finite number")
+    return dict(pairs)

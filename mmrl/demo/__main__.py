@@ -2,7 +2,7 @@
 
     python -m mmrl.demo
     python -m mmrl.demo runs="[runs/quickstart,runs/text_arithmetic]"
-    python -m mmrl.demo checkpoints="[Gen-Verse/MMaDA-8B-MixCoT]" vq=showlab/magvitv2 dtype=bfloat16
+    python -m mmrl.demo checkpoints="[Gen-Verse/MMaDA-8B-MixCoT]" dtype=bfloat16
 
 It reads run directories and checkpoints, trains nothing, and is served to this machine only. Needs
 the extra `demo`.

@@ -100,21 +100,9 @@ def add_missing_tokens(tokenizer: PreTrainedTokenizerBase, ids: Mapping[str, int
 def read_number(
     config: Mapping[str, Any], key: str, default: Any = None, least: float = 1, whole: bool = True
 ) -> Any:
-    """A key of config.json that must be a number.
-
-    Args:
-        config: all keys.
-        key: which.
-        default: where it is absent or null; None where it must be there.
-        least: the smallest value that is allowed.
-        whole: whether it is a count or an id.
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    value = config.get(key)
-    if value is None:
-        value = default
+    """A key of config.json that must be a number from `least`, a count or an id where `whole` is
+    true; a ValueError where it is not, or where it is absent or null and has no `default`."""
+    value = default if config.get(key) is None else config[key]
     if value is None:
         kind = config.get("model_type")
         raise ValueError(f"config.json lacks {key!r}; the directory is no {kind}-type checkpoint")

@@ -20,13 +20,7 @@ def check_tokenizer(
     tokenizer: PreTrainedTokenizerBase,
     layouts: Mapping[str, Layout],
 ) -> None:
-    """Compare a tokenizer with the config.json of its network.
-
-    Args:
-        network: its weights are not needed.
-        family: of it.
-        tokenizer: of the same directory.
-        layouts: that the family has made of both.
+    """Compare the tokenizer of a directory with the config.json of its network.
 
     Raises:
         ValueError: another number of tokens, or special tokens with other ids.
@@ -49,17 +43,13 @@ def check_tokenizer(
             f"the id of the mask token is {last}, and the checkpoint has {rows} vocabulary rows;"
             " name the right one as mask_token_id in config.json"
         )
-    ends = {}
-    for key in ("eos_token_id", "pad_token_id"):
-        value = config.get(key)
-        ends |= dict.fromkeys(value if isinstance(value, list) else [value], key)
-    ends.pop(None, None)
-    for token, key in ends.items():
-        if token not in tokenizer.added_tokens_decoder:
-            refuse(f"no special token {token}", f"{key} {token} in config.json")
+    stated = [config.get("eos_token_id"), config.get("pad_token_id")]
+    ends = {each for one in stated for each in (one if isinstance(one, list) else [one])} - {None}
+    if unknown := ends - tokenizer.added_tokens_decoder.keys():
+        refuse(f"no special tokens {unknown}", f"eos_token_id and pad_token_id {stated}")
     text = layouts.get("text")
     if text is not None and ends and text.ids["eos"] not in ends:
-        refuse(f"the end of a text {text.ids['eos']}", f"{ends} in config.json")
+        refuse(f"the end of a text {text.ids['eos']}", f"eos_token_id and pad_token_id {stated}")
 
 
 def refuse(tokenizer: str, checkpoint: str) -> NoReturn:

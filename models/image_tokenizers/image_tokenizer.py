@@ -188,7 +188,7 @@ def vq_directory(directory: Path) -> Path:
     return inside if (inside / "config.json").is_file() else directory
 
 
-def build_vq(config: Mapping[str, Any], stored: int | None = None) -> ImageTokenizer:
+def build_vq(config: Mapping[str, Any], stored: int = 50_000) -> ImageTokenizer:
     """The tokenizer of a config.json with new weights; an empty one is that of showlab/magvitv2.
     `stored` is that of `limit_tensors`.
 
@@ -231,7 +231,7 @@ def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None)
     write_weights(tensors, directory)
 
 
-def _build(directory: Path, stored: int | None = None) -> ImageTokenizer:
+def _build(directory: Path, stored: int = 50_000) -> ImageTokenizer:
     path = directory / "config.json"
     config = read_settings_file(path) if path.is_file() else {}
     try:

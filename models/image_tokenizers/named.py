@@ -24,11 +24,10 @@ def find_vq(directories: Iterable[Path]) -> str | None:
         file = directory / FILE
         if file.is_file() and (named := read_settings_file(file).get(KEY)) is not None:
             found = resolve_vq(str(named), directory)
-            if Path(found).is_absolute() and not Path(found).is_dir():
+            if os.path.isabs(found) and not os.path.isdir(found):
                 raise FileNotFoundError(
-                    f"'{file}': {KEY} is {named!r}, the image tokenizer of the checkpoint, and"
-                    f" there is no directory '{found}'. Write where it is into that file, or name"
-                    " it where the checkpoint is named."
+                    f"'{file}': {KEY} is {named!r}, an image tokenizer, and there is no directory"
+                    f" '{found}'. Write where it is into that file, or name it beside the model."
                 )
             return found
         if (directory / SUBFOLDER).is_dir():
@@ -42,19 +41,10 @@ def resolve_vq(named: str, directory: Path) -> str:
 
 
 def name_vq(vq: str, directory: Path) -> str:
-    """How a checkpoint in `directory` names an image tokenizer.
-
-    A relative path stays right when the folder that holds both moves; where only the root of the
-    file system does, the path is absolute.
-
-    Args:
-        vq: absolute path, or hub id.
-        directory: existing.
-    """
-    if not Path(vq).is_absolute():
-        return vq
+    """How a checkpoint in `directory` names an absolute path or hub id: by a path relative to it,
+    which stays right where both move, unless they have only the root in common."""
     path, place = Path(vq).resolve(), directory.resolve()
-    if os.path.commonpath((path, place)) == path.anchor:
-        return str(path)
+    if not os.path.isabs(vq) or os.path.commonpath((path, place)) == path.anchor:
+        return vq
     relative = os.path.relpath(path, place)
     return relative if relative.startswith("..") else f"./{relative}"

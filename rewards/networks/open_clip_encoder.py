@@ -1,5 +1,6 @@
 """Any open_clip model as the two towers of a reward, named in the reward's configuration."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -126,13 +127,17 @@ def resolve_weights(architecture: str, pretrained: str | None, key: str) -> str 
 
 def find_repository(architecture: str, pretrained: str | None) -> str | None:
     """The repository of the hub that has the weights; None for weights of this machine."""
-    from open_clip.pretrained import get_pretrained_cfg
-
     if architecture.startswith("hf-hub:"):
         return architecture.removeprefix("hf-hub:")
-    known = get_pretrained_cfg(architecture, pretrained) if pretrained else {}
-    owner_and_name = (known or {}).get("hf_hub", "").split("/")
-    return "/".join(owner_and_name[:2]) or None
+    parts = find_published(architecture, pretrained).get("hf_hub", "").split("/")
+    return "/".join(parts[:2]) or None
+
+
+def find_published(architecture: str, pretrained: str | None) -> Mapping[str, Any]:
+    """What open_clip knows of published weights."""
+    from open_clip.pretrained import get_pretrained_cfg
+
+    return (get_pretrained_cfg(architecture, pretrained) if pretrained else None) or {}
 
 
 def uses_quick_gelu(architecture: str, pretrained: str | None) -> bool:
@@ -141,7 +146,4 @@ def uses_quick_gelu(architecture: str, pretrained: str | None) -> bool:
     The architecture file does not say: `ViT-L-14` names plain GELU, while its `openai` weights
     need QuickGELU and score differently, without an error, when run with the other activation.
     """
-    from open_clip.pretrained import get_pretrained_cfg
-
-    known = get_pretrained_cfg(architecture, pretrained) if pretrained else {}
-    return bool((known or {}).get("quick_gelu", False))
+    return bool(find_published(architecture, pretrained).get("quick_gelu", False))

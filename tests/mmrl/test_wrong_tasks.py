@@ -15,9 +15,9 @@ from mmrl import eval as text
 from mmrl import eval_v as vision
 from mmrl import rl, sft
 from mmrl.evaluation.eval_config import TEXT_TASKS
-from mmrl.models import loading
 from mmrl.models.families import FAMILIES
 from mmrl.models.image_tokenizers import image_tokenizer
+from mmrl.models.network import stored_weights
 from mmrl.models.task_names import TASKS
 from tests import by_path
 from tests.models.small_policies import POLICIES, small_policy
@@ -60,7 +60,7 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr(loading, "read_weights", refuse)
+    monkeypatch.setattr(stored_weights, "read_rows", refuse)
     monkeypatch.setattr(image_tokenizer, "read_weights", refuse)
 
 

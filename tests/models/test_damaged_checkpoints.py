@@ -144,7 +144,7 @@ def test_an_adapter_is_checked_as_a_checkpoint_is(
 )
 def test_numbers_of_an_adapter_are_checked(key: str, value: Any, named: str, adapter: Path) -> None:
     rewrite(adapter / "adapter_config.json", **{key: value})
-    with pytest.raises(ValueError, match=f"adapter_config.json'?: {named}"):
+    with pytest.raises(ValueError, match=f"adapter_config.json.*{named}"):
         load_model(adapter)
 
 
@@ -157,11 +157,11 @@ def test_numbers_of_an_adapter_are_checked(key: str, value: Any, named: str, ada
         ({"rope_theta": -3.0}, "rope_theta is -3.0; it must be a number from 1"),
         ({"rope_theta": "1e4"}, "rope_theta is '1e4'"),
         ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
-        ({"nested": {"deep": [0, math.nan]}}, "nested.deep.1 is nan"),
+        ({"nested": {"deep": [0, math.nan]}}, "deep is nan"),
         ({"n_layers": True}, "n_layers is True; it must be a whole number"),
         ({"n_layers": 2.5}, "n_layers is 2.5"),
         ({"n_layers": 0}, "n_layers is 0"),
-        ({"n_layers": 999_999}, "more than .* tensors, and its files hold 21: n_layers is 999999"),
+        ({"n_layers": 999_999}, "more tensors than the 21 stored: n_layers is 999999"),
         ({"d_model": 10**30}, "can be built from its values|expected"),
     ],
 )
@@ -252,9 +252,12 @@ def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"eos_token_id": 40, "pad_token_id": 40}, "no special token 40 .* pad_token_id 40"),
-        ({"pad_token_id": 41}, "no special token 41 .* pad_token_id 41"),
-        ({"eos_token_id": 3, "pad_token_id": 3}, "the end of a text 1 .* {3: 'pad_token_id'}"),
+        (
+            {"eos_token_id": 40, "pad_token_id": 40},
+            "no special tokens .40. .*_id .40, 40",
+        ),
+        ({"pad_token_id": 41}, "no special tokens .41. .*_id .1, 41"),
+        ({"eos_token_id": 3, "pad_token_id": 3}, "the end of a text 1 .* pad_token_id .3, 3"),
         ({"mask_token_id": 17}, "the mask 18 .* mask_token_id 17"),
         ({"mask_token_id": "18"}, "the mask 18 .* mask_token_id 18"),
         ({"llm_vocab_size": 512}, None),

@@ -7,13 +7,16 @@ boundary may then give another token.
 
 import math
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
+from mmrl.algorithms import AlgorithmConfig, draw_masks
 from mmrl.config import ConfigError
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import RULES, SamplerConfig, sample
@@ -270,6 +273,15 @@ def test_top_1_writes_the_most_likely_token(name: str) -> None:
 def test_as_many_generators_as_rows_are_asked_for(count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} generators for 3 rows"):
         sample(POLICY, small_canvas(3), SamplerConfig(), generators(count))
+
+
+@pytest.mark.parametrize("wrong", [7, "seed", None, [1, 2], np.random.default_rng(0)])
+def test_what_is_no_generator_is_refused_with_what_to_give(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"a generator is .*mmrl.randomness.generator\(7\)"):
+        sample(POLICY, small_canvas(2), SamplerConfig(), wrong)
+    rollout = sample(POLICY, small_canvas(2), SamplerConfig(), generators(2))
+    with pytest.raises(TypeError, match=r"a generator is .*mmrl.randomness.generator\(7\)"):
+        draw_masks(rollout, AlgorithmConfig(), wrong)
 
 
 def test_guidance_needs_a_twin() -> None:

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mmrl.models import Policy, load_policy
@@ -176,6 +178,27 @@ def test_a_part_without_weights_is_refused_before_one_loads(
         path.unlink()
     with pytest.raises(FileNotFoundError, match=f"{part}' holds no weights"):
         check_checkpoints(ModelConfig(path=str(broken)))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda t: t.fill_(float("nan")), "as torch.float32 holds .* NaN"),
+        (lambda t: t.to(torch.int8), "is I8; weights are"),
+        (None, "it lacks"),
+    ],
+)
+def test_a_text_encoder_is_checked_as_the_network_is(
+    change: Callable[[Tensor], Tensor] | None, named: str, folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "text_encoder" / "model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.endswith("mlp.fc1.weight"))
+    weight = tensors.pop(name)
+    save_file(tensors | ({name: change(weight)} if change else {}), file, {"format": "pt"})
+    with pytest.raises(ValueError, match=f"text.encoder.*{named}"):
+        load_policy(tmp_path)
 
 
 def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
