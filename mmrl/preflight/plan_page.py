@@ -9,7 +9,7 @@ from typing import Any
 from mmrl.config import ConfigError, to_yaml
 from mmrl.run.settings_changed import list_changed
 
-LINES, WIDTH, NAMES, SHORT = 45, 100, 12, 36
+LINES, WIDTH, NAMES, SHORT = 45, 120, 12, 36
 """Lines of a page and characters of a line, of the name before it, and of the value of a
 setting."""
 SAID = re.compile(
@@ -57,7 +57,7 @@ class Plan:
             return "\n".join(lines) + "\n"
         lines += ["settings that differ from their defaults; all of them: verbose=true"]
         settings = [line for row in _sections(self.config) for line in _wrap(*row)]
-        left = LINES - len(lines)
+        left = max(1, LINES - len(lines))
         if len(settings) > left:
             settings[left - 1 :] = [f"  … and {len(settings) - left + 1} more lines"]
         return "\n".join([*lines, *settings]) + "\n"

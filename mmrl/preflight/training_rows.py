@@ -40,8 +40,8 @@ def describe_run(
     every = [f"{name} every {n} steps" if n else f"no {name}" for name, n in due]
     plan.add(
         "run",
-        f"{config.output_dir}, {length} from {since}, seed {config.seed}, {processes}",
-        ", ".join(every),
+        f"{config.output_dir}, {length} from {since}, seed {config.seed}, {processes},"
+        f" {', '.join(every)}",
     )
     scales = [f"{scale:g} x for {name}" for name, scale in config.learning_rate_scales.items()]
     decay = [f"weight decay {config.weight_decay:g}"] if config.weight_decay else []

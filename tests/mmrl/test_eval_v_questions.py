@@ -174,7 +174,7 @@ def test_what_cannot_run_is_refused_before_a_model_loads(
         ("data.format=mmmu", "which data.format mmmu reads"),
         ("rewards=[]", "rewards is empty; name one"),
     ):
-        assert main([*words(sight, tmp_path), "model.path=not/there", word]) == 1
+        assert main([*words(sight, tmp_path), "model.path=GSAI-ML/LLaDA-V", word]) == 1
         assert message in capsys.readouterr().err, word
 
 

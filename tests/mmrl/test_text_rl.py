@@ -144,7 +144,7 @@ def test_the_cost_in_a_dry_run_is_of_the_texts_that_the_policy_writes(
     config.tasks["shapes"].algorithm = {"name": "just_grpo"}  # a pass per position
     policy = load_policy(**policy_options(config.model))
     written = int(policy.canvas([Prompt("0", "text", "a red circle")], length).response.sum())
-    said = str(describe(config))
+    said = " ".join(str(describe(config)).split())
     assert f"{written} response positions each" in said
     assert f"{written} forward and {written} backward passes" in said
     task, raw = Task("words", config.tasks["shapes"]), known_config(world.policy) or {}

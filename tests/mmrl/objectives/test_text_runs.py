@@ -106,7 +106,7 @@ def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
     assert outline is not None
     sizes = [{n: p.shape for n, p in one.named_parameters()} for one in (outline, trained.module)]
     assert sizes[0] == sizes[1] and words == f"6 completions of {data}"
-    away = CompletionConfig(**options(data, tokenizer="", model="owner/name"))
+    away = CompletionConfig(**options(data, tokenizer="", model="GSAI-ML/LLaDA-8B-Base"))
     assert Completions.outline(away) == (None, f"completions of {data}")
 
 
