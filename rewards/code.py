@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from mmrl.config import check_choice
 from mmrl.rewards import PartialFailure
@@ -23,14 +23,6 @@ from mmrl.rewards.sandbox.sandbox import ISOLATION, Job, JobVerdict, Sandbox
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
-
-
-class Runs(Protocol):
-    """A local or a remote sandbox."""
-
-    def run(self, jobs: Sequence[Job]) -> list[JobVerdict]:
-        """Run jobs and return their verdicts in order."""
-        ...
 
 
 class CodeReward:
@@ -75,7 +67,7 @@ class CodeReward:
             raise ValueError(f"isolation={isolation!r} is not allowed: use {', '.join(ISOLATION)}.")
         check_choice("match", match, ("text", "numbers"))
         self.partial, self.same = partial, {"text": _lines, "numbers": _numbers}[match]
-        self.sandbox: Runs
+        self.sandbox: Sandbox | RemoteSandbox
         if url:
             self.sandbox = RemoteSandbox(url, timeout, cpu_seconds, memory_mb)
         else:

@@ -155,7 +155,9 @@ class Sandbox:
                 zygote = _start_zygote(self.isolation, self._settings)
             rounds = 1 + len(job.tests)
             deadline = time.monotonic() + self.timeout * rounds + 4 * GRACE + START_SECONDS
-            return read_verdict(_exchange(zygote, asdict(job), deadline), job)
+            assert zygote.stdin is not None and zygote.stdout is not None
+            send(zygote.stdin.fileno(), asdict(job))
+            return read_verdict(receive(zygote.stdout.fileno(), deadline=deadline), job)
         except WireError as error:
             if zygote is not None:
                 _end(zygote)
@@ -227,12 +229,6 @@ def _start_zygote(isolation: str, settings: str) -> subprocess.Popen[bytes]:
         _end(zygote)
         raise IsolationError(_advice(isolation, hello["refused"]))
     return zygote
-
-
-def _exchange(zygote: subprocess.Popen[bytes], job: dict[str, Any], deadline: float) -> Any:
-    assert zygote.stdin is not None and zygote.stdout is not None
-    send(zygote.stdin.fileno(), job)
-    return receive(zygote.stdout.fileno(), deadline=deadline)
 
 
 def _end(zygote: subprocess.Popen[bytes]) -> None:

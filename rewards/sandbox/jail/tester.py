@@ -54,12 +54,11 @@ def run_job(limits: JobLimits, requests: int, replies: int) -> None:
 def _script(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     try:
         compile_tests(job["setup"], (), "")
-    except ValueError as error:
-        return {"broken": str(error)}
-    try:
         printed, reason = session.run_script(job["setup"], job["code"], job["stdin"])
     except WireError as error:
         return {"printed": "", "reason": str(error)}
+    except ValueError as error:
+        return {"broken": str(error)}
     return {"printed": printed, "reason": reason}
 
 
