@@ -1,32 +1,24 @@
-"""The tab write: a text token by token, by one or two checkpoints, or as a run recorded it."""
+"""The tab write: a text token by token, by one or two checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from mmrl.demo.checkpoints import Checkpoints, able_to
 from mmrl.demo.colors import View
-from mmrl.demo.compared import by_short_name
-from mmrl.demo.recorded import open_rollout
-from mmrl.demo.run_files import find_rollouts
 from mmrl.demo.sampler_form import SamplerForm, build_form, check_filled, shows_errors
 from mmrl.demo.trace_viewer import Viewer
-from mmrl.demo.traces import Trace, differing, sample_trace
+from mmrl.demo.traces import Trace, sample_trace
 from mmrl.types import Prompt
 
 TASK, NONE = "text", "none"
 PROMPT = "compute 4*4"
-UNCACHED = "the same without cache"
 
 
 def write(
     checkpoints: Checkpoints, text: str, names: list[str], length: float, seed: float, *sampler: Any
 ) -> dict[str, Trace]:
-    """Write one prompt with the same draws by each checkpoint; where a cache is used, and one
-    checkpoint alone writes, without it as well.
+    """Write one prompt with the same draws by each checkpoint.
 
     Raises:
         ValueError: see `sample_trace`; an empty input.
@@ -35,26 +27,13 @@ def write(
     if not text.strip():
         raise ValueError("prompt is empty; write something")
     config, prompt = SamplerForm.read(*sampler), Prompt("0", TASK, text)
-    found = {
+    return {
         name: sample_trace(checkpoints.load(name), prompt, config, int(seed), int(length))
         for name in names
     }
-    if config.cache != "none" and len(names) == 1:
-        plain = replace(config, cache="none", window=None)
-        policy = checkpoints.load(names[0])
-        found[UNCACHED] = sample_trace(policy, prompt, plain, int(seed), int(length))
-    return found
 
 
-def marked(traces: Mapping[str, Trace]) -> list[int]:
-    """Positions where the two texts of a comparison with and without cache differ."""
-    if UNCACHED not in traces:
-        return []
-    one, other = traces.values()
-    return differing(one, other)
-
-
-def build_write_tab(checkpoints: Checkpoints, runs: Mapping[str, Path]) -> None:
+def build_write_tab(checkpoints: Checkpoints) -> None:
     """Lay out the tab in the current place of the page."""
     import gradio as gr
 
@@ -75,8 +54,7 @@ def build_write_tab(checkpoints: Checkpoints, runs: Mapping[str, Path]) -> None:
     def run(text: str, one: str, other: str, n: float, how: View, *inputs: Any) -> Any:
         *sampler, seed = inputs
         names = list(dict.fromkeys(name for name in (one, other) if name != NONE))
-        found = write(checkpoints, text, names, n, seed, *sampler)
-        return viewer.fill(found, how, marked(found))
+        return viewer.fill(write(checkpoints, text, names, n, seed, *sampler), how)
 
     button.click(
         shows_errors(run),
@@ -84,37 +62,4 @@ def build_write_tab(checkpoints: Checkpoints, runs: Mapping[str, Path]) -> None:
         viewer.outputs,
         concurrency_id="model",
         api_visibility="private",
-    )
-    if runs:
-        _build_recorded(viewer, runs)
-
-
-def _build_recorded(viewer: Viewer, runs: Mapping[str, Path]) -> None:
-    """The inputs that show a recorded rollout in the same viewer."""
-    import gradio as gr
-
-    with gr.Accordion("A recorded rollout of a run", open=False), gr.Row():
-        run = gr.Dropdown(by_short_name(runs), value=None, label="run", elem_id="recorded_run")
-        file = gr.Dropdown(
-            [], label="completions", allow_custom_value=True, elem_id="recorded_step"
-        )
-        row = gr.Number(0, label="row", precision=0, minimum=0, elem_id="recorded_row")
-        button = gr.Button("Show", min_width=80, elem_id="recorded_show")
-
-    def offer(name: str) -> Any:
-        files = list(find_rollouts(runs[name]))
-        return gr.Dropdown(choices=files, value=files[-1] if files else None)
-
-    def show(name: str, chosen: str, n: float, how: View) -> Any:
-        if name not in runs:
-            raise ValueError("run is empty; choose one")
-        check_filled(row=n)
-        title, trace = open_rollout(runs[name], chosen, int(n))
-        if trace.grid is not None:
-            raise ValueError("this completion is an image; the tab runs shows it")
-        return viewer.fill({title: trace}, how)
-
-    run.input(shows_errors(offer), run, file, api_visibility="private")
-    button.click(
-        shows_errors(show), [run, file, row, viewer.view], viewer.outputs, api_visibility="private"
     )
