@@ -1,20 +1,30 @@
 """Recorded completions of a step, sorted and filtered, with their rewards and advantages."""
 
 import html
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmrl.config import ConfigError
-from mmrl.demo.recorded import COLUMNS, is_score
 from mmrl.demo.run_files import embed, open_stored
+from mmrl.run.metrics_file import is_number
 
 PAGE = 24
 """Completions shown at once."""
 LONGEST = 4000
 """Characters of a completion that are shown."""
 PLACE = "row"
-"""Key under which a row has its place in the file, by which the tab write finds it."""
+"""Key under which a row has its place in the file."""
+OTHER = "beside it"
+"""Key under which a row has the completion of the same prompt at another step."""
+STYLE = """
+.completions {display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr));
+ gap: .8rem}
+.completions > div {border: 1px solid var(--border-color-primary); border-radius: 6px;
+ padding: .5rem; font-size: .8rem; overflow-wrap: anywhere}
+.completions b, .completions img {display: block}
+.completions p {margin: .3rem 0 0}
+.completions pre {margin: .3rem 0; white-space: pre-wrap; max-height: 16em; overflow: auto}
+"""
 
 Row = Mapping[str, Any]
 
@@ -25,43 +35,26 @@ def score_columns(rows: Sequence[Row]) -> list[str]:
         key
         for row in rows
         for key, value in row.items()
-        if is_score(value) and key not in ("step", "id", PLACE, *COLUMNS)
+        if is_number(value) and key not in ("step", "id", PLACE)
     }
     first = [key for key in ("reward", "advantage") if key in numbers]
     return [*first, *sorted(numbers - set(first))]
 
 
 def choose(
-    rows: Sequence[Row],
-    by: str,
-    descending: bool = True,
-    containing: str = "",
-    least: float | None = None,
-    most: float | None = None,
+    rows: Sequence[Row], by: str, descending: bool = True, containing: str = ""
 ) -> list[Row]:
-    """Rows whose score is in a range and whose prompt or text contains some words, sorted by it.
-
-    Rows without that score come last, and are left out where a range is given.
+    """Rows whose prompt or text contains some words, sorted by a score; those without it are last.
 
     Args:
         rows: of a file of completions.
         by: one of `score_columns`.
         descending: whether the highest score comes first.
         containing: words, whatever their case; empty for all.
-        least: lowest score.
-        most: highest score.
     """
-    low, high = -math.inf if least is None else least, math.inf if most is None else most
-    bounded = least is not None or most is not None
-    known, unknown = [], []
-    for row in rows:
-        if containing.lower() not in _searched(row):
-            continue
-        score = row.get(by)
-        if not is_score(score) or math.isnan(score):
-            unknown += [] if bounded else [row]
-        elif low <= score <= high:
-            known.append(row)
+    found = [row for row in rows if containing.lower() in _searched(row)]
+    known = [row for row in found if is_number(row.get(by))]
+    unknown = [row for row in found if not is_number(row.get(by))]
     return sorted(known, key=lambda row: row[by], reverse=descending) + unknown
 
 
@@ -86,8 +79,10 @@ def _cell(row: Row, columns: Sequence[str]) -> str:
     color = advantage_color(row.get("advantage"))
     completion = row.get("completion")
     parts = [f"<b>{prompt}</b>", _completion(completion)]
+    if OTHER in row:
+        parts.append(_completion(row[OTHER]))
     if not isinstance(completion, str):
-        parts.reverse()  # images stay in line, however long their prompts are
+        parts.append(parts.pop(0))  # images stay in line, however long their prompts are
     body = source + "".join(parts)
     return f'<div style="border-left: 6px solid {color}">{body}<p>{"<br>".join(lines)}</p></div>'
 
@@ -107,6 +102,6 @@ def _image(stored: Any) -> str:
 
 def advantage_color(advantage: Any) -> str:
     """Green where a completion is reinforced, red where it is not, grey without an advantage."""
-    if not is_score(advantage) or math.isnan(advantage) or advantage == 0:
+    if not is_number(advantage) or advantage == 0:
         return "#999"
     return "#0a7d33" if advantage > 0 else "#b3261e"

@@ -14,7 +14,7 @@ from typing import Any
 
 from mmrl.config import ConfigError, import_extra
 from mmrl.config.command import write_out
-from mmrl.demo import compared, written
+from mmrl.demo import completions_view, written
 from mmrl.demo.ask_tab import build_ask_tab
 from mmrl.demo.checkpoints import Checkpoints, find_checkpoints
 from mmrl.demo.demo_config import DemoConfig
@@ -27,9 +27,9 @@ HOST = "127.0.0.1"
 LARGEST_UPLOAD = "16mb"
 SHOWS = {
     "draw": "An image of a prompt, by one or two checkpoints, after each denoising step.",
-    "write": "A text, token by token, by one or two checkpoints or as a run recorded it.",
+    "write": "A text, token by token, by one or two checkpoints.",
     "ask": "A question about an image, and the answer token by token.",
-    "runs": "Curves, held-out scores, settings and recorded completions of one or several runs.",
+    "runs": "The completions that a run recorded, and how each was written.",
 }
 """The line at the top of each tab."""
 
@@ -79,7 +79,7 @@ def start(config: DemoConfig) -> tuple[str, Any]:
             footer_links=[],
             app_kwargs={"middleware": [_own_hosts_only()]},
             theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-            css=written.STYLE + compared.STYLE + STYLE,
+            css=written.STYLE + completions_view.STYLE + STYLE,
         )
     except OSError as error:
         raise ConfigError(f"port is {config.port}, which is taken; take another, or 0.") from error
@@ -91,7 +91,7 @@ def build_page(checkpoints: Checkpoints, runs: Mapping[str, Path]) -> Any:
     gr = import_extra("gradio", "demo")
     tabs = {
         "draw": lambda: build_draw_tab(checkpoints),
-        "write": lambda: build_write_tab(checkpoints, runs),
+        "write": lambda: build_write_tab(checkpoints),
         "ask": lambda: build_ask_tab(checkpoints),
         "runs": lambda: build_runs_tab(runs),
     }

@@ -1,13 +1,13 @@
-"""A rollout that a run recorded, as a trace."""
+"""A text that a run recorded, as a trace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from mmrl.config import ConfigError
-from mmrl.demo.run_files import find_rollouts, open_stored, read_completions, read_settings
+from mmrl.demo.run_files import find_completions, read_completions, read_settings
 from mmrl.demo.traces import MOST_POSITIONS, MOST_STEPS, Trace, token_texts
 from mmrl.run.checkpoint import model_folders
 from mmrl.run.metrics_file import is_number
@@ -20,37 +20,33 @@ def open_rollout(run: Path, name: str, row: int) -> tuple[str, Trace]:
 
     Args:
         run: directory of the run.
-        name: of the file, see `find_rollouts`.
+        name: of the file, see `find_completions`.
         row: in the file, from 0.
 
     Raises:
-        ConfigError: no such file or row, or one that does not say how it was written.
+        ConfigError: no such file or row, an image, or a row that does not say how it was written.
     """
-    files = find_rollouts(run)
+    files = find_completions(run)
     if name not in files:
         raise ConfigError(f"completions is {name!r}; choose one of the list.")
     rows = read_completions(files[name])
     if not 0 <= row < len(rows):
         raise ConfigError(f"row is {row}; it must be from 0 to {len(rows) - 1}.")
     found = rows[row]
+    if not isinstance(found["completion"], str):
+        raise ConfigError("this completion is an image; the tab draw shows images step by step.")
     scores = ", ".join(
-        f"{key} {found[key]:.3f}" for key in ("reward", "advantage") if is_score(found.get(key))
+        f"{key} {found[key]:.3f}" for key in ("reward", "advantage") if is_number(found.get(key))
     )
-    trace = recorded_trace(found, _tokenizer(run, found))
-    return f"{found['prompt']} ({scores})", trace
-
-
-def is_score(value: Any) -> TypeGuard[int | float]:
-    """Whether a column of a row holds a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{found['prompt']} ({scores})", recorded_trace(found, _tokenizer(run))
 
 
 def recorded_trace(row: Mapping[str, Any], tokenizer: Any) -> Trace:
-    """The trace of a row of completions.
+    """The trace of a row of completions of a text.
 
     Args:
         row: see `mmrl.training.completions`.
-        tokenizer: of the policy; None for an image.
+        tokenizer: of the policy.
 
     Raises:
         ConfigError: the row does not say how it was written, or says it wrong.
@@ -61,19 +57,12 @@ def recorded_trace(row: Mapping[str, Any], tokenizer: Any) -> Trace:
     written = [int(step) for step in steps]
     if not all(0 <= step < MOST_STEPS for step in written):
         raise ConfigError(f"written_at of this completion goes beyond {MOST_STEPS} steps.")
-    count = 1 + max(written, default=0)
+    if not all(0 <= token < len(tokenizer) for token in tokens):
+        raise ConfigError("tokens of this completion are not those of the run's tokenizer.")
+    texts = token_texts(tokenizer, [int(token) for token in tokens])
     values = [float(value) for value in logprobs]
-    if isinstance(row["completion"], str):
-        if not all(0 <= token < len(tokenizer) for token in tokens):
-            raise ConfigError("tokens of this completion are not those of the run's tokenizer.")
-        texts = token_texts(tokenizer, [int(token) for token in tokens])
-        blocks = _blocks(row, len(written))
-        return Trace(row["completion"], written, values, texts, count, blocks=blocks)
-    grid = [int(side) for side in row.get("grid") or ()]
-    if len(grid) != 2 or grid[0] * grid[1] != len(written):
-        raise ConfigError("grid of this completion does not fit its tokens.")
-    image = open_stored(row["completion"], "the completion")
-    return Trace(image, written, values, [], count, (grid[0], grid[1]))
+    count = 1 + max(written, default=0)
+    return Trace(row["completion"], written, values, texts, count, blocks=_blocks(row, len(texts)))
 
 
 def _blocks(row: Mapping[str, Any], length: int) -> tuple[int, ...]:
@@ -94,10 +83,8 @@ def _numbers(value: Any, key: str) -> Sequence[float]:
     return value
 
 
-def _tokenizer(run: Path, row: Mapping[str, Any]) -> Any:
+def _tokenizer(run: Path) -> Any:
     """The tokenizer of the run's last model, or else of the one it started from."""
-    if not isinstance(row["completion"], str):
-        return None
     from mmrl.models.policy import load_tokenizer
 
     model = read_settings(run).get("model")

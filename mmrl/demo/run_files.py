@@ -55,18 +55,11 @@ def read_settings(run: Path) -> dict[str, Any]:
 
 
 def find_completions(run: Path) -> dict[str, Path]:
-    """Files of held-out completions, as `<task>, held out, step <step>`, then those of rollouts."""
-    return {**_listed(run, HELD_OUT, ", held out"), **find_rollouts(run)}
-
-
-def find_rollouts(run: Path) -> dict[str, Path]:
-    """Files of rollouts by `<task>, step <step>`, in order of task and step."""
-    return _listed(run, ROLLOUTS, "")
-
-
-def _listed(run: Path, kind: str, remark: str) -> dict[str, Path]:
+    """Files of held-out completions, as `<task>, held out, step <step>`, then those of rollouts, as
+    `<task>, step <step>`, in order of task and step."""
     return {
         f"{task}{remark}, step {step}": path
+        for kind, remark in ((HELD_OUT, ", held out"), (ROLLOUTS, ""))
         for task, files in find_samples(samples_of(run), kind).items()
         for step, path in files.items()
     }

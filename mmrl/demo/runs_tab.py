@@ -1,4 +1,4 @@
-"""The tab runs: curves, scores, completions and settings of one or several run directories."""
+"""The tab runs: the recorded completions of a step, sorted, and how each was written."""
 
 from __future__ import annotations
 
@@ -7,61 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config import ConfigError
-from mmrl.demo.compared import (
-    FIGURES,
-    by_short_name,
-    draw_curves,
-    read_runs,
-    score_rows,
-    setting_rows,
-    table,
+from mmrl.demo.colors import View
+from mmrl.demo.completions_view import (
+    OTHER,
+    PAGE,
+    PLACE,
+    choose,
+    score_columns,
+    show_completions,
 )
-from mmrl.demo.completions_view import PAGE, PLACE, choose, score_columns, show_completions
+from mmrl.demo.recorded import open_rollout
 from mmrl.demo.run_files import find_completions, read_completions
-from mmrl.demo.sampler_form import shows_errors
+from mmrl.demo.sampler_form import check_filled, shows_errors
+from mmrl.demo.trace_viewer import Viewer
 
-FIRST = ["Reward", "Held-out score"]
 ORDERS = ("highest first", "lowest first")
-
-
-def compare(runs: Mapping[str, Path], titles: list[str]) -> list[str]:
-    """Curves, scores and differing settings of runs, as HTML."""
-    lines = read_runs(runs)
-    return [
-        draw_curves(lines, titles),
-        table(score_rows(lines), "No held-out scores."),
-        table(setting_rows(runs), "No settings differ."),
-    ]
-
-
-def build_runs_tab(runs: Mapping[str, Path]) -> None:
-    """Lay out the tab in the current place of the page."""
-    import gradio as gr
-
-    if not runs:
-        gr.Markdown("There are no runs; name their directories: `python -m mmrl.demo runs=[…]`")
-        return
-    with gr.Row():
-        chosen = gr.Dropdown(
-            by_short_name(runs), value=[*runs][:1], multiselect=True, label="runs", elem_id="runs"
-        )
-        titles = gr.Dropdown(list(FIGURES), value=FIRST, multiselect=True, label="curves")
-    button = gr.Button("Compare", variant="primary", elem_id="compare")
-    curves = gr.HTML(elem_id="curves")
-    scores = gr.HTML(elem_id="scores")
-    with gr.Accordion("Settings that differ", open=False):
-        settings = gr.HTML(elem_id="settings")
-
-    def run(names: list[str], some: list[str]) -> list[str]:
-        if not names:
-            raise ValueError("runs is empty; choose one or several")
-        return compare({name: runs[name] for name in names}, some)
-
-    button.click(
-        shows_errors(run), [chosen, titles], [curves, scores, settings], api_visibility="private"
-    )
-    with gr.Accordion("Completions of a step", open=True):
-        _build_completions(runs)
+NONE = "none"
 
 
 def offer_scores(run: Path, name: str | None) -> list[str]:
@@ -75,48 +36,55 @@ def offer_scores(run: Path, name: str | None) -> list[str]:
 
 
 def show(
-    run: Path, name: str, by: str, order: str, text: str, low: str, high: str, number: float | None
+    run: Path, name: str, other: str, by: str, order: str, text: str, number: float | None
 ) -> str:
     """A page of the completions of a file, sorted and filtered, as HTML; the last page for a number
     beyond it.
+
+    Args:
+        run: directory of the run.
+        name: of the file, see `find_completions`.
+        other: of a second file, or `none`; completions of prompts in both are then shown, the
+            second below the first.
+        by: one of `offer_scores`.
+        order: one of `ORDERS`.
+        text: words that a prompt or completion contains; empty for all.
+        number: of the page, from 1.
 
     Raises:
         ConfigError: no such file, or one without completions.
     """
     files = find_completions(run)
-    if name not in files:
+    if name not in files or other not in (NONE, *files):
         raise ConfigError("completions is empty; choose a run and one of its steps.")
-    limits = (_bound("score at least", low), _bound("score at most", high))
     found = [{**row, PLACE: n} for n, row in enumerate(read_completions(files[name]))]
-    rows = choose(found, by, order == ORDERS[0], text, *limits)
+    if other != NONE:
+        beside = {row.get("id"): row["completion"] for row in read_completions(files[other])}
+        found = [{**row, OTHER: beside[row["id"]]} for row in found if row.get("id") in beside]
+    rows = choose(found, by, order == ORDERS[0], text)
     last = max(0, len(rows) - 1) // PAGE
     return show_completions(rows, min(max(0, int(number or 1) - 1), last))
 
 
-def _bound(key: str, text: str) -> float | None:
-    try:
-        return float(text) if text.strip() else None
-    except ValueError as error:
-        raise ConfigError(f"{key} is {text!r}; it must be a number, or empty.") from error
-
-
-def _build_completions(runs: Mapping[str, Path]) -> None:
-    """The inputs that sort and filter recorded completions, and the completions."""
+def build_runs_tab(runs: Mapping[str, Path]) -> None:
+    """Lay out the tab in the current place of the page."""
     import gradio as gr
 
+    if not runs:
+        gr.Markdown("There are no runs; name their directories: `python -m mmrl.demo runs=[…]`")
+        return
     first = next(iter(runs))
     files = list(find_completions(runs[first]))
     last = files[-1] if files else None
     scores = offer_scores(runs[first], last)
     with gr.Row():
-        run = gr.Dropdown(by_short_name(runs), value=first, label="run", elem_id="of_run")
+        run = gr.Dropdown(list(runs), value=first, label="run", elem_id="of_run")
         file = gr.Dropdown(files, value=last, label="completions", elem_id="of_step")
+        beside = gr.Dropdown([NONE, *files], value=NONE, label="beside it", elem_id="other_step")
         by = gr.Dropdown(scores, value=scores[0], label="sorted by", elem_id="sorted_by")
     with gr.Row():
         order = gr.Dropdown(list(ORDERS), value=ORDERS[0], label="order", min_width=140)
         words = gr.Textbox("", label="containing", min_width=120, elem_id="containing")
-        least = gr.Textbox("", label="score at least", min_width=100, elem_id="at_least")
-        most = gr.Textbox("", label="score at most", min_width=100, elem_id="at_most")
         page = gr.Number(1, label="page", precision=0, minimum=1, min_width=80, elem_id="page")
     button = gr.Button("Show", variant="primary", elem_id="show")
     shown = gr.HTML(elem_id="completions")
@@ -124,18 +92,42 @@ def _build_completions(runs: Mapping[str, Path]) -> None:
     def of_run(name: str) -> list[Any]:
         some = list(find_completions(runs[name]))
         latest = some[-1] if some else None
-        return [gr.Dropdown(some, value=latest), of_file(name, latest)]
+        others = gr.Dropdown([NONE, *some], value=NONE)
+        return [gr.Dropdown(some, value=latest), others, of_file(name, latest)]
 
     def of_file(name: str, chosen: str | None) -> Any:
         offered = offer_scores(runs[name], chosen)
         return gr.Dropdown(offered, value=offered[0])
 
-    run.input(of_run, run, [file, by], api_visibility="private")
+    run.input(of_run, run, [file, beside, by], api_visibility="private")
     file.input(of_file, [run, file], by, api_visibility="private")
     gr.on(
-        [button.click, words.submit, least.submit, most.submit, page.submit],
+        [button.click, words.submit, page.submit],
         shows_errors(lambda name, *rest: show(runs[name], *rest)),
-        [run, file, by, order, words, least, most, page],
+        [run, file, beside, by, order, words, page],
         shown,
+        api_visibility="private",
+    )
+    _build_rollout(runs, run, file)
+
+
+def _build_rollout(runs: Mapping[str, Path], run: Any, file: Any) -> None:
+    """The inputs that show how one of the completions was written, and the viewer."""
+    import gradio as gr
+
+    with gr.Accordion("A recorded rollout, token by token", open=False):
+        row = gr.Number(0, label="row", precision=0, minimum=0, elem_id="recorded_row")
+        button = gr.Button("Show its tokens", elem_id="recorded_show")
+        viewer = Viewer("recorded")
+
+    def show_rollout(name: str, chosen: str, place: float, how: View) -> Any:
+        check_filled(row=place)
+        title, trace = open_rollout(runs[name], chosen, int(place))
+        return viewer.fill({title: trace}, how)
+
+    button.click(
+        shows_errors(show_rollout),
+        [run, file, row, viewer.view],
+        viewer.outputs,
         api_visibility="private",
     )

@@ -99,10 +99,3 @@ def sample_trace(
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """The text of each token; the parts of a split character are shown as replacement signs."""
     return [str(tokenizer.decode([token])) for token in ids]
-
-
-def differing(trace: Trace, other: Trace) -> list[int]:
-    """Positions at which two texts hold different tokens; where one has ended, all the rest."""
-    longest = max(len(trace.tokens), len(other.tokens))
-    pairs = ((trace.tokens[n : n + 1], other.tokens[n : n + 1]) for n in range(longest))
-    return [n for n, (mine, theirs) in enumerate(pairs) if mine != theirs]

@@ -35,8 +35,7 @@ class Series:
 def line_plot(curves: Sequence[Series], x_label: str = "", y_label: str = "") -> str:
     """An SVG of curves, with a legend of the first and the last value of each that has a name.
 
-    Equal curves give equal text. Empty where no curve has a point. `data-axes` of the SVG has the
-    place of the axes, as shares of its size (left, right, top, bottom), and the ends of the x axis.
+    Equal curves give equal text. Empty where no curve has a point.
     """
     import matplotlib.style
     from matplotlib.figure import Figure
@@ -70,12 +69,7 @@ def line_plot(curves: Sequence[Series], x_label: str = "", y_label: str = "") ->
         if named:
             style = {"frameon": False, "borderaxespad": 0, "labelspacing": 0.3}
             figure.legend([*legend], [*legend.values()], loc="lower left", **style)
-        place = (left, width - right, top, height - bottom)
-        scales = (width, width, height, height)
-        ends = [*(a / b for a, b in zip(place, scales, strict=True)), *axes.get_xlim()]
         page = io.StringIO()
         unset = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(page, format="svg", metadata=unset)
-    svg = page.getvalue().partition("<!DOCTYPE")[2].partition(">\n")[2]
-    numbers = " ".join(f"{float(end):.6g}" for end in ends)
-    return svg.replace("<svg ", f'<svg data-axes="{numbers}" ', 1)
+    return page.getvalue().partition("<!DOCTYPE")[2].partition(">\n")[2]

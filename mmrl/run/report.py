@@ -1,11 +1,10 @@
 """`report.html`: one page that shows a run, readable offline and in any browser.
 
-Curves are inline SVG, images and the script are embedded: the page loads nothing.
+Curves are inline SVG and images are embedded: the page loads nothing and runs no script.
 """
 
 import base64
 import html
-import json
 import os
 import re
 from collections import defaultdict
@@ -16,8 +15,7 @@ from typing import Any
 from mmrl.run.curves import Series, line_plot
 from mmrl.run.metrics_file import is_number, read_metrics
 from mmrl.run.report_samples import draw_samples
-from mmrl.run.report_style import STYLE, THEME, VALUES
-from mmrl.run.report_times import draw_time_shares
+from mmrl.run.report_style import STYLE
 from mmrl.run.sample_files import samples_of
 
 CURVES = {
@@ -52,11 +50,9 @@ def write_report(run: str | Path) -> Path:
     """
     run = Path(run)
     lines = read_metrics(run / "metrics.jsonl")
-    switch = '<button id="theme" hidden title="switch between light and dark"></button>'
-    body = [switch, f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]
+    body = [f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]
     body += [_scores(lines), _held_out(lines), _images(samples_of(run)), draw_samples(run)]
-    body += [_plots(lines), draw_time_shares(lines), _settings(run)]
-    body.append(f"<script>{{{THEME}}}{{{VALUES}}}</script>")
+    body += [_plots(lines), _settings(run)]
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
@@ -204,7 +200,7 @@ def _plots(lines: list[dict[str, Any]]) -> str:
     if not long_enough:
         return ""
     figures = "".join(_figure(title, found) for title, found in long_enough.items())
-    note = "Each legend shows the first and the last value; the pointer shows those of a step."
+    note = "Each legend shows the first and the last value."
     if any(_is_smoothed(curve) for found in long_enough.values() for curve in found):
         smoothed = f"Faint lines are single values, strong lines running means over {WINDOW} values"
         note = f"{smoothed}. {note}"
@@ -233,9 +229,7 @@ def _supervised(lines: list[dict[str, Any]]) -> dict[str, list[Series]]:
 def _figure(title: str, found: list[Series]) -> str:
     drawn = [line for n, curve in enumerate(found) for line in _smoothed(curve, n)]
     plot = line_plot(drawn, x_label="step")
-    values = json.dumps([{"name": curve.name, "points": curve.points} for curve in found])
-    head = f'<figure data-curves="{html.escape(values)}"><figcaption>{html.escape(title)}'
-    return f"{head}</figcaption>{plot}</figure>"
+    return f"<figure><figcaption>{html.escape(title)}</figcaption>{plot}</figure>"
 
 
 def _is_smoothed(curve: Series) -> bool:

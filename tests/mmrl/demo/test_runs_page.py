@@ -24,13 +24,12 @@ def browsed(short_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield seen
 
 
-def show(browsed: Browsed, containing: str = "", least: str = "", most: str = "") -> list[str]:
-    """Show the completions that pass these filters; return their texts."""
+def show(browsed: Browsed, containing: str = "") -> list[str]:
+    """Show the completions that contain some words; return their texts."""
     browsed.fill("#containing", "what no completion says")
     browsed.tab.click("#show")
     browsed.wait_until("#completions", "No completions.")
-    for place, value in (("#containing", containing), ("#at_least", least), ("#at_most", most)):
-        browsed.fill(place, value)
+    browsed.fill("#containing", containing)
     browsed.tab.click("#show")
     return browsed.texts(CELLS)
 
@@ -39,31 +38,6 @@ def score(cell: str, key: str) -> float:
     """A score that a completion is shown with."""
     [line] = [line for line in cell.splitlines() if line.startswith(f"{key}: ")]
     return float(line.partition(": ")[2])
-
-
-def test_one_run_has_its_curves_and_its_held_out_scores_by_tag(browsed: Browsed) -> None:
-    browsed.tab.click("#compare")
-    assert browsed.texts("#curves figcaption")[0] == "reward"
-    assert browsed.tab.locator("#curves svg").count() >= 3  # reward, math, format
-    rows = [row.split("\t") for row in browsed.texts("#scores tr")]
-    assert rows[0][1:] == ["fast"]
-    tags = {row[0].removeprefix("arithmetic, math: ") for row in rows}
-    assert {"all prompts", "sum", "product", "difference"} <= tags
-    assert all("→" in row[1] and "±" in row[1] for row in rows[1:])
-
-
-def test_two_runs_lie_over_each_other_and_their_differing_settings_are_listed(
-    browsed: Browsed,
-) -> None:
-    browsed.choose("#runs", "slow")
-    browsed.tab.click("#compare")
-    browsed.wait_until("#scores", "slow")
-    legend = browsed.tab.text_content("#curves figure:first-child svg")
-    assert "fast: " in legend and "slow: " in legend
-    browsed.tab.click("button:has-text('Settings that differ')")
-    rows = [row.split("\t") for row in browsed.texts("#settings tr")]
-    assert rows[0] == ["setting", "fast", "slow"] and ["learning_rate", "0.2", "0.1"] in rows
-    assert {row[0] for row in rows[1:]} == {"output_dir", "learning_rate"}
 
 
 def test_completions_of_a_step_come_by_reward_with_advantage_and_components(
@@ -80,13 +54,20 @@ def test_completions_of_a_step_come_by_reward_with_advantage_and_components(
     assert shown == sorted(round(row["advantage"], 3) for row in recorded)
 
 
-def test_completions_are_filtered_by_words_and_by_limits(browsed: Browsed) -> None:
+def test_completions_are_filtered_by_words(browsed: Browsed) -> None:
     every = show(browsed)
     words = every[0].splitlines()[0]
     assert show(browsed, containing=words.upper()) == [c for c in every if words in c]
-    good = [cell for cell in every if score(cell, "reward") >= 1]
-    assert show(browsed, least="1") == good and 0 < len(good) < len(every)
-    assert show(browsed, most="0.9") == [cell for cell in every if cell not in good]
+
+
+def test_held_out_completions_of_the_end_are_beside_those_of_the_start(browsed: Browsed) -> None:
+    browsed.choose("#of_step", "held out, step 2")
+    alone = show(browsed)
+    browsed.choose("#other_step", "held out, step 0")
+    both = show(browsed)
+    assert len(both) == len(alone)
+    assert all(len(two) > len(one) for one, two in zip(alone, both, strict=True))
+    browsed.choose("#other_step", "none")
 
 
 def test_scores_to_sort_by_follow_the_chosen_step(browsed: Browsed) -> None:
@@ -96,20 +77,16 @@ def test_scores_to_sort_by_follow_the_chosen_step(browsed: Browsed) -> None:
     assert scores == sorted(scores, reverse=True) and len(set(scores)) > 1
 
 
-def test_the_row_of_a_completion_opens_it_in_the_tab_write(browsed: Browsed) -> None:
+def test_a_recorded_rollout_is_shown_token_by_token(browsed: Browsed) -> None:
     browsed.choose("#of_step", "arithmetic, step 2")
     browsed.wait_until_value("#sorted_by", "reward")
     cell = show(browsed)[0]
-    browsed.turn_to("write")
-    browsed.tab.click("button:has-text('A recorded rollout of a run')")
-    browsed.choose("#recorded_run", "fast")
-    browsed.wait_until_value("#recorded_step", "arithmetic, step 2")
+    browsed.tab.click("button:has-text('A recorded rollout, token by token')")
     browsed.fill("#recorded_row", f"{score(cell, 'row'):.0f}")
     browsed.tab.click("#recorded_show")
-    written = "".join(browsed.texts("#write_shown .tokens span"))
+    written = "".join(browsed.texts("#recorded_shown .tokens span"))
     completion = "".join(line for line in cell.splitlines() if "<" in line)
     assert written.replace("⏎", "").startswith(completion)
-    browsed.turn_to("runs")
 
 
 def test_markup_in_a_recorded_completion_is_shown_as_text(browsed: Browsed) -> None:

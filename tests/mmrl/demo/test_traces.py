@@ -8,7 +8,7 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.demo.colors import logprob_color, position_colors, step_color, text_color
 from mmrl.demo.frames import describe, draw_frame
-from mmrl.demo.traces import Trace, differing, read_sampler, sample_trace
+from mmrl.demo.traces import Trace, read_sampler, sample_trace
 from mmrl.models import Policy, load_policy
 from mmrl.run.denoising_frames import EDGE, GREY
 from mmrl.types import Prompt
@@ -95,11 +95,6 @@ def test_a_text_is_traced_token_by_token_up_to_its_end(writer: Policy) -> None:
     last = [max(s for s, b in zip(trace.written_at, trace.blocks, strict=True) if b == block)
             for block in sorted(set(trace.blocks))]  # fmt: skip
     assert last == sorted(last)
-
-
-def test_texts_differ_where_their_tokens_do_and_after_the_end_of_the_shorter() -> None:
-    one, other = (Trace("", [], [], list(text), 1) for text in ("abcd", "axc"))
-    assert differing(one, other) == differing(other, one) == [1, 3]
 
 
 OTHERS = [("top_q=1", "top_q"), ("top_k", "top_k"), ("steps=99999", "steps")]

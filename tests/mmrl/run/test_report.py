@@ -43,7 +43,7 @@ def test_the_report_shows_scores_before_and_after_curves_and_images(tmp_path: Pa
 def test_the_report_fetches_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
     page = write_report(_run(tmp_path / "run")).read_text()
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page
-    assert page.count("<script>") == 1, "that of the page"
+    assert "<script" not in page
     assert not re.search(r'(src|href)="http', page)
 
 
@@ -210,29 +210,6 @@ def test_broken_images_and_files_are_named_and_the_rest_is_shown(tmp_path: Path)
     assert len(page) < 40_000, "a large image is made small"
 
 
-def test_curves_carry_their_values_and_the_place_of_their_axes(tmp_path: Path) -> None:
-    page = write_report(_run(tmp_path / "run")).read_text()
-    [values] = [v for v in re.findall(r'data-curves="([^"]*)"', page) if "reward&quot;" in v]
-    [curve] = json.loads(html.unescape(values))
-    assert curve["name"] == "reward" and curve["points"][0] == [1, 0.1]
-    left, right, top, bottom, low, high = map(
-        float, re.findall(r'data-axes="([^"]*)"', page)[0].split()
-    )
-    assert 0 < left < right < 1 and 0 < top < bottom < 1 and low < 1 < 3 < high
-
-
-def test_the_time_of_a_step_is_shared_out_among_its_phases_and_tasks(tmp_path: Path) -> None:
-    line = {"step_time": 10.0, "a/time/rollout_s": 4.0, "b/time/rollout_s": 2.0}
-    line |= {"time/update_s": 3.0}
-    lines = [{"step": n, "reward": 0.5, **line} for n in (1, 2)]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+def test_the_page_has_dark_colours_that_follow_the_browser(tmp_path: Path) -> None:
     page = write_report(tmp_path).read_text()
-    assert "10.00 seconds, mean over 2 logged steps" in page
-    for share in ("6.00 s</td><td>60.0 %", "3.00 s</td><td>30.0 %", "1.00 s</td><td>10.0 %"):
-        assert share in page
-
-
-def test_the_page_has_dark_colours_that_follow_the_browser_or_a_switch(tmp_path: Path) -> None:
-    page = write_report(tmp_path).read_text()
-    assert "@media(prefers-color-scheme:dark)" in page and ":root[data-theme=dark]" in page
-    assert '<button id="theme"' in page
+    assert "@media(prefers-color-scheme:dark)" in page and "<script" not in page
