@@ -36,8 +36,8 @@ def choose(
     by: str,
     descending: bool = True,
     containing: str = "",
-    least: float | None = None,
-    most: float | None = None,
+    least: float = -math.inf,
+    most: float = math.inf,
 ) -> list[Row]:
     """Rows whose score is in a range and whose prompt or text contains some words, sorted by it.
 
@@ -51,16 +51,14 @@ def choose(
         least: lowest score.
         most: highest score.
     """
-    low, high = -math.inf if least is None else least, math.inf if most is None else most
-    bounded = least is not None or most is not None
-    known, unknown = [], []
+    bounded, known, unknown = (least, most) != (-math.inf, math.inf), [], []
     for row in rows:
         if containing.lower() not in _searched(row):
             continue
         score = row.get(by)
         if not is_score(score) or math.isnan(score):
             unknown += [] if bounded else [row]
-        elif low <= score <= high:
+        elif least <= score <= most:
             known.append(row)
     return sorted(known, key=lambda row: row[by], reverse=descending) + unknown
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -86,16 +87,16 @@ def show(
     files = find_completions(run)
     if name not in files:
         raise ConfigError("completions is empty; choose a run and one of its steps.")
-    limits = (_bound("score at least", low), _bound("score at most", high))
+    least, most = _bound("score at least", low, -math.inf), _bound("score at most", high, math.inf)
     found = [{**row, PLACE: n} for n, row in enumerate(read_completions(files[name]))]
-    rows = choose(found, by, order == ORDERS[0], text, *limits)
+    rows = choose(found, by, order == ORDERS[0], text, least, most)
     last = max(0, len(rows) - 1) // PAGE
     return show_completions(rows, min(max(0, int(number or 1) - 1), last))
 
 
-def _bound(key: str, text: str) -> float | None:
+def _bound(key: str, text: str, empty: float) -> float:
     try:
-        return float(text) if text.strip() else None
+        return float(text) if text.strip() else empty
     except ValueError as error:
         raise ConfigError(f"{key} is {text!r}; it must be a number, or empty.") from error
 
