@@ -45,13 +45,12 @@ def overview(usage: Usage) -> str:
 
 def about(usage: Usage, key: str) -> str | None:
     """Describe a section, or the settings with `key` in their name; None where there are none."""
-    here = _at(settings(usage.config), key)
-    if here is not None and here.holds is not None:
-        return _section(here)
-    every = list({row.key: row for row in walk(usage.config)}.values())
-    part = key.rpartition(".")[2].lower()
-    found = [here] if here is not None and "." in key else []
-    found = found or [row for row in every if part in row.key.rpartition(".")[2].lower()]
+    here, part = _at(settings(usage.config), key), key.rpartition(".")[2].lower()
+    if here is not None and ("." in key or here.holds is not None):
+        found = [here]
+    else:
+        every = {row.key: row for row in walk(usage.config)}.values()
+        found = [row for row in every if part in row.key.rpartition(".")[2].lower()]
     if len(found) == 1 and found[0].holds is not None:
         return _section(found[0])
     return "\n".join(line for row in found for line in _row(row)) + "\n" if found else None

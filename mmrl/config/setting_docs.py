@@ -2,8 +2,7 @@
 
 The meaning is the docstring below a field of a dataclass, or the `Args:` of a class whose
 constructor takes the options. The metadata of a field whose value is the options of components
-names their dict or dataclass: `{"holds": "mmrl.rewards:REWARDS"}`. A field with
-`{"retired": True}` is read from older configurations and not listed.
+names their dict or dataclass: `{"holds": "mmrl.rewards:REWARDS"}`.
 """
 
 import ast
@@ -44,8 +43,7 @@ def settings(cls: Any) -> list[Setting]:
     if not dataclasses.is_dataclass(cls):
         return _arguments(cls)
     hints, meanings = typing.get_type_hints(cls), field_docstrings(cls)  # type: ignore[arg-type]
-    shown = [f for f in dataclasses.fields(cls) if f.init and "retired" not in f.metadata]
-    return [_field(f, hints[f.name], meanings, cls) for f in shown]
+    return [_field(f, hints[f.name], meanings, cls) for f in dataclasses.fields(cls) if f.init]
 
 
 def options_class(entry: Any) -> Any:

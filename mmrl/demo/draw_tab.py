@@ -55,7 +55,9 @@ def build_draw_tab(checkpoints: Checkpoints) -> None:
         view = gr.Radio(list(VIEWS), value="result", label="shown", elem_id="draw_view")
     note = gr.Markdown()
     with gr.Row():
-        shown = [_image(n) for n in range(2)]
+        look = {"format": "png", "buttons": ["download"], "interactive": False, "visible": False}
+        tall = SIDE + 64  # the name of the checkpoint is above the image
+        shown = [gr.Image(height=tall, elem_id=f"drawn_{n}", **look) for n in range(2)]
     with gr.Row():
         lines = [gr.Markdown(visible=False) for _ in shown]
     traces = gr.State({})
@@ -83,17 +85,4 @@ def build_draw_tab(checkpoints: Checkpoints) -> None:
         show_progress="hidden",
         trigger_mode="always_last",
         api_visibility="private",
-    )
-
-
-def _image(number: int) -> Any:
-    import gradio as gr
-
-    return gr.Image(
-        format="png",
-        height=SIDE + 64,  # the name of the checkpoint is above the image
-        interactive=False,
-        buttons=["download"],
-        visible=False,
-        elem_id=f"drawn_{number}",
     )

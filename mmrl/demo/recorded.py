@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, check
 from mmrl.demo.run_files import find_completions, read_completions, read_settings
 from mmrl.demo.traces import MOST_POSITIONS, MOST_STEPS, Trace, token_texts
 from mmrl.run.checkpoint import model_folders
@@ -27,11 +27,9 @@ def open_rollout(run: Path, name: str, row: int) -> tuple[str, Trace]:
         ConfigError: no such file or row, an image, or a row that does not say how it was written.
     """
     files = find_completions(run)
-    if name not in files:
-        raise ConfigError(f"completions is {name!r}; choose one of the list.")
+    check(name in files, "completions", name, "one of the list")
     rows = read_completions(files[name])
-    if not 0 <= row < len(rows):
-        raise ConfigError(f"row is {row}; it must be from 0 to {len(rows) - 1}.")
+    check(0 <= row < len(rows), "row", row, f"from 0 to {len(rows) - 1}")
     found = rows[row]
     if not isinstance(found["completion"], str):
         raise ConfigError("this completion is an image; the tab draw shows images step by step.")

@@ -62,7 +62,7 @@ class TaskConfig:
         default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )
     """Terms of the reward: name, weight, scale, offset and the reward's own options. A name is one
-    of `rewards.REWARDS`, or path/to/file.py:function; from Python also a callable."""
+    of `mmrl.rewards.REWARDS`, or path/to/file.py:function; from Python also a callable."""
     eval_rewards: list[dict[str, Any]] = field(
         default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )

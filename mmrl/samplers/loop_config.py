@@ -1,6 +1,6 @@
 """Settings of the denoising loop, the same for all commit rules."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from mmrl.config import check, check_choice
@@ -51,8 +51,6 @@ class LoopConfig:
     """Share of steps at the start that compute all positions (cache refresh)."""
     refresh_interval: int = 5
     """After these steps, one in so many computes all positions (cache refresh)."""
-    rng: str = field(default="compact", metadata={"retired": True})
-    reference_dtype: str = field(default="float64", metadata={"retired": True})
 
     def __post_init__(self) -> None:
         check(self.steps >= 1, "sampler.steps", self.steps, "at least 1")
@@ -66,7 +64,6 @@ class LoopConfig:
         check(size is None or size >= 1, "sampler.block_size", size, "null or at least 1")
         ends = ("free", "suppress", "last", "stop", "fill", "leave")
         check_choice("sampler.eos", self.eos, ends)
-        check_choice("sampler.rng", self.rng, ("compact",))
         check_choice("sampler.cache", self.cache, ("none", "prefix", "dual", "refresh"))
         self._check_refresh()
         check(window is None or window >= 0, "sampler.window", window, "null or at least 0")

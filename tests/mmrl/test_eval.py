@@ -185,7 +185,6 @@ def test_a_checkpoint_that_was_written_again_is_another_evaluation(
         ("settings=[{}, {steps: 3}]", "settings[1]: sampler.steps is 3; it must be a multiple of"),
         ("settings=[{}, {}]", "settings[1]: label is 'static'"),
         ("settings=[{max_completion_length: 0}]", "max_completion_length is 0"),
-        ("sampler.rng=reference", "sampler.rng is 'reference'; allowed: compact"),
         ("num_samples=0", "num_samples is 0"),
         ("rewards=[]", "rewards is empty"),
         ("task=text_to_image", "task is 'text_to_image'; allowed: image_to_text, text"),

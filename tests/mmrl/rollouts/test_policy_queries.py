@@ -187,7 +187,6 @@ def refused() -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
     yield {"sampler": {"stepz": 1}}, mmada, r"x\[0\].sampler.*stepz"
     yield {"sampler": {"name": "hasty"}}, mmada, r"x\[0\].sampler.name is 'hasty'"
     yield {"sampler": {"steps": 3, "block_size": 2}}, mmada, r"x\[0\].sampler.block_size is 2"
-    yield {"sampler": {"rng": "reference"}}, mmada, r"sampler.rng is 'reference'"
     yield {"asks": ["count"]}, mmada, "asks"
 
 

@@ -22,7 +22,6 @@ from tests.mmrl.text_canvases import (
         ({"name": "dynamic", "threshold": 1.5}, r"sampler\.threshold is 1\.5.*\[0, 1\]"),
         ({"name": "dynamic", "target": "neg_entropy"}, "at most 0 for neg_entropy"),
         ({"name": "dynamic", "target": "random"}, "Chance has no threshold"),
-        ({"rng": "reference"}, r"sampler\.rng is 'reference'; allowed: compact"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused_by_name(changes: dict, message: str) -> None:
