@@ -73,10 +73,10 @@ def choose_hint(row: Mapping[str, Any]) -> str:
 def seed_bench(row: Row) -> Row:
     """SEED-Bench (arXiv 2307.16125): `choice_a` and so on, a letter as `answer`. Without a column
     `image` the image is the file `data_id`."""
-    named = [f"choice_{letter}" for letter in ascii_lowercase if f"choice_{letter}" in row]
-    choices = [str(row[name]) for name in named if row[name] is not None]
+    named = [f"choice_{letter}" for letter in ascii_lowercase]
+    choices = [str(row[name]) for name in named if row.get(name) is not None]
     for name in named[: len(choices)]:
-        if row[name] is None:
+        if row.get(name) is None:
             raise ValueError(f"{name} has no text, but one behind it has")
     if "image" not in row and row.get("data_type", "image") != "image":
         raise ValueError(f"data_type is {row['data_type']!r}, and there is no column 'image'")

@@ -57,7 +57,7 @@ def _of_run(config: DemoConfig, run: Path) -> Iterator[ModelConfig]:
     try:
         model = merge(ModelConfig, read_settings(run)["model"])
     except (ValueError, KeyError, AttributeError, TypeError):
-        return  # a directory without readable settings still has its curves
+        return  # a directory without readable settings still has its completions
     trained = [run / "final", *(run / "checkpoints" / str(step) for step in steps)]
     for place in [*map(str, trained), model.path]:
         if any((Path(place) / f).is_file() for f in ("config.json", "adapter_config.json")):

@@ -12,8 +12,6 @@ PAGE = 24
 """Completions shown at once."""
 LONGEST = 4000
 """Characters of a completion that are shown."""
-PLACE = "row"
-"""Key under which a row has its place in the file."""
 OTHER = "beside it"
 """Key under which a row has the completion of the same prompt at another step."""
 STYLE = """
@@ -35,7 +33,7 @@ def score_columns(rows: Sequence[Row]) -> list[str]:
         key
         for row in rows
         for key, value in row.items()
-        if is_number(value) and key not in ("step", "id", PLACE)
+        if is_number(value) and key not in ("step", "id")
     }
     first = [key for key in ("reward", "advantage") if key in numbers]
     return [*first, *sorted(numbers - set(first))]
@@ -73,7 +71,6 @@ def show_completions(rows: Sequence[Row], page: int = 0) -> str:
 
 def _cell(row: Row, columns: Sequence[str]) -> str:
     lines = [f"{html.escape(key)}: {row[key]:.3f}" for key in columns]
-    lines += [f"{PLACE}: {row[PLACE]}"] if PLACE in row else []
     prompt = html.escape(str(row.get("prompt"))[:LONGEST])
     source = _image(row["image"]) if row.get("image") is not None else ""
     color = advantage_color(row.get("advantage"))

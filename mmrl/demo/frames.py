@@ -30,12 +30,12 @@ def draw_frame(trace: Trace, after: int, view: View = "result", side: int = SIDE
 
 
 def describe(trace: Trace) -> str:
-    """How a completion was written, in one line; a recorded one has no forward passes or time."""
+    """How a completion was written, in one line."""
     mean = sum(trace.logprobs) / max(1, len(trace.logprobs))
-    parts = [f"{len(trace.written_at)} positions in {trace.steps} steps"]
-    if trace.forwards:
-        parts += [f"{trace.forwards} forward passes", f"{trace.seconds:.2f} s"]
-    return ", ".join([*parts, f"mean log-prob {mean:.2f}"])
+    return (
+        f"{len(trace.written_at)} positions in {trace.steps} steps, {trace.forwards} forward"
+        f" passes, {trace.seconds:.2f} s, mean log-prob {mean:.2f}"
+    )
 
 
 def legend(view: View, steps: int) -> str:

@@ -29,7 +29,7 @@ SHOWS = {
     "draw": "An image of a prompt, by one or two checkpoints, after each denoising step.",
     "write": "A text, token by token, by one or two checkpoints.",
     "ask": "A question about an image, and the answer token by token.",
-    "runs": "The completions that a run recorded, and how each was written.",
+    "runs": "The completions that a run recorded.",
 }
 """The line at the top of each tab."""
 

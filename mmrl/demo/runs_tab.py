@@ -1,4 +1,4 @@
-"""The tab runs: the recorded completions of a step, sorted, and how each was written."""
+"""The tab runs: the recorded completions of a step, sorted, beside those of another step."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config import ConfigError
-from mmrl.demo.colors import View
 from mmrl.demo.completions_view import (
     OTHER,
     PAGE,
-    PLACE,
     choose,
     score_columns,
     show_completions,
 )
-from mmrl.demo.recorded import open_rollout
 from mmrl.demo.run_files import find_completions, read_completions
-from mmrl.demo.sampler_form import check_filled, shows_errors
-from mmrl.demo.trace_viewer import Viewer
+from mmrl.demo.sampler_form import shows_errors
 
 ORDERS = ("highest first", "lowest first")
 NONE = "none"
@@ -57,7 +53,7 @@ def show(
     files = find_completions(run)
     if name not in files or other not in (NONE, *files):
         raise ConfigError("completions is empty; choose a run and one of its steps.")
-    found = [{**row, PLACE: n} for n, row in enumerate(read_completions(files[name]))]
+    found = read_completions(files[name])
     if other != NONE:
         beside = {row.get("id"): row["completion"] for row in read_completions(files[other])}
         found = [{**row, OTHER: beside[row["id"]]} for row in found if row.get("id") in beside]
@@ -106,28 +102,5 @@ def build_runs_tab(runs: Mapping[str, Path]) -> None:
         shows_errors(lambda name, *rest: show(runs[name], *rest)),
         [run, file, beside, by, order, words, page],
         shown,
-        api_visibility="private",
-    )
-    _build_rollout(runs, run, file)
-
-
-def _build_rollout(runs: Mapping[str, Path], run: Any, file: Any) -> None:
-    """The inputs that show how one of the completions was written, and the viewer."""
-    import gradio as gr
-
-    with gr.Accordion("A recorded rollout, token by token", open=False):
-        row = gr.Number(0, label="row", precision=0, minimum=0, elem_id="recorded_row")
-        button = gr.Button("Show its tokens", elem_id="recorded_show")
-        viewer = Viewer("recorded")
-
-    def show_rollout(name: str, chosen: str, place: float, how: View) -> Any:
-        check_filled(row=place)
-        title, trace = open_rollout(runs[name], chosen, int(place))
-        return viewer.fill({title: trace}, how)
-
-    button.click(
-        shows_errors(show_rollout),
-        [run, file, row, viewer.view],
-        viewer.outputs,
         api_visibility="private",
     )

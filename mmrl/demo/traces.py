@@ -1,9 +1,9 @@
-"""A completion with the order in which it was written: sampled here, or recorded by a run."""
+"""A completion with the order in which it was written."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from mmrl.models import Policy
     from mmrl.types import Prompt
 
-MOST_STEPS, MOST_POSITIONS = 4096, 65536
-"""What a trace may have; larger ones would fill the page."""
+MOST_STEPS = 4096
+"""What a trace may have; more would fill the page."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Trace:
         steps: denoising steps.
         grid: height and width of an image in tokens, None for a text.
         blocks: [n] block of each position, from 0; empty where the text is not divided.
-        forwards: forward passes; 0 for a recorded completion, which does not have their number.
+        forwards: forward passes.
         seconds: of sampling.
     """
 
@@ -87,15 +87,11 @@ def sample_trace(
         completion=policy.decode(done, [prompt])[0],
         written_at=rollout.written_at[0][counted].tolist(),
         logprobs=rollout.logprobs[0][counted].tolist(),
-        tokens=[] if done.grid else token_texts(policy.tokenizer, ids),
+        # of a split character the parts are shown as replacement signs
+        tokens=[] if done.grid else [str(policy.tokenizer.decode([token])) for token in ids],
         steps=1 + max(config.steps - 1, int(rollout.written_at.max())),
         grid=done.grid,
         blocks=() if blocks is None else tuple(blocks[0][counted].tolist()),
         forwards=rollout.forwards,
         seconds=seconds,
     )
-
-
-def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """The text of each token; the parts of a split character are shown as replacement signs."""
-    return [str(tokenizer.decode([token])) for token in ids]

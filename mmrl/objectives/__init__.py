@@ -34,8 +34,6 @@ class ObjectiveEntry(NamedTuple):
 
 
 METHODS = ("outline", "batch", "loss", "save", "evaluate")
-MOVED = {"contrastive": "scripts.miniature:CLIP", "reconstruction": "scripts.miniature:VQ"}
-"""Names in the `config.yaml` of older runs."""
 
 OBJECTIVES = {
     "masked": ObjectiveEntry(MaskedConfig, "mmrl.objectives.masked:Masked"),
@@ -54,7 +52,6 @@ def find_objective(section: Mapping[str, Any]) -> tuple[ObjectiveEntry, Any]:
         ConfigError: there is no such objective, or an option is unknown or impossible.
     """
     name: str = section.get("name", "")
-    name = MOVED.get(str(name), name)
     if is_by_name(name):
         entry = _as_entry(find(name, "objective.name"), name)
     else:

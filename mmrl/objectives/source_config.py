@@ -64,9 +64,6 @@ class SourceConfig(StreamConfig):
         metadata={"holds": "mmrl.objectives.corruptions:CORRUPTIONS"},
     )
     """`name` and options: random, semi_ar, block, trace, left_to_right."""
-    normalization: Literal["sequence", "token"] = "sequence"
-    """Divide the loss of an example by the length of its completion (`sequence`), or by the mean
-    length over the data (`token`), so that every token has the same weight in every batch."""
     packing: bool = False
     """Put several examples of a micro-batch into rows of up to `max_length` tokens."""
 
@@ -94,11 +91,4 @@ class SourceConfig(StreamConfig):
             padding,
             f"null with corruption {name!r}",
             "It has no unwritten rest.",
-        )
-        check(
-            self.normalization == "sequence" or (self.fill != "batch" and not self.streaming),
-            f"{where}.normalization",
-            self.normalization,
-            "sequence with fill: batch, and with streaming",
-            "The mean length is not known beforehand.",
         )

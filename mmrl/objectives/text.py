@@ -228,7 +228,7 @@ def _describe(
     config: CompletionConfig, layouts: AnswerLayouts, source: str, split: str | None
 ) -> str:
     try:
-        named = replace(config, data=source, data_split=split, normalization="sequence")
+        named = replace(config, data=source, data_split=split)
         return Source(named, layouts, 0).describe()
     except NotHereError:
         return f"completions of {source}, {UNCHECKED}"

@@ -39,10 +39,6 @@ class Source:
             self.stream = RowStream(place, self.reader.read, seed, config.shuffle_buffer)
         else:
             self.examples = load_examples(config, layouts, config.data, config.data_split)
-        self.mean_length = None
-        if config.normalization == "token":
-            lengths = [example.trained for example in pad_completions(self.examples, config)]
-            self.mean_length = sum(lengths) / len(lengths)
 
     def batch(self, step: int, rank: int, world_size: int, count: int) -> Rows:
         """Build the rows of the `count` examples of a rank in micro-batch `step`."""
@@ -101,7 +97,7 @@ class Source:
             order = example.order[: example.trained]
             chance = draw_chance(example.trained, generator(self.seed, *name))
             view = self.corruption.corrupt(order, chance, self.options)
-            scale = (self.mean_length or example.trained) * len(examples)
+            scale = example.trained * len(examples)
             given = build_prompt(example, album)
             size = self.layouts.text.block_size
             pieces.append(build_piece(example, given, view, n, scale, ids["mask"], size))

@@ -62,7 +62,7 @@ def test_a_page_beyond_the_last_shows_the_last(tmp_path: Path) -> None:
     asked = (tmp_path, "sums, step 10", NONE, "reward", ORDERS[0], "")
     last = f"{PAGE + 1} completions, {PAGE + 1} to {PAGE + 1}"
     assert last in show(*asked, 2) and show(*asked, 9) == show(*asked, 2)
-    assert show(*asked, None) == show(*asked, 1) and "row: 0" in show(*asked, 1)
+    assert show(*asked, None) == show(*asked, 1)
 
 
 def test_the_completion_of_another_step_is_below_that_of_the_same_prompt(tmp_path: Path) -> None:
@@ -82,5 +82,5 @@ def test_the_page_is_laid_out_with_and_without_runs(tmp_path: Path) -> None:
     write_rows(tmp_path, GOOD)
     offered = Checkpoints(find_checkpoints(DemoConfig(runs=[])), "cpu", 1)
     for runs in ({}, find_runs([str(tmp_path)])):
-        kinds = [type(block).__name__ for block in build_page(offered, runs).blocks.values()]
-        assert kinds.count("Tab") == 4 and kinds.count("Accordion") == len(runs)
+        places = {getattr(b, "elem_id", None) for b in build_page(offered, runs).blocks.values()}
+        assert {"draw", "write", "ask"} <= places and ("completions" in places) == bool(runs)

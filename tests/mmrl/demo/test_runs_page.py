@@ -77,18 +77,6 @@ def test_scores_to_sort_by_follow_the_chosen_step(browsed: Browsed) -> None:
     assert scores == sorted(scores, reverse=True) and len(set(scores)) > 1
 
 
-def test_a_recorded_rollout_is_shown_token_by_token(browsed: Browsed) -> None:
-    browsed.choose("#of_step", "arithmetic, step 2")
-    browsed.wait_until_value("#sorted_by", "reward")
-    cell = show(browsed)[0]
-    browsed.tab.click("button:has-text('A recorded rollout, token by token')")
-    browsed.fill("#recorded_row", f"{score(cell, 'row'):.0f}")
-    browsed.tab.click("#recorded_show")
-    written = "".join(browsed.texts("#recorded_shown .tokens span"))
-    completion = "".join(line for line in cell.splitlines() if "<" in line)
-    assert written.replace("⏎", "").startswith(completion)
-
-
 def test_markup_in_a_recorded_completion_is_shown_as_text(browsed: Browsed) -> None:
     browsed.choose("#of_run", "harmful")
     browsed.wait_until_value("#of_step", "sums, step 10")

@@ -80,8 +80,6 @@ def test_an_image_is_drawn_as_the_sampler_wrote_it(painter: Policy) -> None:
     assert (again.written_at, again.logprobs) == (trace.written_at, trace.logprobs)
     assert sample_trace(painter, prompt, config, seed=4).logprobs != trace.logprobs
     assert "64 positions in 6 steps, 6 forward passes" in describe(trace)
-    recorded = describe(drawn([0, 1, 1, 1], [-1.0] * 4))
-    assert recorded == "4 positions in 2 steps, mean log-prob -1.00"
 
 
 def test_a_text_is_traced_token_by_token_up_to_its_end(writer: Policy) -> None:

@@ -1,7 +1,6 @@
-"""Texts token by token: sampled ones, and those that a run recorded."""
+"""Texts token by token, and what a run records of how it wrote."""
 
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from mmrl.config import ConfigError, load_config
 from mmrl.demo.checkpoints import Checkpoints
-from mmrl.demo.recorded import open_rollout
 from mmrl.demo.run_files import find_completions, read_completions
 from mmrl.demo.trace_viewer import show_traces
 from mmrl.demo.traces import Trace
@@ -64,52 +62,6 @@ GOOD = {"prompt": "1+1", "completion": "2", "tokens": [5, 6], "written_at": [1, 
 GOOD |= {"logprobs": [-0.5, 0.0], "reward": 1.0, "advantage": 0.5}
 
 
-def test_a_recorded_text_is_shown_as_the_run_wrote_it(tmp_path: Path) -> None:
-    write_rows(tmp_path, GOOD)
-    assert list(find_completions(tmp_path)) == ["sums, step 10"]
-    title, trace = open_rollout(tmp_path, "sums, step 10", 0)
-    assert title == "1+1 (reward 1.000, advantage 0.500)"
-    assert (trace.written_at, trace.logprobs, trace.steps) == ([1, 0], [-0.5, 0.0], 2)
-    assert len(trace.tokens) == 2 and trace.blocks == ()
-    for name, row, named in (("gone", 0, "completions"), ("sums, step 10", 1, "row is 1")):
-        with pytest.raises(ConfigError, match=named):
-            open_rollout(tmp_path, name, row)
-
-
-def test_a_recorded_text_has_the_blocks_in_which_the_sampler_wrote_it(tmp_path: Path) -> None:
-    words = [f"config={RECIPE}", f"output_dir={tmp_path / 'run'}", "max_steps=1", "eval_steps=0"]
-    words += [f"{SUMS}.{key}" for key in ("num_prompts=1", "num_generations=2", "eval_prompts=''")]
-    words += ["per_device_train_batch_size=2", "save_steps=1"]
-    run = train(load_config(RLConfig, words))
-    _, trace = open_rollout(run, "arithmetic, step 1", 0)
-    assert trace.tokens and trace.blocks == tuple(n // 8 for n in range(len(trace.tokens)))
-    shutil.rmtree(run / "final")  # as while the run lasts
-    settings = (run / "config.yaml").read_text()
-    (run / "config.yaml").write_text(settings.replace("datasets/text/checkpoints", "hub"))
-    assert open_rollout(run, "arithmetic, step 1", 0)[1].tokens == trace.tokens
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"blocks": [0]}, "differ in length"),
-        ({"tokens": [10**9, 1]}, "tokenizer"),
-        ({"tokens": [-1, 1]}, "tokenizer"),
-        ({"written_at": [0]}, "differ in length"),
-        ({"written_at": [0, 10**9]}, "beyond"),
-        ({"logprobs": [float("nan"), 0.0]}, "logprobs"),
-        ({"logprobs": None}, "logprobs"),
-        ({"completion": {"bytes": b""}}, "is an image"),
-    ],
-)
-def test_a_wrong_row_is_named_and_nothing_of_it_is_shown(
-    change: dict[str, Any], named: str, tmp_path: Path
-) -> None:
-    write_rows(tmp_path, {**GOOD, **change})
-    with pytest.raises(ConfigError, match=named):
-        open_rollout(tmp_path, "sums, step 10", 0)
-
-
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     write_rows(tmp_path, GOOD)
     [path] = find_completions(tmp_path).values()
@@ -118,7 +70,18 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
         read_completions(path)
 
 
-def test_a_run_records_the_step_and_log_prob_of_every_position(
+def test_a_run_records_the_step_the_log_prob_and_the_block_of_every_token(tmp_path: Path) -> None:
+    words = [f"config={RECIPE}", f"output_dir={tmp_path / 'run'}", "max_steps=1", "eval_steps=0"]
+    words += [f"{SUMS}.{key}" for key in ("num_prompts=1", "num_generations=2", "eval_prompts=''")]
+    words += ["per_device_train_batch_size=2", "save_steps=1"]
+    files = find_completions(train(load_config(RLConfig, words)))
+    row = read_completions(files["arithmetic, step 1"])[0]
+    count = len(row["tokens"])
+    assert row["blocks"] == [n // 8 for n in range(count)] and count > 0
+    assert len(row["written_at"]) == len(row["logprobs"]) == count
+
+
+def test_a_run_records_the_step_and_log_prob_of_every_position_of_an_image(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     run = train(run_config(world, tmp_path / "run", max_steps=1, save_steps=1))

@@ -7,9 +7,7 @@ import pytest
 import torch
 import yaml
 
-from mmrl.config import ConfigError
-from mmrl.objectives import ObjectiveEntry, find_objective
-from mmrl.sft import SFTConfig, main
+from mmrl.sft import main
 from tests.mmrl.supervised_runs import metrics
 
 ROOT = Path(__file__).parents[3]
@@ -97,12 +95,3 @@ def test_a_wrong_name_or_option_is_one_clear_line_and_nothing_is_written(
         error = capsys.readouterr().err.strip().splitlines()[-1]
         assert error.startswith("error: objective.") and said in error
     assert not (folder / "run").exists()
-
-
-def test_old_names_of_the_training_of_the_miniature_still_work() -> None:
-    for old, path in (("contrastive", "Contrastive"), ("reconstruction", "Reconstruction")):
-        entry, _ = find_objective({"name": old, "data": "pairs.parquet"})
-        assert isinstance(entry, ObjectiveEntry) and entry.path.endswith(f":{path}")
-        assert SFTConfig(objective={"name": old, "data": "pairs.parquet"})
-        with pytest.raises(ConfigError, match="objective.data"):
-            SFTConfig(objective={"name": old})

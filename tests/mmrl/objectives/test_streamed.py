@@ -112,11 +112,6 @@ def test_data_of_the_hub_are_said_to_be_unchecked(
     assert Completions.outline(away)[1].endswith("its columns could not be checked")
 
 
-def test_the_mean_length_of_a_stream_is_unknown(data: Path) -> None:
-    with pytest.raises(ConfigError, match="objective.normalization"):
-        completions(data, normalization="token", **STREAM)
-
-
 def test_rows_that_are_left_out_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

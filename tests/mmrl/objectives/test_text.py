@@ -91,18 +91,6 @@ def test_ends_and_padding_are_learned_as_the_options_say(
     assert seen == set(range(10, 10 + learned))
 
 
-def test_token_normalisation_divides_by_the_mean_length_of_the_data(data: Path) -> None:
-    each, mean = (completions(data, normalization=name) for name in ("sequence", "token"))
-    rows, scaled = each.batch(0, 0, 1), mean.batch(0, 0, 1)
-    lengths = [len(example.completion) for example in each.source.examples]
-    assert mean.source.mean_length == pytest.approx(sum(lengths) / len(lengths))
-    for row in range(len(rows)):
-        own = len(example_of(each, rows, row).completion)
-        assert mean.source.mean_length and torch.allclose(
-            rows.weight[row] * own, scaled.weight[row] * mean.source.mean_length
-        )
-
-
 def test_a_batch_in_which_nothing_is_hidden_has_a_loss_of_zero_with_gradients(
     tmp_path: Path,
 ) -> None:

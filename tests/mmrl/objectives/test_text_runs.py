@@ -114,7 +114,7 @@ def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
 def test_the_recipes_are_lladas_objective(name: str) -> None:
     recipe = load_config(SFTConfig, [f"config={ROOT / 'configs' / 'sft' / name}.yaml"])
     settings = build_options({"text": Completions}, recipe.objective, where="objective")
-    assert settings.corruption == {"name": "random"} and settings.normalization == "sequence"
+    assert settings.corruption == {"name": "random"}
     assert settings.ends == ["eot", "eos"] and settings.trained_padding is None
     assert settings.fill != "none"  # a sampler's canvas is longer than what is written on it
 
@@ -136,7 +136,6 @@ def test_the_recipes_are_lladas_objective(name: str) -> None:
             {"corruption": {"name": "block"}, "fill": "row", "trained_padding": 0},
             "objective.trained_padding",
         ),
-        ({"normalization": "token", "fill": "batch"}, "objective.normalization"),
     ],
 )
 def test_settings_that_cannot_train_are_named(
