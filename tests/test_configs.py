@@ -20,6 +20,7 @@ from mmrl.data.prompts import load_prompts
 from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS, EvalConfig, load_settings
 from mmrl.preflight.plan import describe
 from mmrl.preflight.run_checks import check_geometry
+from mmrl.pretrained.known import own_vq
 from mmrl.rewards.judging.template import load_template
 from mmrl.rl_config import RLConfig
 from mmrl.samplers import find_unread
@@ -291,7 +292,7 @@ def test_the_image_recipes_are_maskgrpo_on_mmada(name: str) -> None:
     task = config.tasks["images"]
     algorithm = load_algorithm(task.algorithm)
     assert config.model.path == "Gen-Verse/MMaDA-8B-MixCoT" and config.model.image_size == 512
-    assert config.model.vq == "showlab/magvitv2" and config.model.mask_policy == "ignore"
+    assert own_vq(config.model) == "showlab/magvitv2" and config.model.mask_policy == "ignore"
     assert config.model.lora is not None and len(config.model.lora.target_modules) == 7
     assert (config.model.dtype, config.model.max_prompt_length) == ("bfloat16", 256)
     rate, guidance, iterations, epsilon = RECIPES[name]
