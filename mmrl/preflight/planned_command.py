@@ -12,9 +12,10 @@ from mmrl.preflight.planned_launch import use_launch
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.run.checkpoint import CheckpointError
 from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.lost_memory import LostMemoryError, explain_lost_memory
 from mmrl.runtime.watchdog import PeerLostError
 
-ERRORS = RewardError, CheckpointError, DivergenceError, PeerLostError
+ERRORS = RewardError, CheckpointError, DivergenceError, LostMemoryError, PeerLostError
 
 
 def run_planned(
@@ -41,7 +42,8 @@ def run_planned(
     def run() -> None:
         config = load_ready(usage.config, words) if load is None else load(words)
         if not config.dry_run:
-            work(config)
+            with explain_lost_memory():
+                work(config)
             return
         with use_launch(getattr(config, "launch_config", None), config.devices):
             found = import_module(plan).describe(config)

@@ -186,6 +186,9 @@ def activity(name: str, total: int = 0, done: int = 0, timed: bool = True) -> It
         display.stack.append(mine)
         try:
             yield mine
+        except RuntimeError as error:
+            error.phases = (*getattr(error, "phases", ()), name)  # type: ignore[attr-defined]
+            raise
         finally:
             display.moved = time.monotonic()
             display.stack[:] = [one for one in display.stack if one is not mine]

@@ -20,7 +20,6 @@ from accelerate.utils import (
 from mmrl.config import ConfigError, check
 from mmrl.runtime.compilation import check_compiler
 from mmrl.runtime.deepspeed_launch import check_deepspeed, leave_out_kernels, uses_deepspeed
-from mmrl.runtime.same_code import check_same_code
 
 _REFUSED = {
     "ACCELERATE_USE_MEGATRON_LM": ("distributed_type", "MEGATRON_LM"),
@@ -52,9 +51,6 @@ def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelera
     Args:
         timeout: of communication between them; None for torch's.
         **options: of `Accelerator`.
-
-    Raises:
-        ConfigError: processes run different code.
     """
     # without a device, launched processes find each other only where the CPU is asked for, or with
     # DeepSpeed, which accelerate leaves out on the CPU, where a backend is
@@ -65,9 +61,7 @@ def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelera
     group = InitProcessGroupKwargs(timeout=timeout, **backend)
     # accelerate refuses groups of processes on the CPU; `mmrl.runtime.sharding` forms them itself
     with patch_environment(ACCELERATE_USE_PARALLELISM_CONFIG="false"):
-        accelerator = Accelerator(cpu=cpu and not deepspeed, kwargs_handlers=[group], **options)
-    check_same_code(accelerator)
-    return accelerator
+        return Accelerator(cpu=cpu and not deepspeed, kwargs_handlers=[group], **options)
 
 
 def check_launch(optimizer: str = "adamw", torch_compile: Any = False) -> None:
