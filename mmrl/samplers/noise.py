@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 AHEAD = 2**22
-"""Numbers drawn at a time for a device with memory of its own: 16 MB."""
+"""Numbers drawn at a time for a GPU: 16 MB."""
 
 
 def row_seeds(generator: Generator | Sequence[Generator], rows: int) -> list[int]:

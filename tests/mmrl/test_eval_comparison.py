@@ -157,7 +157,9 @@ def test_a_dry_run_names_all_checkpoints(
 ) -> None:
     command = compare(world, prompts, tmp_path / "out", models)
     assert text.main([*command, "dry_run=true"]) == 0
-    assert f"{world.policy}, then {models / 'same' / 'final'}, then" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"policy      {world.policy}," in said
+    assert f"policy      {models / 'same' / 'final'}," in said
     assert not (tmp_path / "out").exists()
 
 

@@ -114,7 +114,7 @@ def test_a_family_that_draws_nothing_learns_and_draws_no_images(
     assert f"model.path is '{path}'; it must be a checkpoint of type " in said
     words = [f"output_dir={folder / 'run'}", "max_steps=1", f"objective.model={path}"]
     words += [f"objective.data={folder / 'rows.parquet'}"]
-    masked = ["objective.name=masked", "objective.vq=owner/vq", "objective.image_size=8"]
+    masked = ["objective.name=masked", "objective.vq=showlab/magvitv2", "objective.image_size=8"]
     said = refusal(sft.main, [*words, *masked], capsys)
     assert f"objective.model is '{path}'; it must be a checkpoint of type mmada" in said
     assert "objective.name: text trains on texts" in said

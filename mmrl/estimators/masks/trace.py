@@ -136,7 +136,7 @@ def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig, draw: Draw
     ids = slice_ids(order, config, blocks)
     length = ids.shape[1]
     present = torch.zeros(len(ids), length + 1, dtype=torch.bool, device=ids.device)
-    # what is not scored is written into a column of its own, which is dropped
+    # what is not scored is written into a last column, which is dropped
     present = present.scatter(1, ids.where(scorable & (ids >= 0), length), True)[:, :length]
     found, most = Positions.find(present), config.sampled_slices or length
     passes = max(1, min(most, max(found.numbers)))
