@@ -62,10 +62,13 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
     `fp32` rotates in float32 at least and casts back (LLaDA, MMaDA); otherwise in the dtype of x
     (LLaDA-V, Dream, SDAR).
     """
-    if not fp32 or x.dtype == torch.float64:
-        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-    # factors in float32 widen the products: x itself need not be converted
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)
+    dtype = x.dtype
+    if not fp32 or dtype == torch.float64:
+        cos, sin = cos.to(dtype), sin.to(dtype)
+    elif x.requires_grad:
+        x = x.float()  # so that its gradient is rounded once
+    # otherwise factors in float32 widen the products, and x need not be converted
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin).to(dtype)
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
