@@ -184,7 +184,8 @@ def load_policy(
         TypeError: an unknown option.
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
-    network, tokenizer = _outline_with_tokenizer(directory, choices)
+    outlined = outline_policy(directory, choices)
+    network, tokenizer = outlined.network, outlined.tokenizer
     if train_vision_tower and network.vision is None:
         raise ValueError(
             "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
@@ -238,28 +239,16 @@ def outline_policy(
         FileNotFoundError, ValueError: see `load_policy`; nothing but headers and the tokenizer is
             read to find them.
     """
-    network, tokenizer = _outline_with_tokenizer(directory, options)
-    kinds = get_family(network.public_config).LAYOUTS.values()
-    with _naming(directory):
-        images = vq if any(layout.needs_vq for layout in kinds) else None
-        return Policy(
-            network, tokenizer, build_layouts(network, tokenizer, options, images), network
-        )
-
-
-def _outline_with_tokenizer(
-    directory: Path, options: LayoutConfig
-) -> tuple[Network, PreTrainedTokenizerBase]:
-    """The network without its weights, and the tokenizer with the chat template of a file, where
-    one is named."""
     network = outline(directory)
     set_blocks(network, options)
-    tokenizer = load_tokenizer(directory, get_family(network.public_config))
+    family = get_family(network.public_config)
+    tokenizer = load_tokenizer(directory, family)
     if isinstance(options.chat_template, str):
         tokenizer.chat_template = read_template(options.chat_template)
+    images = vq if any(layout.needs_vq for layout in family.LAYOUTS.values()) else None
     with _naming(directory):
-        build_layouts(network, tokenizer, options)
-    return network, tokenizer
+        layouts = build_layouts(network, tokenizer, options, images)
+    return Policy(network, tokenizer, layouts, network)
 
 
 def set_blocks(network: Network, options: LayoutConfig) -> None:
