@@ -49,7 +49,6 @@ class Draws:
 
     def __init__(self, seeds: Sequence[int], positions: Positions, steps: range) -> None:
         self.seeds, self.positions, self.steps = seeds, positions, steps
-        self.counts: list[int] = positions.counts.tolist()
         on_cpu = positions.mask.device.type == "cpu"
         self.ahead = 1 if on_cpu else max(1, AHEAD // max(1, len(positions)))
         self.drawn: dict[str, tuple[range, Tensor]] = {}
@@ -71,7 +70,7 @@ class Draws:
         shape, pinned = (len(steps), len(self.positions)), device.type == "cuda"
         out = torch.empty(shape, pin_memory=pinned)
         for step, row in zip(steps, out, strict=True):
-            for seed, part in zip(self.seeds, row.split(self.counts), strict=True):
+            for seed, part in zip(self.seeds, row.split(self.positions.numbers), strict=True):
                 source.manual_seed(stable_seed(seed, step, purpose))
                 torch.rand(len(part), generator=source, out=part)
         return out.to(device, non_blocking=True)
