@@ -163,6 +163,43 @@ class Canvas:
         moved = {name: getattr(self, name) for name in _CANVAS_TENSORS}
         return replace(self, **{k: v if v is None else v.to(device) for k, v in moved.items()})
 
+    def pad_left(self, width: int) -> Canvas:
+        """Add `width` columns on the left that are never attended to; fewer than 0 drops some."""
+        import torch
+        import torch.nn.functional as F
+
+        known = {name: getattr(self, name) for name in CANVAS_PADDING}
+        for name, tokens in _MASKED_TOKENS.items():
+            if width > 0 and known[name] is None and known[tokens] is not None:
+                known[name] = torch.ones_like(self.response)
+        padded = {
+            name: None if tensor is None else F.pad(tensor, (width, 0), value=CANVAS_PADDING[name])
+            for name, tensor in known.items()
+        }
+        return replace(self, **padded, features=self.features and self.features.pad_left(width))
+
+    def trim(self) -> tuple[Canvas, int]:
+        """Drop the columns on the left that no row attends to, and masks that hide nothing then.
+
+        Attention without a mask has the fastest kernels, and rows that share a prompt need none.
+
+        Returns:
+            The canvas and the number of columns dropped.
+        """
+        import torch
+
+        masks = {name: mask for name in _MASKED_TOKENS if (mask := getattr(self, name)) is not None}
+        if self.attend is None:
+            return self, 0
+        stacked = torch.stack(list(masks.values()))
+        needless = ~stacked.any(0).any(0)
+        first = needless.long().cumprod(0).sum()
+        hiding = (~stacked).sum((1, 2)) - first * len(self)
+        width, *rest = torch.cat((first[None], hiding)).tolist()
+        trimmed = self.pad_left(-width) if width else self
+        none = {name: None for name, left in zip(masks, rest, strict=True) if not left}
+        return replace(trimmed, **none), width
+
     @property
     def never(self) -> list[int]:
         """Columns of the response vocabulary that are never written."""
@@ -267,6 +304,24 @@ class Canvas:
 _CANVAS_TENSORS = ("tokens", "response", "attend", "valid", "features")
 _CANVAS_TENSORS += ("uncond_tokens", "uncond_attend", "image_uncond_tokens", "image_uncond_attend")
 _CANVAS_TENSORS += ("blocks", "copies", "places")
+CANVAS_PADDING = {
+    "tokens": 0,
+    "response": False,
+    "attend": False,
+    "uncond_tokens": 0,
+    "uncond_attend": False,
+    "image_uncond_tokens": 0,
+    "image_uncond_attend": False,
+    "valid": False,
+    "blocks": 0,
+}
+"""Tensors of a canvas, and what they hold at padding."""
+_MASKED_TOKENS = {
+    "attend": "tokens",
+    "uncond_attend": "uncond_tokens",
+    "image_uncond_attend": "image_uncond_tokens",
+}
+"""Masks of a canvas, by the tokens they belong to."""
 
 
 def _take(tensor: Any, rows: slice | Tensor) -> Any:
@@ -345,6 +400,12 @@ class Passes:
         draws = (each[:, rows] for each in (self.hidden, self.scored, self.weight))
         rest = (self.length, self.blocks, self.steps)
         return Passes(*draws, *(_take(each, rows) for each in rest))
+
+    def drop_columns(self, first: int) -> Passes:
+        """The same draws without the first columns."""
+        draws = (each[..., first:] for each in (self.hidden, self.scored, self.weight))
+        rest = (each if each is None else each[:, first:] for each in (self.blocks, self.steps))
+        return Passes(*draws, self.length, *rest)
 
     def select_draws(self, draws: Tensor) -> Passes:
         """Select draws ([k] int64) for all rows."""

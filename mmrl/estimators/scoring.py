@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mmrl.estimators.chunked_logprobs import ChosenLogProbs, LogProbReduction
@@ -56,7 +57,8 @@ def score(
         image_guidance_scale: guidance by the source image.
     """
     guidance = Guidance(cfg_scale, image_guidance_scale)
-    canvas = canvas.encode_images(policy.model)
+    canvas, dropped = canvas.encode_images(policy.model).trim()
+    passes = passes.drop_columns(dropped)
     whole = torch.is_grad_enabled() or policy.shares_forwards
     parts = []
     with nullcontext() if whole else keep_casts(canvas.tokens.device):
@@ -65,11 +67,13 @@ def score(
             part, some, inside = select_scored(canvas, passes, where)
             found = _score_pass(policy, part, some, k, inside, guidance, temperature)
             parts.append([each if each is None else where.spread(each, 0.0) for each in found])
-    logprobs, entropy, values = zip(*parts, strict=True)
-    has_values = values[0] is not None
-    return TokenScores(
-        torch.stack(logprobs), torch.stack(entropy), torch.stack(values) if has_values else None
-    )
+    each = zip(*parts, strict=True)
+    return TokenScores(*(part[0] if part[0] is None else _stack(part, dropped) for part in each))
+
+
+def _stack(parts: Sequence[Tensor], dropped: int) -> Tensor:
+    """[K, B, L] from [B, L'], with zeros in the columns that were dropped."""
+    return F.pad(torch.stack(list(parts)), (dropped, 0))
 
 
 def select_scored(
@@ -133,6 +137,8 @@ def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes)
         [K, B, L] float32, 0 where not scored.
     """
     values = []
+    canvas, dropped = canvas.trim()
+    passes = passes.drop_columns(dropped)
     for k in range(len(passes)):
         where = Positions.find(passes.scored[k])
         part, some, inside = select_scored(canvas, passes, where)
@@ -145,7 +151,7 @@ def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes)
             **block_inputs([masked]),
         )
         values.append(where.spread(found, 0.0))
-    return torch.stack(values)
+    return _stack(values, dropped)
 
 
 def highest_entropy(entropy: Tensor, scored: Tensor, share: float) -> Tensor:

@@ -8,26 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmrl.features import Features
-from mmrl.types import Canvas, Rollout
-
-PADDING = {
-    "tokens": 0,
-    "response": False,
-    "attend": False,
-    "uncond_tokens": 0,
-    "uncond_attend": False,
-    "image_uncond_tokens": 0,
-    "image_uncond_attend": False,
-    "valid": False,
-    "blocks": 0,
-}
-"""Tensors of a canvas, and what they hold at padding."""
-ATTEND = {
-    "attend": "tokens",
-    "uncond_attend": "uncond_tokens",
-    "image_uncond_attend": "image_uncond_tokens",
-}
-"""Masks of a canvas, by the tokens they belong to."""
+from mmrl.types import CANVAS_PADDING, Canvas, Rollout
 
 
 def concatenate(parts: Sequence[Rollout]) -> Rollout:
@@ -41,7 +22,7 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
         padded[0],
         canvas=replace(
             canvases[0],
-            **{name: _concatenate_field(canvases, name) for name in PADDING},
+            **{name: _concatenate_field(canvases, name) for name in CANVAS_PADDING},
             features=Features.concatenate(features) if features else None,
         ),
         written_at=torch.cat([part.written_at for part in padded]),
@@ -62,18 +43,9 @@ def _concatenate_field(canvases: Sequence[Canvas], name: str) -> Tensor | None:
 def _pad_left(rollout: Rollout, width: int) -> Rollout:
     if width == 0:
         return rollout
-    canvas, full = rollout.canvas, torch.ones_like(rollout.canvas.response)
-    known = {name: getattr(canvas, name) for name in PADDING}
-    padded = {name for name, tokens in ATTEND.items() if known[tokens] is not None}
-    known |= {name: full for name in padded if known[name] is None}
-    tensors = {
-        name: None if tensor is None else F.pad(tensor, (width, 0), value=PADDING[name])
-        for name, tensor in known.items()
-    }
-    features = canvas.features and canvas.features.pad_left(width)
     return replace(
         rollout,
-        canvas=replace(canvas, **tensors, features=features),
+        canvas=rollout.canvas.pad_left(width),
         written_at=F.pad(rollout.written_at, (width, 0), value=-1),
         logprobs=F.pad(rollout.logprobs, (width, 0)),
     )

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
 
@@ -34,6 +35,8 @@ def start_processes(config: RunConfig) -> Accelerator:
     begin()
     if config.deterministic:
         choose_deterministic_kernels()
+    if config.tf32:
+        torch.set_float32_matmul_precision("high")
     end_with_launcher()
     check_launch(config.optimizer, config.torch_compile)
     timeout = timedelta(seconds=config.ddp_timeout + AFTER_WATCHDOG)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig
@@ -176,3 +177,27 @@ def test_rows_that_a_pass_does_not_score_are_not_asked() -> None:
     assert bool((some[1, :2] == 0).all() and (entropy[1, :2] == 0).all())
     some[2].sum().backward()  # a pass that scores nothing has a gradient, and it is zero
     assert all(bool((p.grad == 0).all()) for p in network.parameters() if p.grad is not None)
+
+
+def test_rows_with_equal_padding_are_scored_without_a_mask_as_with_it() -> None:
+    canvas = finished(rows=2).canvas
+    padded = canvas.pad_left(5)
+    hidden = canvas.response & (torch.arange(canvas.tokens.shape[1]) % 2 == 0)
+    network, seen = small_network(1).double(), []
+    network.register_forward_pre_hook(
+        lambda _, args, inputs: seen.append(inputs["attention_mask"]), with_kwargs=True
+    )
+    scores = [
+        score(bare_policy(network), each, Passes(mask[None], mask[None], mask[None].float()))
+        for each, mask in ((canvas, hidden), (padded, F.pad(hidden, (5, 0))))
+    ]
+    assert seen == [None, None] and padded.attend is not None
+    for alone, behind_padding in zip(scores[0][:2], scores[1][:2], strict=True):
+        assert torch.equal(F.pad(alone, (5, 0)), behind_padding)
+
+
+def test_rows_of_unequal_padding_keep_their_mask() -> None:
+    canvas = small_canvas(3, 6, padding=True)
+    trimmed, dropped = canvas.pad_left(2).trim()
+    assert dropped == 2 and torch.equal(trimmed.attend, canvas.attend)
+    assert torch.equal(trimmed.tokens, canvas.tokens)

@@ -19,8 +19,9 @@ from tests.mmrl.canvases import generators
 from tests.models.small_policies import POLICIES, small_policy, small_prompts
 
 STEPS = 8
-WAITS = {"step": 3, "block": 12, "pass": 3}
-"""Most waits of a denoising step, of what a block needs once, and of a pass of scoring."""
+WAITS = {"step": 3, "block": 12, "pass": 3, "padding": 1}
+"""Most waits of a denoising step, of what a block needs once, of a pass of scoring, and of finding
+the padding of a batch that is scored."""
 LAUNCHES = {"llada": 160, "sdar": 200, "mmada": 160}
 """Most kernels of a step, of two layers, without what a rollout needs once."""
 CACHES: list[tuple[str, dict[str, Any]]] = [
@@ -72,7 +73,7 @@ def test_a_pass_of_scoring_waits_for_the_device_at_most_three_times(mask: str, f
     passes = MASKS[mask](done, config, generators(len(canvas)))
     with DeviceCounts() as seen:
         score(policy, done.canvas, passes)
-    assert sum(seen.waits.values()) <= WAITS["pass"] * len(passes), seen.table()
+    assert sum(seen.waits.values()) <= WAITS["padding"] + WAITS["pass"] * len(passes), seen.table()
 
 
 def test_slices_of_a_trace_are_found_with_waits_that_do_not_grow_with_the_batch() -> None:
