@@ -403,9 +403,11 @@ class Passes:
 
     def drop_columns(self, first: int) -> Passes:
         """The same draws without the first columns."""
-        draws = (each[..., first:] for each in (self.hidden, self.scored, self.weight))
+        hidden, scored, weight = (
+            each[..., first:] for each in (self.hidden, self.scored, self.weight)
+        )
         rest = (each if each is None else each[:, first:] for each in (self.blocks, self.steps))
-        return Passes(*draws, self.length, *rest)
+        return Passes(hidden, scored, weight, self.length, *rest)
 
     def select_draws(self, draws: Tensor) -> Passes:
         """Select draws ([k] int64) for all rows."""

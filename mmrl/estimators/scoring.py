@@ -67,8 +67,9 @@ def score(
             part, some, inside = select_scored(canvas, passes, where)
             found = _score_pass(policy, part, some, k, inside, guidance, temperature)
             parts.append([each if each is None else where.spread(each, 0.0) for each in found])
-    each = zip(*parts, strict=True)
-    return TokenScores(*(part[0] if part[0] is None else _stack(part, dropped) for part in each))
+    logprobs, entropy, values = zip(*parts, strict=True)
+    known = None if values[0] is None else _stack(values, dropped)
+    return TokenScores(_stack(logprobs, dropped), _stack(entropy, dropped), known)
 
 
 def _stack(parts: Sequence[Tensor], dropped: int) -> Tensor:
