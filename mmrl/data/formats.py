@@ -17,7 +17,6 @@ from typing import Any
 from mmrl.config import ConfigError
 from mmrl.data import questions
 from mmrl.data.dpg_bench import dpg_bench, group_questions
-from mmrl.data.livecodebench import livecodebench
 from mmrl.data.questions import Row, drop_empty, omit
 from mmrl.rewards.countdown import read_whole_number, read_whole_numbers
 from mmrl.rewards.detection.geneval_rules import check_clauses
@@ -222,14 +221,12 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "math": math,
     "mbpp": mbpp,
     "humaneval": humaneval,
-    "livecodebench": livecodebench,
     "dllm_rl": dllm_rl,
     "dllm_rl_sft": dllm_rl_sft,
     "s1k": s1k,
     "dpg_bench": dpg_bench,
     "seed_bench": questions.seed_bench,
     "mmmu": questions.mmmu,
-    "mmmu_interleaved": questions.mmmu_interleaved,
     "mathvista": questions.mathvista,
     "countdown": countdown,
     "d1_countdown": d1_countdown,
@@ -254,25 +251,6 @@ def _check_geneval(row: Row) -> None:
             raise ValueError(f"include is {row.get(key)!r}; it must have at least one clause")
 
 
-def find_formats(row: Row, key: str) -> str:
-    """The formats that can read a row, as a sentence; empty if there is none.
-
-    Args:
-        row: of a data set.
-        key: of the setting.
-    """
-    fitting = [name for name, adapt in FORMATS.items() if name != "rows" and _fits(adapt, row)]
-    return f" Its columns are those of {key}: {' or '.join(fitting)}." if fitting else ""
-
-
-def _fits(adapt: Callable[[Row], Row], row: Row) -> bool:
-    try:
-        adapt(row)
-    except (KeyError, ValueError, TypeError, AttributeError):
-        return False
-    return True
-
-
 def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:
     """Map a row to the columns of prompts and rewards.
 
@@ -291,7 +269,7 @@ def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:
     except KeyError as error:
         raise ConfigError(
             f"{place} has no {error.args[0]!r}, which {key} {name} reads; it has {sorted(row)}."
-            f" {advice}{find_formats(row, key)}"
+            f" {advice}"
         ) from error
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{place}: {error}.") from error

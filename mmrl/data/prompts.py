@@ -22,7 +22,7 @@ from mmrl.config import ConfigError, check
 from mmrl.data.data_config import DataConfig
 from mmrl.data.formats import GROUPED, adapt_row
 from mmrl.data.image_sources import IMAGE_KEYS, find_image, find_image_root, read_image_values
-from mmrl.data.lazy_images import LazyImages, check_images
+from mmrl.data.lazy_images import LazyImages
 from mmrl.data.messages import assign_images, message_text, read_messages, user_message
 from mmrl.data.questions import choose_hint, letter_choices
 from mmrl.data.rows import read_rows
@@ -75,8 +75,8 @@ def load_prompts(
         raise ConfigError(f"'{path_or_hub_id}' holds no prompts{asked}.")
     _check_ids(prompts)
     kept = spread(prompts, limit)
-    images = [prompt.images for prompt in kept]
-    check_images([each for each in images if isinstance(each, LazyImages)], path_or_hub_id)
+    for prompt in kept:
+        _ = prompt.image_sizes  # of the header, where a broken file shows itself
     return kept
 
 

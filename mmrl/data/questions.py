@@ -128,22 +128,6 @@ def _mmmu_subject(row: Row) -> Row:
     return drop_empty(tag=subject)
 
 
-def mmmu_interleaved(row: Row) -> Row:
-    """MMMU with every image at its first mark; images without a mark come before the words."""
-    ours = mmmu(row)
-    present = [n for n in range(1, 8) if row.get(f"image_{n}")]
-    marked = list(dict.fromkeys(int(mark) for mark in _MARK.findall(ours["prompt"])))
-    unmarked = [n for n in present if n not in marked]
-    words, shown = "<image>\n" * len(unmarked), set()
-    for n, part in enumerate(_MARK.split(ours["prompt"])):
-        if n % 2 == 0:
-            words += part
-        else:
-            words += f"image {part}" if part in shown else "<image>"
-            shown.add(part)
-    return {**ours, "prompt": words, "images": [row[f"image_{n}"] for n in (*unmarked, *marked)]}
-
-
 def mathvista(row: Row) -> Row:
     """MathVista (arXiv 2310.02255): `choices` or a number, list or text; the image is
     `decoded_image`, or else the file `image`. The entries of `metadata` become metadata, its

@@ -1,17 +1,17 @@
 """Pairs of an image and its caption, and edits of images, at positions of a shuffled stream, stored
 or read in turn."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from mmrl.config import ConfigError, check
+from mmrl.config import ConfigError, NotHereError, check
 from mmrl.data.image_sources import find_image, find_image_root
 from mmrl.data.lazy_images import LazyImage
 from mmrl.data.row_stream import RowStream
 from mmrl.data.rows import read_rows
 from mmrl.data.stream import stream_rows
-from mmrl.objectives.pairs_config import PairsConfig
+from mmrl.objectives.data_config import PairsConfig
+from mmrl.objectives.objective import UNCHECKED
 
 
 class Pair(NamedTuple):
@@ -20,14 +20,6 @@ class Pair(NamedTuple):
     image: LazyImage
     text: str
     source: LazyImage | None = None
-
-
-class Pairs(Protocol):
-    """Pairs at positions of a shuffled stream."""
-
-    def take(self, positions: range) -> list[Pair]:
-        """The pairs at ascending positions."""
-        ...
 
 
 class StoredPairs:
@@ -58,34 +50,41 @@ def open_pairs(
         NotHereError, ConfigError: see `mmrl.data.rows.read_rows`; also a row that is no pair.
     """
     root = find_image_root(config.data, None)
+    columns = {"text_column": config.text_column, "image_column": config.image_column}
+    if source_column is not None:
+        columns["source_column"] = source_column
 
-    def read(place: str, row: Any) -> Sequence[Pair]:
-        text = _read(row, "text_column", config, place)
+    def read(place: str, row: Any) -> list[Pair]:
+        for key, column in columns.items():
+            if not isinstance(row, dict) or row.get(column) is None:
+                raise ConfigError(
+                    f"{place} has no '{column}'; it has {sorted(row)}. Name the column with"
+                    f" {config.where}.{key}."
+                )
+        text, *values = (row[column] for column in columns.values())
         if not isinstance(text, str):
             raise ConfigError(f"{place}: '{config.text_column}' is no text but {text!r}.")
-        keys = ("image_column",) if source_column is None else ("image_column", "source_column")
-        values = [_read(row, key, config, place) for key in keys]
         image, *source = [find_image(v, root, place, "the folder of the data") for v in values]
         return [Pair(image, text, *source)]
 
-    source = shards_of(config.data), config.data_config, config.data_split
     if config.streaming:
-        return RowStream(source, read, seed, config.shuffle_buffer)
-    pairs = [pair for place, row in read_rows(*source) for pair in read(place, row)]
+        return RowStream(config.source, read, seed, config.shuffle_buffer)
+    pairs = [pair for place, row in read_rows(*config.source) for pair in read(place, row)]
     check(bool(pairs), f"{config.where}.data", config.data, "a file with a row")
     return StoredPairs(pairs, seed)
 
 
-def shards_of(path: str) -> str:
-    """A folder of parquet files as the pattern of its files; other sources as they are."""
-    return f"{path}/*.parquet" if any(Path(path).glob("*.parquet")) else path
+def describe_pairs(config: PairsConfig, kind: str, source_column: str | None = None) -> str:
+    """How many pairs there are, as far as that is known; of a stream one row is read.
 
-
-def _read(row: Mapping[str, Any], key: str, config: PairsConfig, place: str) -> Any:
-    column = getattr(config, key)
-    if not isinstance(row, Mapping) or row.get(column) is None:
-        raise ConfigError(
-            f"{place} has no '{column}'; it has {sorted(row)}. Name the column with"
-            f" {config.where}.{key}."
-        )
-    return row[column]
+    Raises:
+        ConfigError: see `open_pairs`.
+    """
+    try:
+        pairs = open_pairs(config, 0, source_column)
+        if isinstance(pairs, StoredPairs):
+            return f"{len(pairs)} {kind} of {config.data}"
+        pairs.read_first()
+    except NotHereError:
+        return f"{kind} of {config.data}, {UNCHECKED}"
+    return f"{kind} of {config.data}, streamed"

@@ -24,9 +24,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.config import NotHereError, check
-from mmrl.data.image_sources import find_image_root
-from mmrl.data.rows import open_rows, read_row
+from mmrl.config import check
 from mmrl.models.families import llada, llada_v
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
@@ -35,24 +33,21 @@ from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
 from mmrl.models.policy import Policy
+from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, compute_loss
 from mmrl.objectives.policy_start import (
+    choose_trained,
     load_start,
     outline_policy,
     outline_tokenizer,
 )
 from mmrl.objectives.text_config import CompletionConfig
-from mmrl.objectives.text_examples import Example
-from mmrl.objectives.text_pairs import read_pairs
-from mmrl.objectives.text_rows import AnswerLayouts, load_examples
-from mmrl.objectives.text_source import UNCHECKED, Source
-from mmrl.pretrained.checks import check_continued, check_patterns
-from mmrl.pretrained.model_config import ModelConfig
+from mmrl.objectives.text_examples import Example, ExampleReader
+from mmrl.objectives.text_source import Source, describe_source
 from mmrl.runtime.deepspeed_launch import check_images
 from mmrl.runtime.interrupt import check as check_stop
-from mmrl.training.trainable import require_gradients, train_parts
 
 
 class Completions:
@@ -79,8 +74,7 @@ class Completions:
             check_images("objective.data", config.data, mixed, vision.is_trained)
         self.eval_examples: list[Example] = []
         if config.eval_data:
-            held_out = load_examples(config, layouts, config.eval_data, config.eval_split)
-            self.eval_examples = held_out[: config.eval_examples]
+            self.eval_examples = ExampleReader(_held_out(config), layouts).read_all()
         public = self.policy.network.public_config
         network = load_start(self.policy, config, seed, device, deferred)
         network.public_config = public
@@ -93,14 +87,11 @@ class Completions:
     def outline(config: CompletionConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many completions there are, where that is known."""
         if config.model and find_outline("objective.model", config.model, outline) is None:
-            return None, _describe_columns(config)  # nor is its tokenizer here
+            return None, f"completions of {config.data}"  # its tokenizer is not here either
         policy = outline_start(config, outline_tokenizer(config.vq) if config.vq else None)
         layouts = AnswerLayouts(policy, config)
-        counts = [_describe(config, layouts, config.data, config.data_split)]
-        if config.eval_data:
-            held_out = replace(config, streaming=False)
-            counts.append(_describe(held_out, layouts, config.eval_data, config.eval_split))
-        return policy.network, ", ".join(counts)
+        sources = [config, *([_held_out(config)] if config.eval_data else [])]
+        return policy.network, ", ".join(describe_source(each, layouts) for each in sources)
 
     @property
     def examples_per_epoch(self) -> int | None:
@@ -150,7 +141,6 @@ def outline_start(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy
     """The policy without weights, with what is not trained frozen."""
     options = LayoutConfig(
         max_prompt_length=config.max_length,
-        chat_template=config.chat_template,
         image_fit=config.image_fit,
     )
     policy = outline_policy(config, options, partial(new_config, config), vq)
@@ -198,50 +188,18 @@ def new_config(config: CompletionConfig, tokenizer: PreTrainedTokenizerBase) -> 
 
 
 def freeze_parts(network: Network, config: CompletionConfig, seed: int = 0) -> None:
-    """Freeze what is not trained, and put the adapter on the network where one is wanted.
+    """Freeze what is not trained, see `choose_trained`.
 
     Raises:
-        ConfigError: a tower is to be trained that does not exist, or a pattern matches nothing.
+        ConfigError: also where a tower is to be trained that does not exist.
     """
-    wanted = ModelConfig(
-        path=config.model,
-        train_vision_tower=config.train_vision_tower,
-        modules_to_train=config.modules_to_train,
-        lora=config.lora,
-        quantization_config=config.quantization_config,
-    )
-    check(
-        network.vision is not None or not config.train_vision_tower,
-        "objective.train_vision_tower",
-        True,
-        "false for a network without a vision tower",
-    )
-    check_continued(wanted, "objective")
-    check_patterns(network, wanted, "objective")
-    require_gradients(network)
-    if isinstance(network.vision, Vision):
-        network.vision.train_tower(False)
-    train_parts(network, wanted, seed)
+    tower, key = config.train_vision_tower, "objective.train_vision_tower"
+    allowed = "false for a network without a vision tower"
+    check(network.vision is not None or not tower, key, True, allowed)
+    only = config.modules_to_train
+    choose_trained(network, config, seed, train_vision_tower=tower, modules_to_train=only)
 
 
-def _describe(
-    config: CompletionConfig, layouts: AnswerLayouts, source: str, split: str | None
-) -> str:
-    try:
-        named = replace(config, data=source, data_split=split)
-        return Source(named, layouts, 0).describe()
-    except NotHereError:
-        return f"completions of {source}, {UNCHECKED}"
-
-
-def _describe_columns(config: CompletionConfig) -> str:
-    """The data of a dry run without a tokenizer: the columns of its first row are checked."""
-    try:
-        rows = open_rows(config.data, config.data_config, config.data_split)
-        root = find_image_root(config.data, config.image_root, "objective.image_root")
-        for row in rows.take(1):
-            place, row = read_row(row, f"{config.data}, row 0")
-            read_pairs(row, place, config, root)
-    except NotHereError:
-        return f"completions of {config.data}, {UNCHECKED}"
-    return f"completions of {config.data}"
+def _held_out(config: CompletionConfig) -> CompletionConfig:
+    split = config.eval_split
+    return replace(config, data=config.eval_data, data_split=split, streaming=False)

@@ -102,16 +102,6 @@ def test_mmmu_of_the_hub_asks_for_letters_and_for_words(tmp_path: Path) -> None:
     assert [prompt.id for prompt in alone] == [OPEN["id"]]
 
 
-def test_mmmu_interleaved_shows_each_image_where_its_mark_stands_first(tmp_path: Path) -> None:
-    words = "Is <image 3> like <image 1>, or <image 3>?"
-    row = {**MMMU, "question": words, "image_3": image(3)}
-    source = on_the_hub(tmp_path, [row], MMMU_TYPES, "validation")
-    (prompt,) = read(source, format="mmmu_interleaved", split="validation", template=ASKED)
-    first, *_ = prompt.text.partition("\nA. ")
-    assert first == "<image>\nIs <image> like <image>, or image 3?"
-    assert seen(prompt) == [2, 3, 1]
-
-
 def test_mmmu_has_30_subjects_in_6_disciplines() -> None:
     subjects = [subject for names in MMMU_DISCIPLINES.values() for subject in names.split()]
     assert len(subjects) == len(set(subjects)) == 30 and len(MMMU_DISCIPLINES) == 6

@@ -359,12 +359,6 @@ def test_settings_that_cannot_train_are_named(
         MaskedConfig(**options(pairs, **change))
 
 
-def test_images_of_questions_become_squares_as_wanted(pairs: Path, answers: dict[str, Any]) -> None:
-    chat = objective(pairs, image_fit="squash", **answers).sources["image_to_text"].layouts
-    assert isinstance(chat.image_to_text, ImageCodesChat)
-    assert chat.image_to_text.image_fit == "squash"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [({}, "objective.questions.data"), ({"data": "-", "fill": "blocks"}, "questions.completion_l")],

@@ -24,12 +24,13 @@ STREAM = {"streaming": True, "shuffle_buffer": 4}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nine images with captions beside them."""
+    """Nine images with their captions."""
     folder, draw = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
     for n in range(9):
         pixels = draw.integers(0, 256, (32, 32, 3), np.uint8)
         Image.fromarray(pixels).save(folder / f"{n}.png")
-        (folder / f"{n}.txt").write_text(f"{n} rings")
+    rows = [{"file_name": f"{n}.png", "text": f"{n} rings"} for n in range(9)]
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
 
@@ -94,13 +95,6 @@ def test_a_missing_column_is_named_before_weights_load(data: Path, folder: Path)
         ConfigError, match="rows.jsonl, line 1 has neither 'messages' nor 'response'"
     ):
         Completions.outline(wrong)
-
-
-def test_the_format_that_reads_the_rows_is_named(tmp_path: Path) -> None:
-    row = {"question": "1+1?", "thinking_trajectories": ["2"], "attempt": "2"}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(ConfigError, match=r"Its columns are those of objective\.format: s1k\.$"):
-        completions(tmp_path / "rows.jsonl")
 
 
 def test_data_of_the_hub_are_said_to_be_unchecked(

@@ -117,7 +117,7 @@ def test_the_global_generator_is_left_alone(data: Path) -> None:
 
 
 def test_held_out_examples_are_scored_with_the_same_masks_each_time(data: Path) -> None:
-    objective = completions(data, eval_data=str(data), eval_examples=4, batch_size=3)
+    objective = completions(data, eval_data=str(data), batch_size=4)
     with torch.no_grad():
         first, again = (objective.evaluate(Path(), step) for step in (1, 2))
-    assert first == again and first["eval/loss"] > 0 and len(objective.eval_examples) == 4
+    assert first == again and first["eval/loss"] > 0

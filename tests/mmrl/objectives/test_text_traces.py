@@ -6,7 +6,7 @@ import torch
 
 from mmrl.objectives.corruptions.corruption import Chance
 from mmrl.objectives.packed_rows import pack_rows
-from mmrl.objectives.text_pieces import build_piece, build_prompt
+from mmrl.objectives.text_source import build_piece
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
 from tests.mmrl.objectives.completions import completions, write_rows
@@ -32,8 +32,7 @@ def test_a_recorded_trace_is_replayed_as_the_sampler_wrote_it(data: Path, tmp_pa
     for n in range(slices):
         chance = Chance((n + 0.5) / slices, *torch.rand(2, 8))
         view = replayed.source.corruption.corrupt(example.order, chance, replayed.source.options)
-        given = build_prompt(example, None)
-        rows = pack_rows([build_piece(example, given, view, 0, 1.0, policy.mask_id)], 0, 0)
+        rows = pack_rows([build_piece(example, None, view, policy.mask_id, None)], 0, 0)
         logits = replayed.module(input_ids=rows.ids).logits[0, -8:]
         logits[:, policy.mask_id] = -torch.inf  # a sampler never writes it
         logprobs = logits.log_softmax(-1).gather(1, rows.targets[0, -8:, None])[:, 0]
