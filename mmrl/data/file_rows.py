@@ -47,21 +47,10 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _listed(path: Path) -> Iterator[Row]:
-    """Rows of a JSON list, of a mapping of rows by name (MathVista), or of a mapping with one list
-    of rows (SEED-Bench)."""
     with path.open(encoding="utf-8-sig") as file:
         rows = _json("".join(_decoded(file, path)), str(path))
-    if isinstance(rows, dict) and rows and all(isinstance(row, dict) for row in rows.values()):
-        yield from ((f"{path}, entry {name!r}", row) for name, row in rows.items())
-        return
-    if isinstance(rows, dict) and all(isinstance(value, dict | list) for value in rows.values()):
-        lists = [value for value in rows.values() if isinstance(value, list)]
-        rows = lists[0] if len(lists) == 1 else rows
     if not isinstance(rows, list):
-        raise ConfigError(
-            f"'{path}' must hold a JSON list of rows, a mapping of names to rows, or one list"
-            " of rows in a mapping."
-        )
+        raise ConfigError(f"'{path}' must hold a JSON list of rows.")
     yield from ((f"{path}, entry {n}", row) for n, row in enumerate(rows))
 
 

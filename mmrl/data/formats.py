@@ -19,11 +19,8 @@ from mmrl.data import questions
 from mmrl.data.dpg_bench import dpg_bench, group_questions
 from mmrl.data.questions import Row, drop_empty, omit
 from mmrl.rewards.countdown import read_whole_number, read_whole_numbers
-from mmrl.rewards.detection.geneval_rules import check_clauses
+from mmrl.rewards.detection.geneval_rules import TAGS, check_clauses
 from mmrl.rewards.parsing.extraction import find_boxed, find_hashed
-
-TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
-"""GenEval's tags (arXiv 2310.11513)."""
 
 
 def rows(row: Row) -> Row:

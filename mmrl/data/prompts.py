@@ -115,20 +115,17 @@ def drop_long(
         ConfigError: all are too long, or one has no layout at any length.
     """
     kept = [prompt for prompt in prompts if _fits(prompt, fits)]
+    limits = (
+        "model.max_prompt_length, or with their images and completion than the checkpoint takes"
+    )
     if prompts and not kept:
         raise ConfigError(
-            f"all {len(prompts)} prompts of '{source}' are longer than model.max_prompt_length, or"
-            " with their images and completion than the checkpoint takes; raise it, or shorten"
-            " max_completion_length."
+            f"all {len(prompts)} prompts of '{source}' are longer than {limits}; raise it, or"
+            " shorten max_completion_length."
         )
-    if len(kept) < len(prompts):
-        logger.warning(
-            "%s: %d of %d prompts are longer than model.max_prompt_length, or with their images and"
-            " completion than the checkpoint takes, and left out",
-            source,
-            len(prompts) - len(kept),
-            len(prompts),
-        )
+    if left := len(prompts) - len(kept):
+        text = "%s: %d of %d prompts are longer than %s, and left out"
+        logger.warning(text, source, left, len(prompts), limits)
     if cut := sum(map(cuts, kept)):
         text = "%s: %d of %d prompts are cut, longer than the model takes (model.max_prompt_length)"
         logger.warning(text, source, cut, len(kept))

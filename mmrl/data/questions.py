@@ -18,7 +18,7 @@ Row = dict[str, Any]
 LETTER = "Answer with the option's letter from the given choices directly."
 PHRASE = "Answer the question using a single word or phrase."
 
-SEED_KINDS = (
+SEED_KINDS = [
     "Scene Understanding",
     "Instance Identity",
     "Instance Attributes",
@@ -31,7 +31,7 @@ SEED_KINDS = (
     "Action Recognition",
     "Action Prediction",
     "Procedure Understanding",
-)
+]
 """SEED-Bench's kinds of questions, from number 1."""
 
 MMMU_DISCIPLINES = {
@@ -71,27 +71,20 @@ def choose_hint(row: Mapping[str, Any]) -> str:
 
 
 def seed_bench(row: Row) -> Row:
-    """SEED-Bench (arXiv 2307.16125): `choice_a` and so on, a letter as `answer`. Without a column
-    `image` the image is the file `data_id`."""
+    """SEED-Bench (arXiv 2307.16125): `choice_a` and so on, a letter as `answer`."""
     named = [f"choice_{letter}" for letter in ascii_lowercase]
     choices = [str(row[name]) for name in named if row.get(name) is not None]
     for name in named[: len(choices)]:
         if row.get(name) is None:
             raise ValueError(f"{name} has no text, but one behind it has")
-    if "image" not in row and row.get("data_type", "image") != "image":
-        raise ValueError(f"data_type is {row['data_type']!r}, and there is no column 'image'")
+    kind = str(row.get("question_type_id", ""))
+    known = kind.isdecimal() and 1 <= int(kind) <= len(SEED_KINDS)
     return {
         **omit(row, "question", "question_id", "answer", *named),
         **_multiple_choice(row["question"], choices, str(row["answer"]).upper()),
-        **drop_empty(id=row.get("question_id"), tag=_seed_kind(row)),
-        "image": row["image"] if "image" in row else row["data_id"],
+        **drop_empty(id=row.get("question_id"), tag=SEED_KINDS[int(kind) - 1] if known else kind),
+        "image": row["image"],
     }
-
-
-def _seed_kind(row: Row) -> str:
-    number, first = row.get("question_type_id"), row.get("data_type", "image") in ("image", "video")
-    known = first and str(number) in map(str, range(1, len(SEED_KINDS) + 1))
-    return SEED_KINDS[int(str(number)) - 1] if known else str(number or "")
 
 
 def mmmu(row: Row) -> Row:
@@ -130,8 +123,7 @@ def _mmmu_subject(row: Row) -> Row:
 
 def mathvista(row: Row) -> Row:
     """MathVista (arXiv 2310.02255): `choices` or a number, list or text; the image is
-    `decoded_image`, or else the file `image`. The entries of `metadata` become metadata, its
-    `category` the tag. Numbers are compared to `precision` decimals, whole ones after rounding
+    `decoded_image`. The entries of `metadata` become metadata, its `category` the tag. Numbers are compared to `precision` decimals, whole ones after rounding
     (the public code truncates)."""
     about, unit = row.get("metadata") or {}, row.get("unit")
     if not isinstance(about, Mapping):
@@ -149,7 +141,7 @@ def mathvista(row: Row) -> Row:
         **about,
         **ours,
         **drop_empty(id=row.get("pid"), tag=about.get("category")),
-        "image": row.get("decoded_image") or row["image"],
+        "image": row["decoded_image"],
     }
 
 

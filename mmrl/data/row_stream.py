@@ -1,4 +1,5 @@
-"""Rows that are read while a run goes on: shuffled within a bounded window, resumed exactly.
+"""Items of rows at positions of an endless shuffled stream, resumed exactly: of rows that are all
+in memory, or of rows that are read while a run goes on, shuffled within a bounded window.
 
     epoch e:  the shards in an order drawn from (seed, e), their rows in turn
     window:   `size` rows, made into items, whose order is drawn from (seed, e, first row)
@@ -13,13 +14,30 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from mmrl.config import ConfigError
-from mmrl.data.rows import open_rows, read_row
+from mmrl.config import ConfigError, NotHereError
+from mmrl.data.rows import open_rows, read_row, read_rows
+from mmrl.data.stream import stream_rows
 from mmrl.randomness import permutation, stable_seed
 
 T = TypeVar("T")
 START = {"first": 0, "epoch": 0, "row": 0, "source": None}
 """Where a stream begins: position of its first item, epoch, row of the epoch, state of the rows."""
+
+
+class StoredRows(Generic[T]):
+    """Items in memory, in an order of their own in every epoch.
+
+    Args:
+        items: of all rows.
+        seed: of all orders.
+    """
+
+    def __init__(self, items: Sequence[T], seed: int) -> None:
+        self.items, self.seed = items, seed
+
+    def take(self, positions: range) -> list[T]:
+        """The items at positions of the stream."""
+        return [self.items[n] for n in stream_rows(self.seed, positions, len(self.items))]
 
 
 class RowStream(Generic[T]):
@@ -62,17 +80,6 @@ class RowStream(Generic[T]):
             found.append(self.items[position - self.begins["first"]])
         return found
 
-    def read_first(self) -> None:
-        """Read the first row, which shows whether the columns are there.
-
-        Raises:
-            ConfigError: see `take`; also a source without rows.
-        """
-        row = next(iter(open_rows(*self.source)), None)
-        if row is None:
-            raise ConfigError(f"'{self.source[0]}' has no rows.")
-        self.read(*read_row(row, f"{self.source[0]}, row 0"))
-
     def state_dict(self) -> dict[str, Any]:
         """Where the present window begins."""
         return self.begins
@@ -111,3 +118,32 @@ class RowStream(Generic[T]):
             order = permutation(len(items), self.seed, "window", self.epoch, self.row)
             self.begins, self.items = start, [items[n] for n in order]
             self.row += len(rows)
+
+
+def describe_rows(
+    source: tuple[str, str | None, str | None],
+    read: Callable[[str, Any], Any],
+    kind: str,
+    streaming: bool,
+) -> str:
+    """Say how many items rows have, as far as that is known; of a stream one row is read.
+
+    Args:
+        source: of the rows, see `RowStream`.
+        read: makes the items of a row, or refuses it.
+        kind: what the items are, for the sentence.
+        streaming: whether they are read as a stream.
+
+    Raises:
+        ConfigError: a row that cannot be read, or no rows.
+    """
+    said = f"{kind} of {source[0]}"
+    try:
+        rows = (read_row(row, f"{source[0]}, row 0") for row in open_rows(*source).take(1))
+        found = [read(*row) for row in (rows if streaming else read_rows(*source))]
+    except NotHereError:
+        return f"{said}, which is not on this machine: its columns could not be checked"
+    count = sum(map(len, found))
+    if not found or not (count or streaming):
+        raise ConfigError(f"'{source[0]}' holds nothing to learn.")
+    return f"{said}, streamed" if streaming else f"{count} {said}"

@@ -43,6 +43,9 @@ class RowsConfig:
 class PairsConfig(RowsConfig):
     """Training pairs, an image and its text per row."""
 
+    source_column: ClassVar[str] = ""
+    """Column that holds the images before edits; empty where the images are no edits."""
+
     image_column: str = "image"
     """Column that holds the images."""
     text_column: str = "prompt"

@@ -17,7 +17,6 @@ of an image prompt is really masked when the checkpoint says `mask_policy: key_p
 """
 
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,7 +25,6 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.config import check
 from mmrl.data.lazy_images import LazyImage
-from mmrl.data.row_stream import RowStream
 from mmrl.data.stream import stream_positions
 from mmrl.models.families import mmada
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
@@ -36,10 +34,11 @@ from mmrl.models.loading import outline
 from mmrl.models.policy import Policy
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.image_codes import ImageCodes
-from mmrl.objectives.image_pairs import Pair, StoredPairs, describe_pairs, open_pairs
+from mmrl.objectives.image_pairs import Pair, describe_pairs, open_pairs
 from mmrl.objectives.masked_config import PARTS, MaskedConfig
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, build_rows, compute_loss
+from mmrl.objectives.policy_objective import Items, PolicyObjective
 from mmrl.objectives.policy_start import (
     choose_trained,
     load_start,
@@ -52,7 +51,7 @@ from mmrl.randomness import generator, stable_seed
 EPS = 1e-3
 
 
-class Masked:
+class Masked(PolicyObjective):
     """The mixed masked-token loss of a MMaDA-type network."""
 
     Config = MaskedConfig
@@ -66,10 +65,9 @@ class Masked:
         deferred: bool = False,
     ) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
-        self.pairs, self.edits = open_pairs(config, seed), None
+        self.data: dict[str, Items] = {"": open_pairs(config, seed)}
         if config.edits is not None:
-            own, column = stable_seed(seed, "image_edit"), config.edits.source_column
-            self.edits = open_pairs(config.edits, own, column)
+            self.data["image_edit"] = open_pairs(config.edits, stable_seed(seed, "image_edit"))
         self.policy = outline_start(config, load_vq(config.vq, device=str(device)))
         network = load_start(self.policy, config, seed, device, deferred)
         task = self.policy.layouts["text_to_image"]
@@ -80,6 +78,7 @@ class Masked:
             part: Source(source, layouts, stable_seed(seed, part))
             for part, source in config.sources.items()
         }
+        self.data |= {part: source.rows for part, source in self.sources.items()}
         self.codes = ImageCodes(task.vq, config.image_size, "crop", config)
         self.vocabs = dict.fromkeys(self.sources, layouts.text.vocab)
         self.vocabs["text_to_image"] = self.vocabs["image_edit"] = task.vocab
@@ -89,9 +88,7 @@ class Masked:
     @staticmethod
     def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many pairs and answers there are."""
-        said = [describe_pairs(config, "pairs")]
-        if config.edits is not None:
-            said.append(describe_pairs(config.edits, "edits", config.edits.source_column))
+        said = [describe_pairs(each) for each in (config, config.edits) if each is not None]
         if config.model and find_outline("objective.model", config.model, outline) is None:
             return None, ", ".join(said)
         policy = outline_start(config, outline_tokenizer(config.vq))
@@ -99,25 +96,6 @@ class Masked:
         layouts = AnswerLayouts(policy, config)
         said += [describe_source(source, layouts) for source in config.sources.values()]
         return policy.network, ", ".join(said)
-
-    @property
-    def examples_per_epoch(self) -> int | None:
-        """Pairs of the data; None for a stream."""
-        return len(self.pairs) if isinstance(self.pairs, StoredPairs) else None
-
-    def data_state(self) -> dict[str, Any]:
-        """Where streams are."""
-        return {name: each.state_dict() for name, each in self._streams().items()}
-
-    def load_data_state(self, state: dict[str, Any]) -> None:
-        """Continue from `data_state()`."""
-        for name, each in self._streams().items():
-            each.load_state_dict(state[name])
-
-    def _streams(self) -> dict[str, RowStream[Any]]:
-        every = {"": self.pairs, "image_edit": self.edits}
-        every |= {part: source.stream for part, source in self.sources.items()}
-        return {name: each for name, each in every.items() if isinstance(each, RowStream)}
 
     def encode(self, pairs: list[Pair]) -> Tensor:
         """[len(pairs), n] int64, the image-code token ids of training images."""
@@ -129,23 +107,22 @@ class Masked:
     def batch(self, step: int, rank: int, world_size: int) -> dict[str, Rows]:
         """This rank's rows of micro-batch `step`, corrupted, part by part."""
         where = step, rank, world_size
-        pairs = self.pairs.take(stream_positions(*where, self.batch_size))
+        pairs = self.data[""].take(stream_positions(*where, self.batch_size))
         draw = generator(self.seed, "corruption", *where)
         corrupt = {
             "text_to_image": self._text_to_image,
             "image_to_text": self._image_to_text,
             "text": self._text,
+            "image_edit": self._image_edit,
         }
         parts = {}
         for name, count in split_batch(self.config.shares, len(pairs)).items():
             mine, pairs = pairs[:count], pairs[count:]
-            if mine and name == "image_edit" and self.edits is not None:
-                parts[name] = self._image_edit(
-                    self.edits.take(stream_positions(*where, len(mine))), draw
-                )
-            elif mine and name in self.sources:
+            if mine and name in self.sources:
                 parts[name] = self.sources[name].batch(*where, len(mine))
             elif mine:
+                if name == "image_edit":
+                    mine = self.data[name].take(stream_positions(*where, len(mine)))
                 parts[name] = corrupt[name](mine, draw)
         return parts
 
@@ -160,14 +137,6 @@ class Masked:
             metrics[f"loss/{part}"] = value.detach()
             total = total + self.config.weights.get(part, 1.0) * value
         return total, metrics
-
-    def save(self, directory: Path) -> None:
-        """Write network and tokenizer in MMaDA's public format."""
-        self.policy.save(directory, self.config.save_dtype)
-
-    def evaluate(self, directory: Path, step: int) -> dict[str, float]:
-        """Nothing beyond the training losses; `mmrl.eval_v` scores samples."""
-        return {}
 
     def _text_to_image(self, pairs: list[Pair], draw: Generator) -> Rows:
         codes = self.encode(pairs)

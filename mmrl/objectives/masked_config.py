@@ -30,7 +30,7 @@ class EditsConfig(PairsConfig):
 
     where: ClassVar[str] = "objective.edits"
 
-    source_column: str = "source_image"
+    source_column: str = "source_image"  # type: ignore[misc]
     """Column that holds the source images."""
 
 

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from mmrl.pretrained.known import find_here
 
 Network = TypeVar("Network", bound=nn.Module)
-UNCHECKED = "which is not on this machine: its columns could not be checked"
-"""What a dry run says of data on the hub."""
 
 
 class Objective(Protocol):

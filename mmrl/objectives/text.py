@@ -37,6 +37,7 @@ from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, compute_loss
+from mmrl.objectives.policy_objective import PolicyObjective
 from mmrl.objectives.policy_start import (
     choose_trained,
     load_start,
@@ -50,7 +51,7 @@ from mmrl.runtime.deepspeed_launch import check_images
 from mmrl.runtime.interrupt import check as check_stop
 
 
-class Completions:
+class Completions(PolicyObjective):
     """The loss of completions under a LLaDA-, MMaDA- or LLaDA-V-type network."""
 
     Config = CompletionConfig
@@ -68,8 +69,9 @@ class Completions:
         self.policy = outline_start(config, vq)
         layouts = AnswerLayouts(self.policy, config)
         self.text, self.source = layouts.text, Source(config, layouts, seed)
+        self.data = {"text": self.source.rows}
         if isinstance(vision := self.policy.network.vision, Vision):
-            kinds = {bool(example.images) for example in self.source.examples}
+            kinds = {bool(example.images) for example in getattr(self.data["text"], "items", ())}
             mixed = config.streaming or len(kinds) > 1
             check_images("objective.data", config.data, mixed, vision.is_trained)
         self.eval_examples: list[Example] = []
@@ -93,19 +95,6 @@ class Completions:
         sources = [config, *([_held_out(config)] if config.eval_data else [])]
         return policy.network, ", ".join(describe_source(each, layouts) for each in sources)
 
-    @property
-    def examples_per_epoch(self) -> int | None:
-        """Examples of the data; None for a stream."""
-        return self.source.examples_per_epoch
-
-    def data_state(self) -> dict[str, Any]:
-        """Where a stream is."""
-        return self.source.data_state()
-
-    def load_data_state(self, state: dict[str, Any]) -> None:
-        """Continue from `data_state()`."""
-        self.source.load_data_state(state)
-
     def batch(self, step: int, rank: int, world_size: int) -> Rows:
         """This rank's examples of micro-batch `step`, corrupted and in rows."""
         return self.source.batch(step, rank, world_size, self.batch_size)
@@ -116,10 +105,6 @@ class Completions:
         value = compute_loss(self.module, self.policy.network, batch, self.text.vocab)
         scored = (batch.weight > 0).sum().float()
         return value, {"batch/scored": scored, "batch/filled": (batch.piece >= 0).float().mean()}
-
-    def save(self, directory: Path) -> None:
-        """Write network and tokenizer in the public format of their family."""
-        self.policy.save(directory, self.config.save_dtype)
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:
         """The loss of held-out examples, each with the same masks at every evaluation."""

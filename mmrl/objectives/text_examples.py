@@ -120,8 +120,6 @@ class ExampleReader:
         self.report()
         if not examples:
             raise ConfigError(f"'{self.config.data}' holds nothing to learn: {reasons}.")
-        for example in examples:
-            getattr(example.images, "sizes", None)  # of the headers, where broken files show
         return examples
 
     def report(self) -> None:
@@ -179,6 +177,7 @@ def _read_prompt(given: Prompt | list[int], place: str, layouts: AnswerLayouts) 
         except ValueError as error:  # it names the place
             raise ConfigError(f"{error}.") from error
         cuts = tuple(accumulate(len(piece) for piece in pieces[:-1]))
+        _ = given.image_sizes  # of the headers, where broken files show themselves
         images = {"images": given.images, "cuts": cuts, "rows": layout.positions(given)}
         padding = layout.stop_ids[0]
     tokens = torch.tensor([token for piece in pieces for token in piece], dtype=torch.long)

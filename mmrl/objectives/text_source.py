@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from mmrl.config import NotHereError, build_options
-from mmrl.data.row_stream import RowStream
-from mmrl.data.stream import stream_positions, stream_rows
+from mmrl.config import build_options
+from mmrl.data.row_stream import RowStream, StoredRows, describe_rows
+from mmrl.data.stream import stream_positions
 from mmrl.models.layouts.question_layout import Album, with_images
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.corruptions.corruption import View, draw_chance
 from mmrl.objectives.data_config import SourceConfig
-from mmrl.objectives.objective import UNCHECKED
 from mmrl.objectives.packed_rows import Rows, pack_rows
 from mmrl.objectives.text_examples import Example, ExampleReader
 from mmrl.randomness import generator
@@ -37,43 +35,19 @@ class Source:
         self.config, self.layouts, self.seed = config, layouts, seed
         self.options = build_options(CORRUPTIONS, config.corruption, f"{config.where}.corruption")
         self.corruption = CORRUPTIONS[config.corruption["name"]]
-        self.reader, self.epoch = ExampleReader(config, layouts), 0
-        self.stream: RowStream[Example] | None = None
-        self.examples: list[Example] = []
+        self.reader = ExampleReader(config, layouts)
+        self.rows: RowStream[Example] | StoredRows[Example]
         if config.streaming:
-            self.stream = RowStream(config.source, self.reader.read, seed, config.shuffle_buffer)
+            self.rows = RowStream(config.source, self.reader.read, seed, config.shuffle_buffer)
         else:
-            self.examples = self.reader.read_all()
+            self.rows = StoredRows(self.reader.read_all(), seed)
 
     def batch(self, step: int, rank: int, world_size: int, count: int) -> Rows:
         """Build the rows of the `count` examples of a rank in micro-batch `step`."""
         places = stream_positions(step, rank, world_size, count)
-        return self.build_rows(self._take(places), [("corruption", place) for place in places])
-
-    @property
-    def examples_per_epoch(self) -> int | None:
-        """Examples of the data; None for a stream."""
-        return len(self.examples) if self.stream is None else None
-
-    def data_state(self) -> dict[str, Any]:
-        """Where the stream is; empty for data that are in memory."""
-        return {} if self.stream is None else self.stream.state_dict()
-
-    def load_data_state(self, state: dict[str, Any]) -> None:
-        """Continue from `data_state()`."""
-        if self.stream is not None and state:
-            self.stream.load_state_dict(state)
-            self.epoch = self.stream.epoch
-
-    def _take(self, places: range) -> list[Example]:
-        if self.stream is None:
-            numbers = stream_rows(self.seed, places, len(self.examples))
-            return [self.examples[n] for n in numbers]
-        examples = self.stream.take(places)
-        if self.stream.epoch > self.epoch:
-            self.epoch = self.stream.epoch
-            self.reader.report()
-        return examples
+        examples = self.rows.take(places)
+        self.reader.report()
+        return self.build_rows(examples, [("corruption", place) for place in places])
 
     def build_rows(self, examples: list[Example], names: list[tuple[str, int]]) -> Rows:
         """Corrupt the examples of a micro-batch and put them into rows.
@@ -100,19 +74,11 @@ class Source:
 
 
 def describe_source(config: SourceConfig, layouts: AnswerLayouts) -> str:
-    """How many completions there are, as far as that is known; of a stream one row is read.
-
-    Raises:
-        ConfigError: a row that is no example.
-    """
-    try:
-        source = Source(config, layouts, 0)
-        if source.stream is None:
-            return f"{len(source.examples)} completions of {config.data}"
-        source.stream.read_first()
-    except NotHereError:
-        return f"completions of {config.data}, {UNCHECKED}"
-    return f"completions of {config.data}, streamed"
+    """How many completions there are, see `describe_rows`; also logs what is left out."""
+    reader = ExampleReader(config, layouts)
+    said = describe_rows(config.source, reader.read, "completions", config.streaming)
+    reader.report()
+    return said
 
 
 def pad_completions(examples: Sequence[Example], config: SourceConfig) -> list[Example]:

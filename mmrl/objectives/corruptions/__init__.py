@@ -1,9 +1,8 @@
 """Corruptions of completions for supervised training, by the name used in configurations."""
 
-from mmrl.objectives.corruptions.blocks import BLOCK, SEMI_AR
 from mmrl.objectives.corruptions.corruption import Corruption
+from mmrl.objectives.corruptions.masking import BLOCK, RANDOM, SEMI_AR
 from mmrl.objectives.corruptions.ordered import LEFT_TO_RIGHT, TRACE
-from mmrl.objectives.corruptions.random_masking import RANDOM
 
 CORRUPTIONS: dict[str, Corruption] = {
     "random": RANDOM,

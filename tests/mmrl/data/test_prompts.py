@@ -278,16 +278,6 @@ def test_rows_are_read_by_the_number_of_items_in_a_column(tmp_path: Path) -> Non
         _load(tmp_path, text, where={"len(absent)": 0})
 
 
-def test_a_mapping_holds_rows_by_name_or_one_list_of_them(tmp_path: Path) -> None:
-    row = {"prompt": "x"}
-    for text in (json.dumps({"7": row, "8": row}), json.dumps({"rows": [row, row], "kinds": {}})):
-        found = _load(tmp_path, text, "rows.json")
-        assert [(prompt.id, prompt.text) for prompt in found] == [("rows-0", "x"), ("rows-1", "x")]
-    for content in ({}, {"a": [row], "b": [row]}, {"prompt": "x", "include": [row]}, 3):
-        with pytest.raises(ConfigError, match="must hold a JSON list of rows"):
-            _load(tmp_path, json.dumps(content), "rows.json")
-
-
 def test_a_csv_row_with_a_value_too_few_or_too_many_is_named(tmp_path: Path) -> None:
     assert [p.text for p in _load(tmp_path, 'prompt,answer\n"a, b",1\n', "x.csv")] == ["a, b"]
     for line in ("a", "a,1,2"):

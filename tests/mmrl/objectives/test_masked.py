@@ -22,7 +22,6 @@ from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.models import load_model
 from mmrl.models.image_tokenizers.magvit import MagvitV2
 from mmrl.models.layouts.image_codes_chat import ImageCodesChat
-from mmrl.objectives.image_pairs import StoredPairs
 from mmrl.objectives.masked import EPS, Masked, draw_cosine_mask
 from mmrl.objectives.masked_config import (
     CompletionsConfig,
@@ -182,9 +181,7 @@ def test_a_folder_of_parquets_is_read_as_one(pairs: Path, tmp_path: Path) -> Non
     for name in ("a.parquet", "b.parquet"):
         (tmp_path / name).write_bytes(pairs.read_bytes())
     masked = objective(tmp_path)
-    stored = masked.pairs
-    assert isinstance(stored, StoredPairs)
-    assert [pair.text for pair in stored.pairs] == PROMPTS * 2
+    assert [pair.text for pair in masked.data[""].items] == PROMPTS * 2
 
 
 @pytest.mark.parametrize("column", ["caption", "image"])

@@ -80,7 +80,7 @@ def test_pairs_of_a_folder_are_streamed_and_described(folder: Path) -> None:
     assert Masked.outline(config)[1] == f"pairs of {folder}, streamed"
     masked = Masked(config, seed=0, batch_size=3)
     starts = (range(first, first + 3) for first in (0, 3, 6))
-    seen = [pair.text for places in starts for pair in masked.pairs.take(places)]
+    seen = [pair.text for places in starts for pair in masked.data[""].take(places)]
     assert len(set(seen)) == 9 and masked.examples_per_epoch is None
 
 

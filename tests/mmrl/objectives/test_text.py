@@ -49,7 +49,7 @@ def test_every_completion_token_is_learned_with_its_ends_and_nothing_of_the_prom
             learned.setdefault(targets, set()).update(scored)
             assert targets[-2:] == (eot, eos)
     assert len(learned) == len(ROWS)
-    for example in objective.source.examples:
+    for example in objective.source.rows.items:
         ids = (*example.prompt.tolist(), *example.completion.tolist())
         assert learned[ids] == set(range(len(example.prompt), len(example)))
 

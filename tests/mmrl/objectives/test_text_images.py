@@ -143,7 +143,7 @@ def test_pictures_are_opened_for_their_batch_once_each_and_not_before(
     messages = [{"role": role, "content": content} for role, content in turns]
     path = write(tmp_path / "rows.jsonl", [{"messages": messages, "image": ROWS[1]["image"]}])
     objective = seeing(path, batch_size=2, turns="all")
-    assert len(objective.source.examples) == 2 and not opened
+    assert len(objective.source.rows.items) == 2 and not opened
     batch = objective.batch(0, 0, 1)
     assert len(opened) == 1 and batch.features is not None and len(batch.features.images) == 1
     assert batch.features.source is not None and batch.features.source.dtype == torch.uint8

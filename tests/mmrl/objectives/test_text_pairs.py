@@ -33,7 +33,7 @@ def same(one: Example, other: Example) -> bool:
 def example(folder: Path, row: Any, name: str = "rows.jsonl", **changes: Any) -> Example:
     path = folder / name
     path.write_text(json.dumps([row]) if name.endswith(".json") else json.dumps(row))
-    [only] = seeing(path, **changes).source.examples
+    [only] = seeing(path, **changes).source.rows.items
     return only
 
 
@@ -106,15 +106,15 @@ def test_pictures_of_a_parquet_stay_in_it(tmp_path: Path) -> None:
         for n, (q, a) in enumerate(zip(*columns.values(), strict=True))
     ]
     others = seeing(write(tmp_path / "rows.jsonl", rows), batch_size=3)
-    for one, other in zip(objective.source.examples, others.source.examples, strict=True):
+    for one, other in zip(objective.source.rows.items, others.source.rows.items, strict=True):
         assert same(one, other)
     assert not any(
-        isinstance(p.source, bytes) for e in objective.source.examples for p in e.images.sources
+        isinstance(p.source, bytes) for e in objective.source.rows.items for p in e.images.sources
     )  # type: ignore[attr-defined]
 
 
 def shown(objective: Completions) -> list[int]:
-    return [len(example.images) for example in objective.source.examples]
+    return [len(example.images) for example in objective.source.rows.items]
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -128,7 +128,7 @@ def test_an_earlier_answer_sees_the_pictures_shown_until_then(tmp_path: Path, ma
     objective = seeing(path, turns="all")
     assert shown(objective) == [0, 1, 2]
     assert shown(seeing(path)) == [2]
-    last = objective.source.examples[-1]
+    last = objective.source.rows.items[-1]
     assert [image.size for image in last.images] == [(8, 8), (20, 9)]
     assert len(last.cuts) == 2 and last.cuts[0] < last.cuts[1]
 

@@ -27,7 +27,7 @@ def test_a_recorded_trace_is_replayed_as_the_sampler_wrote_it(data: Path, tmp_pa
     path = write_rows(tmp_path / "trace.jsonl", [row])
     replayed = completions(path, corruption={"name": "trace"})
     replayed.module.load_state_dict(objective.module.state_dict())
-    [example] = replayed.source.examples
+    [example] = replayed.source.rows.items
     slices, found = len(example.order.unique()), torch.zeros(8)
     for n in range(slices):
         chance = Chance((n + 0.5) / slices, *torch.rand(2, 8))
