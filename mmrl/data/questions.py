@@ -18,7 +18,7 @@ Row = dict[str, Any]
 LETTER = "Answer with the option's letter from the given choices directly."
 PHRASE = "Answer the question using a single word or phrase."
 
-SEED_KINDS = [
+SEED_KINDS = (
     "Scene Understanding",
     "Instance Identity",
     "Instance Attributes",
@@ -31,7 +31,7 @@ SEED_KINDS = [
     "Action Recognition",
     "Action Prediction",
     "Procedure Understanding",
-]
+)
 """SEED-Bench's kinds of questions, from number 1."""
 
 MMMU_DISCIPLINES = {
@@ -123,8 +123,8 @@ def _mmmu_subject(row: Row) -> Row:
 
 def mathvista(row: Row) -> Row:
     """MathVista (arXiv 2310.02255): `choices` or a number, list or text; the image is
-    `decoded_image`. The entries of `metadata` become metadata, its `category` the tag. Numbers are compared to `precision` decimals, whole ones after rounding
-    (the public code truncates)."""
+    `decoded_image`. The entries of `metadata` become metadata, its `category` the tag. Numbers are
+    compared to `precision` decimals, whole ones after rounding (the public code truncates)."""
     about, unit = row.get("metadata") or {}, row.get("unit")
     if not isinstance(about, Mapping):
         raise ValueError(f"metadata is {about!r}, and no mapping")

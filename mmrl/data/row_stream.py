@@ -25,7 +25,7 @@ START = {"first": 0, "epoch": 0, "row": 0, "source": None}
 
 
 class StoredRows(Generic[T]):
-    """Items in memory, in an order of their own in every epoch.
+    """Items in memory, shuffled anew in every epoch.
 
     Args:
         items: of all rows.
@@ -140,10 +140,10 @@ def describe_rows(
     said = f"{kind} of {source[0]}"
     try:
         rows = (read_row(row, f"{source[0]}, row 0") for row in open_rows(*source).take(1))
-        found = [read(*row) for row in (rows if streaming else read_rows(*source))]
+        found = [len(read(*row)) for row in (rows if streaming else read_rows(*source))]
     except NotHereError:
         return f"{said}, which is not on this machine: its columns could not be checked"
-    count = sum(map(len, found))
+    count = sum(found)
     if not found or not (count or streaming):
         raise ConfigError(f"'{source[0]}' holds nothing to learn.")
-    return f"{said}, streamed" if streaming else f"{count} {said}"
+    return f"{said}, of which one row is read" if streaming else f"{count} {said}"

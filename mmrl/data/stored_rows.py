@@ -13,7 +13,7 @@ from pyarrow import types
 
 Key = str | int
 Refer = Callable[[int, tuple[Key, ...]], Any]
-"""Makes the value that stands for the bytes at keys of a row."""
+"""Makes the value that is taken for the bytes at keys of a row."""
 BATCH = 100
 """Rows that are in memory together while a data set is read."""
 

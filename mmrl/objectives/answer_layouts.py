@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+from PIL import Image
 
 from mmrl.data.lazy_images import LazyImages
 from mmrl.models.layouts.image_codes_chat import CodesAlbum, ImageCodesChat
@@ -11,9 +12,6 @@ from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.policy import Policy
 from mmrl.objectives.data_config import ImageCodesConfig
 from mmrl.objectives.image_codes import ImageCodes
-
-if TYPE_CHECKING:
-    from mmrl.objectives.text_examples import Example
 
 
 class AnswerLayouts:
@@ -39,12 +37,12 @@ class AnswerLayouts:
         size = layout.grid[0] * layout.vq.downsample
         return ImageCodes(layout.vq, size, layout.image_fit, self.config)
 
-    def album(self, examples: "Sequence[Example]") -> Album | None:
-        """The album for the images of a micro-batch, which images that become codes are in already;
-        None for a network that reads no images."""
+    def album(self, prompts: Sequence[Sequence[Image.Image]]) -> Album | None:
+        """The album for the images of the prompts of a micro-batch, which images that become codes
+        are in already; None for a network that reads no images."""
         layout = self.image_to_text
         album = None if layout is None else layout.album()
-        shown = [e.images for e in examples if isinstance(e.images, LazyImages)]
+        shown = [images for images in prompts if isinstance(images, LazyImages)]
         if shown and isinstance(album, CodesAlbum) and self.codes is not None:
             codes = self.codes.encode([image for each in shown for image in each.sources])
             places = [(each, n) for each in shown for n in range(len(each))]

@@ -49,6 +49,8 @@ from mmrl.objectives.text_source import Source, describe_source
 from mmrl.randomness import generator, stable_seed
 
 EPS = 1e-3
+INSTRUCTION = "describe the image"
+"""User turn of the image-to-text part."""
 
 
 class Masked(PolicyObjective):
@@ -169,7 +171,7 @@ class Masked(PolicyObjective):
         return self._mask(ids, hidden, hidden / hidden.sum(), attend)
 
     def _image_to_text(self, pairs: list[Pair], draw: Generator) -> Rows:
-        messages = [{"role": "user", "content": self.config.instruction}]
+        messages = [{"role": "user", "content": INSTRUCTION}]
         asked = self.policy.tokenizer.apply_chat_template(messages, tokenize=False)
         turns = [f"{asked}{pair.text}" for pair in pairs]
         ids, prompt = self.rows.image_to_text(turns, self.encode(pairs))
@@ -202,7 +204,7 @@ def outline_start(config: MaskedConfig, vq: ImageTokenizer) -> Policy:
 
     def new_config(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
         core = config.network.core(len(tokenizer) + vq.codebook_size)
-        return mmada.public_config(core, tokenizer, vq, config.image_size, config.mask_policy)
+        return mmada.public_config(core, tokenizer, vq, config.image_size, "key_padding")
 
     policy = outline_policy(config, options, new_config, vq)
     task = policy.layouts.get("text_to_image")

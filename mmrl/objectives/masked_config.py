@@ -1,7 +1,7 @@
 """Options of the `masked` objective."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from mmrl.config import check
 from mmrl.objectives.data_config import ImageCodesConfig, PairsConfig, SourceConfig
@@ -44,8 +44,6 @@ class MaskedConfig(StartConfig, ImageCodesConfig, PairsConfig):
     """Side in pixels of the square that images become, cropped from their middle."""
     max_prompt_length: int = 256
     """Longest prompt in tokens."""
-    mask_policy: Literal["ignore", "key_padding"] = "key_padding"
-    """What padding means in a new network; recorded in its config.json."""
     cond_dropout_prob: float = 0.1
     """Share of text-to-image rows whose text is dropped, for classifier-free guidance; of edits
     the share whose text is dropped and, drawn apart, the share whose source image is."""
@@ -55,8 +53,6 @@ class MaskedConfig(StartConfig, ImageCodesConfig, PairsConfig):
     """Share of every batch that goes to each of text_to_image, image_to_text, text, image_edit."""
     weights: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS[:3], 1.0))
     """Weight of each part in the loss; 1 where it is not named."""
-    instruction: str = "describe the image"
-    """User turn of the image-to-text part."""
     questions: QuestionsConfig | None = None
     """Data that the image-to-text part learns instead of captions: rows with an image, read as the
     `text` objective reads them."""

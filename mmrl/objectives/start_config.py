@@ -64,14 +64,11 @@ class VisionConfig:
     """A larger grid is shrunk to about this many tiles: the number in `anyres_max_`."""
 
     def __post_init__(self) -> None:
-        for key, (whole, part) in {
-            "hidden_size": (self.hidden_size, self.num_attention_heads),
-            "image_size": (self.image_size, self.patch_size),
-            "num_hidden_layers": (self.num_hidden_layers // 2, 1),
-        }.items():
+        parts = {"hidden_size": self.num_attention_heads, "image_size": self.patch_size}
+        for key, part in parts.items():
+            whole = getattr(self, key)
             fits = part >= 1 and whole >= 1 and whole % part == 0
-            allowed = f"a multiple of {part}" if part > 1 else "at least 2"
-            check(fits, f"objective.vision.{key}", getattr(self, key), allowed)
+            check(fits, f"objective.vision.{key}", whole, f"a multiple of {part}")
 
     @property
     def tower(self) -> dict[str, int]:

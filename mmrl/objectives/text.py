@@ -46,7 +46,7 @@ from mmrl.objectives.policy_start import (
 )
 from mmrl.objectives.text_config import CompletionConfig
 from mmrl.objectives.text_examples import Example, ExampleReader
-from mmrl.objectives.text_source import Source, describe_source
+from mmrl.objectives.text_source import Source, describe_columns, describe_source
 from mmrl.runtime.deepspeed_launch import check_images
 from mmrl.runtime.interrupt import check as check_stop
 
@@ -89,7 +89,7 @@ class Completions(PolicyObjective):
     def outline(config: CompletionConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many completions there are, where that is known."""
         if config.model and find_outline("objective.model", config.model, outline) is None:
-            return None, f"completions of {config.data}"  # its tokenizer is not here either
+            return None, describe_columns(config)  # nor is its tokenizer here
         policy = outline_start(config, outline_tokenizer(config.vq) if config.vq else None)
         layouts = AnswerLayouts(policy, config)
         sources = [config, *([_held_out(config)] if config.eval_data else [])]
@@ -124,17 +124,11 @@ class Completions(PolicyObjective):
 
 def outline_start(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy:
     """The policy without weights, with what is not trained frozen."""
-    options = LayoutConfig(
-        max_prompt_length=config.max_length,
-        image_fit=config.image_fit,
-    )
+    options = LayoutConfig(max_prompt_length=config.max_length, image_fit=config.image_fit)
     policy = outline_policy(config, options, partial(new_config, config), vq)
-    check(
-        vq is None or any(layout.needs_vq for layout in policy.layouts.values()),
-        "objective.vq",
-        config.vq,
-        "empty for a network that reads no image codes",
-    )
+    reads = vq is None or any(layout.needs_vq for layout in policy.layouts.values())
+    allowed = "empty for a network that reads no image codes"
+    check(reads, "objective.vq", config.vq, allowed)
     check_corruption(policy.network, config.corruption)
     if "block_size" in policy.network.public_config:  # counted as the corruption counts them
         policy.network.public_config["block_alignment"] = "right"

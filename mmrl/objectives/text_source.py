@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mmrl.config import build_options
+from mmrl.data.image_sources import find_image_root
 from mmrl.data.row_stream import RowStream, StoredRows, describe_rows
 from mmrl.data.stream import stream_positions
 from mmrl.models.layouts.question_layout import Album, with_images
@@ -16,6 +18,7 @@ from mmrl.objectives.corruptions.corruption import View, draw_chance
 from mmrl.objectives.data_config import SourceConfig
 from mmrl.objectives.packed_rows import Rows, pack_rows
 from mmrl.objectives.text_examples import Example, ExampleReader
+from mmrl.objectives.text_pairs import read_pairs
 from mmrl.randomness import generator
 
 
@@ -56,7 +59,7 @@ class Source:
             examples: of one micro-batch.
             names: of the generators of their masks.
         """
-        text, album = self.layouts.text, self.layouts.album(examples)
+        text, album = self.layouts.text, self.layouts.album([e.images for e in examples])
         pieces = []
         padded = pad_completions(examples, self.config)
         for n, (example, name) in enumerate(zip(padded, names, strict=True)):
@@ -79,6 +82,16 @@ def describe_source(config: SourceConfig, layouts: AnswerLayouts) -> str:
     said = describe_rows(config.source, reader.read, "completions", config.streaming)
     reader.report()
     return said
+
+
+def describe_columns(config: SourceConfig) -> str:
+    """The same where the tokenizer is not here: the columns of the first row are checked."""
+    root = find_image_root(config.data, config.image_root, f"{config.where}.image_root")
+
+    def read(place: str, row: Any) -> Any:
+        return read_pairs(row, place, config, root)
+
+    return describe_rows(config.source, read, "completions", streaming=True)
 
 
 def pad_completions(examples: Sequence[Example], config: SourceConfig) -> list[Example]:

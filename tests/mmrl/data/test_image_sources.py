@@ -49,18 +49,6 @@ def test_no_path_leads_out_of_the_root(root: Path, name: str) -> None:
         find_image(name.format(root=root), root, "line 3")
 
 
-def test_a_root_that_is_itself_a_link_holds_its_images(root: Path) -> None:
-    (root.parent / "alias").symlink_to(root)
-    assert find_image("sub/a b.png", root.parent / "alias", "") == find_image(
-        "sub/a b.png", root, ""
-    )
-
-
-def test_links_that_stay_below_the_root_are_followed(root: Path) -> None:
-    (root / "alias.png").symlink_to(root / "sub" / "a b.png")
-    assert find_image("alias.png", root, "") == LazyImage(root / "sub" / "a b.png")
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [

@@ -90,11 +90,6 @@ def test_sixteen_bits_are_scaled_and_not_clipped(form: str, options: dict) -> No
     assert (naive[0, 1:] == 255).all()
 
 
-def test_a_tiff_whose_zero_is_white_is_not_shown_as_a_negative() -> None:
-    found = opened(saved(Image.fromarray(RAMP), "TIFF", tiffinfo={262: 0}))
-    assert (found == 255 - np.arange(256).reshape(16, 16, 1)).all()
-
-
 def chunk(name: bytes, data: bytes) -> bytes:
     check = zlib.crc32(name + data)
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)
@@ -105,14 +100,6 @@ def png(width: int, height: int, bits: int, color: int, rows: bytes, *more: byte
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0))
     body = chunk(b"IDAT", zlib.compress(rows))
     return b"\x89PNG\r\n\x1a\n" + head + b"".join(more) + body + chunk(b"IEND", b"")
-
-
-def test_sixteen_bits_of_colour_and_a_transparent_grey_are_read() -> None:
-    line = b"\0" + struct.pack(">6H", 65535, 32896, 0, 0, 257, 65535)
-    assert opened(png(2, 1, 16, 2, line)).tolist() == [[[255, 128, 0], [0, 1, 255]]]
-    grey = b"\0" + struct.pack(">2H", 257, 32896)
-    clear = chunk(b"tRNS", struct.pack(">H", 257))
-    assert opened(png(2, 1, 16, 0, grey, clear))[0, :, 0].tolist() == [255, 128]
 
 
 def test_cmyk_palette_grey_and_bits_become_rgb() -> None:

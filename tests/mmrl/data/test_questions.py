@@ -9,7 +9,7 @@ import pytest
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
-from mmrl.data.questions import LETTER, MMMU_DISCIPLINES, PHRASE
+from mmrl.data.questions import LETTER, PHRASE
 from mmrl.rewards import build_reward
 from mmrl.types import Prompt, Sample
 from tests.mmrl.question_sets import (
@@ -87,11 +87,6 @@ def test_mmmu_of_the_hub_asks_for_letters_and_for_words(tmp_path: Path) -> None:
     assert [prompt.id for prompt in alone] == [OPEN["id"]]
 
 
-def test_mmmu_has_30_subjects_in_6_disciplines() -> None:
-    subjects = [subject for names in MMMU_DISCIPLINES.values() for subject in names.split()]
-    assert len(subjects) == len(set(subjects)) == 30 and len(MMMU_DISCIPLINES) == 6
-
-
 def test_mathvista_of_the_hub_asks_for_each_kind_of_answer(tmp_path: Path) -> None:
     source = on_the_hub(tmp_path, VISTAS, VISTA_TYPES, "testmini")
     prompts = read(source, format="mathvista", split="testmini", template=ASKED)
@@ -119,17 +114,13 @@ def test_mathvista_of_the_hub_asks_for_each_kind_of_answer(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [
-        ("seed_bench", {**SEED, "answer": ""}, "answer is '' and the choices are"),
         ("seed_bench", {**SEED, "answer": "E"}, "answer is 'E' and the choices are"),
-        ("seed_bench", {**SEED, "choice_d": None, "answer": "D"}, "answer is 'D' and the choices"),
         ("seed_bench", {**SEED, "choice_b": None}, "choice_b has no text, but one behind it"),
         ("seed_bench", SEED, "no 'image', which data.format seed_bench reads"),
-        ("mmmu", {**MMMU, "answer": "?"}, "answer is '\\?' .* answers are not public"),
         ("mmmu", {**OPEN, "answer": "?"}, "answer is '\\?'; splits whose answers are not public"),
         ("mmmu", {**MMMU, "options": "['a'"}, "options is \"\\['a'\", and no list"),
         ("mmmu", {**MMMU, "question": "<image 5>"}, "shows <image 5>, and there is no image_5"),
         ("mmmu", {"id": "x"}, "no 'options', which data.format mmmu reads"),
-        ("mathvista", {**VISTAS[3], "answer": "3"}, "answer is '3' and the choices are"),
         ("mathvista", {**VISTA, "answer": ""}, "answer is ''; splits whose answers"),
         ("mathvista", {**VISTA, "metadata": "x"}, "metadata is 'x', and no mapping"),
     ],

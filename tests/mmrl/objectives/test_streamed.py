@@ -75,15 +75,6 @@ def pairs(folder: Path, cache: Path | None = None, **changes: Any) -> dict[str, 
     return {**values, **STREAM, **codes, **changes}
 
 
-def test_pairs_of_a_folder_are_streamed_and_described(folder: Path) -> None:
-    config = MaskedConfig(**pairs(folder), network=NETWORK)
-    assert Masked.outline(config)[1] == f"pairs of {folder}, streamed"
-    masked = Masked(config, seed=0, batch_size=3)
-    starts = (range(first, first + 3) for first in (0, 3, 6))
-    seen = [pair.text for places in starts for pair in masked.data[""].take(places)]
-    assert len(set(seen)) == 9 and masked.examples_per_epoch is None
-
-
 def test_a_missing_column_is_named_before_weights_load(data: Path, folder: Path) -> None:
     config = MaskedConfig(**pairs(folder, text_column="caption"), network=NETWORK)
     message = r"row 0 has no 'caption'; it has \['image', 'text'\]. Name .* objective.text_column"

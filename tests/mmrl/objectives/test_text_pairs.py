@@ -86,13 +86,6 @@ def test_dllm_rls_supervised_json_is_read(tmp_path: Path) -> None:
     assert same(read, asked)
 
 
-def test_seed_benchs_rows_are_learned_by_their_letters(tmp_path: Path) -> None:
-    row = {"question": ASKED[2], "choice_a": "red", "choice_b": "blue", "answer": "b"}
-    read = example(tmp_path, {**row, "image": url(1)}, format="seed_bench", prompt_column="prompt")
-    text = f"{ASKED[2]}\nA. red\nB. blue"
-    assert same(read, example(tmp_path, {"question": text, "answer": "B", "image": url(1)}))
-
-
 def test_pictures_of_a_parquet_stay_in_it(tmp_path: Path) -> None:
     columns = {"question": list(ASKED), "answer": ["3", "no", "red"]}
     images = [{"bytes": png(n), "path": None} for n in range(3)]
