@@ -19,14 +19,11 @@ from mmrl.data import questions
 from mmrl.data.dpg_bench import dpg_bench, group_questions
 from mmrl.data.questions import Row, drop_empty, omit
 from mmrl.rewards.countdown import read_whole_number, read_whole_numbers
-from mmrl.rewards.detection.geneval_rules import TAGS, check_clauses
 from mmrl.rewards.parsing.extraction import find_boxed, find_hashed
 
 
 def rows(row: Row) -> Row:
-    """Rows with these column names already; those of GenEval are checked."""
-    if "include" in row:
-        _check_geneval(row)
+    """Rows with these column names already, such as those of GenEval."""
     return row
 
 
@@ -234,18 +231,6 @@ GROUPED: dict[str, Callable[[Iterable[tuple[str, Any]]], Iterator[tuple[str, Row
     "dpg_bench": group_questions,
 }
 """Formats whose files have several rows per prompt: what makes one of them."""
-
-
-def _check_geneval(row: Row) -> None:
-    """Check what every reward relies on; each reward checks its own classes and colours."""
-    edit = "edited" in row  # whose tags are kinds of edits, see `mmrl.rewards.shapes_edit`
-    if not edit and row.get("tag") not in TAGS:
-        raise ValueError(f"tag is {row.get('tag')!r}; allowed: {', '.join(TAGS)}")
-    for key in ("include", "exclude"):
-        clauses = row.get(key) or []
-        check_clauses(key, clauses)
-        if key == "include" and not clauses:
-            raise ValueError(f"include is {row.get(key)!r}; it must have at least one clause")
 
 
 def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:

@@ -24,22 +24,6 @@ MATH = {
     "type": "Number Theory",
     "solution": "Both are multiples of 16, so the answer is $\\boxed{16}$.",
 }
-MATH500 = {
-    "problem": "Simplify $\\sqrt{8}$.",
-    "solution": "It is $\\boxed{2\\sqrt{2}}$.",
-    "answer": "2\\sqrt{2}",
-    "subject": "Prealgebra",
-    "level": 1,
-    "unique_id": "test/prealgebra/1.json",
-}
-AIME = {
-    "id": 60,
-    "problem": "Find $7 \\cdot 3 + 4$.",
-    "solution": "It is $\\boxed{025}$.",
-    "answer": "025",
-    "url": "https://example.org",
-    "year": "2024",
-}
 MBPP = {
     "task_id": 17,
     "text": "Write a function to find the perimeter of a square.",
@@ -97,8 +81,6 @@ def score(prompt: Prompt, completion: str, **reward: Any) -> float | None:
     [
         ("gsm8k", GSM8K, GSM8K["question"], "10"),
         ("math", MATH, MATH["problem"], "16"),
-        ("math", MATH500, MATH500["problem"], "2\\sqrt{2}"),
-        ("math", AIME, AIME["problem"], "025"),
         ("dllm_rl", {"question": "1+1?", "ground_truth_answer": "2", "level": 3}, "1+1?", "2"),
     ],
 )

@@ -154,16 +154,6 @@ def test_parts_of_messages_bring_their_own_image(folder: Path, part: dict) -> No
     assert prompt.messages == [user(SAY, BARE), user(BARE, SAY)]
 
 
-def test_images_beside_messages_of_words_stand_before_the_first_of_the_user(
-    folder: Path,
-) -> None:
-    system, answer = ({"role": r, "content": "Hm."} for r in ("system", "assistant"))
-    asked = {"role": "user", "content": "Which?"}
-    prompt = load(folder, {"prompt": [system, asked, answer, asked], "image": "red.png"})
-    assert prompt.messages == [system, user(BARE, SAY), answer, asked]
-    assert seen(prompt) == ["red"]
-
-
 @pytest.mark.parametrize("task", ["text", "text_to_image"])
 def test_a_task_of_words_alone_refuses_images_before_it_opens_any(folder: Path, task: str) -> None:
     for row in ({**Q, "image": "red.png"}, {"messages": [user(SAY, {**BARE, "url": url("red")})]}):

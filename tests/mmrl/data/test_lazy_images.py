@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image
+from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.data.lazy_images import MAX_BYTES, LazyImage, LazyImages
@@ -56,27 +56,19 @@ def test_every_format_shows_the_same_from_files_and_bytes(
         assert np.abs(found - np.asarray(halves()).astype(int)).max() <= 3
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("orientation", [1, 3, 6])
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
 def test_a_rotated_photograph_stands_upright(orientation: int, form: str) -> None:
     upright = Image.new("RGB", (16, 24), WHITE)
     upright.paste(RED, (0, 0, 8, 12))
     upright.paste(BLUE, (8, 0, 16, 12))
-    undo = {
-        2: Image.Transpose.FLIP_LEFT_RIGHT,
-        3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE,
-        6: Image.Transpose.ROTATE_90,
-        7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_270,
-    }
-    stored = upright.transpose(undo[orientation]) if orientation in undo else upright
+    stored = upright.rotate({1: 0, 3: 180, 6: 90}[orientation], expand=True)
     exif = Image.Exif()
     exif[0x0112] = orientation
     options = {"quality": 100, "subsampling": 0} if form == "JPEG" else {}
-    found = opened(saved(stored, form, exif=exif, **options))
-    assert np.abs(found.astype(int) - np.asarray(upright)).max() <= 8
+    data = saved(stored, form, exif=exif, **options)
+    assert np.abs(opened(data).astype(int) - np.asarray(upright)).max() <= 8
+    assert LazyImages([LazyImage(data)]).sizes == [upright.size]
 
 
 RAMP = (np.arange(256, dtype=np.uint32) * 257).astype(np.uint16).reshape(16, 16)
@@ -191,14 +183,3 @@ def test_the_images_of_a_prompt_are_opened_one_by_one_and_anew(tmp_path: Path) -
     assert both == LazyImages([LazyImage(tmp_path / "x.png", "other place"), LazyImage(b"broken")])
     with pytest.raises(ConfigError, match="^b: the image"):
         list(both)
-
-
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])
-@pytest.mark.parametrize("orientation", [1, 3, 6])
-def test_the_size_in_the_header_is_that_of_the_opened_image(kind: str, orientation: int) -> None:
-    buffer, exif = io.BytesIO(), Image.Exif()
-    exif[ExifTags.Base.Orientation] = orientation
-    Image.new("RGB", (4, 9)).save(buffer, kind, exif=exif)
-    image = LazyImage(buffer.getvalue())
-    assert image.size == image.open().size
-    assert LazyImages([image]).sizes == [image.size]

@@ -13,7 +13,7 @@ from huggingface_hub import constants
 from PIL import Image
 
 from mmrl.config import ConfigError, NotHereError
-from mmrl.data.prompts import DataConfig, drop_long, load_prompts, spread
+from mmrl.data.prompts import DataConfig, load_prompts, spread
 from mmrl.data.rows import read_rows
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.types import Prompt
@@ -67,9 +67,6 @@ def test_line_separators_and_a_byte_order_mark_do_not_break_lines(tmp_path: Path
         ('{"prompt": "half \\ud83d of it"}', "line 1 has half of a surrogate pair"),
         ("[" * 200_000, "line 1 is nested too deeply"),
         ("", "holds no prompts"),
-        (json.dumps({**ROW, "tag": "colours"}), "line 1: tag is 'colours'; allowed: single_object"),
-        (json.dumps({**ROW, "include": []}), r"include is \[\]"),
-        (json.dumps({**ROW, "exclude": [{"class": "bird"}]}), r"exclude\[0\] is .*a class and"),
     ],
 )
 def test_a_broken_row_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
@@ -121,32 +118,7 @@ def test_two_ranks_see_what_one_rank_sees_in_two_micro_batches() -> None:
     assert ranks == single
 
 
-def test_prompts_that_are_too_long_leave_with_all_that_is_theirs_and_are_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = [{"prompt": "x" * n, "answer": n, "level": n} for n in (3, 9, 1, 8, 2)]
-    prompts = _load(tmp_path, "\n".join(map(json.dumps, rows)))
-    kept = drop_long(prompts, lambda prompt: len(prompt.text) <= 3, "rows.jsonl")
-    assert [(p.id, len(p.text), p.answer, p.metadata["level"]) for p in kept] == [
-        ("rows-0", 3, "3", 3),
-        ("rows-2", 1, "1", 1),
-        ("rows-4", 2, "2", 2),
-    ]
-    assert "rows.jsonl: 2 of 5 prompts are longer than model.max_prompt_length" in caplog.text
-    assert drop_long(prompts, lambda _: True, "rows.jsonl") == prompts
-    assert len(caplog.records) == 1
-    with pytest.raises(ConfigError, match=r"all 5 prompts of 'rows\.jsonl' are longer"):
-        drop_long(prompts, lambda _: False, "rows.jsonl")
-
-
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
-
-
-@pytest.mark.parametrize("key", ["messages", "prompt"])
-def test_a_conversation_stays_one_and_its_last_turn_is_the_text(tmp_path: Path, key: str) -> None:
-    (prompt,) = _load(tmp_path, json.dumps({key: CHAT, "answer": 2, "level": 1}))
-    assert (prompt.messages, prompt.text, prompt.answer) == (CHAT, "1+1?", "2")
-    assert prompt.metadata == {"level": 1}
 
 
 def test_columns_of_other_names_are_read_by_theirs(tmp_path: Path) -> None:

@@ -182,9 +182,7 @@ def test_numbers_keep_their_digits(tmp_path: Path, suffix: str) -> None:
             r"To read some of its files, give a pattern such as '.*/\*\.jsonl'",
         ),
         ("5", r"'5' is neither a \.jsonl, .* file nor a hub id"),
-        ("1e5", r"'1e5' is neither"),
         ("{}/long.jsonl", r"long\.jsonl, line 2 is not JSON: Exceeds the limit"),
-        ("{}/long*.jsonl", r"long\.jsonl, line 2 is not JSON: Exceeds the limit"),
     ],
 )
 def test_what_is_no_source_is_one_line(tmp_path: Path, source: str, said: str) -> None:

@@ -128,18 +128,6 @@ def test_left_to_right_is_the_chain_rule_whatever_was_recorded(
     assert found == pytest.approx(chain(slices), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["random", "semi_ar", "block"])
-def test_the_share_of_hidden_tokens_of_a_block_varies_from_none_to_all(name: str) -> None:
-    corrupt = build(name, **({} if name == "random" else {"block_size": 16}))
-    draw, shares = Generator().manual_seed(0), []
-    for _ in range(300):
-        view = corrupt(torch.arange(16), draw_chance(16, draw))
-        shares.append(float(view.hidden[-16:].float().mean()))
-    values = torch.tensor(shares)
-    assert float((values > 0.85).float().mean()) > 0.08  # 3/17 for a uniform rate
-    assert float((values < 0.15).float().mean()) > 0.08
-
-
 def test_copies_see_clean_earlier_blocks_and_their_own() -> None:
     block = torch.tensor([[-1, -1, -1, 0, 0, 1, 1, 0, 0, 1, 1]])
     copy = torch.arange(11)[None] >= 7

@@ -1,6 +1,5 @@
 """Supervised edits of images: rows as they are sampled, and a run from weights to rewards."""
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,6 @@ from mmrl.models.layouts.image_edit import ImageEdit
 from mmrl.objectives.masked import Masked
 from mmrl.objectives.masked_config import EditsConfig, MaskedConfig
 from mmrl.objectives.packed_rows import Rows
-from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt
 from tests import by_path
 
@@ -106,19 +104,3 @@ def test_settings_of_edits_are_named(pairs: Path) -> None:
         EditsConfig()
     with pytest.raises(ConfigError, match="row 0 has no 'before'"):
         rows_of(pairs, edits=EditsConfig(data=str(pairs), source_column="before"))
-
-
-@pytest.mark.slow
-def test_the_shipped_network_learns_edits(pairs: Path, tmp_path: Path) -> None:
-    config = SFTConfig(
-        objective={"name": "masked", **options(pairs, edits={"data": str(pairs)})},
-        output_dir=str(tmp_path / "sft"),
-        max_steps=12,
-        per_device_train_batch_size=8,
-        learning_rate=1e-3,
-        logging_steps=1,
-    )
-    train(config)
-    lines = [json.loads(line) for line in (tmp_path / "sft/metrics.jsonl").open()]
-    losses = [line["loss/image_edit"] for line in lines if "loss/image_edit" in line]
-    assert losses[-1] < 0.9 * losses[0]

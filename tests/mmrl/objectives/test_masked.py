@@ -282,14 +282,3 @@ def test_settings_that_cannot_train_are_named(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         MaskedConfig(**options(pairs, **change))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({}, "objective.questions.data"), ({"data": "-", "fill": "blocks"}, "questions.completion_l")],
-)
-def test_settings_of_answers_are_named_by_their_place(
-    options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        QuestionsConfig(**options)

@@ -95,15 +95,3 @@ def test_data_of_the_hub_are_said_to_be_unchecked(
     config = completions(data).config
     away = type(config)(**{**vars(config), "data": "owner/absent", "streaming": True})
     assert Completions.outline(away)[1].endswith("its columns could not be checked")
-
-
-def test_rows_that_are_left_out_are_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = [{"prompt": "a", "completion": "x" * (900 if n == 2 else 3)} for n in range(5)]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    objective = completions(path, 4, **STREAM)
-    for step in range(3):
-        objective.batch(step, 0, 1)
-    assert "1 examples left out, longer than objective.max_length" in caplog.text

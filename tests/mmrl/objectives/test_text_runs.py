@@ -17,8 +17,6 @@ from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt
 from tests.mmrl.objectives.completions import SIZES, completions, options
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 def run(data: Path, output: Path, **changes: Any) -> Path:
     """A run of four steps; returns the directory of its model."""
