@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from PIL import ExifTags, Image, ImageOps
 
@@ -124,13 +124,7 @@ class LazyImages(Sequence[Image.Image]):
     def __len__(self) -> int:
         return len(self.sources)
 
-    @overload
-    def __getitem__(self, n: int) -> Image.Image: ...
-
-    @overload
-    def __getitem__(self, n: slice) -> LazyImages: ...
-
-    def __getitem__(self, n: int | slice) -> Image.Image | LazyImages:
+    def __getitem__(self, n: Any) -> Any:
         return LazyImages(self.sources[n]) if isinstance(n, slice) else self.sources[n].open()
 
     @property

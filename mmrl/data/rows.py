@@ -119,11 +119,10 @@ def _load(
         advice = f" To read some of its files, give a pattern such as '{source}/*.jsonl'."
     elif not files and (not is_hub_id(source) or (source[0].isdigit() and "/" not in source)):
         raise ConfigError(f"'{source}' is neither a {', '.join(SUFFIXES)} file nor a hub id.")
-    name, options = source, {}
-    if files:
-        name, options = BUILDERS[Path(files[0]).suffix], {"data_files": files}
+    name = BUILDERS[Path(files[0]).suffix] if files else source
+    options: dict[str, Any] = {"data_files": files or None, "streaming": streaming}
     try:
-        return load_dataset(name, config, split=split or "train", streaming=streaming, **options)
+        return load_dataset(name, config, split=split or "train", **options)
     except OSError as error:
         kind = NotHereError if not files and is_hub_id(source) else ConfigError
         raise kind(

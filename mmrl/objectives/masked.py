@@ -53,7 +53,7 @@ INSTRUCTION = "describe the image"
 """User turn of the image-to-text part."""
 
 
-class Masked(PolicyObjective):
+class Masked(PolicyObjective[MaskedConfig]):
     """The mixed masked-token loss of a MMaDA-type network."""
 
     Config = MaskedConfig

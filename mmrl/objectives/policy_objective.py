@@ -1,7 +1,7 @@
 """What the objectives of a policy share: data that may be streams, and how it is saved."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from torch import nn
 
@@ -10,16 +10,17 @@ from mmrl.models.policy import Policy
 from mmrl.objectives.start_config import StartConfig
 
 Items = StoredRows[Any] | RowStream[Any]
+C = TypeVar("C", bound=StartConfig)
 
 
-class PolicyObjective:
+class PolicyObjective(Generic[C]):
     """Data and network of the supervised training of a policy.
 
     Attributes:
         data: items by the name of their part; those of the first are counted as epochs.
     """
 
-    config: StartConfig
+    config: C
     policy: Policy
     module: nn.Module
     data: dict[str, Items]

@@ -51,7 +51,7 @@ from mmrl.runtime.deepspeed_launch import check_images
 from mmrl.runtime.interrupt import check as check_stop
 
 
-class Completions(PolicyObjective):
+class Completions(PolicyObjective[CompletionConfig]):
     """The loss of completions under a LLaDA-, MMaDA- or LLaDA-V-type network."""
 
     Config = CompletionConfig
