@@ -86,9 +86,9 @@ def describe_source(config: SourceConfig, layouts: AnswerLayouts) -> str:
 
 def describe_columns(config: SourceConfig) -> str:
     """The same where the tokenizer is not here: the columns of the first row are checked."""
-    root = find_image_root(config.data, config.image_root, f"{config.where}.image_root")
 
     def read(place: str, row: Any) -> Any:
+        root = find_image_root(config.data, config.image_root, f"{config.where}.image_root")
         return read_pairs(row, place, config, root)
 
     return describe_rows(config.source, read, "completions", streaming=True)

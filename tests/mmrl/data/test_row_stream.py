@@ -89,14 +89,6 @@ def test_a_stream_resumes_exactly_at_every_position(kind: str, folder: Path) -> 
         assert again.take([0]) == taken[:1]  # what is behind is read again
 
 
-def test_processes_take_neighbouring_stretches_of_one_stream(folder: Path) -> None:
-    source = str(folder / SOURCES["jsonl"])
-    whole = stream_of(source).take(range(24))
-    pair = [stream_of(source), stream_of(source)]
-    parts = [pair[n % 2].take(range(4 * n, 4 * n + 4)) for n in range(6)]
-    assert [item for part in parts for item in part] == whole
-
-
 def test_a_stream_without_an_item_ends_with_an_error(folder: Path) -> None:
     empty = RowStream((str(folder / "lines/*.jsonl"), None, None), lambda *_: [], 0, 4)
     with pytest.raises(ConfigError, match="holds nothing to learn"):

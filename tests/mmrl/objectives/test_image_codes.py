@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.config import ConfigError
 from mmrl.data.lazy_images import LazyImage
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from mmrl.models.layouts.pixels import image_to_pixels
@@ -100,10 +99,3 @@ def test_a_damaged_file_is_reported_and_its_images_are_encoded_anew(
     for codes in (running, codes_of(vq, tmp_path)):
         assert torch.equal(codes.encode(images), expected)
     assert "cannot be read" in caplog.text and sum(sizes) == 13
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="objective.encode_batch_size"):
-        ImageCodesConfig(encode_batch_size=0)
-    with pytest.raises(ConfigError, match="objective.codes_cache"):
-        ImageCodesConfig(codes_cache="")

@@ -270,9 +270,6 @@ def run(pairs: Path, output: Path, **changes: Any) -> SimpleNamespace:
     ("change", "message"),
     [
         ({"data": ""}, "objective.data"),
-        ({"vq": ""}, "objective.vq"),
-        ({"image_size": 0}, "objective.image_size is 0"),
-        ({"model": "somewhere"}, "objective.model, objective.tokenizer"),
         ({"shares": {"text_to_image": 0.5}}, "objective.shares"),
         ({"questions": QuestionsConfig(data="-")}, "objective.questions"),
     ],

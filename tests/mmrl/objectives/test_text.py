@@ -43,24 +43,6 @@ def test_the_loss_is_lladas_on_completions_filled_to_the_longest_row(data: Path)
     assert float(objective.loss(batch)[0]) == pytest.approx(expected, rel=1e-5)
 
 
-def test_every_completion_token_is_learned_with_its_ends_and_nothing_of_the_prompt(
-    data: Path,
-) -> None:
-    objective = completions(data)
-    eot, eos = objective.text.ids["eot"], objective.text.ids["eos"]
-    learned: dict[tuple[int, ...], set[int]] = {}
-    for batch in visits(objective, 40):
-        for row in range(len(batch)):
-            targets = tuple(batch.targets[row, batch.piece[row] >= 0].tolist())
-            scored = batch.weight[row].nonzero().flatten().tolist()
-            learned.setdefault(targets, set()).update(scored)
-            assert targets[-2:] == (eot, eos)
-    assert len(learned) == len(ROWS)
-    for example in objective.source.rows.items:
-        ids = (*example.prompt.tolist(), *example.completion.tolist())
-        assert learned[ids] == set(range(len(example.prompt), len(example)))
-
-
 def test_each_visit_of_an_example_draws_new_masks(data: Path) -> None:
     objective = completions(data, batch_size=1)
     first, again = (

@@ -90,13 +90,10 @@ def test_an_earlier_answer_sees_the_pictures_shown_until_then(tmp_path: Path, ma
     [
         ({"question": "<image> <image>", "answer": "3"}, "has 1 images and 2 marks"),
         ({"question": [40, 41], "answer": "3"}, "a prompt of token ids"),
-        ({"question": "a", "answer": "3", "images": ["b.png"]}, "has both of images, image"),
-        ({"messages": [turn("a", "system"), turn("b", "assistant")]}, "no message of a user"),
         (
             {"messages": [turn("a"), turn([{"type": "image"}], "assistant")]},
             "the last answer holds an image",
         ),
-        ({"messages": [turn([{"type": "video"}]), turn("a", "assistant")]}, "is no part of"),
     ],
 )
 def test_rows_that_are_no_examples_are_named_with_their_line(

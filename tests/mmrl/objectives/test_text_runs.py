@@ -100,12 +100,9 @@ def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
     ("change", "message"),
     [
         ({"data": ""}, "objective.data"),
-        ({"model": "somewhere"}, "objective.model, objective.tokenizer"),
         ({"corruption": {"name": "randon"}}, "Did you mean 'random'"),
         ({"corruption": {"name": "semi_ar", "block_size": 0}}, "objective.corruption.block_size"),
-        ({"ends": ["eod"]}, "objective.ends"),
         ({"fill": "completion"}, "objective.completion_length"),
-        ({"trained_padding": -1}, "objective.trained_padding"),
         (
             {"corruption": {"name": "block"}, "fill": "row", "trained_padding": 0},
             "objective.trained_padding",
