@@ -234,10 +234,10 @@ def _decisive(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, Any]:
     return {**values, "texts of prompts": _digest(texts), "files of model.path": _digest(files)}
 
 
-def _identities(prompt: Prompt) -> list[list[Any]]:
+def _identities(prompt: Prompt) -> list[str]:
     """What distinguishes the images of a prompt from others; empty without images."""
     images = prompt.images if isinstance(prompt.images, LazyImages) else LazyImages(())
-    return [image.identity for image in images.sources]
+    return [image.digest.hex() for image in images.sources]
 
 
 def _digest(value: Any) -> str:

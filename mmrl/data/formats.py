@@ -17,20 +17,13 @@ from typing import Any
 from mmrl.config import ConfigError
 from mmrl.data import questions
 from mmrl.data.dpg_bench import dpg_bench, group_questions
-from mmrl.data.livecodebench import livecodebench
 from mmrl.data.questions import Row, drop_empty, omit
 from mmrl.rewards.countdown import read_whole_number, read_whole_numbers
-from mmrl.rewards.detection.geneval_rules import check_clauses
 from mmrl.rewards.parsing.extraction import find_boxed, find_hashed
-
-TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
-"""GenEval's tags (arXiv 2310.11513)."""
 
 
 def rows(row: Row) -> Row:
-    """Rows with these column names already; those of GenEval are checked."""
-    if "include" in row:
-        _check_geneval(row)
+    """Rows with these column names already, such as those of GenEval."""
     return row
 
 
@@ -222,14 +215,12 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "math": math,
     "mbpp": mbpp,
     "humaneval": humaneval,
-    "livecodebench": livecodebench,
     "dllm_rl": dllm_rl,
     "dllm_rl_sft": dllm_rl_sft,
     "s1k": s1k,
     "dpg_bench": dpg_bench,
     "seed_bench": questions.seed_bench,
     "mmmu": questions.mmmu,
-    "mmmu_interleaved": questions.mmmu_interleaved,
     "mathvista": questions.mathvista,
     "countdown": countdown,
     "d1_countdown": d1_countdown,
@@ -240,37 +231,6 @@ GROUPED: dict[str, Callable[[Iterable[tuple[str, Any]]], Iterator[tuple[str, Row
     "dpg_bench": group_questions,
 }
 """Formats whose files have several rows per prompt: what makes one of them."""
-
-
-def _check_geneval(row: Row) -> None:
-    """Check what every reward relies on; each reward checks its own classes and colours."""
-    edit = "edited" in row  # whose tags are kinds of edits, see `mmrl.rewards.shapes_edit`
-    if not edit and row.get("tag") not in TAGS:
-        raise ValueError(f"tag is {row.get('tag')!r}; allowed: {', '.join(TAGS)}")
-    for key in ("include", "exclude"):
-        clauses = row.get(key) or []
-        check_clauses(key, clauses)
-        if key == "include" and not clauses:
-            raise ValueError(f"include is {row.get(key)!r}; it must have at least one clause")
-
-
-def find_formats(row: Row, key: str) -> str:
-    """The formats that can read a row, as a sentence; empty if there is none.
-
-    Args:
-        row: of a data set.
-        key: of the setting.
-    """
-    fitting = [name for name, adapt in FORMATS.items() if name != "rows" and _fits(adapt, row)]
-    return f" Its columns are those of {key}: {' or '.join(fitting)}." if fitting else ""
-
-
-def _fits(adapt: Callable[[Row], Row], row: Row) -> bool:
-    try:
-        adapt(row)
-    except (KeyError, ValueError, TypeError, AttributeError):
-        return False
-    return True
 
 
 def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:
@@ -291,7 +251,7 @@ def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:
     except KeyError as error:
         raise ConfigError(
             f"{place} has no {error.args[0]!r}, which {key} {name} reads; it has {sorted(row)}."
-            f" {advice}{find_formats(row, key)}"
+            f" {advice}"
         ) from error
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{place}: {error}.") from error

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-
 from mmrl.config import ConfigError, check
 from mmrl.data.lazy_images import LazyImage
+from mmrl.data.stored_rows import StoredBytes
 
 IMAGE_KEYS = ("images", "image")
 """Columns that may hold the images of a row."""
@@ -69,7 +68,7 @@ def find_image(
     """
     if isinstance(value, Mapping) and value.keys() <= {"bytes", "path"} and any(value.values()):
         value = value.get("bytes") or value.get("path")
-    if isinstance(value, bytes | pyarrow.Buffer):
+    if isinstance(value, bytes | StoredBytes):
         return LazyImage(value, place)
     if not isinstance(value, str):
         raise ConfigError(

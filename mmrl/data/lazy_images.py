@@ -8,22 +8,20 @@ be read whole is an error that names its row. Which image a row means: `mmrl.dat
 from __future__ import annotations
 
 import hashlib
-import logging
+import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
-import pyarrow
 from PIL import ExifTags, Image, ImageOps
 
 from mmrl.config import ConfigError
+from mmrl.data.stored_rows import StoredBytes
 from mmrl.rewards.parsing.images import as_rgb
-
-logger = logging.getLogger(__name__)
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
 """Formats that are decoded. Pillow tries no other decoder; that of EPS would run a program."""
@@ -38,11 +36,11 @@ class LazyImage:
     """An image that is not open yet.
 
     Attributes:
-        source: a file, or the bytes of one (`pyarrow.Buffer` where they stay in a data set).
+        source: a file, or the bytes of one, which may stay in a data set.
         place: the row it belongs to, for messages.
     """
 
-    source: Path | bytes | pyarrow.Buffer
+    source: Path | bytes | StoredBytes
     place: str = field(default="", compare=False)
 
     def open(self) -> Image.Image:
@@ -61,17 +59,6 @@ class LazyImage:
             ImageOps.exif_transpose(image, in_place=True)
             return as_rgb(image)
 
-    def is_animated(self) -> bool:
-        """Whether it has several frames; only the header is read.
-
-        Raises:
-            ConfigError: as `open` raises, as far as the header shows it.
-        """
-        with self._stream() as stream:
-            image = _header(stream)
-            # a MPO file is one photograph with previews
-            return image.format != "MPO" and bool(getattr(image, "is_animated", False))
-
     @cached_property
     def size(self) -> tuple[int, int]:
         """Width and height of the upright image, from the header.
@@ -89,14 +76,6 @@ class LazyImage:
             width, height = image.size
             return (height, width) if sideways else (width, height)
 
-    @property
-    def identity(self) -> list[Any]:
-        """What distinguishes it from others: path, size and time of a file, or a hash of bytes."""
-        if isinstance(self.source, Path):
-            state = self.source.stat()
-            return [str(self.source), state.st_size, state.st_mtime_ns]
-        return [hashlib.sha256(self.source).hexdigest()]
-
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of the file; equal for copies of it.
@@ -105,19 +84,18 @@ class LazyImage:
             ConfigError: the file cannot be read.
         """
         with self._stream() as stream:
-            stream.seek(0)
             return hashlib.sha256(stream.read()).digest()
 
     @contextmanager
     def _stream(self) -> Iterator[Any]:
         """The file of the image; every error inside names the row."""
-        file = isinstance(self.source, Path)
         try:
-            with open(self.source, "rb") if file else pyarrow.BufferReader(self.source) as stream:
+            with self._open_file() as stream:
                 size = stream.seek(0, os.SEEK_END)
                 if size > MAX_BYTES:
                     limit = f"at most {MAX_BYTES:,} are read. Shrink it."
                     raise ConfigError(f"has {size:,} bytes; {limit}")
+                stream.seek(0)
                 yield stream
         except Exception as error:  # on broken files decoders raise anything
             reason = f"cannot be read ({type(error).__name__}: {error}). Repair or remove it."
@@ -126,6 +104,11 @@ class LazyImage:
             elif isinstance(error, ConfigError):
                 reason = str(error)
             raise ConfigError(f"{self.place}: the image {reason}") from error
+
+    def _open_file(self) -> Any:
+        if isinstance(self.source, Path):
+            return self.source.open("rb")
+        return io.BytesIO(self.source if isinstance(self.source, bytes) else self.source.read())
 
 
 class LazyImages(Sequence[Image.Image]):
@@ -141,13 +124,7 @@ class LazyImages(Sequence[Image.Image]):
     def __len__(self) -> int:
         return len(self.sources)
 
-    @overload
-    def __getitem__(self, n: int) -> Image.Image: ...
-
-    @overload
-    def __getitem__(self, n: slice) -> LazyImages: ...
-
-    def __getitem__(self, n: int | slice) -> Image.Image | LazyImages:
+    def __getitem__(self, n: Any) -> Any:
         return LazyImages(self.sources[n]) if isinstance(n, slice) else self.sources[n].open()
 
     @property
@@ -157,37 +134,6 @@ class LazyImages(Sequence[Image.Image]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LazyImages) and self.sources == other.sources
-
-    def __repr__(self) -> str:
-        return f"LazyImages({len(self)})"
-
-
-def check_images(prompts: Iterable[LazyImages], source: str) -> None:
-    """Read the headers of images; a warning counts the animated ones.
-
-    Args:
-        prompts: the images of each prompt of one file.
-        source: the file, for the warning.
-
-    Raises:
-        ConfigError: see `LazyImage.is_animated`.
-    """
-    files: set[Path] = set()
-    animated: list[LazyImage] = []
-    for image in (image for each in prompts for image in each.sources):
-        if isinstance(image.source, Path):
-            if image.source in files:
-                continue
-            files.add(image.source)
-        if image.is_animated():
-            animated.append(image)
-    if animated:
-        logger.warning(
-            "%s: %d images have several frames; only the first is used. One is that of %s",
-            source,
-            len(animated),
-            animated[0].place,
-        )
 
 
 def _header(stream: Any) -> Image.Image:

@@ -22,7 +22,7 @@ from mmrl.config import ConfigError, check
 from mmrl.data.data_config import DataConfig
 from mmrl.data.formats import GROUPED, adapt_row
 from mmrl.data.image_sources import IMAGE_KEYS, find_image, find_image_root, read_image_values
-from mmrl.data.lazy_images import LazyImages, check_images
+from mmrl.data.lazy_images import LazyImages
 from mmrl.data.messages import assign_images, message_text, read_messages, user_message
 from mmrl.data.questions import choose_hint, letter_choices
 from mmrl.data.rows import read_rows
@@ -75,8 +75,8 @@ def load_prompts(
         raise ConfigError(f"'{path_or_hub_id}' holds no prompts{asked}.")
     _check_ids(prompts)
     kept = spread(prompts, limit)
-    images = [prompt.images for prompt in kept]
-    check_images([each for each in images if isinstance(each, LazyImages)], path_or_hub_id)
+    for prompt in kept:
+        _ = prompt.image_sizes  # of the header, where a broken file shows itself
     return kept
 
 
@@ -115,20 +115,17 @@ def drop_long(
         ConfigError: all are too long, or one has no layout at any length.
     """
     kept = [prompt for prompt in prompts if _fits(prompt, fits)]
+    limits = (
+        "model.max_prompt_length, or with their images and completion than the checkpoint takes"
+    )
     if prompts and not kept:
         raise ConfigError(
-            f"all {len(prompts)} prompts of '{source}' are longer than model.max_prompt_length, or"
-            " with their images and completion than the checkpoint takes; raise it, or shorten"
-            " max_completion_length."
+            f"all {len(prompts)} prompts of '{source}' are longer than {limits}; raise it, or"
+            " shorten max_completion_length."
         )
-    if len(kept) < len(prompts):
-        logger.warning(
-            "%s: %d of %d prompts are longer than model.max_prompt_length, or with their images and"
-            " completion than the checkpoint takes, and left out",
-            source,
-            len(prompts) - len(kept),
-            len(prompts),
-        )
+    if left := len(prompts) - len(kept):
+        text = "%s: %d of %d prompts are longer than %s, and left out"
+        logger.warning(text, source, left, len(prompts), limits)
     if cut := sum(map(cuts, kept)):
         text = "%s: %d of %d prompts are cut, longer than the model takes (model.max_prompt_length)"
         logger.warning(text, source, cut, len(kept))

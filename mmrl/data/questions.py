@@ -71,27 +71,20 @@ def choose_hint(row: Mapping[str, Any]) -> str:
 
 
 def seed_bench(row: Row) -> Row:
-    """SEED-Bench (arXiv 2307.16125): `choice_a` and so on, a letter as `answer`. Without a column
-    `image` the image is the file `data_id`."""
+    """SEED-Bench (arXiv 2307.16125): `choice_a` and so on, a letter as `answer`."""
     named = [f"choice_{letter}" for letter in ascii_lowercase]
     choices = [str(row[name]) for name in named if row.get(name) is not None]
     for name in named[: len(choices)]:
         if row.get(name) is None:
             raise ValueError(f"{name} has no text, but one behind it has")
-    if "image" not in row and row.get("data_type", "image") != "image":
-        raise ValueError(f"data_type is {row['data_type']!r}, and there is no column 'image'")
+    kind = str(row.get("question_type_id", ""))
+    known = kind.isdecimal() and 1 <= int(kind) <= len(SEED_KINDS)
     return {
         **omit(row, "question", "question_id", "answer", *named),
         **_multiple_choice(row["question"], choices, str(row["answer"]).upper()),
-        **drop_empty(id=row.get("question_id"), tag=_seed_kind(row)),
-        "image": row["image"] if "image" in row else row["data_id"],
+        **drop_empty(id=row.get("question_id"), tag=SEED_KINDS[int(kind) - 1] if known else kind),
+        "image": row["image"],
     }
-
-
-def _seed_kind(row: Row) -> str:
-    number, first = row.get("question_type_id"), row.get("data_type", "image") in ("image", "video")
-    known = first and str(number) in map(str, range(1, len(SEED_KINDS) + 1))
-    return SEED_KINDS[int(str(number)) - 1] if known else str(number or "")
 
 
 def mmmu(row: Row) -> Row:
@@ -128,27 +121,10 @@ def _mmmu_subject(row: Row) -> Row:
     return drop_empty(tag=subject)
 
 
-def mmmu_interleaved(row: Row) -> Row:
-    """MMMU with every image at its first mark; images without a mark come before the words."""
-    ours = mmmu(row)
-    present = [n for n in range(1, 8) if row.get(f"image_{n}")]
-    marked = list(dict.fromkeys(int(mark) for mark in _MARK.findall(ours["prompt"])))
-    unmarked = [n for n in present if n not in marked]
-    words, shown = "<image>\n" * len(unmarked), set()
-    for n, part in enumerate(_MARK.split(ours["prompt"])):
-        if n % 2 == 0:
-            words += part
-        else:
-            words += f"image {part}" if part in shown else "<image>"
-            shown.add(part)
-    return {**ours, "prompt": words, "images": [row[f"image_{n}"] for n in (*unmarked, *marked)]}
-
-
 def mathvista(row: Row) -> Row:
     """MathVista (arXiv 2310.02255): `choices` or a number, list or text; the image is
-    `decoded_image`, or else the file `image`. The entries of `metadata` become metadata, its
-    `category` the tag. Numbers are compared to `precision` decimals, whole ones after rounding
-    (the public code truncates)."""
+    `decoded_image`. The entries of `metadata` become metadata, its `category` the tag. Numbers are
+    compared to `precision` decimals, whole ones after rounding (the public code truncates)."""
     about, unit = row.get("metadata") or {}, row.get("unit")
     if not isinstance(about, Mapping):
         raise ValueError(f"metadata is {about!r}, and no mapping")
@@ -165,7 +141,7 @@ def mathvista(row: Row) -> Row:
         **about,
         **ours,
         **drop_empty(id=row.get("pid"), tag=about.get("category")),
-        "image": row.get("decoded_image") or row["image"],
+        "image": row["decoded_image"],
     }
 
 

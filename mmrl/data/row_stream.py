@@ -1,21 +1,43 @@
-"""Rows that are read while a run goes on: shuffled within a bounded window, resumed exactly.
+"""Items of rows at positions of an endless shuffled stream, resumed exactly: of rows that are all
+in memory, or of rows that are read while a run goes on, shuffled within a bounded window.
 
     epoch e:  the shards in an order drawn from (seed, e), their rows in turn
     window:   `size` rows, made into items, whose order is drawn from (seed, e, first row)
 
 Every process reads the same stream and takes the items at its own positions, so what a step trains
 on does not depend on the number of processes. The state is that of the source where the present
-window begins, which the window is read from again.
+window begins, which the window is read from again: the buffer of `IterableDataset.shuffle` would be
+lost.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from mmrl.config import ConfigError
-from mmrl.data.rows import open_rows, read_row
+from mmrl.config import ConfigError, NotHereError
+from mmrl.data.rows import open_rows, read_row, read_rows
+from mmrl.data.stream import stream_rows
 from mmrl.randomness import permutation, stable_seed
 
 T = TypeVar("T")
+START = {"first": 0, "epoch": 0, "row": 0, "source": None}
+"""Where a stream begins: position of its first item, epoch, row of the epoch, state of the rows."""
+
+
+class StoredRows(Generic[T]):
+    """Items in memory, shuffled anew in every epoch.
+
+    Args:
+        items: of all rows.
+        seed: of all orders.
+    """
+
+    def __init__(self, items: Sequence[T], seed: int) -> None:
+        self.items, self.seed = items, seed
+
+    def take(self, positions: range) -> list[T]:
+        """The items at positions of the stream."""
+        return [self.items[n] for n in stream_rows(self.seed, positions, len(self.items))]
 
 
 class RowStream(Generic[T]):
@@ -40,8 +62,7 @@ class RowStream(Generic[T]):
         size: int,
     ) -> None:
         self.source, self.read, self.seed, self.size = source, read, seed, size
-        self.items: list[T] = []
-        self._begin()
+        self.load_state_dict(START)
 
     def take(self, positions: Sequence[int]) -> list[T]:
         """The items at positions of the stream, which ascend from call to call; others are found by
@@ -52,23 +73,12 @@ class RowStream(Generic[T]):
         """
         found = []
         for position in positions:
-            if position < self.first:
-                self._begin()
-            while position >= self.first + len(self.items):
+            if position < self.begins["first"]:
+                self.load_state_dict(START)
+            while position >= self.begins["first"] + len(self.items):
                 self._advance()
-            found.append(self.items[position - self.first])
+            found.append(self.items[position - self.begins["first"]])
         return found
-
-    def read_first(self) -> None:
-        """Read the first row, which shows whether the columns are there.
-
-        Raises:
-            ConfigError: see `take`; also a source without rows.
-        """
-        row = next(iter(open_rows(*self.source)), None)
-        if row is None:
-            raise ConfigError(f"'{self.source[0]}' has no rows.")
-        self.read(*read_row(row, f"{self.source[0]}, row 0"))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the present window begins."""
@@ -76,50 +86,64 @@ class RowStream(Generic[T]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()` of a stream of the same source, seed and size."""
-        self.first, self.items, self.seen = state["first"], [], state["seen"]
-        self._open(state["epoch"], state["row"], state["source"])
-
-    def _begin(self) -> None:
-        self.first, self.items, self.seen = 0, [], 0
-        self._open(0, 0, None)
-
-    def _open(self, epoch: int, row: int, state: dict[str, Any] | None) -> None:
-        self.epoch, self.row, self.start = epoch, row, state
+        self.begins, self.items, self.epoch = state, list[T](), state["epoch"]
+        self.row = state["row"]
         self.rows = open_rows(*self.source)
         if self.rows.num_shards > 1:
             # a buffer of one shuffles the shards alone; windows do the rest, and can be resumed
-            seed = stable_seed(self.seed, "shards", epoch)
+            seed = stable_seed(self.seed, "shards", self.epoch)
             self.rows = self.rows.shuffle(seed=seed, buffer_size=1)
-        if state is not None:
-            self.rows.load_state_dict(state)
+        if state["source"] is not None:
+            self.rows.load_state_dict(state["source"])
         self.iterator = iter(self.rows)
-        self.begins = self._place()
-
-    def _place(self) -> dict[str, Any]:
-        # a source that has not been read since it was opened has no state yet
-        state = self.rows.state_dict() or self.start
-        here = {"first": self.first, "epoch": self.epoch, "row": self.row, "seen": self.seen}
-        return {**here, "source": state}
 
     def _advance(self) -> None:
         """Read the next window with an item."""
-        self.first += len(self.items)
+        first, ended = self.begins["first"] + len(self.items), False
         self.items = []
         while not self.items:
-            self.begins, start = self._place(), self.row
-            items = [item for place, row in self._read_rows() for item in self.read(place, row)]
-            order = permutation(len(items), self.seed, "window", self.epoch, start)
-            self.items = [items[n] for n in order]
-            self.seen += len(items)
-            if self.row == start:  # the epoch is over
-                if not self.seen:
+            # rows that have not been read since they were opened have no state yet
+            state = self.rows.state_dict() or self.begins["source"]
+            start = {"first": first, "epoch": self.epoch, "row": self.row, "source": state}
+            rows = list(islice(self.iterator, self.size))
+            if not rows:
+                if ended:
                     raise ConfigError(f"'{self.source[0]}' holds nothing to learn.")
-                self.seen = 0
-                self._open(self.epoch + 1, 0, None)
+                ended = True
+                self.load_state_dict({**START, "first": first, "epoch": self.epoch + 1})
+                continue
+            named = enumerate(rows, start=self.row)
+            placed = [read_row(row, f"{self.source[0]}, row {n}") for n, row in named]
+            items = [item for place, row in placed for item in self.read(place, row)]
+            order = permutation(len(items), self.seed, "window", self.epoch, self.row)
+            self.begins, self.items = start, [items[n] for n in order]
+            self.row += len(rows)
 
-    def _read_rows(self) -> Iterator[tuple[str, Any]]:
-        for row in self.iterator:
-            self.row += 1
-            yield read_row(row, f"{self.source[0]}, row {self.row - 1}")
-            if self.row % self.size == 0:
-                return
+
+def describe_rows(
+    source: tuple[str, str | None, str | None],
+    read: Callable[[str, Any], Any],
+    kind: str,
+    streaming: bool,
+) -> str:
+    """Say how many items rows have, as far as that is known; of a stream one row is read.
+
+    Args:
+        source: of the rows, see `RowStream`.
+        read: makes the items of a row, or refuses it.
+        kind: what the items are, for the sentence.
+        streaming: whether they are read as a stream.
+
+    Raises:
+        ConfigError: a row that cannot be read, or no rows.
+    """
+    said = f"{kind} of {source[0]}"
+    try:
+        rows = (read_row(row, f"{source[0]}, row 0") for row in open_rows(*source).take(1))
+        found = [len(read(*row)) for row in (rows if streaming else read_rows(*source))]
+    except NotHereError:
+        return f"{said}, which is not on this machine: its columns could not be checked"
+    count = sum(found)
+    if not found or not (count or streaming):
+        raise ConfigError(f"'{source[0]}' holds nothing to learn.")
+    return f"{said}, of which one row is read" if streaming else f"{count} {said}"

@@ -1,9 +1,7 @@
-"""Rows of files and patterns of files, of folders of images, and of data sets of the Hugging Face
-hub, read whole or one after the other.
+"""Rows of files and patterns of files, of folders, and of data sets of the Hugging Face hub, read
+whole or one after the other.
 
-Bytes in columns, such as images, are not read: a row has a `pyarrow.Buffer` of a file that is
-mapped into memory, so a set may be larger than the memory. Nulls are left out, because columnar
-files give every clause the keys of all clauses.
+Nulls are left out, because columnar files give every clause the keys of all clauses.
 """
 
 from __future__ import annotations
@@ -15,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 from mmrl.config import ConfigError, NotHereError, check
 from mmrl.config.checks import is_hub_id
-from mmrl.data.arrow_bytes import batch_rows
-from mmrl.data.file_rows import SUFFIXES, Row, read_file, read_sample
-from mmrl.data.image_folder import is_captioned, read_captioned
+from mmrl.data.file_rows import READERS, Row, read_file
+from mmrl.data.stored_rows import stored_rows, table_rows
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
 
-_PLACE = "__place__"
+BUILDERS = {".parquet": "parquet", ".tar": "webdataset"}
+"""Files that `datasets` reads, and by which of its builders."""
+SUFFIXES = (*READERS, *BUILDERS)
 
 
 def read_rows(source: str, config: str | None = None, split: str | None = None) -> Iterator[Row]:
     """Read every row with its place for messages, such as `rows.jsonl, line 3`.
 
     Args:
-        source: a file with one of `SUFFIXES`, or a pattern such as `shards/*.tar`; a folder of
-            images with captions, see `mmrl.data.image_folder`; otherwise a folder or hub id for
-            `datasets.load_dataset`.
+        source: a file with one of `SUFFIXES`, or a pattern such as `shards/*.tar`; otherwise a
+            folder or hub id for `datasets.load_dataset`.
         config: configuration of a hub data set.
         split: of a hub data set, with slices as in `train[:-500]`; None is `train`.
 
@@ -41,11 +39,10 @@ def read_rows(source: str, config: str | None = None, split: str | None = None) 
             configuration or split, or a configuration or split for a file.
     """
     files = _find_files(source, config, split)
-    if files:
-        rows: Iterator[Row] = (row for file in files for row in read_file(Path(file), mapped=True))
+    if files and Path(files[0]).suffix in READERS:
+        rows: Iterator[Row] = (row for file in files for row in read_file(Path(file)))
     else:
-        folder = Path(source)
-        found = read_captioned(folder) if is_captioned(folder) else _mapped(source, config, split)
+        found = stored_rows(_load(source, files, config, split))
         rows = ((f"{source}, row {n}", row) for n, row in enumerate(found))
     return ((place, _without_nulls(row)) for place, row in rows)
 
@@ -59,11 +56,9 @@ def open_rows(source: str, config: str | None = None, split: str | None = None) 
     from datasets import IterableDataset
 
     files = _find_files(source, config, split)
-    if files:
+    if files and Path(files[0]).suffix in READERS:
         return IterableDataset.from_generator(_stream, gen_kwargs={"files": files})  # type: ignore[return-value]
-    if is_captioned(Path(source)):
-        return IterableDataset.from_generator(read_captioned, gen_kwargs={"folder": Path(source)})  # type: ignore[return-value]
-    return _dataset(source, config, split, streaming=True).with_format("arrow")
+    return _load(source, files, config, split, streaming=True).with_format("arrow")
 
 
 def read_row(row: Any, place: str) -> Row:
@@ -73,9 +68,10 @@ def read_row(row: Any, place: str) -> Row:
         row: the item.
         place: of one that does not know its file and line.
     """
-    if not isinstance(row, dict):
-        row = next(batch_rows(row))
-    place, row = (row[_PLACE], row["row"]) if _PLACE in row else (place, read_sample(row))
+    if isinstance(row, dict):
+        place, row = row["place"], row["row"]
+    else:
+        [row] = table_rows(row)
     return place, _without_nulls(row)
 
 
@@ -96,26 +92,23 @@ def _find_files(source: str, config: str | None, split: str | None) -> list[str]
         raise ConfigError(f"'{source}' is not a file; give a prompt file or a hub id.")
     for key, value in (("data.config", config), ("data.split", split)):
         check(value is None, key, value, "null for a file", f"'{source}' holds one set of rows.")
-    for file in map(Path, files):
-        if file.suffix not in SUFFIXES:
-            kind = f"of the type {file.suffix}" if file.suffix else "a file without an ending"
-            raise ConfigError(f"'{file}' is {kind}; what is read is {', '.join(SUFFIXES)}.")
+    kinds = {Path(file).suffix for file in files}
+    if unknown := kinds - set(SUFFIXES):
+        kind = next(iter(unknown)) or "without an ending"
+        raise ConfigError(f"'{source}' is a file {kind}; what is read is {', '.join(SUFFIXES)}.")
+    if len(kinds) > 1 and not kinds <= set(READERS):
+        raise ConfigError(f"'{source}' matches files {', '.join(sorted(kinds))}; name one kind.")
     return files
 
 
 def _stream(files: Sequence[str]) -> Iterator[dict[str, Any]]:
     for file in files:
-        for place, row in read_file(Path(file), mapped=False):
-            yield {_PLACE: place, "row": row}
+        yield from ({"place": place, "row": row} for place, row in read_file(Path(file)))
 
 
-def _mapped(source: str, config: str | None, split: str | None) -> Iterator[Any]:
-    """Rows of a data set, not decoded; bytes stay in its memory map."""
-    for batch in _dataset(source, config, split).with_format("arrow").iter(1000):
-        yield from map(read_sample, batch_rows(batch))
-
-
-def _dataset(source: str, config: str | None, split: str | None, streaming: bool = False) -> Any:
+def _load(
+    source: str, files: list[str], config: str | None, split: str | None, streaming: bool = False
+) -> Any:
     import pyarrow
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
@@ -124,31 +117,20 @@ def _dataset(source: str, config: str | None, split: str | None, streaming: bool
     advice = ""
     if Path(source).is_dir():
         advice = f" To read some of its files, give a pattern such as '{source}/*.jsonl'."
-    elif not is_hub_id(source) or (source[0].isdigit() and "/" not in source):
+    elif not files and (not is_hub_id(source) or (source[0].isdigit() and "/" not in source)):
         raise ConfigError(f"'{source}' is neither a {', '.join(SUFFIXES)} file nor a hub id.")
+    name = BUILDERS[Path(files[0]).suffix] if files else source
+    options: dict[str, Any] = {"data_files": files or None, "streaming": streaming}
     try:
-        options = _as_text(source, config, split or "train")
-        return load_dataset(source, config, split=split or "train", streaming=streaming, **options)
+        return load_dataset(name, config, split=split or "train", **options)
     except OSError as error:
-        kind = NotHereError if is_hub_id(source) else ConfigError
+        kind = NotHereError if not files and is_hub_id(source) else ConfigError
         raise kind(
             f"{asked} is neither a {', '.join(SUFFIXES)} file nor a data set that the hub"
             f" returned ({_reason(error)}).{advice}"
         ) from error
     except (ValueError, TypeError, DatasetsError, pyarrow.ArrowException) as error:
         raise ConfigError(f"{asked} cannot be loaded: {_reason(error)}.{advice}") from error
-
-
-def _as_text(source: str, config: str | None, split: str) -> dict[str, Any]:
-    """Options with which `datasets` leaves the values of CSV files texts."""
-    from datasets import Features, Value, load_dataset, load_dataset_builder
-    from datasets.packaged_modules.csv.csv import CsvConfig
-
-    if not isinstance(load_dataset_builder(source, config).config, CsvConfig):
-        return {}
-    rows: Any = load_dataset(source, config, split=split.partition("[")[0], streaming=True)
-    text = Features({name: Value("string") for name in next(iter(rows), {})})
-    return {"features": text, "keep_default_na": False}
 
 
 def _reason(error: BaseException) -> str:

@@ -1,17 +1,15 @@
-"""Pairs of an image and its caption, and edits of images, at positions of a shuffled stream, stored
-or read in turn."""
+"""Pairs of an image and its caption, and edits of images."""
 
-from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from mmrl.config import ConfigError, check
 from mmrl.data.image_sources import find_image, find_image_root
 from mmrl.data.lazy_images import LazyImage
-from mmrl.data.row_stream import RowStream
+from mmrl.data.row_stream import RowStream, StoredRows, describe_rows
 from mmrl.data.rows import read_rows
-from mmrl.data.stream import stream_rows
-from mmrl.objectives.pairs_config import PairsConfig
+from mmrl.objectives.data_config import PairsConfig
 
 
 class Pair(NamedTuple):
@@ -22,70 +20,44 @@ class Pair(NamedTuple):
     source: LazyImage | None = None
 
 
-class Pairs(Protocol):
-    """Pairs at positions of a shuffled stream."""
-
-    def take(self, positions: range) -> list[Pair]:
-        """The pairs at ascending positions."""
-        ...
-
-
-class StoredPairs:
-    """Pairs of a file of rows, any of which can be read at any time."""
-
-    def __init__(self, pairs: Sequence[Pair], seed: int) -> None:
-        self.pairs, self.seed = pairs, seed
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def take(self, positions: range) -> list[Pair]:
-        """The pairs at positions of the stream."""
-        return [self.pairs[row] for row in stream_rows(self.seed, positions, len(self))]
-
-
-def open_pairs(
-    config: PairsConfig, seed: int, source_column: str | None = None
-) -> StoredPairs | RowStream[Pair]:
+def open_pairs(config: PairsConfig, seed: int) -> StoredRows[Pair] | RowStream[Pair]:
     """Open pairs of an image and a text.
 
     Args:
         config: where they are.
         seed: of the shuffles.
-        source_column: of the image before an edit; None where the images are no edits.
 
     Raises:
         NotHereError, ConfigError: see `mmrl.data.rows.read_rows`; also a row that is no pair.
     """
-    root = find_image_root(config.data, None)
-
-    def read(place: str, row: Any) -> Sequence[Pair]:
-        text = _read(row, "text_column", config, place)
-        if not isinstance(text, str):
-            raise ConfigError(f"{place}: '{config.text_column}' is no text but {text!r}.")
-        keys = ("image_column",) if source_column is None else ("image_column", "source_column")
-        values = [_read(row, key, config, place) for key in keys]
-        image, *source = [find_image(v, root, place, "the folder of the data") for v in values]
-        return [Pair(image, text, *source)]
-
-    source = shards_of(config.data), config.data_config, config.data_split
+    read = _reader(config)
     if config.streaming:
-        return RowStream(source, read, seed, config.shuffle_buffer)
-    pairs = [pair for place, row in read_rows(*source) for pair in read(place, row)]
+        return RowStream(config.source, read, seed, config.shuffle_buffer)
+    pairs = [pair for place, row in read_rows(*config.source) for pair in read(place, row)]
     check(bool(pairs), f"{config.where}.data", config.data, "a file with a row")
-    return StoredPairs(pairs, seed)
+    return StoredRows(pairs, seed)
 
 
-def shards_of(path: str) -> str:
-    """A folder of parquet files as the pattern of its files; other sources as they are."""
-    return f"{path}/*.parquet" if any(Path(path).glob("*.parquet")) else path
+def describe_pairs(config: PairsConfig) -> str:
+    """How many pairs there are, see `describe_rows`."""
+    kind = "edits" if config.source_column else "pairs"
+    return describe_rows(config.source, _reader(config), kind, config.streaming)
 
 
-def _read(row: Mapping[str, Any], key: str, config: PairsConfig, place: str) -> Any:
-    column = getattr(config, key)
-    if not isinstance(row, Mapping) or row.get(column) is None:
-        raise ConfigError(
-            f"{place} has no '{column}'; it has {sorted(row)}. Name the column with"
-            f" {config.where}.{key}."
-        )
-    return row[column]
+def _reader(config: PairsConfig) -> Any:
+    return partial(_read, config, find_image_root(config.data, None))
+
+
+def _read(config: PairsConfig, root: Path | None, place: str, row: Any) -> list[Pair]:
+    keys = ("text_column", "image_column", *(["source_column"] if config.source_column else []))
+    for key in keys:
+        if not isinstance(row, dict) or row.get(getattr(config, key)) is None:
+            raise ConfigError(
+                f"{place} has no '{getattr(config, key)}'; it has {sorted(row)}. Name the column"
+                f" with {config.where}.{key}."
+            )
+    text, *values = (row[getattr(config, key)] for key in keys)
+    if not isinstance(text, str):
+        raise ConfigError(f"{place}: '{config.text_column}' is no text but {text!r}.")
+    image, *source = [find_image(v, root, place, "the folder of the data") for v in values]
+    return [Pair(image, text, *source)]

@@ -17,43 +17,43 @@ of an image prompt is really masked when the checkpoint says `mask_policy: key_p
 """
 
 import math
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.config import NotHereError, check
-from mmrl.data.row_stream import RowStream
+from mmrl.config import check
+from mmrl.data.lazy_images import LazyImage
 from mmrl.data.stream import stream_positions
-from mmrl.models.families import FAMILIES, find_family, mmada
-from mmrl.models.families.family import Family
+from mmrl.models.families import mmada
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.loading import outline
 from mmrl.models.policy import Policy
+from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.image_codes import ImageCodes
-from mmrl.objectives.image_pairs import Pair, StoredPairs, open_pairs
-from mmrl.objectives.masked_config import PARTS, EditsConfig, MaskedConfig
+from mmrl.objectives.image_pairs import Pair, describe_pairs, open_pairs
+from mmrl.objectives.masked_config import PARTS, MaskedConfig
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, build_rows, compute_loss
-from mmrl.objectives.pairs_config import PairsConfig
-from mmrl.objectives.policy_start import load_start, outline_policy, outline_tokenizer
-from mmrl.objectives.text_rows import AnswerLayouts
-from mmrl.objectives.text_source import UNCHECKED, Source
-from mmrl.pretrained.checks import check_continued
-from mmrl.pretrained.known import known_config
-from mmrl.pretrained.model_config import ModelConfig
+from mmrl.objectives.policy_objective import Items, PolicyObjective
+from mmrl.objectives.policy_start import (
+    choose_trained,
+    load_start,
+    outline_policy,
+    outline_tokenizer,
+)
+from mmrl.objectives.text_source import Source, describe_source
 from mmrl.randomness import generator, stable_seed
-from mmrl.training.trainable import require_gradients, train_parts
 
 EPS = 1e-3
+INSTRUCTION = "describe the image"
+"""User turn of the image-to-text part."""
 
 
-class Masked:
+class Masked(PolicyObjective[MaskedConfig]):
     """The mixed masked-token loss of a MMaDA-type network."""
 
     Config = MaskedConfig
@@ -67,77 +67,64 @@ class Masked:
         deferred: bool = False,
     ) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
-        check_family(config)
-        self.pairs, self.edits = open_pairs(config, seed), open_edits(config, seed)
+        self.data: dict[str, Items] = {"": open_pairs(config, seed)}
+        if config.edits is not None:
+            self.data["image_edit"] = open_pairs(config.edits, stable_seed(seed, "image_edit"))
         self.policy = outline_start(config, load_vq(config.vq, device=str(device)))
         network = load_start(self.policy, config, seed, device, deferred)
         task = self.policy.layouts["text_to_image"]
         assert isinstance(task, TextToImage) and isinstance(task.rows, mmada.MmadaRows)
-        self.rows = task.rows
-        self.task, self.sources = task, load_sources(config, self.policy, seed)
+        self.rows, self.task = task.rows, task
+        layouts = AnswerLayouts(self.policy, config)
+        self.sources = {
+            part: Source(source, layouts, stable_seed(seed, part))
+            for part, source in config.sources.items()
+        }
+        self.data |= {part: source.rows for part, source in self.sources.items()}
         self.codes = ImageCodes(task.vq, config.image_size, "crop", config)
-        self.edit_codes = ImageCodes(task.vq, config.image_size, config.image_fit, config)
-        self.vocabs = {part: source.layouts.text.vocab for part, source in self.sources.items()}
+        self.vocabs = dict.fromkeys(self.sources, layouts.text.vocab)
         self.vocabs["text_to_image"] = self.vocabs["image_edit"] = task.vocab
-        add_lora(self.policy, config, seed)
+        choose_trained(network, config, seed)
         self.module: nn.Module = network
 
     @staticmethod
     def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many pairs and answers there are."""
-        check_family(config)
-        said = ", ".join(_describe_pairs(each) for each in (config, config.edits) if each)
+        said = [describe_pairs(each) for each in (config, config.edits) if each is not None]
         if config.model and find_outline("objective.model", config.model, outline) is None:
-            return None, said
+            return None, ", ".join(said)
         policy = outline_start(config, outline_tokenizer(config.vq))
-        add_lora(policy, config)
-        sources = load_sources(config, policy, 0).values()
-        return policy.network, ", ".join([said, *(source.describe() for source in sources)])
-
-    @property
-    def examples_per_epoch(self) -> int | None:
-        """Pairs of the data; None for a stream."""
-        return len(self.pairs) if isinstance(self.pairs, StoredPairs) else None
-
-    def data_state(self) -> dict[str, Any]:
-        """Where streams are."""
-        streams = {"": self.pairs, "image_edit": self.edits}
-        own = {n: each.state_dict() for n, each in streams.items() if isinstance(each, RowStream)}
-        return own | {part: source.data_state() for part, source in self.sources.items()}
-
-    def load_data_state(self, state: dict[str, Any]) -> None:
-        """Continue from `data_state()`."""
-        if isinstance(self.pairs, RowStream) and "" in state:
-            self.pairs.load_state_dict(state[""])
-        if isinstance(self.edits, RowStream) and "image_edit" in state:
-            self.edits.load_state_dict(state["image_edit"])
-        for part, source in self.sources.items():
-            source.load_data_state(state.get(part, {}))
+        choose_trained(policy.network, config)
+        layouts = AnswerLayouts(policy, config)
+        said += [describe_source(source, layouts) for source in config.sources.values()]
+        return policy.network, ", ".join(said)
 
     def encode(self, pairs: list[Pair]) -> Tensor:
         """[len(pairs), n] int64, the image-code token ids of training images."""
-        return self.codes.encode([pair.image for pair in pairs]) + self.rows.code_offset
+        return self._encode([pair.image for pair in pairs])
+
+    def _encode(self, images: list[LazyImage]) -> Tensor:
+        return self.codes.encode(images) + self.rows.code_offset
 
     def batch(self, step: int, rank: int, world_size: int) -> dict[str, Rows]:
         """This rank's rows of micro-batch `step`, corrupted, part by part."""
         where = step, rank, world_size
-        pairs = self.pairs.take(stream_positions(*where, self.batch_size))
+        pairs = self.data[""].take(stream_positions(*where, self.batch_size))
         draw = generator(self.seed, "corruption", *where)
         corrupt = {
             "text_to_image": self._text_to_image,
             "image_to_text": self._image_to_text,
             "text": self._text,
+            "image_edit": self._image_edit,
         }
         parts = {}
         for name, count in split_batch(self.config.shares, len(pairs)).items():
             mine, pairs = pairs[:count], pairs[count:]
-            if mine and name == "image_edit" and self.edits is not None:
-                parts[name] = self._image_edit(
-                    self.edits.take(stream_positions(*where, len(mine))), draw
-                )
-            elif mine and name in self.sources:
+            if mine and name in self.sources:
                 parts[name] = self.sources[name].batch(*where, len(mine))
             elif mine:
+                if name == "image_edit":
+                    mine = self.data[name].take(stream_positions(*where, len(mine)))
                 parts[name] = corrupt[name](mine, draw)
         return parts
 
@@ -153,14 +140,6 @@ class Masked:
             total = total + self.config.weights.get(part, 1.0) * value
         return total, metrics
 
-    def save(self, directory: Path) -> None:
-        """Write network and tokenizer in MMaDA's public format."""
-        self.policy.save(directory, self.config.save_dtype)
-
-    def evaluate(self, directory: Path, step: int) -> dict[str, float]:
-        """Nothing beyond the training losses; `mmrl.eval_v` scores samples."""
-        return {}
-
     def _text_to_image(self, pairs: list[Pair], draw: Generator) -> Rows:
         codes = self.encode(pairs)
         drop = torch.rand(len(pairs), generator=draw) < self.config.cond_dropout_prob
@@ -172,7 +151,7 @@ class Masked:
         """Rows of edits; those without text or without source image are the twins of guidance."""
         befores = [pair.source for pair in pairs if pair.source is not None]
         images = [*befores, *(pair.image for pair in pairs)]
-        sources, edited = (self.edit_codes.encode(images) + self.rows.code_offset).chunk(2)
+        sources, edited = self._encode(images).chunk(2)
         drop = torch.rand(2, len(pairs), generator=draw) < self.config.cond_dropout_prob
         pieces = zip(drop[1].tolist(), sources.unflatten(1, self.task.grid), strict=True)
         shown = [[] if gone else [own] for gone, own in pieces]
@@ -192,7 +171,7 @@ class Masked:
         return self._mask(ids, hidden, hidden / hidden.sum(), attend)
 
     def _image_to_text(self, pairs: list[Pair], draw: Generator) -> Rows:
-        messages = [{"role": "user", "content": self.config.instruction}]
+        messages = [{"role": "user", "content": INSTRUCTION}]
         asked = self.policy.tokenizer.apply_chat_template(messages, tokenize=False)
         turns = [f"{asked}{pair.text}" for pair in pairs]
         ids, prompt = self.rows.image_to_text(turns, self.encode(pairs))
@@ -215,85 +194,25 @@ class Masked:
 
 
 def outline_start(config: MaskedConfig, vq: ImageTokenizer) -> Policy:
-    """The policy without weights."""
-    options = LayoutConfig(
-        max_prompt_length=config.max_prompt_length,
-        image_size=config.image_size,
-        image_fit=config.image_fit,
-    )
+    """The policy without weights.
+
+    Raises:
+        ConfigError: of a checkpoint that has not the rows of all parts, see `outline_policy`.
+    """
+    length, size = config.max_prompt_length, config.image_size
+    options = LayoutConfig(max_prompt_length=length, image_size=size)
 
     def new_config(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
         core = config.network.core(len(tokenizer) + vq.codebook_size)
-        return mmada.public_config(core, tokenizer, vq, config.image_size, config.mask_policy)
+        return mmada.public_config(core, tokenizer, vq, config.image_size, "key_padding")
 
     policy = outline_policy(config, options, new_config, vq)
-    check_family(config, policy.network.public_config)
+    task = policy.layouts.get("text_to_image")
+    fits = isinstance(getattr(task, "rows", None), mmada.MmadaRows) and "text" in policy.layouts
+    allowed = "a checkpoint of MMaDA's type, whose rows of images are learned"
+    advice = "objective.name: text trains others, on texts and answers."
+    check(fits, "objective.model", config.model, allowed, advice)
     return policy
-
-
-def check_family(config: MaskedConfig, raw: Mapping[str, Any] | None = None) -> None:
-    """Refuse a checkpoint that is known to have another layout of images, or none.
-
-    Args:
-        config: names the checkpoint; empty for a new network.
-        raw: its `config.json`; None takes the one that is on this machine, if any.
-
-    Raises:
-        ConfigError: it is of another family.
-    """
-    if not config.model:
-        return
-    raw = known_config(config.model) if raw is None else raw
-    family = None if raw is None else find_family(raw)
-    if raw is None or family is None:
-        return
-    fits = {n for n, own in FAMILIES.items() if has_parts(own)}
-    allowed = f"a checkpoint of type {' or '.join(sorted(fits))}, whose rows of images are learned"
-    advice = f"Its config.json says {raw.get('model_type')}; objective.name: text trains on texts."
-    check(has_parts(family), "objective.model", config.model, allowed, advice)
-
-
-def has_parts(family: Family) -> bool:
-    """Whether a family has the rows of all parts: Lumina-DiMOO has none of text alone."""
-    return family.LAYOUTS.get("text_to_image") is TextToImage and "text" in family.LAYOUTS
-
-
-def add_lora(policy: Policy, config: MaskedConfig, seed: int = 0) -> None:
-    """Train the adapter alone where one is wanted, and everything else."""
-    require_gradients(policy.network)
-    wanted = ModelConfig(path=config.model, lora=config.lora)
-    check_continued(wanted, "objective")
-    train_parts(policy.network, wanted, seed)
-
-
-def open_edits(config: MaskedConfig, seed: int) -> StoredPairs | RowStream[Pair] | None:
-    """Open the edits of `objective.edits`; None where there are none."""
-    if config.edits is None:
-        return None
-    return open_pairs(config.edits, stable_seed(seed, "image_edit"), config.edits.source_column)
-
-
-def _describe_pairs(config: PairsConfig) -> str:
-    kind = "edits" if isinstance(config, EditsConfig) else "pairs"
-    try:
-        pairs = open_pairs(config, 0, getattr(config, "source_column", None))
-        if isinstance(pairs, StoredPairs):
-            return f"{len(pairs)} {kind} of {config.data}"
-        pairs.read_first()
-    except NotHereError:
-        return f"{kind} of {config.data}, {UNCHECKED}"
-    return f"{kind} of {config.data}, streamed"
-
-
-def load_sources(config: MaskedConfig, policy: Policy, seed: int) -> dict[str, Source]:
-    """Load the answers that parts learn instead of captions."""
-    layouts = AnswerLayouts(policy, config)
-    given = {"image_to_text": config.questions, "text": config.completions}
-    return {
-        part: Source(source, layouts, stable_seed(seed, part))
-        for part, source in given.items()
-        if source is not None
-    }
 
 
 def draw_cosine_mask(rows: int, length: int, draw: Generator, low: float = 0.0) -> Tensor:

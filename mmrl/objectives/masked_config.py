@@ -1,13 +1,10 @@
 """Options of the `masked` objective."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from mmrl.config import check
-from mmrl.models.layouts.layout_config import ImageFit
-from mmrl.objectives.image_codes_config import ImageCodesConfig
-from mmrl.objectives.pairs_config import PairsConfig
-from mmrl.objectives.source_config import SourceConfig
+from mmrl.objectives.data_config import ImageCodesConfig, PairsConfig, SourceConfig
 from mmrl.objectives.start_config import StartConfig
 
 PARTS = ("text_to_image", "image_to_text", "text", "image_edit")
@@ -33,7 +30,7 @@ class EditsConfig(PairsConfig):
 
     where: ClassVar[str] = "objective.edits"
 
-    source_column: str = "source_image"
+    source_column: str = "source_image"  # type: ignore[misc]
     """Column that holds the source images."""
 
 
@@ -44,14 +41,9 @@ class MaskedConfig(StartConfig, ImageCodesConfig, PairsConfig):
     vq: str = ""
     """Path or hub id of the image tokenizer."""
     image_size: int = 256
-    """Side in pixels of the square that images become."""
-    image_fit: ImageFit = "crop"
-    """How an image of `questions` or `edits` becomes the square that is encoded, as
-    `model.image_fit` of the policy that is trained. Images of `data` are cropped."""
+    """Side in pixels of the square that images become, cropped from their middle."""
     max_prompt_length: int = 256
     """Longest prompt in tokens."""
-    mask_policy: Literal["ignore", "key_padding"] = "key_padding"
-    """What padding means in a new network; recorded in its config.json."""
     cond_dropout_prob: float = 0.1
     """Share of text-to-image rows whose text is dropped, for classifier-free guidance; of edits
     the share whose text is dropped and, drawn apart, the share whose source image is."""
@@ -61,8 +53,6 @@ class MaskedConfig(StartConfig, ImageCodesConfig, PairsConfig):
     """Share of every batch that goes to each of text_to_image, image_to_text, text, image_edit."""
     weights: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS[:3], 1.0))
     """Weight of each part in the loss; 1 where it is not named."""
-    instruction: str = "describe the image"
-    """User turn of the image-to-text part."""
     questions: QuestionsConfig | None = None
     """Data that the image-to-text part learns instead of captions: rows with an image, read as the
     `text` objective reads them."""
@@ -84,13 +74,17 @@ class MaskedConfig(StartConfig, ImageCodesConfig, PairsConfig):
         check(known, "objective.shares, objective.weights", self.shares, f"of {', '.join(PARTS)}")
         sources = {"questions": "image_to_text", "completions": "text", "edits": "image_edit"}
         for key, part in sources.items():
-            learned = self.shares.get(part, 0.0) > 0
-            given = getattr(self, key) is not None
-            check(
-                learned or not given, f"objective.{key}", "given", f"null where {part} has no share"
-            )
+            learned, given = self.shares.get(part, 0.0) > 0, getattr(self, key) is not None
+            allowed = f"null where {part} has no share"
+            check(learned or not given, f"objective.{key}", "given", allowed)
         learned = self.shares.get("image_edit", 0.0) > 0
         allowed = "given where image_edit has a share"
         check(not learned or self.edits is not None, "objective.edits", self.edits, allowed)
         total = sum(self.shares.values())
         check(abs(total - 1) < 1e-6, "objective.shares", self.shares, "shares that add up to 1")
+
+    @property
+    def sources(self) -> dict[str, SourceConfig]:
+        """Data of the parts that learn answers instead of captions."""
+        given = {"image_to_text": self.questions, "text": self.completions}
+        return {part: source for part, source in given.items() if source is not None}

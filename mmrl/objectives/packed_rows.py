@@ -75,14 +75,7 @@ class Rows:
 
 
 def build_rows(ids: Tensor, targets: Tensor, weight: Tensor, attend: Tensor | None = None) -> Rows:
-    """Rows of one piece each, in which all attend to all.
-
-    Args:
-        ids: [R, L], see `Rows`.
-        targets: [R, L].
-        weight: [R, L].
-        attend: [R, L] bool, False on padding; None without padding.
-    """
+    """Rows of one piece each, in which all attend to all; `attend` [R, L] is False on padding."""
     zeros = torch.zeros_like(ids)
     piece, padded = zeros if attend is None else attend.long() - 1, attend is not None
     return Rows(ids, targets, weight, zeros, zeros, zeros.bool(), piece, zeros - 1, padded=padded)

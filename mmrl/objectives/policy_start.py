@@ -12,12 +12,16 @@ from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_v
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.loading import build_network, load_model, new_model, outline
 from mmrl.models.network.network import Network
+from mmrl.models.network.vision import Vision
 from mmrl.models.policy import Policy, build_layouts, load_tokenizer
 from mmrl.models.source import find_directory
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.start_config import StartConfig
+from mmrl.pretrained.checks import check_continued, check_patterns
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator
 from mmrl.runtime.sharding.shardable import check_shardable
+from mmrl.training.trainable import require_gradients, train_parts
 
 
 def outline_policy(
@@ -59,21 +63,19 @@ def load_start(
 ) -> Network:
     """Load the weights of an outlined policy onto a device, or draw new ones from `seed`.
 
-    Those of a checkpoint stay unread where that is `deferred`, see `load_model`.
-
-    Weights are read tensor by tensor in `config.dtype`, so that no process holds a copy of them in
-    the memory of the host.
+    Those of a checkpoint are read tensor by tensor in `config.dtype`, so that no process holds a
+    copy of them in the memory of the host, or stay unread where that is `deferred`, see
+    `load_model`.
 
     Returns:
         The network, in training mode.
     """
     if config.model:
-        merged = config.lora is None  # or the adapter that `model` may be is continued
         network = load_model(
             config.model,
             config.dtype,
             device,
-            merge_adapter=merged,
+            merge_adapter=config.lora is None,  # or the adapter that `model` may be is continued
             quantization_config=config.quantization_config,
             deferred=deferred,
         )
@@ -84,6 +86,28 @@ def load_start(
     network.gradient_checkpointing = config.gradient_checkpointing
     policy.network = policy.model = network
     return network.train()
+
+
+def choose_trained(network: Network, config: StartConfig, seed: int = 0, **parts: Any) -> None:
+    """Freeze what is not trained, and put the adapter on the network where one is wanted.
+
+    Args:
+        network: outlined or loaded.
+        config: the adapter.
+        seed: of a new adapter.
+        parts: `train_vision_tower` and `modules_to_train`, see `ModelConfig`.
+
+    Raises:
+        ConfigError: an adapter that is not that of the checkpoint, or a pattern matches nothing.
+    """
+    lora, packed = config.lora, config.quantization_config
+    wanted = ModelConfig(path=config.model, lora=lora, quantization_config=packed, **parts)
+    check_continued(wanted, "objective")
+    check_patterns(network, wanted, "objective")
+    require_gradients(network)
+    if isinstance(network.vision, Vision):
+        network.vision.train_tower(False)
+    train_parts(network, wanted, seed)
 
 
 def outline_tokenizer(path_or_hub_id: str) -> ImageTokenizer:

@@ -1,6 +1,6 @@
 """The network that supervised training of a policy starts from, and how it is saved."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar, Literal
 
 from mmrl.config import check
@@ -36,6 +36,45 @@ class NetworkConfig:
             vocab_size=rows,
             rope_theta=self.rope_theta,
         )
+
+
+@dataclass(kw_only=True)
+class VisionConfig:
+    """Sizes of a new vision tower, by the names of SigLIP's config.json, and how images are tiled.
+
+    As in LLaDA-V the features are those before the last layer, so the last of `num_hidden_layers`
+    is neither built nor stored.
+    """
+
+    hidden_size: int = 128
+    """Width."""
+    intermediate_size: int = 256
+    """Width of the MLPs."""
+    num_hidden_layers: int = 5
+    """Layers, of which the last is not built."""
+    num_attention_heads: int = 4
+    """Heads of attention."""
+    image_size: int = 32
+    """Side of a tile in pixels."""
+    patch_size: int = 8
+    """Side of a patch in pixels."""
+    image_grid_pinpoints: str = "(1x1),...,(1x1)"
+    """Grids of tiles to choose from, beside the one tile of the whole image."""
+    max_tiles: int = 1
+    """A larger grid is shrunk to about this many tiles: the number in `anyres_max_`."""
+
+    def __post_init__(self) -> None:
+        parts = {"hidden_size": self.num_attention_heads, "image_size": self.patch_size}
+        for key, part in parts.items():
+            whole = getattr(self, key)
+            fits = part >= 1 and whole >= 1 and whole % part == 0
+            check(fits, f"objective.vision.{key}", whole, f"a multiple of {part}")
+
+    @property
+    def tower(self) -> dict[str, int]:
+        """The sizes alone."""
+        rest = ("image_grid_pinpoints", "max_tiles")
+        return {key: value for key, value in asdict(self).items() if key not in rest}
 
 
 @dataclass(kw_only=True)

@@ -24,9 +24,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.config import NotHereError, check
-from mmrl.data.image_sources import find_image_root
-from mmrl.data.rows import open_rows, read_row
+from mmrl.config import check
 from mmrl.models.families import llada, llada_v
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
@@ -35,27 +33,25 @@ from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
 from mmrl.models.policy import Policy
+from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, compute_loss
+from mmrl.objectives.policy_objective import PolicyObjective
 from mmrl.objectives.policy_start import (
+    choose_trained,
     load_start,
     outline_policy,
     outline_tokenizer,
 )
 from mmrl.objectives.text_config import CompletionConfig
-from mmrl.objectives.text_examples import Example
-from mmrl.objectives.text_pairs import read_pairs
-from mmrl.objectives.text_rows import AnswerLayouts, load_examples
-from mmrl.objectives.text_source import UNCHECKED, Source
-from mmrl.pretrained.checks import check_continued, check_patterns
-from mmrl.pretrained.model_config import ModelConfig
+from mmrl.objectives.text_examples import Example, ExampleReader
+from mmrl.objectives.text_source import Source, describe_columns, describe_source
 from mmrl.runtime.deepspeed_launch import check_images
 from mmrl.runtime.interrupt import check as check_stop
-from mmrl.training.trainable import require_gradients, train_parts
 
 
-class Completions:
+class Completions(PolicyObjective[CompletionConfig]):
     """The loss of completions under a LLaDA-, MMaDA- or LLaDA-V-type network."""
 
     Config = CompletionConfig
@@ -73,14 +69,14 @@ class Completions:
         self.policy = outline_start(config, vq)
         layouts = AnswerLayouts(self.policy, config)
         self.text, self.source = layouts.text, Source(config, layouts, seed)
+        self.data = {"text": self.source.rows}
         if isinstance(vision := self.policy.network.vision, Vision):
-            kinds = {bool(example.images) for example in self.source.examples}
+            kinds = {bool(example.images) for example in getattr(self.data["text"], "items", ())}
             mixed = config.streaming or len(kinds) > 1
             check_images("objective.data", config.data, mixed, vision.is_trained)
         self.eval_examples: list[Example] = []
         if config.eval_data:
-            held_out = load_examples(config, layouts, config.eval_data, config.eval_split)
-            self.eval_examples = held_out[: config.eval_examples]
+            self.eval_examples = ExampleReader(_held_out(config), layouts).read_all()
         public = self.policy.network.public_config
         network = load_start(self.policy, config, seed, device, deferred)
         network.public_config = public
@@ -93,27 +89,11 @@ class Completions:
     def outline(config: CompletionConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many completions there are, where that is known."""
         if config.model and find_outline("objective.model", config.model, outline) is None:
-            return None, _describe_columns(config)  # nor is its tokenizer here
+            return None, describe_columns(config)  # nor is its tokenizer here
         policy = outline_start(config, outline_tokenizer(config.vq) if config.vq else None)
         layouts = AnswerLayouts(policy, config)
-        counts = [_describe(config, layouts, config.data, config.data_split)]
-        if config.eval_data:
-            held_out = replace(config, streaming=False)
-            counts.append(_describe(held_out, layouts, config.eval_data, config.eval_split))
-        return policy.network, ", ".join(counts)
-
-    @property
-    def examples_per_epoch(self) -> int | None:
-        """Examples of the data; None for a stream."""
-        return self.source.examples_per_epoch
-
-    def data_state(self) -> dict[str, Any]:
-        """Where a stream is."""
-        return self.source.data_state()
-
-    def load_data_state(self, state: dict[str, Any]) -> None:
-        """Continue from `data_state()`."""
-        self.source.load_data_state(state)
+        sources = [config, *([_held_out(config)] if config.eval_data else [])]
+        return policy.network, ", ".join(describe_source(each, layouts) for each in sources)
 
     def batch(self, step: int, rank: int, world_size: int) -> Rows:
         """This rank's examples of micro-batch `step`, corrupted and in rows."""
@@ -125,10 +105,6 @@ class Completions:
         value = compute_loss(self.module, self.policy.network, batch, self.text.vocab)
         scored = (batch.weight > 0).sum().float()
         return value, {"batch/scored": scored, "batch/filled": (batch.piece >= 0).float().mean()}
-
-    def save(self, directory: Path) -> None:
-        """Write network and tokenizer in the public format of their family."""
-        self.policy.save(directory, self.config.save_dtype)
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:
         """The loss of held-out examples, each with the same masks at every evaluation."""
@@ -148,18 +124,11 @@ class Completions:
 
 def outline_start(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy:
     """The policy without weights, with what is not trained frozen."""
-    options = LayoutConfig(
-        max_prompt_length=config.max_length,
-        chat_template=config.chat_template,
-        image_fit=config.image_fit,
-    )
+    options = LayoutConfig(max_prompt_length=config.max_length, image_fit=config.image_fit)
     policy = outline_policy(config, options, partial(new_config, config), vq)
-    check(
-        vq is None or any(layout.needs_vq for layout in policy.layouts.values()),
-        "objective.vq",
-        config.vq,
-        "empty for a network that reads no image codes",
-    )
+    reads = vq is None or any(layout.needs_vq for layout in policy.layouts.values())
+    allowed = "empty for a network that reads no image codes"
+    check(reads, "objective.vq", config.vq, allowed)
     check_corruption(policy.network, config.corruption)
     if "block_size" in policy.network.public_config:  # counted as the corruption counts them
         policy.network.public_config["block_alignment"] = "right"
@@ -198,50 +167,18 @@ def new_config(config: CompletionConfig, tokenizer: PreTrainedTokenizerBase) -> 
 
 
 def freeze_parts(network: Network, config: CompletionConfig, seed: int = 0) -> None:
-    """Freeze what is not trained, and put the adapter on the network where one is wanted.
+    """Freeze what is not trained, see `choose_trained`.
 
     Raises:
-        ConfigError: a tower is to be trained that does not exist, or a pattern matches nothing.
+        ConfigError: also where a tower is to be trained that does not exist.
     """
-    wanted = ModelConfig(
-        path=config.model,
-        train_vision_tower=config.train_vision_tower,
-        modules_to_train=config.modules_to_train,
-        lora=config.lora,
-        quantization_config=config.quantization_config,
-    )
-    check(
-        network.vision is not None or not config.train_vision_tower,
-        "objective.train_vision_tower",
-        True,
-        "false for a network without a vision tower",
-    )
-    check_continued(wanted, "objective")
-    check_patterns(network, wanted, "objective")
-    require_gradients(network)
-    if isinstance(network.vision, Vision):
-        network.vision.train_tower(False)
-    train_parts(network, wanted, seed)
+    tower, key = config.train_vision_tower, "objective.train_vision_tower"
+    allowed = "false for a network without a vision tower"
+    check(network.vision is not None or not tower, key, True, allowed)
+    only = config.modules_to_train
+    choose_trained(network, config, seed, train_vision_tower=tower, modules_to_train=only)
 
 
-def _describe(
-    config: CompletionConfig, layouts: AnswerLayouts, source: str, split: str | None
-) -> str:
-    try:
-        named = replace(config, data=source, data_split=split)
-        return Source(named, layouts, 0).describe()
-    except NotHereError:
-        return f"completions of {source}, {UNCHECKED}"
-
-
-def _describe_columns(config: CompletionConfig) -> str:
-    """The data of a dry run without a tokenizer: the columns of its first row are checked."""
-    try:
-        rows = open_rows(config.data, config.data_config, config.data_split)
-        root = find_image_root(config.data, config.image_root, "objective.image_root")
-        for row in rows.take(1):
-            place, row = read_row(row, f"{config.data}, row 0")
-            read_pairs(row, place, config, root)
-    except NotHereError:
-        return f"completions of {config.data}, {UNCHECKED}"
-    return f"completions of {config.data}"
+def _held_out(config: CompletionConfig) -> CompletionConfig:
+    split = config.eval_split
+    return replace(config, data=config.eval_data, data_split=split, streaming=False)

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 from mmrl.config import check
 from mmrl.models.layouts.layout_config import ImageFit
-from mmrl.objectives.image_codes_config import ImageCodesConfig
-from mmrl.objectives.source_config import SourceConfig
-from mmrl.objectives.start_config import StartConfig
-from mmrl.objectives.vision_config import VisionConfig
+from mmrl.objectives.data_config import ImageCodesConfig, SourceConfig
+from mmrl.objectives.start_config import StartConfig, VisionConfig
 
 
 @dataclass(kw_only=True)
@@ -18,8 +16,6 @@ class CompletionConfig(StartConfig, SourceConfig, ImageCodesConfig):
     """Held-out data for `eval_steps`, read like `data`; empty evaluates nothing."""
     eval_split: str | None = None
     """Split of `eval_data`, if it is a hub data set."""
-    eval_examples: int = 256
-    """Most held-out examples."""
     vq: str = ""
     """Path or hub id of the image tokenizer, for images under a MMaDA-type checkpoint."""
     image_fit: ImageFit = "crop"
@@ -39,31 +35,20 @@ class CompletionConfig(StartConfig, SourceConfig, ImageCodesConfig):
         SourceConfig.__post_init__(self)
         StartConfig.__post_init__(self)
         ImageCodesConfig.__post_init__(self)
-        check(self.eval_examples >= 1, "objective.eval_examples", self.eval_examples, "at least 1")
-        check(
-            bool(self.model) or not self.vq,
-            "objective.vq",
-            self.vq,
-            "empty for a new network",
-            "It reads no image codes.",
-        )
-        check(
-            bool(self.vq) or self.image_fit == "crop",
-            "objective.image_fit",
-            self.image_fit,
-            "crop without objective.vq",
-            "A vision tower tiles images of any shape.",
-        )
-        check(
-            self.vision is None or (not self.model and self.train_vision_tower),
-            "objective.vision",
-            "given",
-            "null with a model to continue, and with train_vision_tower without",
-            "A new tower that is not trained stays random.",
-        )
-        check(
-            self.modules_to_train is None or bool(self.model),
-            "objective.modules_to_train",
-            self.modules_to_train,
-            "null for a new network",
-        )
+        new, tower, only = not self.model, self.vision, self.modules_to_train
+        for key, fits, allowed in (
+            ("vq", not new or not self.vq, "empty for a new network, which reads no image codes"),
+            (
+                "image_fit",
+                bool(self.vq) or self.image_fit == "crop",
+                "crop without objective.vq: a vision tower tiles images of any shape",
+            ),
+            (
+                "vision",
+                tower is None or (new and self.train_vision_tower),
+                "null with a model to continue, and with train_vision_tower without: a new tower"
+                " that is not trained stays random",
+            ),
+            ("modules_to_train", only is None or not new, "null for a new network"),
+        ):
+            check(fits, f"objective.{key}", getattr(self, key), allowed)

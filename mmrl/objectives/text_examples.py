@@ -1,13 +1,33 @@
-"""Examples as token ids, and how far padding extends their completions."""
+"""Rows of a data set as examples: token ids of prompts and completions, recorded orders, lengths.
 
+The checkpoint's layouts render the prompts, so a completion begins exactly where a sampled one
+would. Images are not opened; the sizes in their headers give the positions that they take.
+"""
+
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.objectives.source_config import SourceConfig
+from mmrl.config import ConfigError
+from mmrl.data.image_sources import find_image_root
+from mmrl.data.rows import read_rows
+from mmrl.models.families import FAMILIES
+from mmrl.models.layouts.text_layout import TextLayout
+from mmrl.objectives.answer_layouts import AnswerLayouts
+from mmrl.objectives.corruptions import CORRUPTIONS
+from mmrl.objectives.data_config import SourceConfig
+from mmrl.objectives.text_pairs import Pair, read_pairs
+from mmrl.rewards.parsing.metadata import write_value
+from mmrl.types import Prompt
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,27 +63,150 @@ class Example:
         """Positions of the prompt and its images."""
         return len(self.prompt) + self.rows
 
-
-def pad_completions(examples: Sequence[Example], config: SourceConfig) -> list[Example]:
-    """Extend the completions of a micro-batch as the setting `fill` says."""
-    longest, whole = max(map(len, examples)), config.completion_length
-    lengths = {
-        "none": lambda example: len(example),
-        "completion": lambda example: example.given + whole,
-        "blocks": lambda example: example.given + -(-len(example.completion) // whole) * whole,
-        "row": lambda example: config.max_length,
-        "batch": lambda example: longest,
-    }
-    return [_pad(example, lengths[config.fill](example), config) for example in examples]
+    def truncate(self, length: int) -> "Example":
+        """The example with at most `length` tokens of its completion."""
+        return replace(
+            self,
+            completion=self.completion[:length],
+            order=self.order[:length],
+            trained=min(self.trained, length),
+        )
 
 
-def _pad(example: Example, length: int, config: SourceConfig) -> Example:
-    more = max(0, length - len(example))
-    order = torch.arange(more) + example.order.max() + 1
-    trained = more if config.trained_padding is None else min(more, config.trained_padding)
-    return replace(
-        example,
-        completion=torch.cat((example.completion, torch.full((more,), example.padding))),
-        order=torch.cat((example.order, order)),
-        trained=example.trained + trained,
-    )
+class ExampleReader:
+    """Makes examples of the rows of a data set.
+
+    Args:
+        config: columns, ends and lengths.
+        layouts: layouts of the checkpoint.
+
+    Attributes:
+        left_out: how many were left out, by the reason.
+    """
+
+    def __init__(self, config: SourceConfig, layouts: AnswerLayouts) -> None:
+        self.config, self.layouts = config, layouts
+        self.root = find_image_root(config.data, config.image_root, f"{config.where}.image_root")
+        self.left_out = Counter[str]()
+
+    def read(self, place: str, row: Any) -> list[Example]:
+        """The examples of a row that can be learned.
+
+        Raises:
+            ConfigError: a row that is no example; the message names its place.
+        """
+        examples, config = [], self.config
+        for pair in read_pairs(row, place, config, self.root):
+            example = self._build_example(pair, place)
+            room = _find_room(example, config)
+            if not example.trained:
+                self.left_out["the completion is empty"] += 1
+            elif room < (1 if config.overlong == "cut" else len(example.completion)):
+                limits = f"{config.where}.max_length or {config.where}.completion_length"
+                self.left_out[f"longer than {limits}"] += 1
+            else:
+                examples.append(example.truncate(room))
+        return examples
+
+    def read_all(self) -> list[Example]:
+        """Read the examples of the whole data set, in its order; log how many are left out and why.
+
+        Raises:
+            ConfigError: a row that is no example, with its place; or nothing is left.
+        """
+        rows = read_rows(*self.config.source)
+        examples = [example for place, row in rows for example in self.read(place, row)]
+        reasons = ", ".join(sorted(self.left_out)) or "it has no rows"
+        self.report()
+        if not examples:
+            raise ConfigError(f"'{self.config.data}' holds nothing to learn: {reasons}.")
+        return examples
+
+    def report(self) -> None:
+        """Log how many were left out since the last report, and why."""
+        for reason, count in sorted(self.left_out.items()):
+            logger.warning("%s: %d examples left out, %s", self.config.data, count, reason)
+        self.left_out.clear()
+
+    def _build_example(self, pair: Pair, place: str) -> Example:
+        layouts, column = self.layouts, self.config.completion_column
+        example, text, ends = _read_prompt(pair.given, place, layouts), pair.completion, []
+        if isinstance(text, int | float) and not isinstance(text, bool):
+            try:
+                text = write_value(text, f"'{column}'")
+            except ValueError as error:
+                raise ConfigError(f"{place}: {error}.") from error
+        if isinstance(text, str):
+            text = layouts.text.tokenizer(text, add_special_tokens=False)["input_ids"]
+            about = layouts.image_to_text
+            banned = about.banned if example.images and about else ()
+            named = [layouts.text.ids[end] for end in self.config.ends]
+            ends = [end for end in named if end not in banned]
+        ids = _check_ids(text, f"{place}: '{column}'", layouts.text)
+        order = list(range(len(ids)))
+        if CORRUPTIONS[self.config.corruption["name"]].recorded:
+            order = _check_order(pair.order, len(ids), place)
+        last = max(order, default=-1)
+        order = [*order, *(last + n + 1 for n in range(len(ends)))]
+        return replace(
+            example,
+            completion=torch.tensor([*ids, *ends], dtype=torch.long),
+            order=torch.tensor(order, dtype=torch.long),
+            trained=len(ids) + len(ends) if ids else 0,
+        )
+
+
+def _read_prompt(given: Prompt | list[int], place: str, layouts: AnswerLayouts) -> Example:
+    """An example without its completion."""
+    nothing, images, padding = torch.zeros(0, dtype=torch.long), {}, layouts.text.stop_ids[0]
+    if not isinstance(given, Prompt):
+        pieces = [_check_ids(given, f"{place}: the prompt", layouts.text)]
+    elif given.images is None:
+        pieces = [layouts.text.prompt_ids(given)]
+    elif (layout := layouts.image_to_text) is None:
+        able = (name for name, family in FAMILIES.items() if "image_to_text" in family.LAYOUTS)
+        raise ConfigError(
+            f"{place} has images, and the network cannot see them: it has neither a vision tower"
+            " nor image codes and their tokenizer. Leave them out, name a checkpoint of type"
+            f" {' or '.join(sorted(able))}, or the image tokenizer of one that reads codes"
+            " (objective.vq)."
+        )
+    else:
+        try:
+            pieces = layout.pieces(given)
+        except ValueError as error:  # it names the place
+            raise ConfigError(f"{error}.") from error
+        cuts = tuple(accumulate(len(piece) for piece in pieces[:-1]))
+        _ = given.image_sizes  # of the headers, where broken files show themselves
+        images = {"images": given.images, "cuts": cuts, "rows": layout.positions(given)}
+        padding = layout.stop_ids[0]
+    tokens = torch.tensor([token for piece in pieces for token in piece], dtype=torch.long)
+    return Example(tokens, nothing, nothing, 0, padding, **images)
+
+
+def _check_ids(value: Any, what: str, text: TextLayout) -> list[int]:
+    first, end = text.vocab
+    listed = isinstance(value, list)
+    if not listed or not all(isinstance(i, int) and first <= i < end for i in value):
+        raise ConfigError(f"{what} is neither text nor a list of token ids below {end}.")
+    if text.ids["mask"] in value:
+        raise ConfigError(f"{what} holds the mask token, which means an unknown token.")
+    return value
+
+
+def _check_order(order: Any, length: int, place: str) -> list[int]:
+    listed = isinstance(order, list) and all(isinstance(n, int) and n >= 0 for n in order)
+    if not listed or len(order) != length:
+        raise ConfigError(
+            f"{place}: 'order' must hold one step, 0 or more, for each of the {length} tokens of"
+            " the completion. Record token ids with it if the text tokenises in another way."
+        )
+    return order
+
+
+def _find_room(example: Example, config: SourceConfig) -> int:
+    """Longest completion after the prompt."""
+    room, whole = config.max_length - example.given, config.completion_length
+    if config.fill == "blocks":
+        return room // whole * whole
+    return min(room, whole) if whole else room

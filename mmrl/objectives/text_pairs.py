@@ -7,16 +7,17 @@ Token ids of a prompt or completion are used unchanged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mmrl.config import ConfigError
-from mmrl.data.formats import adapt_row, find_formats, restore_nested
+from mmrl.data.formats import adapt_row, restore_nested
 from mmrl.data.image_sources import find_image, read_image_values
 from mmrl.data.lazy_images import LazyImages
 from mmrl.data.messages import IMAGE, Message, assign_images, message_text, read_messages
 from mmrl.models.layouts.image_marks import MARK
-from mmrl.objectives.source_config import SourceConfig
+from mmrl.objectives.data_config import SourceConfig
 from mmrl.types import Prompt
 
 Find = Callable[[Any], Any]
@@ -24,15 +25,15 @@ Find = Callable[[Any], Any]
 
 
 class Pair(NamedTuple):
-    """A prompt or its token ids, and the completion to learn: text or token ids."""
+    """A prompt or its token ids, the completion to learn (text or token ids), and the step at which
+    each of its tokens was written, where the row has it."""
 
     given: Prompt | list[int]
     completion: Any
+    order: Any = None
 
 
-def read_pairs(
-    row: Any, place: str, config: SourceConfig, root: Path | None
-) -> tuple[dict[str, Any], list[Pair]]:
+def read_pairs(row: Any, place: str, config: SourceConfig, root: Path | None) -> list[Pair]:
     """Read the pairs of a row, one for each answer that is learned.
 
     Args:
@@ -41,16 +42,10 @@ def read_pairs(
         config: format and columns.
         root: folder of the images, see `find_image`.
 
-    Returns:
-        The row under our names, and its pairs.
-
     Raises:
         ConfigError: the row lacks a column, or something is no message, part or image.
     """
-
-    def find(value: Any) -> Any:
-        return find_image(value, root, place, f"{config.where}.image_root")
-
+    find = partial(find_image, root=root, place=place, key=f"{config.where}.image_root")
     if not isinstance(row, dict):
         raise ConfigError(f"{place} is not a mapping of columns but {type(row).__name__}.")
     row = restore_nested(row)
@@ -58,19 +53,18 @@ def read_pairs(
         advice = "Choose another format."
         row = adapt_row(row, config.format, place, f"{config.where}.format", advice)
     images = [find(value) for value in read_image_values(row, place)]
-    completion = row.get(config.completion_column)
-    turns = row.get(config.messages_column)
+    completion, turns = row.get(config.completion_column), row.get("messages")
     if turns is not None and completion is None:
-        return row, list(_read_answers(turns, images, place, config, find))
+        return list(_read_answers(turns, images, place, config, find))
     given = turns if turns is not None else row.get(config.prompt_column)
     for column, value in ((config.prompt_column, given), (config.completion_column, completion)):
         if value is None:
             raise ConfigError(
-                f"{place} has neither '{config.messages_column}' nor '{column}'; it has"
-                f" {sorted(row)}. Name the columns with {config.where}.<name>_column."
-                f"{find_formats(row, f'{config.where}.format')}"
+                f"{place} has neither 'messages' nor '{column}'; it has {sorted(row)}. Name the"
+                f" columns with {config.where}.prompt_column and completion_column, or choose"
+                f" another {config.where}.format."
             )
-    return row, [Pair(_read_prompt(given, images, place, find), completion)]
+    return [Pair(_read_prompt(given, images, place, find), completion, row.get("order"))]
 
 
 def _read_prompt(given: Any, images: list[Any], place: str, find: Find) -> Prompt | list[int]:
@@ -88,7 +82,7 @@ def _read_answers(
 ) -> Iterator[Pair]:
     """Yield each answer of a conversation that is learned, with the turns before it."""
     if not _is_conversation(turns):
-        raise ConfigError(f"{place}: '{config.messages_column}' is no list of role and content.")
+        raise ConfigError(f"{place}: 'messages' is no list of role and content.")
     answers = [n for n, turn in enumerate(turns) if turn["role"] == "assistant" and n > 0]
     if not answers:
         raise ConfigError(f"{place}: no message answers another; one has the role 'assistant'.")
@@ -123,8 +117,6 @@ def _build_prompt(
 
 
 def _is_conversation(value: Any) -> bool:
-    """Whether a value is a list of messages."""
-
     def is_message(turn: Any) -> bool:
         named = isinstance(turn, dict) and turn.get("role")
         return bool(named) and isinstance(turn.get("content"), str | list)

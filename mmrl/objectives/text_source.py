@@ -1,21 +1,25 @@
 """A data set of completions as corrupted rows: the examples of a micro-batch, and their masks."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from mmrl.config import build_options
-from mmrl.data.row_stream import RowStream
-from mmrl.data.stream import stream_positions, stream_rows
-from mmrl.objectives.corruptions import CORRUPTIONS
-from mmrl.objectives.corruptions.corruption import draw_chance
-from mmrl.objectives.packed_rows import Rows, pack_rows
-from mmrl.objectives.source_config import SourceConfig
-from mmrl.objectives.text_examples import Example, pad_completions
-from mmrl.objectives.text_pieces import build_piece, build_prompt
-from mmrl.objectives.text_rows import AnswerLayouts, ExampleReader, load_examples
-from mmrl.randomness import generator
+import torch
+from torch import Tensor
 
-UNCHECKED = "which is not on this machine: its columns could not be checked"
-"""What a dry run says of data on the hub."""
+from mmrl.config import build_options
+from mmrl.data.image_sources import find_image_root
+from mmrl.data.row_stream import RowStream, StoredRows, describe_rows
+from mmrl.data.stream import stream_positions
+from mmrl.models.layouts.question_layout import Album, with_images
+from mmrl.objectives.answer_layouts import AnswerLayouts
+from mmrl.objectives.corruptions import CORRUPTIONS
+from mmrl.objectives.corruptions.corruption import View, draw_chance
+from mmrl.objectives.data_config import SourceConfig
+from mmrl.objectives.packed_rows import Rows, pack_rows
+from mmrl.objectives.text_examples import Example, ExampleReader
+from mmrl.objectives.text_pairs import read_pairs
+from mmrl.randomness import generator
 
 
 class Source:
@@ -25,63 +29,28 @@ class Source:
         config: settings.
         layouts: layouts of the checkpoint.
         seed: of the order of examples and of every mask.
+
+    Raises:
+        NotHereError, ConfigError: see `mmrl.data.rows.read_rows` and `ExampleReader.read_all`.
     """
 
     def __init__(self, config: SourceConfig, layouts: AnswerLayouts, seed: int) -> None:
         self.config, self.layouts, self.seed = config, layouts, seed
         self.options = build_options(CORRUPTIONS, config.corruption, f"{config.where}.corruption")
         self.corruption = CORRUPTIONS[config.corruption["name"]]
-        self.reader, self.epoch = ExampleReader(config, layouts, config.data), 0
-        self.stream: RowStream[Example] | None = None
-        self.examples: list[Example] = []
+        self.reader = ExampleReader(config, layouts)
+        self.rows: RowStream[Example] | StoredRows[Example]
         if config.streaming:
-            place = config.data, config.data_config, config.data_split
-            self.stream = RowStream(place, self.reader.read, seed, config.shuffle_buffer)
+            self.rows = RowStream(config.source, self.reader.read, seed, config.shuffle_buffer)
         else:
-            self.examples = load_examples(config, layouts, config.data, config.data_split)
+            self.rows = StoredRows(self.reader.read_all(), seed)
 
     def batch(self, step: int, rank: int, world_size: int, count: int) -> Rows:
         """Build the rows of the `count` examples of a rank in micro-batch `step`."""
         places = stream_positions(step, rank, world_size, count)
-        names = [("corruption", place) for place in places]
-        return self.build_rows(self._take(places), names)
-
-    @property
-    def examples_per_epoch(self) -> int | None:
-        """Examples of the data; None for a stream."""
-        return len(self.examples) if self.stream is None else None
-
-    def describe(self) -> str:
-        """How many examples there are, as far as that is known; of a stream one row is read.
-
-        Raises:
-            NotHereError: a stream of the hub that cannot be reached.
-            ConfigError: the row is no example.
-        """
-        if self.stream is None:
-            return f"{len(self.examples)} completions of {self.config.data}"
-        self.stream.read_first()
-        return f"completions of {self.config.data}, streamed"
-
-    def data_state(self) -> dict[str, Any]:
-        """Where the stream is; empty for data that are in memory."""
-        return {} if self.stream is None else self.stream.state_dict()
-
-    def load_data_state(self, state: dict[str, Any]) -> None:
-        """Continue from `data_state()`."""
-        if self.stream is not None and state:
-            self.stream.load_state_dict(state)
-            self.epoch = self.stream.epoch
-
-    def _take(self, places: range) -> list[Example]:
-        if self.stream is None:
-            numbers = stream_rows(self.seed, places, len(self.examples))
-            return [self.examples[n] for n in numbers]
-        examples = self.stream.take(places)
-        if self.stream.epoch > self.epoch:
-            self.epoch = self.stream.epoch
-            self.reader.report()
-        return examples
+        examples = self.rows.take(places)
+        self.reader.report()
+        return self.build_rows(examples, [("corruption", place) for place in places])
 
     def build_rows(self, examples: list[Example], names: list[tuple[str, int]]) -> Rows:
         """Corrupt the examples of a micro-batch and put them into rows.
@@ -90,17 +59,114 @@ class Source:
             examples: of one micro-batch.
             names: of the generators of their masks.
         """
-        ids, album = self.layouts.text.ids, self.layouts.album(examples)
+        text, album = self.layouts.text, self.layouts.album([e.images for e in examples])
         pieces = []
         padded = pad_completions(examples, self.config)
         for n, (example, name) in enumerate(zip(padded, names, strict=True)):
             order = example.order[: example.trained]
             chance = draw_chance(example.trained, generator(self.seed, *name))
             view = self.corruption.corrupt(order, chance, self.options)
-            scale = example.trained * len(examples)
-            given = build_prompt(example, album)
-            size = self.layouts.text.block_size
-            pieces.append(build_piece(example, given, view, n, scale, ids["mask"], size))
-        rows = pack_rows(pieces, self.config.max_length if self.config.packing else 0, ids["eos"])
+            piece = build_piece(example, album, view, text.ids["mask"], text.block_size)
+            piece.weight /= example.trained * len(examples)
+            piece.piece += n
+            pieces.append(piece)
+        capacity = self.config.max_length if self.config.packing else 0
+        rows = pack_rows(pieces, capacity, text.ids["eos"])
         rows.features = None if album is None else album.features(rows.at)
         return rows
+
+
+def describe_source(config: SourceConfig, layouts: AnswerLayouts) -> str:
+    """How many completions there are, see `describe_rows`; also logs what is left out."""
+    reader = ExampleReader(config, layouts)
+    said = describe_rows(config.source, reader.read, "completions", config.streaming)
+    reader.report()
+    return said
+
+
+def describe_columns(config: SourceConfig) -> str:
+    """The same where the tokenizer is not here: the columns of the first row are checked."""
+
+    def read(place: str, row: Any) -> Any:
+        root = find_image_root(config.data, config.image_root, f"{config.where}.image_root")
+        return read_pairs(row, place, config, root)
+
+    return describe_rows(config.source, read, "completions", streaming=True)
+
+
+def pad_completions(examples: Sequence[Example], config: SourceConfig) -> list[Example]:
+    """Extend the completions of a micro-batch as the setting `fill` says."""
+    longest, whole = max(map(len, examples)), config.completion_length
+    lengths = {
+        "none": lambda example: len(example),
+        "completion": lambda example: example.given + whole,
+        "blocks": lambda example: example.given + -(-len(example.completion) // whole) * whole,
+        "row": lambda example: config.max_length,
+        "batch": lambda example: longest,
+    }
+    return [_pad(example, lengths[config.fill](example), config) for example in examples]
+
+
+def _pad(example: Example, length: int, config: SourceConfig) -> Example:
+    more = max(0, length - len(example))
+    order = torch.arange(more) + example.order.max() + 1
+    trained = more if config.trained_padding is None else min(more, config.trained_padding)
+    return replace(
+        example,
+        completion=torch.cat((example.completion, torch.full((more,), example.padding))),
+        order=torch.cat((example.order, order)),
+        trained=example.trained + trained,
+    )
+
+
+def build_piece(
+    example: Example, album: Album | None, view: View, mask_id: int, block_size: int | None
+) -> Rows:
+    """Join prompt, view and untrained rest of an example as a piece, with the weights of the view.
+
+    Args:
+        example: n completion tokens.
+        album: of the micro-batch, for images, which are opened here; None where there are none.
+        view: of its `trained` tokens, m columns.
+        mask_id: replaces hidden tokens.
+        block_size: of a network whose attention is causal between blocks; None lets the prompt
+            attend to all of itself.
+
+    Returns:
+        Tensors [P + m + n - trained], P the positions of the prompt and its images.
+    """
+    (prompt, at), rest = _show_prompt(example, album), len(example.completion) - example.trained
+    first = len(prompt)
+    index = torch.cat((view.index, torch.arange(example.trained, len(example.completion))))
+    targets = torch.cat((prompt, example.completion[index]))
+    hidden = _extend(first, False, view.hidden, rest, True)
+    # the prompt is block 0 where all attend to all, and an earlier block where there are copies
+    before = -1 if bool(view.copy.any()) else 0
+    block = _extend(first, before, view.block, rest, 0)
+    if block_size is not None:  # those of the prompt end where the completion begins
+        block[:first] = (torch.arange(first) - first) // block_size
+    return Rows(
+        ids=torch.where(hidden, mask_id, targets),
+        targets=targets,
+        weight=_extend(first, 0.0, view.weight, rest, 0.0),
+        place=torch.cat((torch.arange(first), first + index)),
+        block=block,
+        copy=_extend(first, False, view.copy, rest, False),
+        piece=torch.zeros_like(targets),
+        at=torch.cat((at, torch.full_like(index, -1))),
+    )
+
+
+def _show_prompt(example: Example, album: Album | None) -> tuple[Tensor, Tensor]:
+    """Token ids with the images in their places, and the embedding that replaces each or -1."""
+    if album is None or not example.cuts:
+        return example.prompt, torch.full_like(example.prompt, -1)
+    images = [album.add(example.images, n) for n in range(len(example.cuts))]
+    texts = [part.tolist() for part in example.prompt.tensor_split(example.cuts)]
+    row, at = with_images(texts, images)
+    return torch.tensor(row), torch.tensor(at)
+
+
+def _extend(left: int, before: float, middle: Tensor, right: int, after: float) -> Tensor:
+    """`middle` with `left` values before it and `right` values after it."""
+    return torch.cat((middle.new_full((left,), before), middle, middle.new_full((right,), after)))

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from mmrl.config import ConfigError
-from mmrl.data.formats import find_formats
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Prompt
 
@@ -43,11 +42,10 @@ def _check_rewards(key: str, source: str, prompts: Sequence[Prompt], names: list
     if not prompts or not known or not all(lacking.values()):
         return
     name, columns = next(iter(lacking.items()))
-    first = {"question": prompts[0].text, "prompt": prompts[0].text, **prompts[0].metadata}
     raise ConfigError(
         f"{key}: no row of '{source}' has {', '.join(map(repr, columns))}, which the reward {name}"
         f" scores by; rows have {sorted(have)}. Name the column in data.columns, or choose another"
-        f" data.format.{find_formats(first, 'data.format')}"
+        " data.format."
     )
 
 

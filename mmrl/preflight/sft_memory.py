@@ -7,8 +7,8 @@ from torch import nn
 
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
+from mmrl.objectives.data_config import SourceConfig
 from mmrl.objectives.masked_config import MaskedConfig
-from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
 from mmrl.preflight.disk import VQ_BYTES, Disk, list_written
 from mmrl.preflight.logits_memory import hold_logits

@@ -12,7 +12,6 @@ from mmrl.data.image_sources import find_image, find_image_root
 from mmrl.data.lazy_images import LazyImage
 from mmrl.data.rows import read_rows
 from mmrl.models.layouts.pixels import image_to_pixels
-from mmrl.objectives.image_pairs import shards_of
 
 
 class ImageRows(list[LazyImage]):
@@ -38,7 +37,7 @@ def load_images(path: str, column: str, size: int) -> ImageRows:
     """
     rows, root = ImageRows(), find_image_root(path, None)
     rows.size = size
-    for place, row in read_rows(shards_of(path)):
+    for place, row in read_rows(path):
         if row.get(column) is None:
             raise ConfigError(f"{place} has no image in '{column}'; it has {sorted(row)}.")
         rows.append(find_image(row[column], root, place, "the folder of the file"))

@@ -1,11 +1,8 @@
 """Corruptions of completions for supervised training, by the name used in configurations."""
 
-from mmrl.objectives.corruptions.block import BLOCK
 from mmrl.objectives.corruptions.corruption import Corruption
-from mmrl.objectives.corruptions.left_to_right import LEFT_TO_RIGHT
-from mmrl.objectives.corruptions.random_masking import RANDOM
-from mmrl.objectives.corruptions.semi_ar import SEMI_AR
-from mmrl.objectives.corruptions.trace import TRACE
+from mmrl.objectives.corruptions.masking import BLOCK, RANDOM, SEMI_AR
+from mmrl.objectives.corruptions.ordered import LEFT_TO_RIGHT, TRACE
 
 CORRUPTIONS: dict[str, Corruption] = {
     "random": RANDOM,

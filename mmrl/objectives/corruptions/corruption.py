@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -71,16 +71,6 @@ class View:
     weight: Tensor
     block: Tensor
     copy: Tensor
-
-
-Weights = Literal["inverse_rate", "mean"]
-"""Of hidden tokens: `inverse_rate` makes the loss a bound of the likelihood; `mean` is the mean
-cross-entropy over those hidden in the view, as in dLLM-RL (arXiv 2509.06949)."""
-
-
-def take_mean(hidden: Tensor) -> Tensor:
-    """Weights [n] with which the loss of a completion is the mean over its hidden tokens."""
-    return hidden * (len(hidden) / hidden.sum().clamp(min=1))
 
 
 def build_view(hidden: Tensor, weight: Tensor) -> View:

@@ -24,22 +24,6 @@ MATH = {
     "type": "Number Theory",
     "solution": "Both are multiples of 16, so the answer is $\\boxed{16}$.",
 }
-MATH500 = {
-    "problem": "Simplify $\\sqrt{8}$.",
-    "solution": "It is $\\boxed{2\\sqrt{2}}$.",
-    "answer": "2\\sqrt{2}",
-    "subject": "Prealgebra",
-    "level": 1,
-    "unique_id": "test/prealgebra/1.json",
-}
-AIME = {
-    "id": 60,
-    "problem": "Find $7 \\cdot 3 + 4$.",
-    "solution": "It is $\\boxed{025}$.",
-    "answer": "025",
-    "url": "https://example.org",
-    "year": "2024",
-}
 MBPP = {
     "task_id": 17,
     "text": "Write a function to find the perimeter of a square.",
@@ -97,8 +81,6 @@ def score(prompt: Prompt, completion: str, **reward: Any) -> float | None:
     [
         ("gsm8k", GSM8K, GSM8K["question"], "10"),
         ("math", MATH, MATH["problem"], "16"),
-        ("math", MATH500, MATH500["problem"], "2\\sqrt{2}"),
-        ("math", AIME, AIME["problem"], "025"),
         ("dllm_rl", {"question": "1+1?", "ground_truth_answer": "2", "level": 3}, "1+1?", "2"),
     ],
 )
@@ -110,12 +92,6 @@ def test_math_sets_keep_the_bare_answer_and_no_solution(
     assert "solution" not in prompt.metadata
     assert score(prompt, f"\\boxed{{{answer}}}", name="math") == 1.0
     assert score(prompt, "\\boxed{77}", name="math") == 0.0
-
-
-def test_metadata_and_ids_of_a_set_stay(tmp_path: Path) -> None:
-    assert read(tmp_path, MATH, "math").metadata == {"level": "Level 2", "type": "Number Theory"}
-    assert read(tmp_path, MATH500, "math").id == "test/prealgebra/1.json"
-    assert read(tmp_path, MBPP, "mbpp").id == "mbpp-17"
 
 
 def test_gold_code_of_every_set_passes_its_tests_and_a_wrong_one_does_not(tmp_path: Path) -> None:
@@ -135,14 +111,6 @@ def test_gold_code_of_every_set_passes_its_tests_and_a_wrong_one_does_not(tmp_pa
         assert score(prompt, wrong, **settings) == 0.0, (name, row)
 
 
-def test_dllm_rls_hint_asks_for_a_block_or_for_a_program_that_reads_and_prints(
-    tmp_path: Path,
-) -> None:
-    assert "single Python code block" in read(tmp_path, FUNCTION, "dllm_rl").metadata["hint"]
-    assert "Use input() to read" in read(tmp_path, STDIO, "dllm_rl").metadata["hint"]
-    assert read(tmp_path, {**STDIO, "hint": "Go."}, "dllm_rl").metadata["hint"] == "Go."
-
-
 def test_a_prefix_of_dllm_rl_that_opens_a_block_begins_the_completion(tmp_path: Path) -> None:
     prefix = "Here it is:\n```python\ndef double(x):\n"
     prompt = read(
@@ -153,17 +121,6 @@ def test_a_prefix_of_dllm_rl_that_opens_a_block_begins_the_completion(tmp_path: 
         # the policy gives rewards the prefill and what it has written
         found = score(prompt, prompt.prefill + body, name="code", isolation="process")
         assert found == right
-
-
-def test_a_human_eval_prompt_sets_up_what_stands_before_its_function(tmp_path: Path) -> None:
-    prompt = read(tmp_path, HUMANEVAL, "humaneval")
-    assert prompt.text == HUMANEVAL["prompt"]
-    assert prompt.metadata.pop("hint").startswith("Place your code within a single Python")
-    assert prompt.metadata == {
-        "setup": "from typing import List",
-        "tests": [HUMANEVAL["test"]],
-        "entry_point": "first",
-    }
 
 
 @pytest.mark.parametrize(
@@ -196,17 +153,6 @@ def read_pictured(folder: Path, row: dict[str, Any], name: str) -> Prompt:
     (prompt,) = load_prompts(str(folder / "rows.json"), "image_to_text", data)
     assert prompt.images is not None and [image.size for image in prompt.images] == [(6, 4)]
     return prompt
-
-
-def test_dllm_rls_vision_rows_open_their_image(tmp_path: Path) -> None:
-    row = {
-        "ground_truth_answer": "A",
-        "image": "SEEDBench_IMG/0.jpg",
-        "question": "How many towels are in the image?Select the correct answer from options A, B,"
-        " C, or D. Respond with only the letter (A, B, C, or D).\nA.One\nB.Two\nC.Three\nD.Four",
-    }
-    prompt = read_pictured(tmp_path, row, "dllm_rl")
-    assert (prompt.text, prompt.answer, prompt.metadata) == (row["question"], "A", {})
 
 
 @pytest.mark.parametrize("key", ["image", "image_path", "image_abs_path"])
@@ -256,17 +202,13 @@ def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(
     ("name", "row", "message"),
     [
         ("gsm8k", {"question": "x", "answer": "10"}, "entry 0: answer has nothing after '####'"),
-        ("gsm8k", {"problem": "x"}, r"no 'answer', which data.format gsm8k reads; it has \['pro"),
         ("math", {"problem": "x", "solution": "16"}, "no answer, and no box in solution"),
-        ("mbpp", {"task_id": 1, "text": "x"}, "no 'test_list'"),
         ("humaneval", {**HUMANEVAL, "entry_point": "last"}, "does not define 'last'"),
         ("dllm_rl", {**FUNCTION, "test_method": "magic"}, "'magic'; allowed: function, stdio"),
         ("dllm_rl", {**STDIO, "test_output": []}, "2 test_input and 0 test_output"),
-        ("dllm_rl_sft", {"prompt": "x"}, "no 'response', which data.format dllm_rl_sft reads"),
         ("s1k", {"question": "x", "attempt": "y"}, "no 'thinking_trajectories', which data.format"),
         ("d1_countdown", {"input": "1,b", "output": "3"}, r"entry 0: input\[1\] is 'b'"),
         ("countdown", {"nums": [3.7, 2], "target": 5}, r"nums\[0\] is 3\.7; .* whole number"),
-        ("countdown", {"nums": [3, 2], "target": 5.5}, r"target is 5\.5; .* whole number"),
         ("d1_sudoku", {"Puzzle": 12, "Solution": "123"}, "are not as many digits"),
     ],
 )
@@ -275,13 +217,3 @@ def test_a_row_that_its_format_cannot_read_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         read(tmp_path, row, name)
-
-
-def test_an_unknown_format_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"data\.format.*gsm9k.*gsm8k"):
-        DataConfig(format="gsm9k")
-
-
-def test_an_answer_of_aime_may_lack_its_leading_zero(tmp_path: Path) -> None:
-    prompt = read(tmp_path, AIME, "math")
-    assert prompt.id == "60" and score(prompt, "So it is \\boxed{25}.", name="math") == 1.0

@@ -1,19 +1,17 @@
 """Images of any kind are opened right, or refused with their row; none is opened too early."""
 
 import io
-import logging
 import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
 import pytest
-from PIL import ExifTags, Image
+from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.data.lazy_images import MAX_BYTES, LazyImage, LazyImages, check_images
+from mmrl.data.lazy_images import MAX_BYTES, LazyImage, LazyImages
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
@@ -48,39 +46,29 @@ def halves(mode: str = "RGB", size: tuple[int, int] = (32, 16)) -> Image.Image:
         ("TIFF", {"compression": "tiff_lzw"}),
     ],
 )
-@pytest.mark.parametrize("kind", [bytes, pyarrow.py_buffer, Path])
-def test_every_format_shows_the_same_from_files_bytes_and_buffers(
-    tmp_path: Path, form: str, options: dict, kind: Any
+def test_every_format_shows_the_same_from_files_and_bytes(
+    tmp_path: Path, form: str, options: dict
 ) -> None:
     data = saved(halves(), form, **options)
-    source = kind(data) if kind is not Path else tmp_path / "x"
-    if isinstance(source, Path):
-        source.write_bytes(data)
-    found = np.asarray(LazyImage(source, "").open()).astype(int)
-    assert np.abs(found - np.asarray(halves()).astype(int)).max() <= 3
+    (tmp_path / "x").write_bytes(data)
+    for source in (data, tmp_path / "x"):
+        found = np.asarray(LazyImage(source, "").open()).astype(int)
+        assert np.abs(found - np.asarray(halves()).astype(int)).max() <= 3
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("orientation", [1, 3, 6])
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
 def test_a_rotated_photograph_stands_upright(orientation: int, form: str) -> None:
     upright = Image.new("RGB", (16, 24), WHITE)
     upright.paste(RED, (0, 0, 8, 12))
     upright.paste(BLUE, (8, 0, 16, 12))
-    undo = {
-        2: Image.Transpose.FLIP_LEFT_RIGHT,
-        3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE,
-        6: Image.Transpose.ROTATE_90,
-        7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_270,
-    }
-    stored = upright.transpose(undo[orientation]) if orientation in undo else upright
+    stored = upright.rotate({1: 0, 3: 180, 6: 90}[orientation], expand=True)
     exif = Image.Exif()
     exif[0x0112] = orientation
     options = {"quality": 100, "subsampling": 0} if form == "JPEG" else {}
-    found = opened(saved(stored, form, exif=exif, **options))
-    assert np.abs(found.astype(int) - np.asarray(upright)).max() <= 8
+    data = saved(stored, form, exif=exif, **options)
+    assert np.abs(opened(data).astype(int) - np.asarray(upright)).max() <= 8
+    assert LazyImages([LazyImage(data)]).sizes == [upright.size]
 
 
 RAMP = (np.arange(256, dtype=np.uint32) * 257).astype(np.uint16).reshape(16, 16)
@@ -94,11 +82,6 @@ def test_sixteen_bits_are_scaled_and_not_clipped(form: str, options: dict) -> No
     assert (naive[0, 1:] == 255).all()
 
 
-def test_a_tiff_whose_zero_is_white_is_not_shown_as_a_negative() -> None:
-    found = opened(saved(Image.fromarray(RAMP), "TIFF", tiffinfo={262: 0}))
-    assert (found == 255 - np.arange(256).reshape(16, 16, 1)).all()
-
-
 def chunk(name: bytes, data: bytes) -> bytes:
     check = zlib.crc32(name + data)
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)
@@ -109,14 +92,6 @@ def png(width: int, height: int, bits: int, color: int, rows: bytes, *more: byte
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0))
     body = chunk(b"IDAT", zlib.compress(rows))
     return b"\x89PNG\r\n\x1a\n" + head + b"".join(more) + body + chunk(b"IEND", b"")
-
-
-def test_sixteen_bits_of_colour_and_a_transparent_grey_are_read() -> None:
-    line = b"\0" + struct.pack(">6H", 65535, 32896, 0, 0, 257, 65535)
-    assert opened(png(2, 1, 16, 2, line)).tolist() == [[[255, 128, 0], [0, 1, 255]]]
-    grey = b"\0" + struct.pack(">2H", 257, 32896)
-    clear = chunk(b"tRNS", struct.pack(">H", 257))
-    assert opened(png(2, 1, 16, 0, grey, clear))[0, :, 0].tolist() == [255, 128]
 
 
 def test_cmyk_palette_grey_and_bits_become_rgb() -> None:
@@ -138,29 +113,12 @@ def test_what_is_transparent_shows_white() -> None:
         assert found[0, [0, -1]].tolist() == [list(WHITE), list(BLUE)]
 
 
-def animation(form: str, **options: Any) -> bytes:
-    frames = [Image.new("RGB", (8, 8), color) for color in (RED, BLUE, WHITE)]
-    return saved(frames[0], form, save_all=True, append_images=frames[1:], **options)
-
-
 @pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP", "TIFF"])
-def test_of_an_animation_the_first_frame_is_taken_and_that_is_said(
-    form: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_of_an_animation_the_first_frame_is_taken(form: str) -> None:
+    frames = [Image.new("RGB", (8, 8), color) for color in (RED, BLUE, WHITE)]
     options = {"lossless": True} if form == "WEBP" else {}
-    moving = LazyImage(animation(form, **options), "rows.jsonl, line 3")
-    assert np.asarray(moving.open())[0, 0].tolist() == list(RED)
-    check_images([LazyImages([moving, LazyImage(saved(halves()))])], "rows.jsonl")
-    assert "1 images have several frames; only the first is used" in caplog.text
-    assert "rows.jsonl, line 3" in caplog.text
-
-
-def test_a_photograph_with_a_preview_inside_is_no_animation(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    photo = LazyImage(saved(halves(), "MPO", save_all=True, append_images=[halves()]))
-    check_images([LazyImages([photo])], "rows.jsonl")
-    assert photo.open().size == (32, 16) and not caplog.records
+    moving = saved(frames[0], form, save_all=True, append_images=frames[1:], **options)
+    assert opened(moving)[0, 0].tolist() == list(RED)
 
 
 def noise() -> Image.Image:
@@ -200,7 +158,7 @@ def test_a_small_file_with_a_huge_image_is_refused_unopened_whatever_pillow_allo
 ) -> None:
     bomb = LazyImage(png(side, side, 1, 0, bytes(100)), "rows.jsonl, line 3")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-    for ask in (bomb.open, bomb.is_animated):
+    for ask in (bomb.open, lambda: bomb.size):
         with pytest.raises(ConfigError, match=r"line 3: the image .*67,108,864 pixels"):
             ask()
 
@@ -225,33 +183,3 @@ def test_the_images_of_a_prompt_are_opened_one_by_one_and_anew(tmp_path: Path) -
     assert both == LazyImages([LazyImage(tmp_path / "x.png", "other place"), LazyImage(b"broken")])
     with pytest.raises(ConfigError, match="^b: the image"):
         list(both)
-
-
-def test_a_file_that_is_named_often_is_looked_at_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    (tmp_path / "x.gif").write_bytes(animation("GIF"))
-    check_images([LazyImages([LazyImage(tmp_path / "x.gif", "a")])] * 5, "rows.jsonl")
-    assert "1 images have several frames" in caplog.text
-
-
-def test_another_content_has_another_identity(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"1")
-    first, one = LazyImage(tmp_path / "x").identity, LazyImage(b"1").identity
-    (tmp_path / "x").write_bytes(b"22")
-    assert LazyImage(tmp_path / "x").identity != first
-    assert (
-        one == LazyImage(pyarrow.py_buffer(b"1"), "elsewhere").identity != LazyImage(b"2").identity
-    )
-
-
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])
-@pytest.mark.parametrize("orientation", [1, 3, 6])
-def test_the_size_in_the_header_is_that_of_the_opened_image(kind: str, orientation: int) -> None:
-    buffer, exif = io.BytesIO(), Image.Exif()
-    exif[ExifTags.Base.Orientation] = orientation
-    Image.new("RGB", (4, 9)).save(buffer, kind, exif=exif)
-    image = LazyImage(buffer.getvalue())
-    assert image.size == image.open().size
-    assert LazyImages([image]).sizes == [image.size]

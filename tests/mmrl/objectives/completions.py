@@ -58,8 +58,8 @@ def ids(objective: Completions, text: str) -> list[int]:
 def example_of(objective: Completions, batch: Rows, row: int) -> Example:
     """The example that a row holds."""
     ids = batch.targets[row, batch.piece[row] >= 0].tolist()
-    whole = [[*e.prompt.tolist(), *e.completion.tolist()] for e in objective.source.examples]
-    return objective.source.examples[next(n for n, e in enumerate(whole) if e == ids[: len(e)])]
+    whole = [[*e.prompt.tolist(), *e.completion.tolist()] for e in objective.source.rows.items]
+    return objective.source.rows.items[next(n for n, e in enumerate(whole) if e == ids[: len(e)])]
 
 
 def gradients(objective: Completions, batches: list[Rows]) -> tuple[float, Tensor]:

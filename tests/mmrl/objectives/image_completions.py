@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from mmrl.objectives.start_config import VisionConfig
 from mmrl.objectives.text import CompletionConfig, Completions
-from mmrl.objectives.vision_config import VisionConfig
 from tests.mmrl.objectives.completions import TOKENIZER, options
 
 WORDS = TOKENIZER.with_name("tokenizer_questions")

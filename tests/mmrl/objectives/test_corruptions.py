@@ -88,16 +88,12 @@ def test_random_masking_is_the_mean_over_all_orders() -> None:
     assert found == pytest.approx(any_order(range(N)), rel=1e-4)
 
 
-def test_the_lowest_rate_hardly_changes_the_bound() -> None:
-    assert expectation("random") == pytest.approx(any_order(range(N)), rel=1e-2)
-
-
 @pytest.mark.usefixtures("no_lowest_rate")
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
 def test_semi_autoregressive_masking_is_the_sum_of_the_bounds_of_blocks(size: int) -> None:
     blocks = [range(first, min(first + size, N)) for first in range(0, N, size)]
     expected = sum(any_order(block, range(block[-1] + 1, N)) for block in blocks)
-    found = expectation("semi_ar", choices=len(blocks), block_size=size)
+    found = expectation("semi_ar", choices=len(blocks), block_size=size, min_mask_rate=1e-9)
     assert found == pytest.approx(expected, rel=1e-4)
 
 
@@ -130,25 +126,6 @@ def test_left_to_right_is_the_chain_rule_whatever_was_recorded(
 ) -> None:
     found = expectation("left_to_right", [3, 2, 1, 0], choices=len(slices), tokens=tokens)
     assert found == pytest.approx(chain(slices), rel=1e-4)
-
-
-@pytest.mark.parametrize("name", ["random", "semi_ar", "block"])
-def test_the_share_of_hidden_tokens_of_a_block_varies_from_none_to_all(name: str) -> None:
-    corrupt = build(name, **({} if name == "random" else {"block_size": 16}))
-    draw, shares = Generator().manual_seed(0), []
-    for _ in range(300):
-        view = corrupt(torch.arange(16), draw_chance(16, draw))
-        shares.append(float(view.hidden[-16:].float().mean()))
-    values = torch.tensor(shares)
-    assert float((values > 0.85).float().mean()) > 0.08  # 3/17 for a uniform rate
-    assert float((values < 0.15).float().mean()) > 0.08
-
-
-@pytest.mark.parametrize("name", ["random", "semi_ar", "block", "left_to_right"])
-def test_a_completion_of_one_token_can_be_corrupted(name: str) -> None:
-    chance = Chance(0.99, torch.tensor([0.5]), torch.tensor([0.0]))
-    view = build(name)(torch.tensor([0]), chance)
-    assert bool(view.hidden[-1]) and float(view.weight.sum()) > 0
 
 
 def test_copies_see_clean_earlier_blocks_and_their_own() -> None:

@@ -1,6 +1,5 @@
 """Supervised edits of images: rows as they are sampled, and a run from weights to rewards."""
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,11 +13,6 @@ from mmrl.models.layouts.image_edit import ImageEdit
 from mmrl.objectives.masked import Masked
 from mmrl.objectives.masked_config import EditsConfig, MaskedConfig
 from mmrl.objectives.packed_rows import Rows
-from mmrl.pretrained.model_config import ModelConfig
-from mmrl.rl import RLConfig
-from mmrl.rl import train as train_rl
-from mmrl.rollouts.task_config import TaskConfig
-from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt
 from tests import by_path
 
@@ -104,71 +98,5 @@ def test_text_and_source_are_dropped_apart(pairs: Path) -> None:
 def test_settings_of_edits_are_named(pairs: Path) -> None:
     with pytest.raises(ConfigError, match=r"objective\.edits is None; it must be given where"):
         MaskedConfig(**options(pairs, edits=None))
-    with pytest.raises(ConfigError, match=r"objective\.edits .*null where image_edit has no share"):
-        MaskedConfig(**options(pairs, shares={"text_to_image": 1.0}))
-    with pytest.raises(ConfigError, match=r"objective\.edits\.data is ''"):
-        EditsConfig()
     with pytest.raises(ConfigError, match="row 0 has no 'before'"):
         rows_of(pairs, edits=EditsConfig(data=str(pairs), source_column="before"))
-
-
-def test_a_dry_run_counts_the_edits(pairs: Path) -> None:
-    _, said = Masked.outline(MaskedConfig(**options(pairs)))
-    assert f"8 edits of {pairs}" in said
-
-
-@pytest.mark.slow
-def test_the_shipped_network_learns_edits_and_is_then_rewarded_for_them(
-    pairs: Path, tmp_path: Path
-) -> None:
-    config = SFTConfig(
-        objective={"name": "masked", **options(pairs, edits={"data": str(pairs)})},
-        output_dir=str(tmp_path / "sft"),
-        max_steps=12,
-        per_device_train_batch_size=8,
-        learning_rate=1e-3,
-        logging_steps=1,
-    )
-    train(config)
-    lines = [json.loads(line) for line in (tmp_path / "sft/metrics.jsonl").open()]
-    losses = [line["loss/image_edit"] for line in lines if "loss/image_edit" in line]
-    assert losses[-1] < 0.9 * losses[0]
-    task = TaskConfig(
-        task="image_edit",
-        prompts=str(SHAPES / "edits_train.jsonl"),
-        eval_prompts=str(SHAPES / "edits_test.jsonl"),
-        eval_limit=4,
-        num_prompts=2,
-        num_generations=4,
-        rewards=[{"name": "shapes_edit", "mode": "partial"}],
-        algorithm={
-            "name": "mask_grpo",
-            "beta": 0.01,
-            "cfg_scale": 0.5,
-            "image_guidance_scale": 1.5,
-        },
-    )
-    task.sampler.steps, task.sampler.cfg_scale, task.sampler.image_guidance_scale = 3, 0.5, 1.5
-    run = train_rl(
-        RLConfig(
-            model=ModelConfig(
-                path=str(tmp_path / "sft/final"), vq=CHECKPOINTS["vq"], max_prompt_length=32
-            ),
-            tasks={"edits": task},
-            output_dir=str(tmp_path / "rl"),
-            max_steps=2,
-            per_device_train_batch_size=8,
-            eval_steps=2,
-            save_steps=2,
-        )
-    )
-    lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").open()]
-    rewards = [line["reward"] for line in lines if "reward" in line]
-    assert len(rewards) == 2 and all(0 < reward < 1 for reward in rewards)
-    names = {path.name for path in (Path(run) / "samples").iterdir()}
-    assert {"eval_edits_000000.png", "eval_edits_000002.png"} <= names
-    import pyarrow.parquet as pq
-
-    [stored] = (Path(run) / "samples").glob("completions_edits_*.parquet")
-    assert {"image", "completion"} <= set(pq.read_schema(stored).names)
-    assert (Path(run) / "report.html").stat().st_size > 10_000

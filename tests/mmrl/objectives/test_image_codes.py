@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors import safe_open
 from torch import Tensor
 
-from mmrl.config import ConfigError
 from mmrl.data.lazy_images import LazyImage
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from mmrl.models.layouts.pixels import image_to_pixels
-from mmrl.objectives.code_cache import CodeCache
+from mmrl.objectives.data_config import ImageCodesConfig
 from mmrl.objectives.image_codes import ImageCodes, identify
-from mmrl.objectives.image_codes_config import ImageCodesConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 MAGVIT = ROOT / "datasets" / "shapes" / "checkpoints" / "magvit"
@@ -77,29 +74,14 @@ def test_a_folder_gives_later_runs_the_codes_that_were_encoded(
     sizes = encoded(monkeypatch, vq)
     again = codes_of(vq, tmp_path)
     assert torch.equal(again.encode(images), expected) and sizes == []
-    assert again.cache.memory == {}  # what is on the disk takes no memory
-    names = [path.name for path in tmp_path.rglob("*") if path.is_file()]
-    assert names and not [name for name in names if name.startswith(".")]
-
-
-def test_processes_share_a_folder_while_they_run(
-    vq: ImageTokenizer, images: list[LazyImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = codes_of(vq, tmp_path), codes_of(vq, tmp_path)
-    expected = one.encode(images)
-    sizes = encoded(monkeypatch, vq)
-    assert torch.equal(other.encode(images), expected) and sizes == []
-
-
-def test_codes_of_another_size_or_tokenizer_are_not_taken(
-    vq: ImageTokenizer, images: list[LazyImage], tmp_path: Path
-) -> None:
-    codes_of(vq, tmp_path).encode(images[:2])
-    assert len(codes_of(vq, tmp_path, size=16).cache) == 0
+    assert again.memory == {}  # what is on the disk takes no memory
+    assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".npy"}
+    codes_of(vq, tmp_path, size=16).encode(images[:2])
     other = load_vq(MAGVIT)
     assert identify(other) == identify(vq)
     next(other.parameters()).data.add_(1e-3)
-    assert len(codes_of(other, tmp_path).cache) == 0
+    codes_of(other, tmp_path).encode(images[:2])
+    assert sizes == [2] and len(list(tmp_path.iterdir())) == 3  # nothing was taken for another
 
 
 def test_a_damaged_file_is_reported_and_its_images_are_encoded_anew(
@@ -111,30 +93,9 @@ def test_a_damaged_file_is_reported_and_its_images_are_encoded_anew(
 ) -> None:
     running = codes_of(vq, tmp_path)
     expected = running.encode(images)
-    for path in tmp_path.rglob("*.safetensors"):
-        path.write_bytes(path.read_bytes()[:50])
+    for n, path in enumerate(tmp_path.rglob("*.npy")):
+        path.write_bytes(path.read_bytes()[: 40 * (n % 4)])
     sizes = encoded(monkeypatch, vq)
     for codes in (running, codes_of(vq, tmp_path)):
         assert torch.equal(codes.encode(images), expected)
-    assert "cannot be read" in caplog.text and sum(sizes) >= 13
-
-
-def test_files_are_few_and_little_is_unwritten(tmp_path: Path) -> None:
-    cache = CodeCache(tmp_path)
-    for n in range(4000):
-        cache.put({n.to_bytes(32, "big"): torch.full((4,), n)})
-        assert len(cache.memory) <= max(1, n // 8, 1)
-    files = list(tmp_path.glob("*.safetensors"))
-    assert len(files) < 120
-    with safe_open(files[0], framework="pt") as file:
-        assert set(file.keys()) == {"keys", "codes"}
-    wanted = [n.to_bytes(32, "big") for n in (7, 1999, 3999)]
-    found = CodeCache(tmp_path).get(wanted[:2])
-    assert [int(found[key][0]) for key in wanted[:2]] == [7, 1999]
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="objective.encode_batch_size"):
-        ImageCodesConfig(encode_batch_size=0)
-    with pytest.raises(ConfigError, match="objective.codes_cache"):
-        ImageCodesConfig(codes_cache="")
+    assert "cannot be read" in caplog.text and sum(sizes) == 13

@@ -14,15 +14,10 @@ import torch.nn.functional as F
 from datasets import Dataset, Features, Value
 from datasets import Image as ImageFeature
 from PIL import Image
-from safetensors.torch import load_file
 from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
-from mmrl.models import load_model
-from mmrl.models.image_tokenizers.magvit import MagvitV2
-from mmrl.models.layouts.image_codes_chat import ImageCodesChat
-from mmrl.objectives.image_pairs import StoredPairs
 from mmrl.objectives.masked import EPS, Masked, draw_cosine_mask
 from mmrl.objectives.masked_config import (
     CompletionsConfig,
@@ -31,7 +26,6 @@ from mmrl.objectives.masked_config import (
 )
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.start_config import NetworkConfig
-from mmrl.runtime.compilation import compile_blocks
 from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt
 
@@ -155,38 +149,6 @@ def test_a_batch_is_split_by_the_shares(pairs: Path) -> None:
     }
 
 
-@pytest.mark.slow
-def test_compiled_blocks_give_the_same_loss_and_the_same_tensor_names(pairs: Path) -> None:
-    shares = {"text_to_image": 0.5, "image_to_text": 0.25, "text": 0.25}
-    plain, compiled = (objective(pairs, shares=shares) for _ in range(2))
-    compile_blocks(compiled.module, backend="eager")
-    for step in range(2):
-        batch = plain.batch(step, 0, 1)
-        losses = [float(masked.loss(batch)[0].detach()) for masked in (plain, compiled)]
-        assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-    assert plain.module.state_dict().keys() == compiled.module.state_dict().keys()
-
-
-def test_gradient_checkpointing_changes_no_gradient(pairs: Path, answers: dict[str, Any]) -> None:
-    found = []
-    for checkpointing in (False, True):
-        masked = objective(pairs, 8, gradient_checkpointing=checkpointing, **answers)
-        assert masked.policy.network.gradient_checkpointing is checkpointing
-        loss, _ = masked.loss(masked.batch(0, 0, 1))
-        loss.backward()
-        found.append([p.grad for p in masked.module.parameters()])
-    assert all(torch.equal(plain, again) for plain, again in zip(*found, strict=True))
-
-
-def test_a_folder_of_parquets_is_read_as_one(pairs: Path, tmp_path: Path) -> None:
-    for name in ("a.parquet", "b.parquet"):
-        (tmp_path / name).write_bytes(pairs.read_bytes())
-    masked = objective(tmp_path)
-    stored = masked.pairs
-    assert isinstance(stored, StoredPairs)
-    assert [pair.text for pair in stored.pairs] == PROMPTS * 2
-
-
 @pytest.mark.parametrize("column", ["caption", "image"])
 def test_a_column_without_text_is_named(pairs: Path, column: str) -> None:
     with pytest.raises(ConfigError, match=rf"row 0(: | has no )'{column}'"):
@@ -279,29 +241,6 @@ def test_the_loss_of_answers_is_the_weighted_entropy_of_what_is_hidden(
         assert metrics[f"loss/{name}"] == pytest.approx(float(expected), rel=1e-4)
 
 
-def test_each_image_of_questions_is_encoded_once_in_a_run(
-    pairs: Path, answers: dict[str, Any]
-) -> None:
-    masked = objective(pairs, batch_size=10, **answers)
-    chat, encoded = masked.sources["image_to_text"].layouts.image_to_text, list[int]()
-    assert isinstance(chat, ImageCodesChat)
-    was = MagvitV2.get_code
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MagvitV2, "get_code", lambda *a: encoded.append(len(a[1])) or was(*a))
-        for step in range(4):
-            masked.sources["image_to_text"].batch(step, 0, 1, 4)
-    assert sum(encoded) == 2  # three questions show two images
-
-
-def test_captions_are_drawn_the_same_beside_answers(pairs: Path, answers: dict[str, Any]) -> None:
-    shares = answers["shares"]
-    [plain, beside] = [
-        objective(pairs, batch_size=10, **changes).batch(2, 0, 1)["text_to_image"]
-        for changes in ({"shares": shares}, answers)
-    ]
-    assert torch.equal(plain.ids, beside.ids) and torch.equal(plain.weight, beside.weight)
-
-
 def test_a_dry_run_counts_the_answers(pairs: Path, answers: dict[str, Any]) -> None:
     _, said = Masked.outline(MaskedConfig(**options(pairs, **answers)))
     assert said.startswith(f"4 pairs of {pairs}, 3 completions of ")
@@ -327,28 +266,11 @@ def run(pairs: Path, output: Path, **changes: Any) -> SimpleNamespace:
     return SimpleNamespace(final=output / "final", loss=lines[-1]["loss"])
 
 
-def test_a_run_may_start_from_the_model_of_another(pairs: Path, tmp_path: Path) -> None:
-    first = run(pairs, tmp_path / "first")
-    start = {"model": str(first.final), "tokenizer": ""}
-    second = run(pairs, tmp_path / "second", **start)
-    assert second.loss < first.loss
-    weights = [load_file(part.final / "model.safetensors") for part in (first, second)]
-    assert weights[0].keys() == weights[1].keys()
-    assert load_model(second.final).core == load_model(first.final).core
-    assert json.loads((second.final / "config.json").read_text())["mask_policy"] == "key_padding"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"data": ""}, "objective.data"),
-        ({"vq": ""}, "objective.vq"),
-        ({"image_size": 0}, "objective.image_size is 0"),
-        ({"max_prompt_length": -3}, "objective.max_prompt_length is -3"),
-        ({"tokenizer": ""}, "objective.model, objective.tokenizer"),
-        ({"model": "somewhere"}, "objective.model, objective.tokenizer"),
         ({"shares": {"text_to_image": 0.5}}, "objective.shares"),
-        ({"shares": {"video": 1.0}}, "objective.shares"),
         ({"questions": QuestionsConfig(data="-")}, "objective.questions"),
     ],
 )
@@ -357,20 +279,3 @@ def test_settings_that_cannot_train_are_named(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         MaskedConfig(**options(pairs, **change))
-
-
-def test_images_of_questions_become_squares_as_wanted(pairs: Path, answers: dict[str, Any]) -> None:
-    chat = objective(pairs, image_fit="squash", **answers).sources["image_to_text"].layouts
-    assert isinstance(chat.image_to_text, ImageCodesChat)
-    assert chat.image_to_text.image_fit == "squash"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({}, "objective.questions.data"), ({"data": "-", "fill": "blocks"}, "questions.completion_l")],
-)
-def test_settings_of_answers_are_named_by_their_place(
-    options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        QuestionsConfig(**options)

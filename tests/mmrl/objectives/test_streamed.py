@@ -24,12 +24,13 @@ STREAM = {"streaming": True, "shuffle_buffer": 4}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nine images with captions beside them."""
+    """Nine images with their captions."""
     folder, draw = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
     for n in range(9):
         pixels = draw.integers(0, 256, (32, 32, 3), np.uint8)
         Image.fromarray(pixels).save(folder / f"{n}.png")
-        (folder / f"{n}.txt").write_text(f"{n} rings")
+    rows = [{"file_name": f"{n}.png", "text": f"{n} rings"} for n in range(9)]
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
 
@@ -74,15 +75,6 @@ def pairs(folder: Path, cache: Path | None = None, **changes: Any) -> dict[str, 
     return {**values, **STREAM, **codes, **changes}
 
 
-def test_pairs_of_a_folder_are_streamed_and_described(folder: Path) -> None:
-    config = MaskedConfig(**pairs(folder), network=NETWORK)
-    assert Masked.outline(config)[1] == f"pairs of {folder}, streamed"
-    masked = Masked(config, seed=0, batch_size=3)
-    starts = (range(first, first + 3) for first in (0, 3, 6))
-    seen = [pair.text for places in starts for pair in masked.pairs.take(places)]
-    assert len(set(seen)) == 9 and masked.examples_per_epoch is None
-
-
 def test_a_missing_column_is_named_before_weights_load(data: Path, folder: Path) -> None:
     config = MaskedConfig(**pairs(folder, text_column="caption"), network=NETWORK)
     message = r"row 0 has no 'caption'; it has \['image', 'text'\]. Name .* objective.text_column"
@@ -96,13 +88,6 @@ def test_a_missing_column_is_named_before_weights_load(data: Path, folder: Path)
         Completions.outline(wrong)
 
 
-def test_the_format_that_reads_the_rows_is_named(tmp_path: Path) -> None:
-    row = {"question": "1+1?", "thinking_trajectories": ["2"], "attempt": "2"}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(ConfigError, match=r"Its columns are those of objective\.format: s1k\.$"):
-        completions(tmp_path / "rows.jsonl")
-
-
 def test_data_of_the_hub_are_said_to_be_unchecked(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,15 +95,3 @@ def test_data_of_the_hub_are_said_to_be_unchecked(
     config = completions(data).config
     away = type(config)(**{**vars(config), "data": "owner/absent", "streaming": True})
     assert Completions.outline(away)[1].endswith("its columns could not be checked")
-
-
-def test_rows_that_are_left_out_are_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = [{"prompt": "a", "completion": "x" * (900 if n == 2 else 3)} for n in range(5)]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    objective = completions(path, 4, **STREAM)
-    for step in range(3):
-        objective.batch(step, 0, 1)
-    assert "1 examples left out, longer than objective.max_length" in caplog.text

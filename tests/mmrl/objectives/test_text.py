@@ -7,11 +7,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from mmrl.config import ConfigError
+from mmrl.objectives.corruptions.corruption import Chance
+from mmrl.objectives.packed_rows import pack_rows
+from mmrl.objectives.text_source import build_piece
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Prompt
 from tests.mmrl.objectives.completions import (
     ROWS,
     completions,
     example_of,
     gradients,
+    ids,
     visits,
     write_rows,
 )
@@ -34,24 +41,6 @@ def test_the_loss_is_lladas_on_completions_filled_to_the_longest_row(data: Path)
         entropy = F.cross_entropy(logits, batch.targets[row], reduction="none")
         expected += float((entropy[hidden] / rates).sum()) / answer / len(ROWS)
     assert float(objective.loss(batch)[0]) == pytest.approx(expected, rel=1e-5)
-
-
-def test_every_completion_token_is_learned_with_its_ends_and_nothing_of_the_prompt(
-    data: Path,
-) -> None:
-    objective = completions(data)
-    eot, eos = objective.text.ids["eot"], objective.text.ids["eos"]
-    learned: dict[tuple[int, ...], set[int]] = {}
-    for batch in visits(objective, 40):
-        for row in range(len(batch)):
-            targets = tuple(batch.targets[row, batch.piece[row] >= 0].tolist())
-            scored = batch.weight[row].nonzero().flatten().tolist()
-            learned.setdefault(targets, set()).update(scored)
-            assert targets[-2:] == (eot, eos)
-    assert len(learned) == len(ROWS)
-    for example in objective.source.examples:
-        ids = (*example.prompt.tolist(), *example.completion.tolist())
-        assert learned[ids] == set(range(len(example.prompt), len(example)))
 
 
 def test_each_visit_of_an_example_draws_new_masks(data: Path) -> None:
@@ -102,13 +91,6 @@ def test_a_batch_in_which_nothing_is_hidden_has_a_loss_of_zero_with_gradients(
     assert all(p.grad is not None for p in objective.module.parameters())
 
 
-def test_embeddings_learn_too(data: Path) -> None:
-    objective = completions(data)
-    gradients(objective, [objective.batch(0, 0, 1)])
-    embed = objective.policy.network.embed.weight.grad
-    assert embed is not None and float(embed[objective.policy.mask_id].abs().sum()) > 0
-
-
 def test_the_global_generator_is_left_alone(data: Path) -> None:
     before = torch.get_rng_state()
     objective = completions(data)
@@ -117,7 +99,128 @@ def test_the_global_generator_is_left_alone(data: Path) -> None:
 
 
 def test_held_out_examples_are_scored_with_the_same_masks_each_time(data: Path) -> None:
-    objective = completions(data, eval_data=str(data), eval_examples=4, batch_size=3)
+    objective = completions(data, eval_data=str(data), batch_size=4)
     with torch.no_grad():
         first, again = (objective.evaluate(Path(), step) for step in (1, 2))
-    assert first == again and first["eval/loss"] > 0 and len(objective.eval_examples) == 4
+    assert first == again and first["eval/loss"] > 0
+
+
+def test_a_conversation_is_learned_as_the_chat_template_writes_it(tmp_path: Path) -> None:
+    turns = [
+        ("user", "two rings"),
+        ("assistant", " a ring \n"),
+        ("user", "a"),
+        ("assistant", "red"),
+    ]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    path = write_rows(tmp_path / "rows.jsonl", [{"messages": messages}])
+    objective = completions(path, turns="all", ends=["eot"])
+    template = objective.text.tokenizer.apply_chat_template
+    for example, count in zip(objective.source.rows.items, (2, 4), strict=True):
+        whole = ids(objective, str(template(messages[:count], tokenize=False)))
+        row = [*example.prompt.tolist(), *example.completion.tolist()]
+        assert row == whole[: len(row)]
+        header = template(messages[: count - 1], tokenize=False, add_generation_prompt=True)
+        assert example.prompt.tolist() == ids(objective, str(header))
+    [last] = completions(path, ends=["eot"]).source.rows.items
+    assert torch.equal(last.completion, objective.source.rows.items[1].completion)
+
+
+def test_token_ids_are_taken_as_they_are(tmp_path: Path) -> None:
+    row = {"prompt": [40, 41], "completion": [60, 61, 62]}
+    [example] = completions(write_rows(tmp_path / "rows.jsonl", [row])).source.rows.items
+    assert (example.prompt.tolist(), example.completion.tolist()) == ([40, 41], [60, 61, 62])
+
+
+def test_what_is_too_long_or_empty_leaves_with_its_row_and_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    long = {"prompt": "ring " * 200, "completion": "a"}
+    rows = [long, ROWS[0], {"prompt": "a", "completion": ""}, long, ROWS[1]]
+    objective = completions(write_rows(tmp_path / "rows.jsonl", rows))
+    for example, row in zip(objective.source.rows.items, ROWS, strict=False):
+        assert example.completion.tolist()[:-2] == ids(objective, row["completion"])
+        assert row["prompt"] in objective.text.tokenizer.decode(example.prompt)
+    assert len(objective.source.rows.items) == 2
+    assert "2 examples left out, longer than" in caplog.text
+    assert "1 examples left out, the completion is empty" in caplog.text
+    with pytest.raises(ConfigError, match="nothing to learn"):
+        completions(write_rows(tmp_path / "long.jsonl", [long]))
+
+
+def test_a_cut_completion_has_no_end(data: Path) -> None:
+    objective = completions(data, max_length=16, overlong="cut")
+    ends = {objective.text.ids["eot"], objective.text.ids["eos"]}
+    cut = [
+        e for e in objective.source.rows.items if len(e) == 16 and int(e.completion[-1]) not in ends
+    ]
+    assert cut and all(len(example) <= 16 for example in objective.source.rows.items)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "a"}, "neither 'messages' nor 'completion'"),
+        ({"messages": [{"role": "user", "content": "a"}]}, "no message answers"),
+        (
+            {"prompt": "a", "completion": "b", "image": "data:;base64,AAAA"},
+            "has images, and the network",
+        ),
+        ({"messages": "a"}, "no list of role and content"),
+        ({"prompt": "a", "completion": "red <|mdm_mask|>"}, "holds the mask token"),
+        ({"prompt": "a", "completion": [10**6]}, "neither text nor a list of token ids"),
+        ({"prompt": "a", "completion": [60, 61]}, "'order' must hold one step"),
+        ({"prompt": "a", "completion": [60, 61], "order": [1]}, "for each of the 2 tokens"),
+    ],
+)
+def test_rows_that_are_no_examples_are_named_with_their_line(
+    tmp_path: Path, row: dict[str, Any], message: str
+) -> None:
+    good = {"prompt": "a", "completion": [60], "order": [0]}
+    path = write_rows(tmp_path / "rows.jsonl", [good, row])
+    with pytest.raises(ConfigError, match=f"line 2.*{message}"):
+        completions(path, corruption={"name": "trace"})
+
+
+@torch.no_grad()
+def test_a_recorded_trace_is_replayed_as_the_sampler_wrote_it(data: Path, tmp_path: Path) -> None:
+    objective = completions(data)
+    policy, prompt = objective.policy, Prompt("0", "text", "two rings")
+    settings = SamplerConfig(name="static", steps=6, block_size=4)
+    rollout = sample(policy, policy.canvas([prompt], 8), settings, torch.Generator().manual_seed(3))
+    response = rollout.canvas.response[0]
+    row = {
+        "prompt": "two rings",
+        "completion": rollout.canvas.tokens[0, response].tolist(),
+        "order": rollout.written_at[0, response].tolist(),
+    }
+    path = write_rows(tmp_path / "trace.jsonl", [row])
+    replayed = completions(path, corruption={"name": "trace"})
+    replayed.module.load_state_dict(objective.module.state_dict())
+    [example] = replayed.source.rows.items
+    slices, found = len(example.order.unique()), torch.zeros(8)
+    for n in range(slices):
+        chance = Chance((n + 0.5) / slices, *torch.rand(2, 8))
+        view = replayed.source.corruption.corrupt(example.order, chance, replayed.source.options)
+        rows = pack_rows([build_piece(example, None, view, policy.mask_id, None)], 0, 0)
+        logits = replayed.module(input_ids=rows.ids).logits[0, -8:]
+        logits[:, policy.mask_id] = -torch.inf  # a sampler never writes it
+        logprobs = logits.log_softmax(-1).gather(1, rows.targets[0, -8:, None])[:, 0]
+        found = torch.where(rows.weight[0, -8:] > 0, logprobs, found)
+    torch.testing.assert_close(found, rollout.logprobs[0, response], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_blocks_are_those_of_the_sampler_whatever_the_length_of_the_prompt(data: Path) -> None:
+    objective = completions(data, corruption={"name": "semi_ar", "block_size": 4})
+    source = objective.source
+    for text in ("a", "two rings", "a large red cross left of a circle"):
+        canvas = objective.policy.canvas([Prompt("0", "text", text)], 8)
+        settings = SamplerConfig(name="static", steps=4, block_size=4)
+        rollout = sample(objective.policy, canvas, settings, torch.Generator().manual_seed(0))
+        written = rollout.written_at[0, canvas.response[0]]
+        for block in range(2):
+            chance = Chance((block + 0.5) / 2, torch.ones(8), torch.zeros(8))
+            view = source.corruption.corrupt(torch.arange(8), chance, source.options)
+            assert torch.equal(view.weight > 0, written // 2 == block)
+            assert torch.equal(view.hidden, written >= 2 * block)

@@ -1,7 +1,6 @@
 """Answers about images: what is trained is what is sampled, and what learns from it."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +15,9 @@ from mmrl.models import load_policy
 from mmrl.models.network.vision import Vision
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text import CompletionConfig, Completions
-from mmrl.preflight.sft_plan import describe
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
-from tests.mmrl.objectives.completions import SIZES, completions, gradients, visits
+from tests.mmrl.objectives.completions import SIZES, gradients, visits
 from tests.mmrl.objectives.image_completions import ROWS, TOWER, seeing, settings, write
 from tests.mmrl.objectives.test_packed_rows import CORRUPTIONS
 
@@ -102,17 +100,6 @@ def test_the_projector_always_learns_and_the_tower_only_if_wanted(
     assert all(name.startswith("vision.tower") for name in silent) and bool(silent)
 
 
-def test_patterns_name_what_is_trained(data: Path, tmp_path: Path) -> None:
-    seeing(data).save(tmp_path)
-    objective = seeing(data, model=str(tmp_path), modules_to_train=["vision.projector"])
-    trained = {name for name, p in objective.module.named_parameters() if p.requires_grad}
-    assert trained and all(name.startswith("vision.projector") for name in trained)
-    loss, gradient = gradients(objective, [objective.batch(0, 0, 1)])
-    assert loss > 0 and bool(gradient.any())
-    with pytest.raises(ConfigError, match=r"objective\.modules_to_train is 'vison'"):
-        seeing(data, model=str(tmp_path), modules_to_train=["vison"])
-
-
 def test_gradient_checkpointing_of_a_trained_tower_changes_no_gradient(data: Path) -> None:
     found = []
     for checkpointing in (False, True):
@@ -143,7 +130,7 @@ def test_pictures_are_opened_for_their_batch_once_each_and_not_before(
     messages = [{"role": role, "content": content} for role, content in turns]
     path = write(tmp_path / "rows.jsonl", [{"messages": messages, "image": ROWS[1]["image"]}])
     objective = seeing(path, batch_size=2, turns="all")
-    assert len(objective.source.examples) == 2 and not opened
+    assert len(objective.source.rows.items) == 2 and not opened
     batch = objective.batch(0, 0, 1)
     assert len(opened) == 1 and batch.features is not None and len(batch.features.images) == 1
     assert batch.features.source is not None and batch.features.source.dtype == torch.uint8
@@ -161,15 +148,6 @@ def test_an_example_counts_the_same_packed_or_alone(data: Path, corruption: dict
         other, slope = gradients(objective, batches)
         assert other == pytest.approx(loss, rel=1e-4)
         torch.testing.assert_close(slope, gradient, rtol=1e-2, atol=1e-5)
-
-
-def test_the_loss_depends_on_the_picture(data: Path) -> None:
-    objective = seeing(data)
-    batch = objective.batch(0, 0, 1)
-    loss = float(objective.loss(batch)[0].detach())
-    assert batch.features is not None and batch.features.source is not None
-    batch.features.source = 255 - batch.features.source
-    assert float(objective.loss(batch)[0].detach()) != loss
 
 
 def run(data: Path, output: Path, **changes: Any) -> Path:
@@ -215,31 +193,13 @@ def held_out(data: Path, **start: Any) -> float:
         return seeing(data, eval_data=str(data), **start).evaluate(Path(), 0)["eval/loss"]
 
 
-def test_a_dry_run_knows_the_network_that_is_trained(data: Path, tmp_path: Path) -> None:
-    objective = {"name": "text", **settings(data), "network": SIZES, "vision": TOWER}
-    said = str(describe(SFTConfig(output_dir=str(tmp_path / "run"), objective=objective)))
-    assert re.search("trained .* parameters: embed, .*vision.projector", " ".join(said.split()))
-    trained = seeing(data)
-    outline, words = Completions.outline(trained.config)
-    assert outline is not None and words == f"4 completions of {data}"
-    sizes = [
-        {n: (p.shape, p.requires_grad) for n, p in one.named_parameters()}
-        for one in (outline, trained.module)
-    ]
-    assert sizes[0] == sizes[1]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"train_vision_tower": False}, "objective.vision"),
         ({"model": "somewhere", "tokenizer": ""}, "objective.vision"),
-        ({"modules_to_train": ["vision"]}, "objective.modules_to_train"),
         ({"image_fit": "squash"}, "objective.image_fit is 'squash'; it must be crop without"),
         ({"vision": {**TOWER, "patch_size": 3}}, "objective.vision.image_size is 8"),
-        ({"vision": {**TOWER, "num_hidden_layers": 1}}, "objective.vision.num_hidden_layers"),
-        ({"vision": {**TOWER, "num_attention_heads": 5}}, "objective.vision.hidden_size is 12"),
-        ({"vision": {**TOWER, "heads": 5}}, "objective.vision.heads"),
         ({"format": "dllm"}, "objective.format is 'dllm'.*Did you mean"),
         ({"image_root": "./nowhere"}, "objective.image_root is './nowhere'"),
     ],
@@ -251,11 +211,6 @@ def test_settings_that_cannot_train_are_named(
     with pytest.raises(ConfigError, match=message):
         config: CompletionConfig = build_options({"text": Completions}, options, where="objective")
         Completions.outline(config)
-
-
-def test_a_network_without_a_tower_has_none_to_train(data: Path) -> None:
-    with pytest.raises(ConfigError, match="objective.train_vision_tower is True"):
-        completions(data, train_vision_tower=True)
 
 
 @torch.no_grad()

@@ -6,18 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset, Features, Value
-from datasets import Image as ImageFeature
 
 from mmrl.config import ConfigError
 from mmrl.objectives.text import Completions
 from mmrl.objectives.text_examples import Example
 from tests.mmrl.objectives.image_completions import ASKED, png, seeing, url, write
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def same(one: Example, other: Example) -> bool:
@@ -33,7 +26,7 @@ def same(one: Example, other: Example) -> bool:
 def example(folder: Path, row: Any, name: str = "rows.jsonl", **changes: Any) -> Example:
     path = folder / name
     path.write_text(json.dumps([row]) if name.endswith(".json") else json.dumps(row))
-    [only] = seeing(path, **changes).source.examples
+    [only] = seeing(path, **changes).source.rows.items
     return only
 
 
@@ -72,49 +65,8 @@ def test_every_form_of_a_row_is_the_same_example(tmp_path: Path) -> None:
     assert same(example(tmp_path, below, image_root=root), wanted)
 
 
-def test_dllm_rls_supervised_json_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(png(1))
-    row = {"prompt": ASKED[0], "response": "3<|eot_id|>", "image": "a.png", "step_map": [0]}
-    columns = {"prompt_column": "prompt", "completion_column": "completion"}
-    read = example(tmp_path, row, "rows.json", format="dllm_rl_sft", **columns)
-    wanted = example(tmp_path, {"question": ASKED[0], "answer": "3", "image": url(1)})
-    assert same(read, wanted)
-    templated = f"<|start_header_id|>user<|end_header_id|>\n\n{ASKED[0]}<|eot_id|>"
-    row |= {"prompt": templated + "<|start_header_id|>assistant<|end_header_id|>\n\n"}
-    read = example(tmp_path, row, "rows.json", format="dllm_rl_sft", **columns)
-    asked = example(tmp_path, {"messages": [turn(ASKED[0])], "answer": "3", "image": url(1)})
-    assert same(read, asked)
-
-
-def test_seed_benchs_rows_are_learned_by_their_letters(tmp_path: Path) -> None:
-    row = {"question": ASKED[2], "choice_a": "red", "choice_b": "blue", "answer": "b"}
-    read = example(tmp_path, {**row, "image": url(1)}, format="seed_bench", prompt_column="prompt")
-    text = f"{ASKED[2]}\nA. red\nB. blue"
-    assert same(read, example(tmp_path, {"question": text, "answer": "B", "image": url(1)}))
-
-
-def test_pictures_of_a_parquet_stay_in_it(tmp_path: Path) -> None:
-    columns = {"question": list(ASKED), "answer": ["3", "no", "red"]}
-    images = [{"bytes": png(n), "path": None} for n in range(3)]
-    names = {name: Value("string") for name in columns}
-    features = Features({"image": ImageFeature(), **names})
-    path = tmp_path / "rows.parquet"
-    Dataset.from_dict({"image": images, **columns}, features=features).to_parquet(str(path))
-    objective = seeing(path, batch_size=3)
-    rows = [
-        {"question": q, "answer": a, "image": url(n)}
-        for n, (q, a) in enumerate(zip(*columns.values(), strict=True))
-    ]
-    others = seeing(write(tmp_path / "rows.jsonl", rows), batch_size=3)
-    for one, other in zip(objective.source.examples, others.source.examples, strict=True):
-        assert same(one, other)
-    assert not any(
-        isinstance(p.source, bytes) for e in objective.source.examples for p in e.images.sources
-    )  # type: ignore[attr-defined]
-
-
 def shown(objective: Completions) -> list[int]:
-    return [len(example.images) for example in objective.source.examples]
+    return [len(example.images) for example in objective.source.rows.items]
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -128,7 +80,7 @@ def test_an_earlier_answer_sees_the_pictures_shown_until_then(tmp_path: Path, ma
     objective = seeing(path, turns="all")
     assert shown(objective) == [0, 1, 2]
     assert shown(seeing(path)) == [2]
-    last = objective.source.examples[-1]
+    last = objective.source.rows.items[-1]
     assert [image.size for image in last.images] == [(8, 8), (20, 9)]
     assert len(last.cuts) == 2 and last.cuts[0] < last.cuts[1]
 
@@ -138,13 +90,10 @@ def test_an_earlier_answer_sees_the_pictures_shown_until_then(tmp_path: Path, ma
     [
         ({"question": "<image> <image>", "answer": "3"}, "has 1 images and 2 marks"),
         ({"question": [40, 41], "answer": "3"}, "a prompt of token ids"),
-        ({"question": "a", "answer": "3", "images": ["b.png"]}, "has both of images, image"),
-        ({"messages": [turn("a", "system"), turn("b", "assistant")]}, "no message of a user"),
         (
             {"messages": [turn("a"), turn([{"type": "image"}], "assistant")]},
             "the last answer holds an image",
         ),
-        ({"messages": [turn([{"type": "video"}]), turn("a", "assistant")]}, "is no part of"),
     ],
 )
 def test_rows_that_are_no_examples_are_named_with_their_line(
@@ -154,19 +103,3 @@ def test_rows_that_are_no_examples_are_named_with_their_line(
     path = write(tmp_path / "rows.jsonl", [good, {"image": url(0), **row}])
     with pytest.raises(ConfigError, match=f"line 2.*{message}"):
         seeing(path)
-
-
-@pytest.mark.parametrize(
-    ("image", "message"),
-    [
-        ("../a.png", r"line 1: '\.\./a\.png' leads out of .*objective\.image_root"),
-        ("none.png", r"no file 'none\.png' below .*objective\.image_root"),
-        ("data:image/png;base64,AAAA", "line 1: the image cannot be read"),
-    ],
-)
-def test_pictures_that_cannot_be_read_are_named_before_anything_is_trained(
-    tmp_path: Path, image: str, message: str
-) -> None:
-    row = {"question": "a", "answer": "b", "image": image}
-    with pytest.raises(ConfigError, match=message):
-        seeing(write(tmp_path / "rows.jsonl", [row]))

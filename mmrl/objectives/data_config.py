@@ -1,4 +1,4 @@
-"""How a data set of completions is read, laid out and corrupted."""
+"""Where the data of an objective are, and how they are read, laid out and corrupted."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -6,40 +6,69 @@ from typing import Any, ClassVar, Literal
 from mmrl.config import build_options, check, check_choice
 from mmrl.data.formats import FORMATS
 from mmrl.objectives.corruptions import CORRUPTIONS
-from mmrl.objectives.stream_config import StreamConfig
 
 
 @dataclass(kw_only=True)
-class SourceConfig(StreamConfig):
-    """A data set of completions, and how they are corrupted."""
+class RowsConfig:
+    """Where rows are, and whether they are read as a stream."""
 
-    choices: ClassVar = {"format": FORMATS}
+    where: ClassVar[str] = "objective"
+    """Dotted key of these settings, for messages."""
 
     data: str = ""
-    """Examples: a .jsonl, .json or .parquet file, a WebDataset `.tar`, a pattern such as
+    """Rows: a .jsonl, .json or .parquet file, a WebDataset `.tar`, a pattern such as
     `shards/*.parquet`, a folder, or a hub data set."""
     data_config: str | None = None
     """Configuration of a hub data set."""
     data_split: str | None = None
     """Split of a hub data set, or a slice such as `train[:-500]`; null is `train`."""
+    streaming: bool = False
+    """Read rows while the run goes on: of the hub without a download before the first step, of
+    WebDataset archives, folders and patterns of files. Each process reads all rows."""
+    shuffle_buffer: int = 1000
+    """Rows that are shuffled and held in memory together, with streaming."""
+
+    def __post_init__(self) -> None:
+        check(self.data != "", f"{self.where}.data", self.data, "a file or data set")
+        size = self.shuffle_buffer
+        check(size >= 1, f"{self.where}.shuffle_buffer", size, "at least 1")
+
+    @property
+    def source(self) -> tuple[str, str | None, str | None]:
+        """The place of the rows, see `mmrl.data.rows`."""
+        return self.data, self.data_config, self.data_split
+
+
+@dataclass(kw_only=True)
+class PairsConfig(RowsConfig):
+    """Training pairs, an image and its text per row."""
+
+    source_column: ClassVar[str] = ""
+    """Column that holds the images before edits; empty where the images are no edits."""
+
+    image_column: str = "image"
+    """Column that holds the images."""
+    text_column: str = "prompt"
+    """Column that holds the captions, or the instructions of edits."""
+
+
+@dataclass(kw_only=True)
+class SourceConfig(RowsConfig):
+    """A data set of completions, and how they are corrupted."""
+
+    choices: ClassVar = {"format": FORMATS}
+
     format: str = "rows"
     """Data set whose columns the rows have, see `mmrl.data.formats`; `rows` leaves them as they
-    are."""
+    are. A conversation is read from `messages`, the step at which each token was written from
+    `order`."""
     prompt_column: str = "prompt"
     """Text, a list of messages, or a list of token ids."""
     completion_column: str = "completion"
     """Text, or a list of token ids, to which nothing is added."""
-    messages_column: str = "messages"
-    """Conversation, a list of `role` and `content`; read where a row has it. In a row with a
-    completion it is the prompt."""
-    order_column: str = "order"
-    """Step at which each token of the completion was written, for `trace`."""
     image_root: str | None = None
     """Folder of the images that rows name by a path, and which no path may leave; null is the
     folder of the file."""
-    chat_template: bool | None = None
-    """Whether a text prompt becomes the message of a user; null does so where the tokenizer has a
-    chat template."""
     turns: Literal["last", "all"] = "last"
     """Answers of a conversation to learn: the last one, or each of them given those before it."""
     ends: list[str] = field(default_factory=lambda: ["eot", "eos"])
@@ -68,27 +97,35 @@ class SourceConfig(StreamConfig):
     """Put several examples of a micro-batch into rows of up to `max_length` tokens."""
 
     def __post_init__(self) -> None:
-        StreamConfig.__post_init__(self)
+        super().__post_init__()
         where, padding, length = self.where, self.trained_padding, self.completion_length
-        check(self.data != "", f"{where}.data", self.data, "a file or data set of completions")
         check_choice(f"{where}.format", self.format, FORMATS)
-        for end in self.ends:
-            check(end in ("eot", "eos"), f"{where}.ends", self.ends, "a list of eot, eos")
+        ends = set(self.ends) <= {"eot", "eos"}
+        check(ends, f"{where}.ends", self.ends, "a list of eot, eos")
         check(self.max_length >= 2, f"{where}.max_length", self.max_length, "at least 2")
         none_or_more = padding is None or padding >= 0
         check(none_or_more, f"{where}.trained_padding", padding, "null or at least 0")
-        check(
-            (length > 0) == (self.fill in ("completion", "blocks")),
-            f"{where}.completion_length",
-            length,
-            "positive with fill: completion or blocks, and 0 without",
-        )
+        fits = (length > 0) == (self.fill in ("completion", "blocks"))
+        allowed = "positive with fill: completion or blocks, and 0 without"
+        check(fits, f"{where}.completion_length", length, allowed)
         build_options(CORRUPTIONS, self.corruption, where=f"{where}.corruption")
         name = self.corruption["name"]
-        check(
-            CORRUPTIONS[name].continued or self.fill == "none" or padding is None,
-            f"{where}.trained_padding",
-            padding,
-            f"null with corruption {name!r}",
-            "It has no unwritten rest.",
-        )
+        fits = CORRUPTIONS[name].continued or self.fill == "none" or padding is None
+        allowed = f"null with corruption {name!r}, which has no unwritten rest"
+        check(fits, f"{where}.trained_padding", padding, allowed)
+
+
+@dataclass(kw_only=True)
+class ImageCodesConfig:
+    """How the images of training data become codes."""
+
+    encode_batch_size: int = 8
+    """Images that the image tokenizer encodes at once, on the device of the run."""
+    codes_cache: str | None = None
+    """Folder in which codes are kept for later epochs and runs; any number of processes may share
+    it. null keeps them in memory. Nothing is encoded before its first micro-batch."""
+
+    def __post_init__(self) -> None:
+        size = self.encode_batch_size
+        check(size >= 1, "objective.encode_batch_size", size, "at least 1")
+        check(self.codes_cache != "", "objective.codes_cache", "", "null or a folder")

@@ -1,0 +1,69 @@
+"""Orders of writing: a completion is learned as it was recorded, or from left to right.
+
+    slice s of S uniformly: the tokens of successive steps (trace) or places (left to right)
+    hidden: the slice and everything after it;  weight S within the slice
+
+    E = sum_s sum_{j in slice s} CE_j(slices s, s+1, ..., S)
+
+With one step per slice a trace is the negative log-likelihood of the recorded rollout under its
+sampler. Source: TraceRL (arXiv 2509.06949), whose shrinking of traces is `steps`; one slice at a
+time instead of all as rows of a batch. With one token per slice, left to right is the exact
+negative log-likelihood under left-to-right sampling, which JustGRPO scores (arXiv 2601.15165).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mmrl.config import check
+from mmrl.objectives.corruptions.corruption import Chance, Corruption, View, build_view
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(kw_only=True)
+class TraceConfig:
+    """Hide a slice of the recorded steps, and everything written later."""
+
+    steps: int = 1
+    """Successive steps learned at once."""
+
+    def __post_init__(self) -> None:
+        check(self.steps >= 1, "objective.corruption.steps", self.steps, "at least 1")
+
+
+@dataclass(kw_only=True)
+class LeftToRightConfig:
+    """Hide the tokens from one position on."""
+
+    tokens: int = 1
+    """Successive tokens learned at once."""
+
+    def __post_init__(self) -> None:
+        check(self.tokens >= 1, "objective.corruption.tokens", self.tokens, "at least 1")
+
+
+def corrupt_trace(order: Tensor, chance: Chance, config: TraceConfig) -> View:
+    """See `Corruption`."""
+    return _hide_slice(order.unique(return_inverse=True)[1] // config.steps, chance)
+
+
+def corrupt_left_to_right(order: Tensor, chance: Chance, config: LeftToRightConfig) -> View:
+    """See `Corruption`."""
+    import torch
+
+    return _hide_slice(torch.arange(len(order)) // config.tokens, chance)
+
+
+def _hide_slice(slices: Tensor, chance: Chance) -> View:
+    """Hide and score the tokens of one slice, of which each token has the number; hide all later
+    ones."""
+    count = int(slices.max()) + 1
+    chosen = chance.pick(count)
+    return build_view(slices >= chosen, (slices == chosen) * float(count))
+
+
+TRACE = Corruption(corrupt_trace, TraceConfig, recorded=True)
+LEFT_TO_RIGHT = Corruption(corrupt_left_to_right, LeftToRightConfig)
