@@ -2,17 +2,13 @@
 
     python scripts/sweep.py config=configs/sweep/sums.yaml dry_run=true
     python scripts/sweep.py config=configs/sweep/sums.yaml
-    python scripts/sweep.py config=configs/sweep/sums.yaml seeds=[0] "~settings.wd1" workers=2
 
-First every setting gets the value of the grid that is best in a short trial on validation prompts.
-Then it runs with every seed, and so do its controls; then the evaluations in `tests` read the
-weights of each run, and those of the start. Every part is a command of this project in a process of
-its own. What is finished is not repeated and interrupted runs go on from their last checkpoint, so
-the script may be stopped and called again. `output_dir` gets `table.md`, `results.jsonl` and a plot
-of each run.
+First every setting gets the values of the grid that are best in a short trial on validation. Then
+it runs with every seed, and so do its controls; then the evaluations in `tests` read the weights of
+each run, and those of the start. Each is a command of this project in its own process. What is
+finished is not repeated and interrupted runs go on, so the script may be called again.
+`output_dir` gets `table.md`, `results.jsonl` and a plot of every run.
 """
-
-from __future__ import annotations
 
 import itertools
 import json
@@ -35,6 +31,7 @@ from mmrl.config import ConfigError, check, check_choice, load_config  # noqa: E
 from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.run.metrics_file import is_number, read_metrics  # noqa: E402
 
+TRIAL_SEED = 1000
 EVALUATIONS = ("mmrl.eval", "mmrl.eval_v")
 COMMANDS = ("mmrl.rl", "mmrl.sft", *EVALUATIONS)
 HEAD = ("run", "measure", "setting", "chosen", "start", "end", "change", "of each seed", "control")
@@ -49,8 +46,7 @@ class Run:
     metric: str = ""
     """Its score, more is better: a key of `metrics.jsonl`, or of an evaluation that of a reward."""
     tests: dict[str, list[str]] = field(default_factory=dict)
-    """Evaluations of the weights at the end, by name: mmrl.eval or mmrl.eval_v, and words. As they
-    are, they evaluate the weights at the start; the score is the last part of `metric`."""
+    """Evaluations by name, of the start as they are and of every end: mmrl.eval…, and words."""
 
 
 @dataclass(kw_only=True)
@@ -71,8 +67,6 @@ class Config:
     """Values to choose from, by key; every combination is tried for every run and setting."""
     trial: list[str] = field(default_factory=list)
     """Words added where a choice is made: validation prompts, and fewer steps."""
-    trial_seed: int = 1000
-    """Of the trials."""
     launch: str = ""
     """What launches a run, such as "accelerate launch --config_file FILE"; python where empty."""
     workers: int = 1
@@ -84,9 +78,8 @@ class Config:
         check(self.output_dir != "", "output_dir", self.output_dir, "a folder")
         for key in ("runs", "seeds"):
             check(bool(getattr(self, key)), key, getattr(self, key), "one or more")
-        check(self.trial_seed not in self.seeds, "trial_seed", self.trial_seed, "no seed of a run")
-        allowed = "words that name validation prompts, where there is a grid"
-        check(not self.grid or bool(self.trial), "trial", self.trial, allowed)
+        check(TRIAL_SEED not in self.seeds, "seeds", self.seeds, f"without {TRIAL_SEED}, of trials")
+        check(not self.grid or self.trial != [], "trial", self.trial, "words with other prompts")
         for name, run in self.runs.items():
             check(run.metric != "", f"runs.{name}.metric", run.metric, "a key of metrics.jsonl")
             check_choice(f"runs.{name}.command", next(iter(run.command), ""), COMMANDS)
@@ -110,20 +103,18 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether its result is there; a folder of another command is refused."""
-        if not self.record.is_file():
-            return False
-        if json.loads(self.record.read_text())["words"] != self.words:
-            raise ConfigError(
-                f"'{self.folder}' is of other words, see '{self.record}'. Choose another output_dir"
-                " for this study, or remove the folder and this file."
-            )
-        return (self.folder / ("scores.json" if self.module in EVALUATIONS else "final")).exists()
+        begun = self.record.is_file()
+        if begun and json.loads(self.record.read_text())["words"] != self.words:
+            advice = "Choose another output_dir for this study, or remove the folder and this file."
+            raise ConfigError(f"'{self.folder}' has other words, see '{self.record}'. {advice}")
+        end = self.folder / ("scores.json" if self.module in EVALUATIONS else "final")
+        return begun and end.exists()
 
     def command(self, launch: str) -> list[str]:
         """The command line of its process."""
-        begin = shlex.split(launch) or [sys.executable]
+        begin = [*(shlex.split(launch) or [sys.executable]), "-m", self.module, *self.words]
         more = [] if self.module in EVALUATIONS else ["resume_from_checkpoint=auto"]
-        return [*begin, "-m", self.module, *self.words, f"output_dir={self.folder}", *more]
+        return [*begin, f"output_dir={self.folder}", *more]
 
     def run(self, launch: str) -> None:
         """Run it to its end; what it says is in a file beside its folder."""
@@ -152,8 +143,8 @@ class Job:
             rows = [sample.get("scores", sample) for some in tables for sample in some]
             values = [row[metric] for row in rows if is_number(row.get(metric))]
             found = {0.0: fmean(values)} if values else {}
-        known = sorted({key for row in rows for key in row})
-        check(bool(found), "metric", metric, f"one of {', '.join(known)} of {self.folder}")
+        known = ", ".join(sorted({key for row in rows for key in row}))
+        check(bool(found), "metric", metric, f"one of {known} of {self.folder}")
         return found
 
 
@@ -180,8 +171,8 @@ class Study:
         for values in itertools.product(*config.grid.values()) if config.grid else ():
             tried = [f"{key}={json.dumps(v)}" for key, v in zip(config.grid, values, strict=True)]
             words = [*self.settings[setting], *tried, *config.trial]
-            name = f"{setting}/trials/{len(found)}"
-            found.append((tried, self.job(run, name, words, config.trial_seed)))
+            job = self.job(run, f"{setting}/trials/{len(found)}", words, TRIAL_SEED)
+            found.append((tried, job))
         return found
 
     def chosen(self, run: str, setting: str) -> list[str] | None:
@@ -194,15 +185,13 @@ class Study:
 
     def runs(self) -> Iterator[tuple[dict[str, Any], Job]]:
         """All runs whose choice has been made, each with what it is."""
-        control = list(self.ends)[1:2]
-        for parts in itertools.product(
-            self.config.seeds, self.config.runs, self.settings, self.ends
-        ):
-            (seed, run, setting, end), chosen = parts, self.chosen(*parts[1:3])
-            if chosen is not None:
-                about = {"run": run, "setting": setting + end, "seed": seed}
-                about["control"] = "".join([setting, *control]) if control and not end else None
+        config, controls = self.config, list(self.ends)[1:]
+        every = itertools.product(config.seeds, config.runs, self.settings, self.ends)
+        for seed, run, setting, end in every:
+            if (chosen := self.chosen(run, setting)) is not None:
                 words = [*self.settings[setting], *self.ends[end], *chosen]
+                control = None if end else f"{setting}{controls[0]}" if controls else ""
+                about = {"run": run, "setting": setting + end, "seed": seed, "control": control}
                 job = self.job(run, f"{setting}{end}/{seed}", words, seed)
                 yield {**about, "chosen": " ".join(chosen)}, job
 
@@ -229,12 +218,12 @@ class Study:
         for about, job in self.runs():
             metric, run = self.config.runs[about["run"]].metric, about["run"]
             curve, about = job.curve(metric), about | json.loads(job.record.read_text())
-            start, *_, end = *curve.values(), *curve.values()
-            yield {**about, "measure": metric, "start": start, "end": end, "curve": curve}
+            ends = {"start": [*curve.values()][0], "end": [*curve.values()][-1]}
+            yield {**about, "measure": metric, **ends, "curve": curve}
             before, reward = self.tests(run, None), metric.rpartition("/")[2]
             for name, test in self.tests(run, job).items():
-                start, end = before[name].curve(reward)[0], test.curve(reward)[0]
-                yield {**about, "measure": name, "start": start, "end": end}
+                ends = {"start": before[name].curve(reward)[0], "end": test.curve(reward)[0]}
+                yield {**about, "measure": name, **ends}
 
 
 def change(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
@@ -245,10 +234,7 @@ def change(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:
-    """Markdown: means over seeds with standard errors, of every run, measure and setting.
-
-    The last column is how many standard errors the change is from that of the first control.
-    """
+    """Markdown of means over seeds; in the last column, standard errors between the changes."""
     lines, groups = [HEAD, ("---",) * len(HEAD)], {}
     for row in results:
         groups.setdefault((row["run"], row["measure"], row["setting"]), []).append(row)
@@ -258,22 +244,21 @@ def table(results: Sequence[dict[str, Any]]) -> str:
         each = ", ".join(f"{row['end'] - row['start']:+.3f}" for row in rows)
         if control := groups.get((run, measure, rows[0]["control"])):
             noise, spread = change(control)
-            both = math.hypot(error, spread)
-            apart = f"{(mean - noise) / both:+.1f}" if both > 0 else ""
+            apart = f"{(mean - noise) / (math.hypot(error, spread) or math.nan):+.1f}"
         cells = (run, measure, setting, rows[0]["chosen"], start, end)
         lines.append((*cells, f"{mean:+.3f} ± {error:.3f}", each, apart))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw the curves of a run: its seeds thin, their mean thick, solid where it has a control."""
+    """Draw the curves of a run: its seeds thin, their mean thick, controls dashed."""
     from matplotlib.figure import Figure
 
     figure = Figure((6.4, 4.2), layout="constrained")
     axes = figure.add_subplot(xlabel="step", ylabel=rows[0]["measure"])
     for n, setting in enumerate(dict.fromkeys(row["setting"] for row in rows)):
         mine = [row for row in rows if row["setting"] == setting]
-        style = {"color": f"C{n}", "linestyle": "-" if mine[0]["control"] else "--"}
+        style = {"color": f"C{n}", "linestyle": "--" if mine[0]["control"] is None else "-"}
         for row in mine:
             axes.plot([*row["curve"]], [*row["curve"].values()], **style, linewidth=0.8, alpha=0.5)
         steps = sorted(set.intersection(*(set(row["curve"]) for row in mine)))
@@ -285,8 +270,7 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 def study(arguments: Sequence[str]) -> None:
     """Do what is left of the study that a command line names, and write what came of it."""
-    config = load_config(Config, arguments)
-    whole = Study(config)
+    whole = Study(config := load_config(Config, arguments))
     for jobs in whole.stages():
         left = [job for job in jobs if not job.finished]
         if config.dry_run:
