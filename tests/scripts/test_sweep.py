@@ -31,7 +31,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "output_dir": str(tmp_path / "study"),
         "runs": {"shapes": {**shapes, "tests": {"two": test}}},
         "controls": {"shuffled": ["task.shuffle_advantages=true"]},
-        "seeds": [0, 1],
+        "seeds": [0],
         "grid": {"learning_rate": [0.01, 0.1]},
         "trial": [f"task.eval_prompts={world.prompts}", "max_steps=1"],
     }
@@ -42,25 +42,21 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 def test_an_interrupted_study_goes_on_and_a_finished_one_repeats_nothing(study: Path) -> None:
     words, folder = [f"config={study / 'study.yaml'}"], study / "study"
-    assert script.main([*words, "seeds=[0]", "controls={}"]) == 0
+    assert script.main([*words, "controls={}"]) == 0
     cut = folder / "shapes/as_is/0"
-    for name in ("final", "checkpoints/2"):
+    for name in ("final", "checkpoints/2"):  # as if it had been stopped after the first step
         (cut / name).rename(study / name.replace("/", "_"))
-    (folder / "shapes/as_is/trials/0/final").rename(study / "trial")
     assert script.main([*words, "workers=2"]) == 0
-    log = cut.with_suffix(".log").read_text(encoding="utf-8")
-    assert "resumed" in log and (cut / "final").is_dir()
+    assert "resumed" in cut.with_suffix(".log").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-    assert [(row["setting"], row["seed"], row["measure"]) for row in rows] == [
-        (setting, seed, measure)
-        for seed in (0, 1)
+    assert [(row["setting"], row["measure"]) for row in rows] == [
+        (setting, measure)
         for setting in ("as_is", "as_is_shuffled")
         for measure in ("eval/shapes/partial", "two")
     ]
     assert {row["chosen"].partition("=")[0] for row in rows} == {"learning_rate"}
     assert (folder / "shapes.svg").is_file()
-    table = (folder / "table.md").read_text()
-    assert len(table.splitlines()) == 6
+    assert len((folder / "table.md").read_text().splitlines()) == 6
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.json")}
     assert script.main(words) == 0
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*.json")}
