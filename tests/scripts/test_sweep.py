@@ -47,7 +47,7 @@ def test_an_interrupted_study_goes_on_and_a_finished_one_repeats_nothing(study: 
     for name in ("final", "checkpoints/2"):  # as if it had been stopped after the first step
         (cut / name).rename(study / name.replace("/", "_"))
     assert script.main([*words, "workers=2"]) == 0
-    assert "resumed" in cut.with_suffix(".log").read_text(encoding="utf-8")
+    assert "resumed from" in (cut / "train.log").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
     assert [(row["setting"], row["measure"]) for row in rows] == [
         (setting, measure)
