@@ -258,12 +258,12 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     axes = figure.add_subplot(xlabel="step", ylabel=rows[0]["measure"])
     for n, setting in enumerate(dict.fromkeys(row["setting"] for row in rows)):
         mine = [row for row in rows if row["setting"] == setting]
-        style = {"color": f"C{n}", "linestyle": "--" if mine[0]["control"] is None else "-"}
+        look = f"C{n}--" if mine[0]["control"] is None else f"C{n}-"
         for row in mine:
-            axes.plot([*row["curve"]], [*row["curve"].values()], **style, linewidth=0.8, alpha=0.5)
+            axes.plot([*row["curve"]], [*row["curve"].values()], look, linewidth=0.8, alpha=0.5)
         steps = sorted(set.intersection(*(set(row["curve"]) for row in mine)))
         mean = [fmean(row["curve"][step] for row in mine) for step in steps]
-        axes.plot(steps, mean, **style, linewidth=2.4, label=f"{setting}, mean of {len(mine)}")
+        axes.plot(steps, mean, look, linewidth=2.4, label=f"{setting}, mean of {len(mine)}")
     axes.legend(frameon=False)
     figure.savefig(path)
 

@@ -56,14 +56,6 @@ def test_the_committed_files_hold_every_tag_and_unique_prompts(split: str, colum
     assert len(load_prompts(str(FOLDER / f"{split}.jsonl"), "text_to_image")) == len(rows)
 
 
-@pytest.mark.parametrize("split", ["train", "validation"])
-def test_every_committed_row_is_what_the_generator_says_for_its_composition(split: str) -> None:
-    for row in rows_of(split):
-        assert row == {"id": row["id"], **geneval.row_of(row["tag"], row["include"])}
-        assert {clause["class"] for clause in row["include"]} <= set(geneval.CLASSES)
-    assert len(set(geneval.CLASSES)) == 80
-
-
 @pytest.mark.parametrize("row", EVALUATION, ids=lambda row: row["tag"])
 def test_rows_have_the_schema_and_wording_of_the_evaluation(row: dict) -> None:
     assert geneval.row_of(row["tag"], row["include"]) == row

@@ -37,14 +37,6 @@ def test_no_composition_and_no_prompt_is_in_two_splits() -> None:
         assert not train & validation and not train & test and not validation & test
 
 
-def test_no_composition_is_listed_twice_and_every_wording_keeps_it() -> None:
-    for tag in prompts.TAGS:
-        keys = [prompts.composition_key(c) for c in prompts.compositions(tag)]
-        assert len(set(keys)) == len(keys)
-        for composition, key in zip(prompts.compositions(tag), keys, strict=True):
-            assert {prompts.composition_key(row) for row in prompts.wordings(composition)} == {key}
-
-
 def test_a_scene_holds_what_its_prompt_asks_for_and_nothing_else() -> None:
     rng = np.random.default_rng(1)
     for row in rows_of("test"):

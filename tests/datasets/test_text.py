@@ -14,7 +14,6 @@ from pyarrow.parquet import read_table
 
 from mmrl.data.prompts import load_prompts
 from mmrl.rewards import build_reward
-from mmrl.rewards.countdown import solves
 from mmrl.types import Sample
 from tests import by_path
 
@@ -63,18 +62,6 @@ def test_splits_share_no_numbers_sums_or_families() -> None:
         for name, key in keys.items():
             mine = set(map(key, rows_of(name, split)))
             assert not mine & {key(row) for other in others for row in rows_of(name, other)}
-
-
-@pytest.mark.parametrize("numbers", [3, 4])
-def test_every_solution_that_countdown_finds_is_one(numbers: int) -> None:
-    rng = random.Random(numbers)
-    for _ in range(5):
-        row = countdown.problem(rng, numbers)
-        for target, solution in countdown.solutions(tuple(row["numbers"])).items():
-            assert solves(solution.expression, row["numbers"], target), solution
-            assert len(solution.steps) == numbers - 1
-            left, _, value = solution.steps[-1].partition("=")
-            assert int(value) == target and "=" not in left
 
 
 def test_there_are_288_grids_in_12_families_and_every_puzzle_has_one_solution() -> None:
@@ -135,9 +122,3 @@ def test_careless_pairs_look_like_solutions_and_are_mostly_wrong() -> None:
         reward = build_reward({"name": REWARD.get(name.partition("_")[0], "math")})
         wrong.append(sum(score < 1 for score in reward(samples)) / len(rows))
     assert all(share > 0.5 for share in wrong), wrong
-    assert arithmetic.careless({"expression": "12+7*3"}, random.Random(0)) == (
-        "<reasoning>7*3=21</reasoning><answer>21</answer>"
-    )
-    filled = sudoku.careless({"puzzle": "1000034000000004"}, random.Random(0))[8:-9]
-    assert all(set(filled[n : n + 4]) == set("1234") for n in range(0, 16, 4))
-    assert (filled[0], filled[5:7], filled[15]) == ("1", "34", "4")
