@@ -13,7 +13,7 @@ from mmrl.demo.traces import Trace
 from mmrl.types import Prompt
 
 TASK = "text_to_image"
-PROMPT, STEPS = "a red circle left of a blue ring", 48
+PROMPT, STEPS = "a red circle right of a blue ring", 48
 """With the first checkpoint and seed 0 the drawing is right."""
 
 

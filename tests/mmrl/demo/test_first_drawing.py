@@ -10,7 +10,7 @@ from mmrl.rewards import build_reward
 from mmrl.types import Prompt, Sample
 
 RING = {"class": "ring", "count": 1, "color": "blue"}
-CIRCLE = {"class": "circle", "count": 1, "color": "red", "position": ["left of", 0]}
+CIRCLE = {"class": "circle", "count": 1, "color": "red", "position": ["right of", 0]}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def click(page: Any, place: str) -> tuple[list[Any], Any]:
 
 def test_the_first_drawing_shows_what_its_prompt_asks_for(page: Any) -> None:
     values, (traces, *_) = click(page, "draw")
-    assert values[0] == "a red circle left of a blue ring"
+    assert values[0] == "a red circle right of a blue ring"
     [drawn] = traces.values()
     metadata = {"tag": "position", "include": [RING, CIRCLE]}
     asked = Prompt("0", "text_to_image", values[0], metadata=metadata)
