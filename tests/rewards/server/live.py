@@ -12,17 +12,16 @@ from typing import Any
 import torch
 from PIL import Image
 
-from tests import by_path
+from tests.rewards.server.served import Server
 
 ROOT = Path(__file__).resolve().parents[3]
-served = by_path.load(ROOT / "scripts" / "bench", "served")
 MOODY = """
 from mmrl.rewards import REWARDS
 REWARDS["moody"] = "tests.rewards.server.moody_reward:MoodyReward"
 """
 
 
-class Live(served.Server):
+class Live(Server):
     """A running server that knows the moody reward.
 
     Args:
