@@ -15,7 +15,7 @@ from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.config import load_config
 from mmrl.config.shipped import first_line
-from mmrl.config.yaml_file import read_yaml
+from mmrl.config.yaml_file import find_chain, read_yaml
 from mmrl.data.prompts import load_prompts
 from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS, EvalConfig, load_settings
 from mmrl.preflight.plan import describe
@@ -25,13 +25,11 @@ from mmrl.rewards.judging.template import load_template
 from mmrl.rl_config import RLConfig
 from mmrl.samplers import find_unread
 from mmrl.sft_config import SFTConfig
-from scripts.claims.table import Table
-from scripts.claims.table_config import Config as TableConfig
+from tests.by_path import load as load_script
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = ("gsm8k", "math", "countdown", "sudoku", "code")
 METHODS = sorted(path.stem for path in (ROOT / "configs" / "algorithm").glob("*.yaml"))
-TEXT_MODELS = {"llada": "GSAI-ML/LLaDA-8B-Instruct", "mmada": "Gen-Verse/MMaDA-8B-MixCoT"}
 LOCAL, SERVED = (0.6, 3.0, 6, 0.2), (0.8, 3.5, 8, 0.001)
 """Lowest mask rate, guidance, inner iterations and clipping range of MaskGRPO's two image scripts,
 with rewards in the process and from servers."""
@@ -42,6 +40,7 @@ RECIPES = {
     **dict.fromkeys(("hpsv3_client", "unified_reward_client", "geneval_client"), SERVED),
     "servers": SERVED,
 }
+sweep = load_script(ROOT / "scripts", "sweep")
 BASES = ("clip", "hps", "hpsv3", "unified_reward", "geneval")
 QUICK = ("llada_gsm8k", "lladav_process", "mmada_v_process", "mmada_t2i_geneval", "llada_process")
 VISION = {
@@ -113,57 +112,40 @@ def test_every_benchmark_configuration_loads(path: str) -> None:
     check_unread(config)
 
 
-@pytest.mark.parametrize("model", TEXT_MODELS)
 @pytest.mark.parametrize("name", ["gsm8k", "math500", "countdown", "sudoku", "mbpp"])
-def test_the_text_benchmarks_are_the_d1_protocol(model: str, name: str) -> None:
-    config = load_config(EvalConfig, [f"config=configs/eval/{model}_{name}.yaml"])
+def test_the_text_benchmarks_are_the_d1_protocol(name: str) -> None:
+    config = load_config(EvalConfig, [f"config=configs/eval/llada_{name}.yaml"])
     rows = config.rows().values()
     assert [(row.length, row.sampler.steps) for row in rows] == [(128, 64), (256, 128), (512, 256)]
     for sampler, _ in rows:
         assert (sampler.name, sampler.target, sampler.eos) == ("static", "confidence", "free")
         assert (sampler.block_size, sampler.temperature, sampler.cfg_scale) == (32, 0, 0)
-    assert config.model.path == TEXT_MODELS[model] and config.num_samples == 1
+    assert config.model.path == "GSAI-ML/LLaDA-8B-Instruct" and config.num_samples == 1
     assert config.assistant_prefill == "<reasoning>"
 
 
-@pytest.mark.parametrize("model", TEXT_MODELS)
 @pytest.mark.parametrize("name", ["humaneval", "livecodebench", "aime24"])
-def test_programs_and_aime_are_the_protocol_of_dllm_rl(model: str, name: str) -> None:
-    config = load_config(EvalConfig, [f"config=configs/eval/{model}_{name}.yaml"])
+def test_programs_and_aime_are_the_protocol_of_dllm_rl(name: str) -> None:
+    config = load_config(EvalConfig, [f"config=configs/eval/llada_{name}.yaml"])
     [(sampler, length)] = config.rows().values()
     assert (length, sampler.steps, sampler.block_size) == (1024, 1024, 32)
     assert (sampler.name, sampler.temperature, sampler.target) == ("static", 0.1, "confidence")
     assert (sampler.cache, sampler.window) == ("prefix", 128)
-    assert config.model.path == TEXT_MODELS[model] and config.num_samples == 3
+    assert config.model.path == "GSAI-ML/LLaDA-8B-Instruct" and config.num_samples == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "tokens", "sampling"),
-    [
-        ("dream_gsm8k", 256, (0.1, 0.9)),
-        ("dream_math500", 512, (0.1, 0.9)),
-        ("dream_humaneval", 768, (0.1, 0.9)),
-        ("dream_mbpp", 1024, (0.1, 0.9)),
-        ("diffucoder_humaneval", 256, (0.4, 0.95)),
-        ("diffucoder_mbpp", 256, (0.4, 0.95)),
-    ],
-)
-def test_the_benchmarks_of_dream_and_diffucoder_are_those_of_their_authors(
-    name: str, tokens: int, sampling: tuple[float, float]
-) -> None:
-    config = load_config(EvalConfig, [f"config=configs/eval/{name}.yaml"])
+@pytest.mark.parametrize(("name", "tokens"), [("gsm8k", 256), ("humaneval", 768), ("mbpp", 1024)])
+def test_the_benchmarks_of_dream_are_those_of_its_authors(name: str, tokens: int) -> None:
+    config = load_config(EvalConfig, [f"config=configs/eval/dream_{name}.yaml"])
     [(sampler, length)] = config.rows().values()
     assert (length, sampler.steps, sampler.block_size) == (tokens, tokens, None)
     assert (sampler.name, sampler.alg_temp, sampler.eps) == ("entropy", 0, 1e-3)
-    assert (sampler.temperature, sampler.top_p) == sampling
+    assert (sampler.temperature, sampler.top_p) == (0.1, 0.9)
     assert (config.num_samples, config.assistant_prefill) == (1, "")
-    path = "Dream-org/Dream-v0-Instruct-7B" if "dream" in name else "apple/DiffuCoder-7B-cpGRPO"
-    assert (config.model.path, config.model.vq) == (path, None)
+    assert (config.model.path, config.model.vq) == ("Dream-org/Dream-v0-Instruct-7B", None)
 
 
-@pytest.mark.parametrize(
-    "name", ["gsm8k", "math500", "aime24", "humaneval", "mbpp", "livecodebench"]
-)
+@pytest.mark.parametrize("name", ["gsm8k", "humaneval", "mbpp", "livecodebench"])
 def test_the_benchmarks_of_trado_are_those_of_dllm_rl(name: str) -> None:
     config = load_config(EvalConfig, [f"config=configs/eval/trado_{name}.yaml"])
     assert (config.model.path, config.num_samples) == ("Gen-Verse/TraDo-8B-Instruct", 3)
@@ -260,7 +242,7 @@ def test_a_configuration_is_short(path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [p for f in ("rl", "sft", "eval", "reward_server", "evidence") for p in configurations(f)],
+    [p for f in ("rl", "sft", "eval", "reward_server", "sweep") for p in configurations(f)],
 )
 def test_the_first_line_of_a_configuration_says_what_it_is_for(path: str) -> None:
     line = Path(path).read_text(encoding="utf-8").splitlines()[0]
@@ -420,17 +402,14 @@ def test_the_prompts_of_the_text_recipes_ask_for_the_tags_that_the_rewards_read(
             assert str(prompt.metadata[key]) in prompt.text
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", configurations("evidence"))
-def test_every_table_of_evidence_keeps_its_test_prompts_unread(path: str, tmp_path: Path) -> None:
-    place = [f"output_dir={tmp_path}", f"results={tmp_path}/results.jsonl"]
-    table = Table(load_config(TableConfig, [f"config={path}", *place]))
-    assert len(table.config.seeds) >= 3 and table.config.controls
+@pytest.mark.parametrize("path", configurations("sweep"))
+def test_every_study_makes_its_choices_on_other_prompts_and_has_controls(path: str) -> None:
+    config = load_config(sweep.Config, [f"config={path}"])
+    assert config.controls and (not config.grid or "validation" in " ".join(config.trial))
 
 
-def test_the_table_of_text_methods_covers_every_preset() -> None:
-    table = load_config(TableConfig, ["config=configs/evidence/text.yaml"])
-    # the row of MaskGRPO is the text's own, and that of EBPO is for networks that write by block
-    named = {method.algorithm["name"] for method in table.methods.values()}
-    assert named == set(METHODS) - {"mask_grpo", "ebpo"}
-    assert not any(method.grid for method in table.methods.values())  # all have the same grid
+@pytest.mark.parametrize(
+    "path", [p for f in ("rl", "sft", "eval", "reward_server", "sweep") for p in configurations(f)]
+)
+def test_a_configuration_starts_from_at_most_one_other(path: str) -> None:
+    assert len(find_chain(path)) <= 2

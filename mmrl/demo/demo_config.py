@@ -9,7 +9,7 @@ from mmrl.config import check
 from mmrl.models.image_tokenizers import OWN_VQ
 
 DATASETS = Path(__file__).resolve().parents[2] / "datasets"
-SHIPPED = ("shapes/checkpoints/mmada_attributes", "shapes/checkpoints/mmada_questions")
+SHIPPED = ("shapes/checkpoints/mmada", "shapes/checkpoints/mmada_careless")
 SHIPPED += ("shapes/checkpoints/llada_v", "text/checkpoints/llada", "text/checkpoints/sdar")
 
 

@@ -8,29 +8,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 
-from mmrl.config import ConfigError
-
 OPPOSITE = {"right of": "left of", "below": "above"}
 
 
-def load_captions(path: str, column: str, metadata_column: str) -> tuple[list[str], list[str]]:
-    """Read the captions of a parquet file or folder, and for each a key that is equal for captions
-    which ask for the same thing (the caption itself when `metadata_column` is empty).
-
-    Raises:
-        ConfigError: there is no such column.
-    """
-    columns = [column, metadata_column] if metadata_column else [column]
-    known = pq.ParquetDataset(path).schema.names
-    missing = [name for name in columns if name not in known]
-    if missing:
-        raise ConfigError(f"'{path}' has no column '{missing[0]}'; it has {known}.")
-    table = pq.read_table(path, columns=columns)
-    captions = table.column(column).to_pylist()
-    if not metadata_column:
-        return captions, captions
-    rows = table.column(metadata_column).to_pylist()
-    return captions, [build_request_key(json.loads(row)) for row in rows]
+def load_captions(path: str) -> tuple[list[str], list[str]]:
+    """Read the captions of a parquet file or folder, and for each a key of what it asks for."""
+    table = pq.read_table(path, columns=["prompt", "metadata"])
+    keys = [build_request_key(json.loads(row)) for row in table.column("metadata").to_pylist()]
+    return table.column("prompt").to_pylist(), keys
 
 
 def build_request_key(metadata: dict[str, Any]) -> str:

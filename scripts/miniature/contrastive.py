@@ -25,7 +25,7 @@ from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.randomness import generator
 from scripts.miniature.captions import draw_near_miss, load_captions
 from scripts.miniature.clip_network import new_clip, save_clip, train_tokenizer
-from scripts.miniature.columns import ImageRows, load_images
+from scripts.miniature.columns import ImageRows
 from scripts.miniature.contrastive_config import ContrastiveConfig
 
 MAX_SCALE = 100.0
@@ -54,24 +54,25 @@ class Contrastive:
 
     def __init__(self, config: ContrastiveConfig, seed: int, batch_size: int) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
-        self.pairs = Pairs(config, config.data)
-        self.eval_pairs = Pairs(config, config.eval_data) if config.eval_data else self.pairs
-        self.tokenizer = train_tokenizer(self.pairs.captions, config.network.vocab_size)
+        self.images = ImageRows(config.data, config.network.image_size)
+        self.captions, keys = load_captions(config.data)
+        number = {key: n for n, key in enumerate(dict.fromkeys(keys))}
+        self.request = [number[key] for key in keys]
+        self.tokenizer = train_tokenizer(self.captions, config.network.vocab_size)
         self.module = new_clip(config.network, seed)
 
     @staticmethod
     def outline(config: ContrastiveConfig) -> tuple[nn.Module | None, str]:
         """The towers without weights, and how many pairs there are."""
-        sources = dict.fromkeys(filter(None, (config.data, config.eval_data)))
-        counts = [f"{len(Pairs(config, path).captions)} pairs of {path}" for path in sources]
+        count = len(load_captions(config.data)[0])
         with torch.device("meta"):
-            return new_clip(config.network, 0), ", ".join(counts)
+            return new_clip(config.network, 0), f"{count} pairs of {config.data}"
 
     def batch(self, step: int, rank: int, world_size: int) -> PairBatch:
         """Return `batch_size` pairs with their near misses."""
         places = stream_positions(step, rank, world_size, self.batch_size)
-        rows = stream_rows(self.seed, places, len(self.pairs.captions))
-        return self._pairs(self.pairs, rows, list(places))
+        rows = stream_rows(self.seed, places, len(self.captions))
+        return self._pairs(rows, list(places))
 
     def loss(self, batch: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss, how often the right caption ranks first, and the scale."""
@@ -88,13 +89,13 @@ class Contrastive:
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:
         """Rank the captions of the first pairs for each of their images."""
-        rows = list(range(min(self.config.eval_pairs, len(self.eval_pairs.captions))))
-        batch = self._pairs(self.eval_pairs, rows, rows)
+        rows = list(range(min(self.config.eval_pairs, len(self.captions))))
+        batch = self._pairs(rows, rows)
         loss, metrics = self.loss(batch)
         return {"eval/loss": float(loss), "eval/caption_first": float(metrics["caption_first"])}
 
-    def _pairs(self, pairs: Pairs, rows: list[int], places: list[int]) -> PairBatch:
-        captions = [pairs.captions[row] for row in rows]
+    def _pairs(self, rows: list[int], places: list[int]) -> PairBatch:
+        captions = [self.captions[row] for row in rows]
         misses, owner = [], []
         for n, (caption, place) in enumerate(zip(captions, places, strict=True)):
             draws = generator(self.seed, "near miss", place)
@@ -110,9 +111,9 @@ class Contrastive:
             truncation=True,
             return_tensors="pt",
         ).input_ids
-        request = torch.tensor([pairs.request[row] for row in rows])
+        request = torch.tensor([self.request[row] for row in rows])
         owners = torch.tensor(owner, dtype=torch.long)
-        return PairBatch(pairs.images.pixels(rows), tokens, request, owners)
+        return PairBatch(self.images.pixels(rows), tokens, request, owners)
 
     def _logits(self, batch: PairBatch) -> tuple[Tensor, Tensor, Tensor]:
         device = next(self.module.parameters()).device
@@ -127,16 +128,6 @@ class Contrastive:
         )
         per_image = logits.masked_fill(excluded, -torch.inf)
         return per_image, per_image[:, : len(pixels)].T, scale
-
-
-class Pairs:
-    """Random access to the pairs of a parquet."""
-
-    def __init__(self, config: ContrastiveConfig, path: str) -> None:
-        self.images: ImageRows = load_images(path, config.image_column, config.network.image_size)
-        self.captions, keys = load_captions(path, config.caption_column, config.metadata_column)
-        number = {key: n for n, key in enumerate(dict.fromkeys(keys))}
-        self.request = [number[key] for key in keys]
 
 
 def mask_same_request(request: Tensor) -> Tensor:

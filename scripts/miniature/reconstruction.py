@@ -24,7 +24,7 @@ from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from mmrl.models.layouts.text_to_image import to_images
 from mmrl.objectives.objective import find_outline
 from mmrl.run.image_grid import Cell, page, stack
-from scripts.miniature.columns import load_images
+from scripts.miniature.columns import ImageRows
 from scripts.miniature.reconstruction_config import ReconstructionConfig
 from scripts.miniature.tokenizer_start import restrict_to_patches, whiten_bits
 
@@ -36,10 +36,7 @@ class Reconstruction:
 
     def __init__(self, config: ReconstructionConfig, seed: int, batch_size: int) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
-        self.images = load_images(config.data, config.image_column, config.image_size)
-        self.eval_images = self.images
-        if config.eval_data:
-            self.eval_images = load_images(config.eval_data, config.image_column, config.image_size)
+        self.images = ImageRows(config.data, config.image_size)
         vq = load_vq(config.vq) if config.vq else new_tokenizer(config.network, seed)
         assert isinstance(vq, MagvitV2)
         self.vq = vq.to(memory_format=torch.channels_last)
@@ -59,17 +56,13 @@ class Reconstruction:
     @staticmethod
     def outline(config: ReconstructionConfig) -> tuple[nn.Module | None, str]:
         """The tokenizer without weights, and how many images there are."""
-        sources = dict.fromkeys(filter(None, (config.data, config.eval_data)))
-        counts = [
-            f"{len(load_images(path, config.image_column, config.image_size))} images of {path}"
-            for path in sources
-        ]
+        count = len(ImageRows(config.data, config.image_size))
         if config.vq:
             network = find_outline("objective.vq", config.vq, outline_vq)
         else:
             with torch.device("meta"):
                 network = MagvitV2(config.network)
-        return network, ", ".join(counts)
+        return network, f"{count} images of {config.data}"
 
     def batch(self, step: int, rank: int, world_size: int) -> Tensor:
         """Return pixels [batch_size, 3, image_size, image_size] float32 in [-1, 1]."""
@@ -105,8 +98,8 @@ class Reconstruction:
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:
         """Reconstruct the first images; write originals above reconstructions as a PNG."""
-        count = min(self.config.eval_images, len(self.eval_images))
-        pixels = self.eval_images.pixels(list(range(count)))
+        count = min(self.config.eval_images, len(self.images))
+        pixels = self.images.pixels(list(range(count)))
         pixels = pixels.to(next(self.vq.parameters()).device)
         codes = self.vq.get_code(pixels)
         side = self.config.image_size // self.vq.downsample

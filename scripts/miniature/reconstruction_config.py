@@ -12,11 +12,7 @@ class ReconstructionConfig:
     """Training of an image tokenizer to reconstruct images."""
 
     data: str = ""
-    """Parquet file of training images, or a folder of them."""
-    eval_data: str = ""
-    """Parquet of images for `eval_steps`; the training images when empty."""
-    image_column: str = "image"
-    """Column of the parquet that holds the images."""
+    """Parquet file with a column `image`, or a folder of them."""
     image_size: int = 256
     """Images are resized on their shorter side and cropped in the middle to this square."""
     vq: str = ""
@@ -38,7 +34,7 @@ class ReconstructionConfig:
     entropy_weight: float = 0.1
     """Weight w_e of the entropy terms."""
     eval_images: int = 64
-    """Images reconstructed at each evaluation."""
+    """Images, the first ones, reconstructed at each evaluation."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Stored precision of the saved weights."""
 

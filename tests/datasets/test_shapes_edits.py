@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 from mmrl.data.prompts import load_prompts
-from mmrl.models.policy import load_tokenizer
 from mmrl.rewards import build_reward
 from mmrl.types import Prompt, Sample
 from tests import by_path
@@ -73,52 +72,19 @@ def test_the_scene_that_is_asked_for_scores_one_and_the_source_does_not() -> Non
     assert all(0 < share < 1 for share in shares)  # what stays is there
 
 
-@pytest.mark.parametrize("change", ["background", "color", "place"])
+@pytest.mark.parametrize("change", ["background", "place"])
 def test_what_the_instruction_leaves_alone_must_stay(change: str) -> None:
-    row = next(
-        row
-        for row in drawn("test")
-        if row["tag"] == "recolor" and len(row["target"]["objects"]) == 1
-    )
+    recolored = (row for row in drawn("test") if row["tag"] == "recolor")
+    row = next(row for row in recolored if len(row["target"]["objects"]) == 1)
     scene = json.loads(json.dumps(row["target"]))
     if change == "background":
         scene["background"] = "tan" if scene["background"] != "tan" else "teal"
-    elif change == "place":
+    else:
         item = scene["objects"][0]
         item["column"] += 3 if item["column"] < 3 else -3
-    else:
-        row = next(r for r in drawn("test") if r["tag"] == "add")
-        scene = json.loads(json.dumps(row["target"]))
-        item = scene["objects"][0]
-        item["color"] = "red" if item["color"] != "red" else "blue"
     edited = sample(row, render.render(scene))
     assert REWARD([edited]) == [0.0]
-    loose = build_reward({"name": "shapes_edit", "kept": False})
-    assert loose([edited]) == [0.0 if change == "color" else 1.0]  # `include` names every colour
-
-
-def test_rows_without_an_edit_are_none_and_malformed_ones_are_refused() -> None:
-    row = drawn("test")[0]
-    edited = sample(row, render.render(row["target"]))
-    edited.images = None
-    bare = Sample(
-        "x", edited.completion, {"include": row["include"]}, [render.render(row["source"])]
-    )
-    assert REWARD([edited, bare]) == [None, None]
-    with pytest.raises(ValueError, match="edited is 'hexagon'; allowed"):
-        REWARD.check({**edited.metadata, "edited": "hexagon"})
-    with pytest.raises(ValueError, match=r"Unknown tag 'colors'; allowed are recolor"):
-        REWARD.check({**edited.metadata, "tag": "colors"})
-
-
-def test_instructions_are_short_for_the_tokenizer_of_the_shipped_network() -> None:
-    tokenizer = load_tokenizer(FOLDER / "checkpoints" / "mmada")
-    longest = max(
-        len(tokenizer(row["prompt"], add_special_tokens=False)["input_ids"])
-        for split in SPLITS
-        for row in drawn(split)
-    )
-    assert longest <= 32 - 3, longest
+    assert build_reward({"name": "shapes_edit", "kept": False})([edited]) == [1.0]
 
 
 def test_supervised_pairs_hold_both_images_and_the_instruction(tmp_path: Path) -> None:

@@ -7,19 +7,14 @@ import subprocess
 import sys
 from collections import Counter
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import pytest
 from pyarrow.parquet import read_table
 
 from mmrl.data.prompts import load_prompts
-from mmrl.models.families.llada import text_layout
-from mmrl.models.layouts.layout_config import LayoutConfig
-from mmrl.models.policy import load_tokenizer
 from mmrl.rewards import build_reward
-from mmrl.rewards.countdown import solves
-from mmrl.types import Prompt, Sample
+from mmrl.types import Sample
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "text"
@@ -67,31 +62,6 @@ def test_splits_share_no_numbers_sums_or_families() -> None:
         for name, key in keys.items():
             mine = set(map(key, rows_of(name, split)))
             assert not mine & {key(row) for other in others for row in rows_of(name, other)}
-
-
-def test_one_problem_in_other_words_is_one_problem() -> None:
-    keys = {countdown.key_of({"numbers": n}) for n in ([3, 1, 2], [1, 2, 3])}
-    assert len(keys) == 1
-    same, other = ("3*4+5", "5+4*3"), ("5-3*4", "3*4-5", "3+4+5", "3*5+4")
-    assert len({arithmetic.key_of({"expression": e}) for e in same}) == 1
-    assert len({arithmetic.key_of({"expression": e}) for e in (same[0], *other)}) == 5
-
-
-@pytest.mark.parametrize("numbers", [3, 4])
-def test_every_solution_that_countdown_finds_is_one(numbers: int) -> None:
-    rng = random.Random(numbers)
-    for _ in range(5):
-        row = countdown.problem(rng, numbers)
-        for target, solution in countdown.solutions(tuple(row["numbers"])).items():
-            assert solves(solution.expression, row["numbers"], target), solution
-            assert len(solution.steps) == numbers - 1
-            left, _, value = solution.steps[-1].partition("=")
-            assert int(value) == target and "=" not in left
-
-
-def test_brackets_are_written_where_they_change_the_value_and_nowhere_else() -> None:
-    found = {s.expression for s in countdown.solutions((2, 3, 50)).values()}
-    assert {"2+3+50", "50-(2+3)", "(2+3)*50", "50/(2+3)", "50-2*3", "2*3*50", "50-(3-2)"} <= found
 
 
 def test_there_are_288_grids_in_12_families_and_every_puzzle_has_one_solution() -> None:
@@ -152,52 +122,3 @@ def test_careless_pairs_look_like_solutions_and_are_mostly_wrong() -> None:
         reward = build_reward({"name": REWARD.get(name.partition("_")[0], "math")})
         wrong.append(sum(score < 1 for score in reward(samples)) / len(rows))
     assert all(share > 0.5 for share in wrong), wrong
-    assert arithmetic.careless({"expression": "12+7*3"}, random.Random(0)) == (
-        "<reasoning>7*3=21</reasoning><answer>21</answer>"
-    )
-    filled = sudoku.careless({"puzzle": "1000034000000004"}, random.Random(0))[8:-9]
-    assert all(set(filled[n : n + 4]) == set("1234") for n in range(0, 16, 4))
-    assert (filled[0], filled[5:7], filled[15]) == ("1", "34", "4")
-
-
-def test_more_rows_continue_a_training_file() -> None:
-    assert write.prompt_rows("arithmetic", "train", 50) == rows_of("arithmetic", "train")[:50]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["pairs=3"], "out is ''; it must be the folder"),
-        (["out=x", "pears=3"], "pears is not a setting. Did you mean 'pairs'"),
-        (["out=x", "pairs=many"], "pairs: Value 'many'"),
-        (["out=x", "sets=sudoku,chess"], r"names \['chess'\]; allowed are countdown"),
-        (["out=x", "sets=sudoku:0"], "not a list such as sudoku,countdown:3"),
-        (["out=x", "careless=101"], "careless is 101; .*0 to 100 per cent"),
-    ],
-)
-def test_a_wrong_argument_is_refused_by_name(words: list[str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        write.main(words)
-
-
-def test_every_digit_and_every_tag_is_a_token_and_texts_are_short() -> None:
-    text = text_layout(load_tokenizer(FOLDER / "tokenizer"), LayoutConfig(max_prompt_length=40))
-    tokenizer = text.tokenizer
-    written = "<reasoning>0123456789+10</reasoning><answer>7*(8-9)/6</answer>"
-    ids = tokenizer(written, add_special_tokens=False)["input_ids"]
-    assert tokenizer.convert_ids_to_tokens(ids) == [
-        "<reasoning>",
-        *"0123456789+10",
-        "</reasoning>",
-        "<answer>",
-        *"7*(8-9)/6",
-        "</answer>",
-    ]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == written
-    limits = {**dict.fromkeys(write.COMMITTED, (32, 40)), "countdown_four": (37, 60)}
-    for name, longest in limits.items():
-        for row in islice(write.SETS[name].rows("train", 1), 60):
-            prompt = Prompt("0", "text", row["prompt"])
-            assert len(text.prompt_ids(prompt)) <= longest[0]
-            completion = write.SETS[name].completion(row)
-            assert len(tokenizer(completion, add_special_tokens=False)["input_ids"]) <= longest[1]

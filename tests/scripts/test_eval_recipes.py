@@ -38,15 +38,15 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(
     path
     for path in (ROOT / "configs" / "eval").glob("*.yaml")
-    if re.match("(llada|mmada|dream|diffucoder|trado|lumina|amused)v?_", path.name)
+    if re.match("(llada|mmada|dream|trado|lumina|amused)v?_", path.name)
 )
 FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada"}
-FAMILIES |= {"Gen-Verse/MMaDA": "mmada", "Dream-org/": "dream", "apple/": "dream"}
-FAMILIES |= {"Gen-Verse/TraDo": "sdar", "Alpha-VLLM/": "lumina"}
-FAMILIES |= {"amused/": "amused"}
+FAMILIES |= {"Gen-Verse/MMaDA": "mmada", "Dream-org/": "dream", "Gen-Verse/TraDo": "sdar"}
+FAMILIES |= {"Alpha-VLLM/": "lumina", "amused/": "amused"}
 ROWS: dict[str, dict[str, Any]] = {
     "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
     "ankner/math-500": {"problem": "1 + 2?", "solution": r"It is $\boxed{3}$.", "answer": "3"},
+    "Gen-Verse/AIME2024": {"question": "What is 1 + 2?", "ground_truth_answer": "003"},
     "google-research-datasets/mbpp": {
         "task_id": 1,
         "text": "Add one.",
@@ -68,7 +68,6 @@ ROWS: dict[str, dict[str, Any]] = {
         "test_output": ["1\n"],
         "test_time_limit": 5,
     },
-    "Gen-Verse/AIME2024": {"question": "What is 1 + 2?", "ground_truth_answer": "003"},
 }
 """A row of each set of texts, with the columns it has on the hub."""
 QUESTIONS = {

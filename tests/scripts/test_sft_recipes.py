@@ -130,23 +130,3 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
     assert all(bool(torch.isfinite(value).all()) for value in weights.values())
     if "codes_cache" in config.objective:
         assert list((tmp_path / "run" / "codes").rglob("*.safetensors"))
-
-
-QUICK = ("d1_s1k", "maskgrpo_images")
-"""Recipes whose dry run is among the fast tests: one of each objective."""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RECIPES],
-)
-def test_the_dry_run_of_a_recipe_needs_no_network(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    config = load_config(SFTConfig, [f"config=configs/sft/{name}.yaml"])
-    if str(config.objective["data"]).startswith("data/"):
-        config.objective["data"] = "owner/rows"
-    said = " ".join(str(describe(config)).split())
-    assert "its columns could not be checked" in said and "sizes are those of" in said

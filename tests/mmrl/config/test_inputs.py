@@ -57,14 +57,14 @@ def test_a_run_whose_data_is_not_generated_says_by_which_commands(
 def test_only_what_is_missing_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "datasets").symlink_to(ROOT / "datasets")
-    (tmp_path / "runs/shapes_worded").mkdir(parents=True)
-    (tmp_path / "runs/shapes_worded/question_pairs.parquet").touch()
+    (tmp_path / "runs/shapes_careless_images").mkdir(parents=True)
+    (tmp_path / "runs/shapes_careless_images/train_pairs.parquet").touch()
     with pytest.raises(ConfigError) as error:
-        load_ready(SFTConfig, ["config=configs/sft/shapes_llada_v_worded.yaml"])
+        load_ready(SFTConfig, ["config=configs/sft/shapes_mmada_careless.yaml"])
     last = str(error.value).splitlines()[-1]
-    assert last == "  python -m mmrl.sft config=configs/sft/shapes_llada_v.yaml"
-    (tmp_path / "runs/shapes_llada_v/final").mkdir(parents=True)
-    assert load_ready(SFTConfig, ["config=configs/sft/shapes_llada_v_worded.yaml"])
+    assert last.startswith("  python -m mmrl.sft config=configs/sft/shapes_mmada.yaml ")
+    (tmp_path / "runs/shapes_mmada_attributes/final").mkdir(parents=True)
+    assert load_ready(SFTConfig, ["config=configs/sft/shapes_mmada_careless.yaml"])
 
 
 def test_data_of_ones_own_needs_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

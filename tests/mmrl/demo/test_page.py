@@ -68,12 +68,12 @@ def test_the_film_goes_back_and_its_positions_are_colored(browsed: Browsed) -> N
 def test_two_drawings_are_side_by_side_under_the_names_of_their_checkpoints(
     browsed: Browsed,
 ) -> None:
-    browsed.choose("#draw_beside", "mmada_questions")
+    browsed.choose("#draw_beside", "mmada_careless")
     browsed.tab.click("#draw")
     source(browsed, "#drawn_1")
     shown = [browsed.tab.locator(f"#drawn_{n}") for n in range(2)]
     names = [each.inner_text().strip() for each in shown]
-    assert names[0].endswith("mmada_attributes") and names[1].endswith("mmada_questions")
+    assert names[0].endswith("mmada") and names[1].endswith("mmada_careless")
     left, right = (each.bounding_box() for each in shown)
     assert left["y"] == right["y"] and left["x"] + left["width"] <= right["x"]
 

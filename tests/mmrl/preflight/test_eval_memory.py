@@ -35,7 +35,8 @@ def test_a_cache_holds_keys_and_values_of_all_blocks() -> None:
 
 
 def test_a_dry_run_says_what_a_checkpoint_of_the_hub_takes(tmp_path: Path) -> None:
-    words = ["config=configs/eval/mmada_gsm8k.yaml", f"output_dir={tmp_path / 'out'}"]
+    words = ["config=configs/eval/llada_gsm8k.yaml", f"output_dir={tmp_path / 'out'}"]
+    words.append("model.path=Gen-Verse/MMaDA-8B-MixCoT")
     config = load_settings(words, TEXT_TASKS)
     said = " ".join(str(describe(config)).split())
     assert "Gen-Verse/MMaDA-8B-MixCoT, not on this machine: loaded from the hub; sizes are" in said

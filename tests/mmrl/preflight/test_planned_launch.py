@@ -21,7 +21,7 @@ PLACES = {
     "zero3_offload.yaml": ("zero3", 8, 8, True),
     "two_nodes/multi_gpu.yaml": ("whole", 16, 1, False),
     "two_nodes/hsdp.yaml": ("fsdp2", 16, 8, False),
-    "two_nodes/zero3_offload.yaml": ("zero3", 16, 16, True),
+    "two_nodes/zero3.yaml": ("zero3", 16, 16, False),
 }
 
 

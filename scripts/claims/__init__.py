@@ -1,1 +1,0 @@
-"""The parts of `scripts/evidence.py`: settings, runs, records, choices, statistics and the page."""
