@@ -10,6 +10,7 @@ as a share of those of matrix products of the same shapes and precision, timed a
 of the first process.
 """
 
+import os
 import sys
 import zlib
 from collections import defaultdict
@@ -36,7 +37,6 @@ if __name__ == "__main__":  # before the seconds that torch takes
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from accelerate import Accelerator  # noqa: E402
 from text_sampling import fastest, now, report  # noqa: E402
 
 from mmrl.config import load_config  # noqa: E402
@@ -47,6 +47,7 @@ from mmrl.rl_config import RLConfig  # noqa: E402
 from mmrl.rollouts.rollout import sample_groups, score_groups  # noqa: E402
 from mmrl.rollouts.tasks import Task  # noqa: E402
 from mmrl.runtime.computation import follow_device  # noqa: E402
+from mmrl.runtime.launch import join_processes  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
 
 PHASES = ("rollout", "scoring", "update")
@@ -79,14 +80,14 @@ class StepRun:
 
     def __init__(self, s: Setting) -> None:
         words = [f"config={s.run}", *s.options, "learning_rate=1e-12", "max_steps=1000"]
-        self.accelerator, config = Accelerator(), load_config(RLConfig, words)
+        self.accelerator, config = join_processes(), load_config(RLConfig, words)
         model = config.model
         self.config = follow_device(config, self.accelerator, model.dtype)
         [(name, options)] = config.tasks.items()
         options.rewards = [{"name": "checksum", "reward": checksum}]
         self.task = Task(name, options)
         self.task.build_rewards()
-        self.policy = load_policy(**policy_options(model), device=self.accelerator.device)
+        self.policy: Any = load_policy(**policy_options(model), device=self.accelerator.device)
         self.trainer = Trainer(self.config, self.policy, self.accelerator)
         for network in filter(None, (self.policy.network, self.trainer.frozen)):
             network.register_forward_pre_hook(self._note, with_kwargs=True)
@@ -104,7 +105,7 @@ class StepRun:
         batch, self.phase, scored = score_groups(groups), "scoring", now()
         self.trainer.update({self.task.name: (self.task, batch)})
         ended, self.counts = now(), False
-        self.tokens = int(batch.rollout.canvas.response.sum())
+        self.tokens = int(batch.rollout.canvas.response.sum()) * self.accelerator.num_processes
         seconds = {"rollout": sampled - started, "rewards": scored - sampled}
         return seconds | {"scoring": self.updates - scored, "update": ended - self.updates}
 
@@ -145,5 +146,5 @@ def measure(s: Setting) -> dict[str, Any]:
 
 if __name__ == "__main__":
     found = measure(SETTING)
-    if Accelerator().is_main_process:
+    if os.environ.get("RANK", "0") == "0":
         report("step", SETTING, found)

@@ -79,7 +79,8 @@ class Live(Server):
 @contextmanager
 def live(folder: Path, *arguments: str, token: str | None = None) -> Iterator[Live]:
     """A server that has ended when the block is left."""
-    with Live(folder, *arguments, token=token) as server:
+    server = Live(folder, *arguments, token=token)
+    with server:
         yield server
 
 
