@@ -3,40 +3,41 @@
     python scripts/make_skeleton.py family=llada out=skeletons/llada layers=2 width=256
     python scripts/make_skeleton.py family=mmada out=skeletons/mmada layers=2  # full width, 2.6 GB
 
-config.json has the keys and types of the published file, tensors its names, precision and shards,
-and the tokenizer its ids: 126,349 of them, of which only bytes and special tokens are ever encoded.
-A recipe that runs on it lacks nothing but the weights.
+config.json has the keys and types of the published file, tensors its names and precision, and the
+tokenizer its ids, of which only bytes and special tokens are ever encoded. A recipe that runs on it
+lacks nothing but the weights.
 """
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
 from mmrl.config import check, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedTokenizerFast
-
-HEAD_DIM = 128
-ROWS, CODES, CLIP_WORDS = 126464, 8192, 49406
-CODE = {
-    "AutoConfig": "configuration_llada.LLaDAConfig",
-    "AutoModelForCausalLM": "modeling_llada.LLaDAModelLM",
-    "AutoModel": "modeling_llada.LLaDAModelLM",
+HUB = ROOT / "tests/fixtures/hub"
+"""Published configurations."""
+PUBLISHED = {"dream": "diffucoder_7b_instruct", "sdar": "sdar_8b_chat", "llava_llada": "llada_v"}
+"""Name of a family's; others start from that of LLaDA-8B-Instruct."""
+CODES, CLIP_WORDS, SHARDS = 8192, 49406, 6
+WIDTHS = {"d_model", "hidden_size", "mlp_hidden_size", "intermediate_size", "n_heads", "n_kv_heads"}
+WIDTHS |= {"num_attention_heads", "num_key_value_heads", "projection_dim"}
+WIDTHS |= {"in_channels", "block_out_channels", "block_num_heads"}
+WIDTHS |= {"cond_embed_dim", "encoder_hidden_size"}
+DEPTHS = {"n_layers", "num_hidden_layers", "max_window_layers"}
+CLIP_TEXT = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "projection_dim": 768,
 }
-"""`auto_map` of the published files."""
-CONFIG_TOKENS = {
-    "eos_token_id": "<|endoftext|>",
-    "mask_token_id": "<|mdm_mask|>",
-    "pad_token_id": "<|endoftext|>",
-}
+"""Sizes of aMUSEd's text encoder."""
 SMALL_TOWER = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -45,7 +46,7 @@ SMALL_TOWER = {
     "image_size": 56,
     "patch_size": 14,
 }
-"""A vision tower of few sizes; `vision` is a key of this project."""
+"""Vision tower of a LLaDA-V below full width; `vision` is a key of this project."""
 CHAT = (
     "{% for message in messages %}{% if loop.index0 == 0 %}{{ '<|startoftext|>' }}{% endif %}"
     "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'"
@@ -59,6 +60,7 @@ TURNS = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 """A chat template with the turns of qwen2's."""
+END = "<|endoftext|>"
 
 
 @dataclass(kw_only=True)
@@ -78,23 +80,14 @@ class Config:
     width: int = 4096
     """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of aMUSEd a
     multiple of 256; 1024 in the published one. Of magvitv2 the base width, a multiple of 32; 128 in
-    the published one."""
-    tower: Literal["public", "small"] = "public"
-    """Vision tower of LLaDA-V: SigLIP's sizes, or few, under a key that is not the hub's."""
-    base: bool = False
-    """Whether the tokenizer lacks the tokens of turns, as that of LLaDA-8B-Base does."""
-    shards: int = 6
-    """Files of weights; more than one has an index."""
-    seed: int = 0
-    """Of the weights."""
+    the published one. Below full width, LLaDA-V has a small vision tower."""
 
     def __post_init__(self) -> None:
         check(self.out != "", "out", self.out, "the folder to write into")
         taken = Path(self.out).is_dir() and any(Path(self.out).iterdir())
         check(not taken, "out", self.out, "an empty or a new folder")
         check(self.layers >= 1, "layers", self.layers, "at least 1")
-        check(self.shards >= 1, "shards", self.shards, "at least 1")
-        unit = {"magvitv2": 32, "amused": 2 * HEAD_DIM}.get(self.family, HEAD_DIM)
+        unit = {"magvitv2": 32, "amused": 256}.get(self.family, 128)
         fits = self.width >= unit and self.width % unit == 0
         check(fits, "width", self.width, f"a multiple of {unit}")
 
@@ -102,474 +95,214 @@ class Config:
 USAGE = Usage("python scripts/make_skeleton.py", __doc__, Config)
 
 
-def llada_config(layers: int, width: int) -> dict[str, Any]:
-    """`config.json` of LLaDA-8B-Instruct at other sizes."""
-    from mmrl.models.families.llada import BACKBONE, TOKEN_IDS
+def make_skeleton(config: Config) -> None:
+    """Write the checkpoint."""
+    import torch
 
-    ids = {key: TOKEN_IDS[token] for key, token in CONFIG_TOKENS.items()}
-    return {
-        **BACKBONE,
-        **ids,
-        "architectures": ["LLaDAModelLM"],
-        "auto_map": CODE,
-        "d_model": width,
-        "embedding_size": ROWS,
-        "init_device": "meta",
-        "max_sequence_length": 4096,
-        "mlp_hidden_size": 3 * width,
-        "mlp_ratio": 4,
-        "model_type": "llada",
-        "n_heads": width // HEAD_DIM,
-        "n_kv_heads": width // HEAD_DIM,
-        "n_layers": layers,
-        "rope_theta": 500000.0,
-        "transformers_version": "4.46.3",
-        "vocab_size": ROWS,
-    }
+    from mmrl.models.image_tokenizers.image_tokenizer import build_vq, save_vq
+    from mmrl.models.image_tokenizers.magvit import MagvitV2
+    from mmrl.models.image_tokenizers.magvit_config import MagvitConfig
 
-
-def mmada_config(layers: int, width: int) -> dict[str, Any]:
-    """`config.json` of an MMaDA-8B at other sizes, with the number of codes of its first stage."""
-    rows = ROWS + CODES
-    return {
-        **llada_config(layers, width),
-        "architectures": ["MMadaModelLM"],
-        "codebook_size": CODES,
-        "embedding_size": rows,
-        "llm_vocab_size": ROWS,
-        "model_type": "mmada",
-        "new_vocab_size": rows,
-        "num_new_special_tokens": 0,
-        "num_vq_tokens": 256,
-        "transformers_version": "4.46.0",
-        "vocab_size": rows,
-    }
-
-
-def lumina_config(layers: int, width: int) -> dict[str, Any]:
-    """`config.json` of Lumina-DiMOO at other sizes; of the published one the class and the number
-    of rows are known."""
-    from mmrl.models.families.lumina import ARCHITECTURE
-    from mmrl.models.families.lumina import ROWS as rows
-
-    own = {"architectures": [ARCHITECTURE], "embedding_size": rows, "vocab_size": rows}
-    return {key: v for key, v in llada_config(layers, width).items() if key != "auto_map"} | own
-
-
-def llada_v_config(layers: int, width: int, small: bool = False) -> dict[str, Any]:
-    """`config.json` of LLaDA-V at other sizes, as far as its keys are known."""
-    from mmrl.models.families.llada import TOKEN_IDS
-
-    side = SMALL_TOWER["image_size"] if small else 384
-    return {
-        "architectures": ["LlavaLLaDAModelLM"],
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "auto_map": CODE,
-        "bos_token_id": 128000,
-        "eos_token_id": TOKEN_IDS["<|endoftext|>"],
-        "hidden_act": "silu",
-        "hidden_size": width,
-        "image_aspect_ratio": "anyres_max_4",
-        "image_crop_resolution": None,
-        "image_grid_pinpoints": [[side * i, side * j] for i in range(1, 7) for j in range(1, 7)],
-        "image_split_resolution": None,
-        "initializer_range": 0.02,
-        "intermediate_size": 3 * width,
-        "max_position_embeddings": 16384,
-        "mm_hidden_size": SMALL_TOWER["hidden_size"] if small else 1152,
-        "mm_newline_position": "grid",
-        "mm_patch_merge_type": "spatial_unpad",
-        "mm_projector_lr": None,
-        "mm_projector_type": "mlp2x_gelu",
-        "mm_use_im_patch_token": False,
-        "mm_use_im_start_end": False,
-        "mm_vision_select_layer": -2,
-        "mm_vision_tower": "model/siglip2-so400m-patch14-384",
-        "model_type": "llava_llada",
-        "num_attention_heads": width // HEAD_DIM,
-        "num_hidden_layers": layers,
-        "num_key_value_heads": width // HEAD_DIM,
-        "pretraining_tp": 1,
-        "rms_norm_eps": 1e-05,
-        "rope_scaling": None,
-        "rope_theta": 500000.0,
-        "tie_word_embeddings": False,
-        "tokenizer_model_max_length": 8192,
-        "tokenizer_padding_side": "right",
-        "torch_dtype": "bfloat16",
-        "transformers_version": "4.39.1",
-        "use_cache": True,
-        "use_mm_proj": True,
-        "vocab_size": ROWS,
-        **({"vision": SMALL_TOWER} if small else {}),
-    }
-
-
-def dream_config(layers: int, width: int) -> dict[str, Any]:
-    """`config.json` of DiffuCoder-7B-Instruct at other sizes."""
-    from mmrl.models.families.dream import CLASSES, TOKEN_IDS
-
-    heads, end = width // HEAD_DIM, TOKEN_IDS["<|endoftext|>"]
-    return {
-        "architectures": ["DreamModel"],
-        "attention_dropout": 0.0,
-        "auto_map": CLASSES,
-        "bos_token_id": end,
-        "eos_token_id": end,
-        "hidden_act": "silu",
-        "hidden_size": width,
-        "initializer_range": 0.02,
-        "intermediate_size": width * 37 // 7,
-        "mask_token_id": TOKEN_IDS["<|mask|>"],
-        "max_position_embeddings": 131072,
-        "max_window_layers": layers,
-        "model_type": "Dream",
-        "num_attention_heads": heads,
-        "num_hidden_layers": layers,
-        "num_key_value_heads": max(1, heads // 7),
-        "pad_token_id": end,
-        "rms_norm_eps": 1e-06,
-        "rope_scaling": None,
-        "rope_theta": 1000000.0,
-        "sliding_window": None,
-        "tie_word_embeddings": False,
-        "torch_dtype": "bfloat16",
-        "transformers_version": "4.51.3",
-        "use_cache": False,
-        "use_mrope": False,
-        "use_sliding_window": False,
-        "vocab_size": 152064,
-    }
-
-
-def sdar_config(layers: int, width: int) -> dict[str, Any]:
-    """`config.json` of SDAR-8B-Chat at other sizes; it names neither mask nor block size."""
-    from mmrl.models.families.sdar import CLASSES, TOKEN_IDS
-
-    heads, end = width // HEAD_DIM, TOKEN_IDS["<|endoftext|>"]
-    return {
-        "architectures": ["SDARForCausalLM"],
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "attn_implementation": "flex_attention",
-        "auto_map": CLASSES,
-        "bos_token_id": end,
-        "debug": False,
-        "eos_token_id": end,
-        "ep_size": 1,
-        "fuse_cross_entropy": True,
-        "head_dim": HEAD_DIM,
-        "hidden_act": "silu",
-        "hidden_size": width,
-        "initializer_range": 0.02,
-        "intermediate_size": 3 * width,
-        "max_position_embeddings": 32768,
-        "max_window_layers": layers,
-        "micro_forward": False,
-        "model_type": "sdar",
-        "num_attention_heads": heads,
-        "num_hidden_layers": layers,
-        "num_key_value_heads": max(1, heads // 4),
-        "rms_norm_eps": 1e-06,
-        "rope_scaling": None,
-        "rope_theta": 1000000,
-        "skip_checkpoint": False,
-        "sliding_window": None,
-        "tie_word_embeddings": False,
-        "torch_dtype": "bfloat16",
-        "transformers_version": "4.52.4",
-        "use_cache": False,
-        "use_deepep": False,
-        "use_sliding_window": False,
-        "vocab_size": 151936,
-    }
+    folder = Path(config.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(0)
+    if config.family == "magvitv2":
+        return save_vq(MagvitV2(MagvitConfig(ch=config.width)), folder)
+    if config.family == "amused":
+        return _write_amused(config, folder)
+    raw = model_config(config)
+    (folder / "config.json").write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
+    TOKENIZERS.get(config.family, write_llada_tokenizer)(folder)
+    if config.family == "lumina":
+        save_vq(build_vq(vq_config(config.width // 32)), folder / "vqvae")
+    write_weights(raw, folder)
 
 
 def model_config(config: Config) -> dict[str, Any]:
-    """`config.json` of a network."""
-    if config.family == "llava_llada":
-        return llada_v_config(config.layers, config.width, config.tower == "small")
-    configs = {"llada": llada_config, "mmada": mmada_config, "dream": dream_config}
-    make = (configs | {"sdar": sdar_config, "lumina": lumina_config})[config.family]
-    return make(config.layers, config.width)
+    """The published `config.json` of a network at other sizes, as far as its keys are known."""
+    from mmrl.models.families.lumina import ARCHITECTURE, ROWS
+
+    raw = published(PUBLISHED.get(config.family, "llada_8b_instruct"))
+    full = raw.get("d_model") or raw["hidden_size"]
+    if config.family == "mmada":
+        raw |= published("mmada_parallel_m")
+        raw |= {"vocab_size": raw["embedding_size"], "transformers_version": "4.46.0"}
+    elif config.family == "lumina":  # of which the class and the number of rows are known
+        del raw["auto_map"]
+        raw |= {"architectures": [ARCHITECTURE], "embedding_size": ROWS, "vocab_size": ROWS}
+    elif config.family == "llava_llada" and config.width < full:
+        side = SMALL_TOWER["image_size"]
+        grids = [[side * i, side * j] for i in range(1, 7) for j in range(1, 7)]
+        raw |= {"image_grid_pinpoints": grids, "mm_hidden_size": SMALL_TOWER["hidden_size"]}
+        return resize(raw, config, full) | {"vision": SMALL_TOWER}
+    return resize(raw, config, full)
 
 
-def make_tokenizer(base: bool = False) -> "PreTrainedTokenizerFast":
-    """A tokenizer with the ids of LLaDA's, see `make_byte_tokenizer`.
+def published(name: str) -> dict[str, Any]:
+    """A configuration as the hub has it."""
+    return json.loads((HUB / f"{name}.json").read_text())
 
-    Args:
-        base: whether the last three, of turns, are absent, as in LLaDA-8B-Base.
-    """
+
+def resize(raw: dict[str, Any], config: Config, full: int) -> dict[str, Any]:
+    """Give the keys of a configuration that hold sizes their share of those of the full width."""
+    sizes = {key: max(1, raw[key] * config.width // full) for key in WIDTHS & raw.keys()}
+    return {**raw, **sizes, **dict.fromkeys(DEPTHS & raw.keys(), config.layers)}
+
+
+def write_weights(raw: dict[str, Any], folder: Path) -> None:
+    """Write a network of random weights in bfloat16, in several files with their index."""
+    import torch
+    from huggingface_hub import save_torch_state_dict
+
+    from mmrl.models.families import get_family
+    from mmrl.models.loading import build_network, public_names
+
+    with torch.device("meta"):
+        network = build_network(raw)
+    state = network.state_dict()
+    names = public_names(state, network.tied, get_family(raw).KEYS)
+    weights = {}
+    for key, name in names.items():
+        weight = weights[name] = torch.empty(state[key].shape, dtype=torch.bfloat16)
+        if weight.dim() == 1 and "newline" not in name:  # norms and biases
+            weight.fill_(0.0 if name.endswith("bias") else 1.0)
+        else:
+            weight.normal_(std=0.02)
+    size = sum(weight.nbytes for weight in weights.values())
+    save_torch_state_dict(weights, folder, max_shard_size=-(-size // SHARDS))
+
+
+def write_llada_tokenizer(folder: Path) -> None:
+    """A tokenizer with the ids of LLaDA's."""
     from mmrl.models.families.llada import TOKEN_IDS
 
-    first, turns = TOKEN_IDS["<|startoftext|>"], TOKEN_IDS["<|start_header_id|>"]
-    special = {n: f"<|unnamed_{n}|>" for n in range(first, TOKEN_IDS["<|eot_id|>"] + 1)}
-    special |= {number: name for name, number in TOKEN_IDS.items()}
-    return make_byte_tokenizer(
-        first,
-        [name for n, name in sorted(special.items()) if not base or n < turns],
-        bos_token="<|startoftext|>",
-        chat_template=None if base else CHAT,
-    )
+    config = {"chat_template": CHAT, "bos_token": "<|startoftext|>"}
+    write_tokenizer(folder, TOKEN_IDS, TOKEN_IDS["<|startoftext|>"], **config)
 
 
-def make_lumina_tokenizer() -> "PreTrainedTokenizerFast":
+def write_lumina_tokenizer(folder: Path) -> None:
     """A tokenizer with the ids of Lumina-DiMOO's up to its image codes. Those of the marks of turns
-    are not published; here they are reserved tokens of LLaDA."""
+    are not published; here they take the place of reserved tokens of LLaDA."""
     from mmrl.models.families import llada
     from mmrl.models.families.lumina import BEFORE_CODES, ROWS, TOKEN_IDS
     from mmrl.models.layouts.lumina_rows import UNCONDITIONAL
 
-    codes, newline = ROWS - CODES, TOKEN_IDS["<|reserved_token_0|>"]
-    marks = ["<system>", "</system>", "<user>", "</user>"]
-    names = {number: word for word, number in make_tokenizer().get_vocab().items()}
-    names |= dict(enumerate(marks, newline + 16))
-    names[codes + BEFORE_CODES["null"]] = UNCONDITIONAL
-    first = llada.TOKEN_IDS["<|startoftext|>"]
-    special = [names.get(n, f"<|unnamed_{n}|>") for n in range(first, codes)]
-    return make_byte_tokenizer(first, special, bos_token="<|startoftext|>")
+    marks, newline = (
+        ["<system>", "</system>", "<user>", "</user>"],
+        TOKEN_IDS["<|reserved_token_0|>"],
+    )
+    own = {name: newline + 16 + n for n, name in enumerate(marks)}
+    own |= {UNCONDITIONAL: ROWS - CODES + BEFORE_CODES["null"]}
+    ids = {name: n for name, n in llada.TOKEN_IDS.items() if n not in own.values()} | own
+    ids |= {"<|unnamed|>": ROWS - CODES - 1}
+    write_tokenizer(folder, ids, llada.TOKEN_IDS["<|startoftext|>"], bos_token="<|startoftext|>")
 
 
-def make_sdar_tokenizer() -> "PreTrainedTokenizerFast":
-    """A tokenizer with the ids of SDAR's, see `make_byte_tokenizer`."""
+def write_sdar_tokenizer(folder: Path) -> None:
+    """A tokenizer with the ids of SDAR's."""
     from mmrl.models.families.sdar import MASK_ID, TOKEN_IDS
 
-    first = TOKEN_IDS["<|endoftext|>"]
-    special = {n: f"<|unnamed_{n}|>" for n in range(first, MASK_ID)} | {MASK_ID: "<|MASK|>"}
-    special |= {number: name for name, number in TOKEN_IDS.items()}
-    return make_byte_tokenizer(
-        first, list(special.values()), mask_token="<|MASK|>", chat_template=TURNS
-    )
+    ids = TOKEN_IDS | {"<|MASK|>": MASK_ID}
+    write_tokenizer(folder, ids, TOKEN_IDS[END], mask_token="<|MASK|>", chat_template=TURNS)
 
 
-def make_byte_tokenizer(
-    first: int, special: Sequence[str], **options: Any
-) -> "PreTrainedTokenizerFast":
-    """A byte-level tokenizer: 256 bytes, words that no text is encoded to, and special tokens.
+def write_tokenizer(folder: Path, ids: dict[str, int], first: int, **options: Any) -> None:
+    """Write a byte-level tokenizer: 256 bytes, words that no text is encoded to, special tokens.
 
     Args:
-        first: id of the first special token.
-        special: in the order of their ids.
+        folder: an existing one.
+        ids: of special tokens; those between that have no name are given one.
+        first: the smallest of them.
         **options: of the tokenizer.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [*alphabet, *(f"Ġw{n}" for n in range(len(alphabet), first))]
-    tokenizer = Tokenizer(models.BPE({word: n for n, word in enumerate(words)}, []))
+    tokenizer = Tokenizer(models.BPE(_words(first), []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in special])
-    end = "<|endoftext|>"
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=end, pad_token=end, **options
-    )
+    special = [AddedToken(name, normalized=False) for name in _special(ids, first).values()]
+    tokenizer.add_special_tokens(special)
+    own = {"eos_token": END, "pad_token": END, **options}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **own).save_pretrained(folder)
 
 
 def write_dream_tokenizer(folder: Path) -> None:
-    """The files of Dream's tokenizer, without tokenizer.json as on the hub: 256 bytes, words that
-    no text is encoded to, and special tokens after them."""
-    from tokenizers import pre_tokenizers
-
+    """The files of Dream's tokenizer, without tokenizer.json as on the hub."""
     from mmrl.models.families.dream import TOKEN_IDS
 
-    first, last = TOKEN_IDS["<|endoftext|>"], TOKEN_IDS["<|mask|>"]
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [*alphabet, *(f"Ġw{n}" for n in range(len(alphabet), first))]
-    special = {n: f"<|unnamed_{n}|>" for n in range(first, last + 1)}
-    special |= {number: name for name, number in TOKEN_IDS.items()}
     flags = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
+    special = _special(TOKEN_IDS, TOKEN_IDS[END])
     config = {
         "added_tokens_decoder": {
             str(n): {**flags, "content": name, "special": True} for n, name in special.items()
         },
         "auto_map": {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]},
         "chat_template": TURNS,
-        "eos_token": "<|endoftext|>",
+        "eos_token": END,
         "mask_token": "<|mask|>",
-        "pad_token": "<|endoftext|>",
+        "pad_token": END,
         "tokenizer_class": "DreamTokenizer",
     }
-    (folder / "vocab.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
+    _write_vocabulary(folder, _words(TOKEN_IDS[END]), config)
+
+
+TOKENIZERS = {
+    "dream": write_dream_tokenizer,
+    "lumina": write_lumina_tokenizer,
+    "sdar": write_sdar_tokenizer,
+}
+"""Family -> what writes its tokenizer; others have LLaDA's."""
+
+
+def _words(number: int) -> dict[str, int]:
+    from tokenizers import pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [*alphabet, *(f"Ġw{n}" for n in range(len(alphabet), number))]
+    return {word: n for n, word in enumerate(words)}
+
+
+def _special(ids: dict[str, int], first: int) -> dict[int, str]:
+    named = {number: name for name, number in ids.items()}
+    return {n: named.get(n, f"<|unnamed_{n}|>") for n in range(first, max(named) + 1)}
+
+
+def _write_vocabulary(folder: Path, words: dict[str, int], config: dict[str, Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.json").write_text(json.dumps(words))
     (folder / "merges.txt").write_text("#version: 0.2\n")
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
-def write_weights(shapes: Mapping[str, "Tensor"], folder: Path, shards: int, seed: int) -> None:
-    """Draw and write tensors in bfloat16, shard by shard, with the index of them.
-
-    Args:
-        shapes: public name -> a tensor without data.
-        folder: an existing one.
-        shards: about how many files; a tensor is never divided.
-        seed: of the draws.
-    """
-    import torch
-    from huggingface_hub import split_torch_state_dict_into_shards
-    from safetensors.torch import save_file
-
-    meta = {name: tensor.to(torch.bfloat16) for name, tensor in shapes.items()}
-    limit = -(-sum(tensor.nbytes for tensor in meta.values()) // shards)
-    plan = split_torch_state_dict_into_shards(meta, max_shard_size=limit)
-    draw = torch.Generator().manual_seed(seed)
-    for file, names in plan.filename_to_tensors.items():
-        tensors = {name: _draw(name, meta[name].shape, draw) for name in names}
-        save_file(tensors, folder / file, metadata={"format": "pt"})
-        (folder / file).chmod(0o644)  # safetensors makes files that only their owner can read
-    if plan.is_sharded:
-        index = {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename}
-        text = json.dumps(index, indent=2, sort_keys=True)
-        (folder / "model.safetensors.index.json").write_text(text + "\n")
+def vq_config(unit: int) -> dict[str, Any]:
+    """Configuration of diffusers' `VQModel`; 128 is the published unit of its widths."""
+    raw = published("amused_512_vqvae")
+    widths = [width * max(32, unit) // 128 for width in raw["block_out_channels"]]
+    return {**raw, "block_out_channels": widths}
 
 
-def _draw(name: str, shape: Any, draw: Any) -> "Tensor":
-    import torch
-
-    if len(shape) == 1 and "newline" not in name:  # norms and biases
-        return torch.full(shape, 0.0 if name.endswith("bias") else 1.0, dtype=torch.bfloat16)
-    return torch.empty(shape, dtype=torch.bfloat16).normal_(std=0.02, generator=draw)
-
-
-def make_skeleton(config: Config) -> None:
-    """Write the checkpoint."""
-    import torch
-
-    folder = Path(config.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    if config.family == "magvitv2":
-        return _make_vq(config, folder)
-    if config.family == "amused":
-        return _make_amused(config, folder)
-    from mmrl.models.families import get_family
-    from mmrl.models.families.llada import TOKEN_IDS
-    from mmrl.models.loading import build_network, public_names
-
-    raw = model_config(config)
-    (folder / "config.json").write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
-    if config.family == "dream":
-        write_dream_tokenizer(folder)
-    elif config.family == "sdar":
-        make_sdar_tokenizer().save_pretrained(folder)
-    elif config.family == "lumina":
-        make_lumina_tokenizer().save_pretrained(folder)
-        _make_lumina_vq(config, folder / "vqvae")
-    else:
-        ends = {"bos_token_id": "<|startoftext|>", "eos_token_id": "<|endoftext|>"}
-        generation = {key: TOKEN_IDS[token] for key, token in ends.items()}
-        generation |= {"transformers_version": "4.38.2"}
-        (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
-        make_tokenizer(config.base).save_pretrained(folder)
-    with torch.device("meta"):
-        network = build_network(raw)
-    state = network.state_dict()
-    names = public_names(state, network.tied, get_family(raw).KEYS)
-    shapes = {name: state[key] for key, name in names.items()}
-    write_weights(shapes, folder, config.shards, config.seed)
-
-
-def _make_vq(config: Config, folder: Path) -> None:
-    """The image tokenizer in float32, as published, with the default sizes of its public code."""
-    import torch
-
-    from mmrl.models.image_tokenizers.image_tokenizer import save_vq
-    from mmrl.models.image_tokenizers.magvit import MagvitV2
-    from mmrl.models.image_tokenizers.magvit_config import MagvitConfig
-
-    torch.manual_seed(config.seed)
-    save_vq(MagvitV2(MagvitConfig(ch=config.width)), folder)
-
-
-def _make_lumina_vq(config: Config, folder: Path) -> None:
-    """diffusers' `VQModel` with 16 x 16 pixels a code, aMUSEd's sizes at the width 4096."""
-    import torch
-
-    from mmrl.models.image_tokenizers.image_tokenizer import build_vq, save_vq
-
-    unit = max(32, config.width // 32)
-    sizes = {
-        "_class_name": "VQModel",
-        "act_fn": "silu",
-        "block_out_channels": [unit, unit, 2 * unit, 2 * unit, 6 * unit],
-        "down_block_types": ["DownEncoderBlock2D"] * 5,
-        "up_block_types": ["UpDecoderBlock2D"] * 5,
-        "latent_channels": 64,
-        "layers_per_block": 2,
-        "lookup_from_codebook": True,
-        "force_upcast": True,
-        "mid_block_add_attention": False,
-        "norm_num_groups": 32,
-        "num_vq_embeddings": CODES,
-    }
-    torch.manual_seed(config.seed)
-    save_vq(build_vq(sizes), folder)
-
-
-def _make_amused(config: Config, folder: Path) -> None:
-    """The parts of amused/amused-256 as diffusers saves them, in float32 as published. Text encoder
-    and image tokenizer are small, with the ids and codes of the published ones."""
-    import torch
+def _write_amused(config: Config, folder: Path) -> None:
+    """The parts of amused/amused-256 as diffusers saves them, in float32 as published."""
     from transformers import CLIPTextConfig, CLIPTextModelWithProjection, CLIPTokenizer
 
     from mmrl.config.checks import import_extra
 
     parts = import_extra("diffusers", "diffusers")
-    write_clip_tokenizer(folder / "tokenizer")
+    ends = {f"{letter}</w>": 256 + n for letter, n in _words(256).items()}
+    words = _words(256) | ends | {f"w{n}</w>": n for n in range(512, CLIP_WORDS)}
+    words |= {"<|startoftext|>": CLIP_WORDS, END: CLIP_WORDS + 1}
+    own = {"model_max_length": 77, "tokenizer_class": "CLIPTokenizer"}
+    _write_vocabulary(folder / "tokenizer", words, own)
     tokenizer = CLIPTokenizer.from_pretrained(folder / "tokenizer")
-    torch.manual_seed(config.seed)
-    text = CLIPTextConfig(
-        hidden_size=HEAD_DIM,
-        intermediate_size=2 * HEAD_DIM,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        projection_dim=HEAD_DIM,
-        vocab_size=len(tokenizer),
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    network = parts.UVit2DModel(
-        hidden_size=config.width,
-        intermediate_size=config.width * 11 // 4,
-        num_hidden_layers=config.layers,
-        num_attention_heads=config.width // 64,
-        in_channels=config.width * 3 // 4,
-        block_out_channels=config.width * 3 // 4,
-        block_num_heads=config.width * 3 // 256,
-        cond_embed_dim=text.projection_dim,
-        encoder_hidden_size=text.hidden_size,
-        sample_size=16,
-    )
-    vq = parts.VQModel(
-        block_out_channels=[8, 8, 8, 8, 8],
-        down_block_types=["DownEncoderBlock2D"] * 5,
-        up_block_types=["UpDecoderBlock2D"] * 5,
-        latent_channels=64,
-        layers_per_block=1,
-        norm_num_groups=4,
-        num_vq_embeddings=CODES,
-        lookup_from_codebook=True,
-        mid_block_add_attention=False,
-    )
+    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    text = CLIPTextConfig(**resize(CLIP_TEXT, config, 1024), vocab_size=len(words), **ids)
+    raw = resize(published("amused_256_transformer"), config, 1024)
+    network = parts.UVit2DModel.from_config(raw)
+    vq = parts.VQModel.from_config(vq_config(config.width // 8))
     scheduler = parts.AmusedScheduler(mask_token_id=network.config.vocab_size - 1)
     encoder = CLIPTextModelWithProjection(text)
     parts.AmusedPipeline(vq, tokenizer, encoder, network, scheduler).save_pretrained(folder)
-
-
-def write_clip_tokenizer(folder: Path) -> None:
-    """The files of CLIP's tokenizer with its ids: 256 bytes, alone and as ends of words, words that
-    no text is encoded to, and the two special tokens."""
-    from tokenizers import pre_tokenizers
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [*alphabet, *(f"{letter}</w>" for letter in alphabet)]
-    words += [f"w{n}</w>" for n in range(len(words), CLIP_WORDS)]
-    words += ["<|startoftext|>", "<|endoftext|>"]
-    config = {"model_max_length": 77, "tokenizer_class": "CLIPTokenizer"}
-    folder.mkdir()
-    (folder / "vocab.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
-    (folder / "merges.txt").write_text("#version: 0.2\n")
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def main() -> int:

@@ -336,12 +336,6 @@ def test_what_is_to_be_read_is_short(title: str, files: int, lines: int) -> None
     assert len(set(paths)) == len(paths) <= files and total <= lines, (len(paths), total)
 
 
-def test_the_drawings_are_those_of_the_script(tmp_path: Path) -> None:
-    figures = load(ROOT / "scripts", "docs_figures")
-    for path in figures.draw(figures.Config(out=str(tmp_path))):
-        assert path.read_text() == (ROOT / "docs/images" / path.name).read_text(), path.name
-
-
 def test_the_readme_is_short() -> None:
     assert len(TEXT["README.md"].splitlines()) <= 150
 

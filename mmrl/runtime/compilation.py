@@ -1,9 +1,9 @@
 """torch.compile for the repeated blocks of a network.
 
-`auto` compiles nothing. On one core of a Xeon, steps of configs/rl/shapes_t2i.yaml
-(`scripts/bench/precision.py torch_compile=true`) became a tenth faster in bfloat16 with AVX-512 and
-a fifth slower in float32 with AVX2, and the first step took up to 50 seconds longer; in float32
-with AVX-512 compiled code aborted the process (torch 2.14). GPUs were not measured.
+`auto` compiles nothing. On one core of a Xeon, steps of configs/rl/shapes_t2i.yaml became a tenth
+faster in bfloat16 with AVX-512 and a fifth slower in float32 with AVX2, and the first step took up
+to 50 seconds longer; in float32 with AVX-512 compiled code aborted the process (torch 2.14). GPUs
+were not measured.
 """
 
 import os

@@ -22,7 +22,7 @@ MEASURED = (
     "a step of configs/rl/shapes_t2i.yaml takes 9 times as long as in float32 with AVX2, twice as"
     " long with AVX-512"
 )
-"""Measured on one core of a Xeon by `scripts/bench/precision.py`."""
+"""Measured on one core of a Xeon."""
 
 WITHOUT_BF16 = {
     "SSE41",

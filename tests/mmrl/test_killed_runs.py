@@ -1,37 +1,73 @@
 """Runs that are killed at any moment, also while a checkpoint is written, and resumed."""
 
-import json
-import os
-import subprocess
-import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import psutil
 import pytest
-from omegaconf import OmegaConf
 
-from tests.mmrl.runs import ACCELERATE, ROOT, command_line
+from mmrl.run.checkpoint import checkpoint_steps, verify_checksums
+from tests.mmrl.runs import (
+    ACCELERATE,
+    command_line,
+    launcher,
+    metrics,
+    module_process,
+    same_weights,
+)
+
+STEPS = 5
+
+
+def start(world: SimpleNamespace, output: Path, launch: str) -> Any:
+    """Start a run, or let it go on."""
+    words = [*command_line(world, output), f"max_steps={STEPS}", "save_steps=1"]
+    words += ["resume_from_checkpoint=auto"]
+    through = launcher(ACCELERATE / launch) if launch else ()
+    with output.with_suffix(".log").open("ab") as log:
+        return module_process("mmrl.rl", words, *through, stdout=log, stderr=log)
+
+
+def wait_for_step(running: Any, output: Path, step: int, writing: bool) -> None:
+    """Wait until a step is logged, and until a checkpoint is being written."""
+    until = time.monotonic() + 240
+    while running.poll() is None and time.monotonic() < until:
+        reached = (output / "metrics.jsonl").exists() and metrics(output)[-1:]
+        partial = not writing or any((output / "checkpoints").glob("*.partial"))
+        if reached and reached[0]["step"] >= step and partial:
+            return
+        time.sleep(0.0005 if reached else 0.02)
+    raise AssertionError(output.with_suffix(".log").read_text()[-3000:])
+
+
+def kill(running: Any) -> None:
+    """SIGKILL of a process and all it has started."""
+    own = psutil.Process(running.pid)
+    for each in [own, *own.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    running.wait()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accelerate", ["", str(ACCELERATE / "fsdp2_cpu2.yaml")])
+@pytest.mark.parametrize(
+    ("launch", "moments"), [("", (1, 1, 3)), ("fsdp2_cpu2.yaml", (2,))], ids=["one", "fsdp2"]
+)
 def test_a_killed_run_ends_as_the_run_that_was_left_alone(
-    accelerate: str, world: SimpleNamespace, tmp_path: Path
+    launch: str, moments: tuple[int, ...], world: SimpleNamespace, tmp_path: Path
 ) -> None:
-    words = [word for word in command_line(world, tmp_path) if not word.startswith("output_dir")]
-    OmegaConf.save(OmegaConf.from_dotlist(words), tmp_path / "run.yaml")
-    command = [sys.executable, "scripts/bench/killed_runs.py", f"run={tmp_path / 'run.yaml'}"]
-    kills = 2 if accelerate else 4  # the first while a checkpoint is written
-    command += ["steps=6", f"kills={kills}", "seed=3", "results=null"]
-    command += [f"accelerate={accelerate}"] if accelerate else []
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)
-    assert found["kills"] == kills and found["every_step_once"]
-    assert found["same_metrics"] and found["same_weights"]
+    alone, killed = tmp_path / "alone", tmp_path / "killed"
+    assert start(world, alone, launch).wait() == 0, alone.with_suffix(".log").read_text()[-3000:]
+    for n, step in enumerate(moments):
+        running = start(world, killed, launch)
+        wait_for_step(running, killed, step, writing=n == 0)
+        kill(running)
+        for complete in checkpoint_steps(killed / "checkpoints"):
+            verify_checksums(killed / "checkpoints" / str(complete))
+    assert start(world, killed, launch).wait() == 0, killed.with_suffix(".log").read_text()[-3000:]
+    steps = [line["step"] for line in metrics(killed) if "learning_rate" in line]
+    assert steps == list(range(1, STEPS + 1)) and metrics(killed) == metrics(alone)
+    assert same_weights(killed / "final", alone / "final")

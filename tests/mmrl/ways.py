@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from mmrl.runtime import logits_budget
-from scripts.bench.launch_form import write_launch_form
+from tests.mmrl.launch_form import write_launch_form
 from tests.mmrl.runs import launcher, module_process, world_in
 from tests.mmrl.sharded_runs import reinforce
 

@@ -19,6 +19,6 @@ def skeletons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("skeletons")
     for family in FAMILIES:
         width = {"magvitv2": 32, "amused": 256}.get(family, 128)
-        sizes = {"layers": 2, "width": width, "tower": "small"}
-        script.make_skeleton(script.Config(family=family, out=str(folder / family), **sizes))
+        config = script.Config(family=family, out=str(folder / family), layers=2, width=width)
+        script.make_skeleton(config)
     return {path.name: path for path in folder.iterdir()}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench.launch_form import write_launch_form
+from tests.mmrl.launch_form import write_launch_form
 from tests.mmrl.runs import ROOT, command_line, metrics, write_world
 from tests.mmrl.ways import find_port
 

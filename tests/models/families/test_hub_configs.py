@@ -29,23 +29,7 @@ def config(name: str) -> dict[str, Any]:
     return json.loads((FIXTURES / "hub" / f"{name}.json").read_text())
 
 
-LLADA_V = {
-    **config("llada_v_language_model"),
-    "model_type": "llava_llada",
-    "architectures": ["LlavaLLaDAModelLM"],
-    "image_aspect_ratio": "anyres_max_4",
-    "image_grid_pinpoints": PAIRS,
-    "mm_hidden_size": 1152,
-    "mm_newline_position": "grid",
-    "mm_patch_merge_type": "spatial_unpad",
-    "mm_projector_type": "mlp2x_gelu",
-    "mm_use_im_patch_token": False,
-    "mm_use_im_start_end": False,
-    "mm_vision_select_layer": -2,
-    "mm_vision_tower": "model/siglip2-so400m-patch14-384",
-    "tokenizer_model_max_length": 8192,
-    "use_cache": True,
-}
+LLADA_V = config("llada_v")
 """The keys of the published LLaDA-V that are known; its tower is a path of its authors' machine."""
 
 

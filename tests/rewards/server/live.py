@@ -12,17 +12,16 @@ from typing import Any
 import torch
 from PIL import Image
 
-from tests import by_path
+from tests.rewards.server.served import Server
 
 ROOT = Path(__file__).resolve().parents[3]
-served = by_path.load(ROOT / "scripts" / "bench", "served")
 MOODY = """
 from mmrl.rewards import REWARDS
 REWARDS["moody"] = "tests.rewards.server.moody_reward:MoodyReward"
 """
 
 
-class Live(served.Server):
+class Live(Server):
     """A running server that knows the moody reward.
 
     Args:
@@ -80,7 +79,8 @@ class Live(served.Server):
 @contextmanager
 def live(folder: Path, *arguments: str, token: str | None = None) -> Iterator[Live]:
     """A server that has ended when the block is left."""
-    with Live(folder, *arguments, token=token) as server:
+    server = Live(folder, *arguments, token=token)
+    with server:
         yield server
 
 

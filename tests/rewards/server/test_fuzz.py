@@ -8,10 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import by_path
-from tests.rewards.server.live import ROOT, Live, live, words
-
-requests = by_path.load(ROOT / "scripts" / "bench", "fuzzed_requests")
+from tests.rewards.server import fuzzed_requests as requests
+from tests.rewards.server.live import Live, live, words
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 WATCHED = """
 import runpy, sys
 prelude, touched = sys.argv[1], open(sys.argv[2], "a", buffering=1)

@@ -46,17 +46,6 @@ class Fuzzed(NamedTuple):
     may_stay_silent: bool = False
 
 
-def fuzzed(random: Random, canary: str = "/etc/hostname") -> Fuzzed:
-    """One request.
-
-    Args:
-        random: decides everything.
-        canary: path of a file that nobody may open.
-    """
-    kind = random.choice(list(KINDS))
-    return KINDS[kind](random, kind, canary)
-
-
 def problem(sent: Fuzzed, answer: tuple[int, bytes] | None) -> str | None:
     """What is wrong with an answer, or None."""
     if answer is None:
