@@ -138,8 +138,8 @@ def run_settings(s: Setting, folder: Path, processes: int) -> RLConfig:
 
 def estimate_way(s: Setting, launch: Path, folder: Path) -> Peaks:
     """Estimated MiB of each phase."""
-    from mmrl.preflight.memory import estimate
-    from mmrl.preflight.planned_launch import use_launch
+    from mmrl.planning.memory import estimate
+    from mmrl.planning.planned_launch import use_launch
     from mmrl.pretrained.known import known_config
     from mmrl.rollouts.tasks import Task
     from mmrl.runtime.placement import read_placement
@@ -173,7 +173,7 @@ def watch_run(s: Setting, folder: Path) -> None:
     from mmrl.runtime import activity
     from mmrl.runtime.deepspeed_launch import uses_deepspeed
 
-    for name in ("preflight.run_checks", "training.rl_progress", "training.start"):
+    for name in ("planning.run_checks", "training.rl_progress", "training.start"):
         import_module(f"mmrl.{name}")  # before memory is read
     names = ["peft", "pyarrow.parquet", "transformers", "models"]
     for name in [*names, *(["deepspeed"] if uses_deepspeed() else [])]:

@@ -12,9 +12,9 @@ from mmrl.models.families import get_family
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.flops import Adapter, PassSize, count_forward, row_sizes
-from mmrl.preflight.policy_sizes import count_weights
-from mmrl.preflight.public_sizes import BYTES, LLADA_8B, MMADA_8B
-from mmrl.preflight.state_memory import gather_share
+from mmrl.planning.policy_sizes import count_weights
+from mmrl.planning.public_sizes import BYTES, LLADA_8B, MMADA_8B
+from mmrl.planning.state_memory import gather_share
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig

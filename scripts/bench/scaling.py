@@ -4,7 +4,7 @@
     python scripts/bench/scaling.py rollout_mfu=0.3 bus_share=0.6
 
 Nothing is measured: it prints the tables of docs/results/scaling.md. Memory is the estimate of the
-dry run (`mmrl.preflight.memory`), operations are those of `mmrl.models.network.flops`. A GPU is an
+dry run (`mmrl.planning.memory`), operations are those of `mmrl.models.network.flops`. A GPU is an
 H100 with 8 to a node.
 """
 
@@ -74,7 +74,7 @@ from public_runs import Case, build_cases  # noqa: E402
 
 from mmrl.algorithms.forwards import count_forwards  # noqa: E402
 from mmrl.models.network.flops import count_backward, count_forward, row_sizes  # noqa: E402
-from mmrl.preflight.memory import estimate  # noqa: E402
+from mmrl.planning.memory import estimate  # noqa: E402
 from mmrl.rollouts.tasks import Task  # noqa: E402
 from mmrl.runtime.placement import Placement  # noqa: E402
 

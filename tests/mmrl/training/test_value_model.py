@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.forwards import Forwards, count_forwards
-from mmrl.preflight.memory import estimate
-from mmrl.preflight.plan import describe
+from mmrl.planning.memory import estimate
+from mmrl.planning.plan import describe
 from mmrl.pretrained.known import known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from mmrl.config import ConfigError
 from mmrl.runtime.devices import read_devices
@@ -35,9 +36,9 @@ def use_launch(path: str | None, devices: str | None = None) -> Iterator[None]:
         os.environ.update(before)
 
 
-def plan_placement(devices: str | None, world_size: int) -> Placement:
-    """The placement of a launch, on devices that may be named in the place of those found."""
-    named = read_devices(devices)[1] if devices else None
+def plan_placement(config: Any, world_size: int) -> Placement:
+    """The placement of a launch, on the `devices` of a configuration or else those found."""
+    named = read_devices(config.devices)[1] if config.devices else None
     return read_placement(world_size=world_size, named=named)
 
 
