@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmrl.config.command import Usage
-from mmrl.planned_command import run_planned
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
+from mmrl.run.planned_command import run_planned
 from mmrl.runtime.activity import activity, reach, with_display
 from mmrl.runtime.interrupt import Interrupted, StopRequest, ignore_save_signal
 

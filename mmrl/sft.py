@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mmrl.config.command import Usage
 from mmrl.objectives import find_objective
-from mmrl.planned_command import run_planned
+from mmrl.run.planned_command import run_planned
 from mmrl.runtime.activity import activity, with_display
 from mmrl.runtime.interrupt import Interrupted, StopRequest, ignore_save_signal
 from mmrl.sft_config import SFTConfig, count_steps

@@ -90,7 +90,6 @@ mmrl.rl_config mmrl.sft_config
 mmrl.training
 mmrl.planning
 mmrl.demo
-mmrl.planned_command
 """.strip().splitlines()
 """Rooms from bottom to top: each imports what is above its line. What is trained (LoRA, frozen
 parts) is a lower room inside `mmrl.training`. Commands, below them all, are imported by nobody."""

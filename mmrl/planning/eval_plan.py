@@ -17,7 +17,7 @@ from mmrl.planning.known_sizes import (
 )
 from mmrl.planning.network_memory import Needs, Pass
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, cut
-from mmrl.planning.planned_launch import plan_placement
+from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.probe_samples import FEW, make_dummy_samples
 from mmrl.planning.reward_probe import add_probes, offline, probe_rewards
 from mmrl.pretrained.known import find_here, image_tokens, own_vq
@@ -25,6 +25,7 @@ from mmrl.runtime.device import find_device
 from mmrl.runtime.launch import count_processes
 
 
+@for_launch
 def describe(config: EvalConfig) -> Plan:
     """Plan and rewards of a benchmark; nothing is written, and nothing downloaded but files that
     say what a checkpoint is.

@@ -85,9 +85,8 @@ def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
     if model.lora is not None:
         roles = model.lora.target_modules
         ends = tuple(end for role in roles for end in network.layer_roles[role])
-        layers = [each for name, each in network.named_modules() if name.endswith(ends)]
-        widths = sum(each.in_features + each.out_features for each in layers)  # type: ignore
-        adapter = model.lora.r * widths
+        layers: list[Any] = [m for name, m in network.named_modules() if name.endswith(ends)]
+        adapter = model.lora.r * sum(each.in_features + each.out_features for each in layers)
     bits = None if model.quantization_config is None else model.quantization_config.bits
     return count_network(network, config.optimizer, size, size, bits, adapter)
 

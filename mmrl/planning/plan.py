@@ -14,7 +14,7 @@ from mmrl.planning.known_sizes import BYTES, count_weights, find_sizes, outline_
 from mmrl.planning.memory import count_policy, estimate, find_block_size
 from mmrl.planning.network_memory import NetworkBytes
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
-from mmrl.planning.planned_launch import plan_placement
+from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import add_probes, probe_task
 from mmrl.planning.run_checks import check_run
 from mmrl.pretrained.known import find_here, own_vq
@@ -31,6 +31,7 @@ PLACES = {"shared": "the policy", "copy": "a copy of the policy"}
 """Where a value head is."""
 
 
+@for_launch
 def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     """What a run would do, its rewards on a few samples, and its memory.
 

@@ -13,7 +13,7 @@ from mmrl.planning.disk import VQ_BYTES, Disk, list_written
 from mmrl.planning.known_sizes import BYTES, count_columns, find_sizes, outline_policy
 from mmrl.planning.network_memory import Needs, Pass, count_network, estimate_network
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
-from mmrl.planning.planned_launch import plan_placement
+from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import offline
 from mmrl.pretrained.known import PUBLIC_PATCH, find_here
 from mmrl.pretrained.model_config import ModelConfig
@@ -27,6 +27,7 @@ from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import train_parts
 
 
+@for_launch
 def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     """What a run would do; data are read, and nothing is downloaded but files that say what a
     checkpoint is.

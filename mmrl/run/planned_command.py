@@ -3,17 +3,13 @@ status."""
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib import import_module
 from typing import Any
 
-from mmrl import begin
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
-from mmrl.planning.planned_launch import use_launch
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.run.checkpoint import CheckpointError
-from mmrl.runtime.activity import activity, with_display
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.lost_memory import LostMemoryError, explain_lost_memory
 from mmrl.runtime.watchdog import PeerLostError
@@ -48,27 +44,8 @@ def run_planned(
             with explain_lost_memory():
                 work(config)
             return
-        with use_launch(getattr(config, "launch_config", None), config.devices):
-            found = import_module(plan).describe(config)
+        found = import_module(plan).describe(config)
         sys.stdout.write(str(found))
         found.check()
 
     return run_command(usage, words, run, *ERRORS)
-
-
-def run_evaluation(usage: Usage, arguments: Sequence[str], tasks: Sequence[str]) -> int:
-    """`run_planned` for a benchmark of one of some tasks, the first of which is the default."""
-    from mmrl.evaluation.eval_config import load_settings
-
-    load = partial(load_settings, tasks=tasks)
-    return run_planned(usage, arguments, _evaluate, "mmrl.planning.eval_plan", load)
-
-
-@with_display
-def _evaluate(config: Any) -> None:
-    """Run a benchmark and print its table."""
-    with activity("importing torch"):
-        from mmrl.evaluation.comparison import run
-    begin()
-    if report := run(config):
-        sys.stdout.write(f"{report.table}written to {config.output_dir}\n")
