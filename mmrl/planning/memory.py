@@ -76,7 +76,7 @@ def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
 
     Args:
         config: of the run.
-        network: without an adapter; its parameters are told whether they are trained.
+        network: without an adapter; its parameters are marked as trained or not.
     """
     model, size, adapter = config.model, BYTES[config.model.dtype], 0
     own = {id(p) for p in trained_in_full(network, model).values()}

@@ -1,8 +1,9 @@
 """Memory of a process, from sizes alone: one formula for every network, work and launch.
 
-    rollout    held + gathered weights + cache + a step's activations or logits
-    update     held + gradients + the larger of: the optimiser's step; and gathered weights,
-               activations and logits of a micro-batch
+    rollout     held + gathered weights + cache + a step's activations or logits
+    update      held + gradients + the larger of: the optimiser's step; and gathered weights,
+                activations and logits of a micro-batch
+    checkpoint  held + the state that is written, which a thread that writes it holds throughout
 
 What is there for a moment counts as if it stayed. Image tokenizer, rewards in the process and the
 reserve of the allocator come on top.
@@ -25,7 +26,11 @@ from mmrl.training.trainable import ADAPTER
 
 BUCKET, LIVE = 2e9, 4e9
 """Bytes in float32 of DeepSpeed's `reduce_bucket_size` and `stage3_max_live_parameters`."""
-PHASES = {"rollout": ("sampling",), "update": ("gradients", "update")}
+PHASES = {
+    "rollout": ("sampling",),
+    "update": ("gradients", "update"),
+    "checkpoint": ("saving",),
+}
 """Phases of a run, and what they hold beside what is held in all of them."""
 BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
 """Names of tensors of a block."""
@@ -185,14 +190,20 @@ def estimate_network(
     needs.add("optimiser", sizes.moments / divided, apart or config.optimizer.startswith("paged"))
     if way in ("zero2", "zero3"):
         needs.add("optimiser", sizes.trained / divided, apart)
-        needs.add("buckets", 2 * min(BUCKET, sizes.trained))
+    bucket = min(BUCKET, sizes.trained) if way in ("zero2", "zero3") else 0.0
+    if way == "zero3":  # one that stays; in an update there are two
+        needs.add("buckets", bucket)
     if placement.buckets:
         needs.add("buckets", sizes.trained)
     if getattr(config, "ema_decay", None):
         needs.add("average", sizes.average / parts, away)
-    if config.async_save and config.save_steps:  # a thread writes a copy of the first process
+    if config.save_steps:  # of the first process, whose thread may write a copy
         model = sizes.trained if sizes.adapter else sizes.weights
-        needs.add("snapshot", model + sizes.trained + sizes.moments, placement.device != "cpu")
+        state, host = sizes.trained + sizes.moments, placement.device != "cpu"
+        if config.async_save:
+            needs.add("snapshot", model + state, host)
+        else:
+            needs.add("saving", max(model, state), host)
     # FSDP2 keeps the buffer of a unit until the next one has arrived, and gathers bfloat16
     gathered = {"fsdp2": 2 * sizes.unit, "zero3": min(sizes.weights, LIVE)}.get(way, 0.0)
     narrow = way == "fsdp2" and found.bf16 and not found.torch_compile
@@ -204,6 +215,7 @@ def estimate_network(
     if whole:  # only what is trained is gathered
         gathered *= sizes.trained / (sizes.trained + sizes.frozen)
     step = sizes.trained / divided if placement.device != "cpu" and not apart else 0.0
+    update += bucket if way == "zero3" else 2 * bucket
     needs.add("update", max(step, update + gathered + sizes.cast(recompute) * casts))
     return needs
 

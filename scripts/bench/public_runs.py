@@ -12,9 +12,7 @@ from mmrl.models.families import get_family
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.flops import Adapter, PassSize, count_forward, row_sizes
-from mmrl.planning.policy_sizes import count_weights
-from mmrl.planning.public_sizes import BYTES, LLADA_8B, MMADA_8B
-from mmrl.planning.state_memory import gather_share
+from mmrl.planning.known_sizes import BYTES, SIZES, count_weights, outline_policy
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
@@ -66,14 +64,14 @@ class Case:
     @cached_property
     def weights(self) -> float:
         """Bytes of all weights, as they are stored and read."""
-        return float(BYTES[self.config.model.dtype] * count_weights(self.raw))
+        return float(BYTES[self.config.model.dtype] * count_weights(outline_policy(self.raw)))
 
     @property
     def gathered(self) -> float:
         """Bytes of all weights as FSDP2 gathers them: float32 of blocks in bfloat16."""
         size, core = BYTES[self.config.model.dtype], self.core
         outer = size * core.vocab_size * core.hidden_size * (1 if core.tied_head else 2)
-        return outer + (self.weights - outer) * gather_share(True, False, size)
+        return outer + (self.weights - outer) * (0.5 if size == 4 else 1.0)
 
     @cached_property
     def trained(self) -> float:
@@ -99,7 +97,7 @@ class Case:
 @lru_cache
 def read_core(name: str) -> CoreConfig:
     """`CoreConfig` of a public model."""
-    raw = {"llada": LLADA_8B, "mmada": MMADA_8B}[name]
+    raw = {"llada": SIZES["LLaDA-8B"], "mmada": SIZES["MMaDA-8B"]}[name]
     with torch.device("meta"):
         network = get_family(raw).network(raw)
     assert isinstance(network, MaskedTokenModel)
@@ -162,8 +160,8 @@ def build_cases(rank: int, micro_batch: int, **sizes: int) -> list[Case]:
     mmada = {"path": "Gen-Verse/MMaDA-8B-MixCoT", "image_size": 512, "mask_policy": "ignore"}
     found = []
     for title, raw, model, task, prompt in (
-        ("LLaDA-8B, text", LLADA_8B, llada, text, 200),
-        ("MMaDA-8B, images", MMADA_8B, mmada, images, 259),
+        ("LLaDA-8B, text", SIZES["LLaDA-8B"], llada, text, 200),
+        ("MMaDA-8B, images", SIZES["MMaDA-8B"], mmada, images, 259),
     ):
         for lora in (LoraConfig(r=rank), None):
             how = f"LoRA of rank {rank}" if lora else "all weights trained"
