@@ -54,30 +54,7 @@ def test_the_tasks_and_what_they_write_are_those_of_the_families() -> None:
 @pytest.mark.parametrize(
     ("family", "vq", "task", "named"),
     [
-        (
-            "llada",
-            None,
-            "image_to_text",
-            "of type llava_llada or lumina or mmada for x",
-        ),
-        (
-            "llada",
-            None,
-            "text_to_image",
-            "a checkpoint of type amused or lumina or mmada for x. Its config.json says",
-        ),
-        (
-            "dream",
-            None,
-            "image_edit",
-            "a checkpoint of type lumina or mmada for x. Its config.json says",
-        ),
-        (
-            "llava_llada",
-            "no/vq",
-            "text_to_image",
-            "model.path is .* amused or lumina or mmada for x",
-        ),
+        ("llada", None, "image_to_text", "of type llava_llada or lumina or mmada for x"),
         ("mmada", None, "image_to_text", "model.vq is None; it must be an image tokenizer for x"),
         ("mmada", None, "text_to_image", "model.vq is None; it must be an image tokenizer for x"),
     ],
