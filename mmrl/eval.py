@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 
 from mmrl.config.command import Usage
+from mmrl.evaluation.command import run_evaluation
 from mmrl.evaluation.eval_config import TEXT_TASKS, EvalConfig
-from mmrl.preflight.evaluation_command import run_evaluation
 
 USAGE = Usage("python -m mmrl.eval", __doc__, EvalConfig, "eval")
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmrl.config.command import Usage
-from mmrl.preflight.planned_command import run_planned
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
+from mmrl.run.planned_command import run_planned
 from mmrl.runtime.activity import activity, reach, with_display
 from mmrl.runtime.interrupt import Interrupted, StopRequest, ignore_save_signal
 
@@ -62,9 +62,9 @@ def _train(
 ) -> None:
     """The run, in a directory that no other run writes into."""
     from mmrl.models import load_policy
-    from mmrl.preflight.batch_sizes import settle_batch_sizes
-    from mmrl.preflight.plan import plan_disk
-    from mmrl.preflight.run_checks import check_run
+    from mmrl.planning.batch_sizes import settle_batch_sizes
+    from mmrl.planning.plan import plan_disk
+    from mmrl.planning.run_checks import check_run
     from mmrl.rewards.scoring.overlap import Overlap
     from mmrl.rollouts.rollout import sample_groups, score_groups
     from mmrl.runtime.launch import any_process
@@ -113,7 +113,7 @@ def _train(
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    return run_planned(USAGE, arguments, train, "mmrl.preflight.plan")
+    return run_planned(USAGE, arguments, train, "mmrl.planning.plan")
 
 
 if __name__ == "__main__":

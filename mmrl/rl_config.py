@@ -36,7 +36,7 @@ class RLConfig(RunConfig):
     per_device_train_batch_size: int | str | None = None
     """Rollouts per device and micro-batch; changes speed and memory only. Null takes the largest
     number up to 16 that divides the rollouts per device and mini-batch of every task; `auto` the
-    largest such number that fits the memory, see `mmrl.preflight.batch_sizes`."""
+    largest such number that fits the memory, see `mmrl.planning.batch_sizes`."""
     passes_at_once: int = 2
     """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
     scored once more beforehand. Changes speed and memory only."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mmrl.config.command import Usage
 from mmrl.objectives import find_objective
-from mmrl.preflight.planned_command import run_planned
+from mmrl.run.planned_command import run_planned
 from mmrl.runtime.activity import activity, with_display
 from mmrl.runtime.interrupt import Interrupted, StopRequest, ignore_save_signal
 from mmrl.sft_config import SFTConfig, count_steps
@@ -38,7 +38,7 @@ def train(config: SFTConfig) -> Path:
         DivergenceError: the loss is no longer finite.
     """
     with activity("importing torch"):  # here, so that --help and a misspelt key do not wait for it
-        from mmrl.preflight.sft_memory import plan_disk
+        from mmrl.planning.sft_plan import plan_disk
         from mmrl.runtime.launch import any_process
         from mmrl.runtime.sharding import reads_shards
         from mmrl.runtime.sharding.shardable import check_unpacked
@@ -88,7 +88,7 @@ def train(config: SFTConfig) -> Path:
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    return run_planned(USAGE, arguments, train, "mmrl.preflight.sft_plan")
+    return run_planned(USAGE, arguments, train, "mmrl.planning.sft_plan")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from mmrl.config.shipped import first_line
 from mmrl.config.yaml_file import find_chain, read_yaml
 from mmrl.data.prompts import load_prompts
 from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS, EvalConfig, load_settings
-from mmrl.preflight.plan import describe
-from mmrl.preflight.run_checks import check_geometry
+from mmrl.planning.plan import describe
+from mmrl.planning.run_checks import check_geometry
 from mmrl.pretrained.known import own_vq
 from mmrl.rewards.judging.template import load_template
 from mmrl.rl_config import RLConfig

@@ -16,7 +16,7 @@ from mmrl.config.help import about, overview
 from mmrl.demo.demo_config import DemoConfig
 from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS
 from mmrl.evaluation.eval_config import load_settings as load_benchmark
-from mmrl.preflight.probe_config import ProbeConfig
+from mmrl.probe import ProbeConfig
 from mmrl.rewards import REWARDS, check_reward
 from mmrl.rewards.server.server_config import ServerConfig
 from mmrl.rl_config import RLConfig
@@ -376,13 +376,13 @@ def hardware_rows() -> list[Any]:
 
 @pytest.mark.parametrize(("name", "size"), hardware_rows())
 def test_the_memory_of_recipes_is_what_the_dry_run_estimates(name: str, size: float) -> None:
-    from mmrl.preflight.memory import estimate
-    from mmrl.preflight.public_sizes import sizes
+    from mmrl.planning.known_sizes import find_sizes
+    from mmrl.planning.memory import estimate
     from mmrl.rollouts.tasks import Task
     from mmrl.runtime.placement import Placement
 
     config = load_config(RLConfig, [f"config=configs/rl/{name}.yaml"])
     tasks = [Task(key, options) for key, options in config.tasks.items()]
-    needs = estimate(config, sizes(config)[1], tasks, Placement(device="cuda"))
+    needs = estimate(config, find_sizes(config.model.path)[1], tasks, Placement(device="cuda"))
     found = needs.peak().device / 2**30
     assert round(found, 1) == pytest.approx(size, abs=0.11)

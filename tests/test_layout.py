@@ -88,7 +88,7 @@ mmrl.rollouts
 mmrl.run_config
 mmrl.rl_config mmrl.sft_config
 mmrl.training
-mmrl.preflight
+mmrl.planning
 mmrl.demo
 """.strip().splitlines()
 """Rooms from bottom to top: each imports what is above its line. What is trained (LoRA, frozen

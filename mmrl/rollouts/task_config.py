@@ -42,7 +42,7 @@ class TaskConfig:
     rollout_batch_size: int | str = 64
     """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
     group: a batch with part of one group has no other group. `auto` takes the largest that fits the
-    memory, see `mmrl.preflight.batch_sizes`."""
+    memory, see `mmrl.planning.batch_sizes`."""
     max_completion_length: int | None = None
     """Response positions of a text; null for images, and for the policy's own number."""
     eval_max_completion_length: int | None = None

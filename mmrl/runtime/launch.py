@@ -103,7 +103,7 @@ def _check_optimizer(optimizer: str) -> None:
         allowed = "adamw or sgd where the model is sharded"
         fits = optimizer in ("adamw", "sgd")
         check(fits, "optimizer", optimizer, allowed, f"{reason}: {advice}")
-    # a dry run may plan for another machine, see `mmrl.preflight.planned_launch`
+    # a dry run may plan for another machine, see `mmrl.planning.planned_launch`
     planned = os.environ.get("ACCELERATE_USE_CPU", "true").lower() == "false"
     pages = planned or torch.cuda.is_available()
     allowed = "adamw, adamw_8bit or sgd without a GPU of CUDA"

@@ -9,7 +9,7 @@ import torch
 
 from mmrl.config import ConfigError
 from mmrl.models import load_policy
-from mmrl.preflight.plan import describe
+from mmrl.planning.plan import describe
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig

@@ -29,7 +29,7 @@ from mmrl.models.task_names import writes_images
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.text import Completions
 from mmrl.objectives.text_config import CompletionConfig
-from mmrl.preflight.memory import find_block_size
+from mmrl.planning.memory import find_block_size
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch

@@ -22,8 +22,8 @@ from mmrl.evaluation import benchmark
 from mmrl.evaluation.eval_config import EvalConfig
 from mmrl.models.image_tokenizers.magvit import MagvitV2
 from mmrl.models.network.vision import Vision
-from mmrl.preflight.plan import describe
-from mmrl.preflight.run_checks import check_model, check_run
+from mmrl.planning.plan import describe
+from mmrl.planning.run_checks import check_model, check_run
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig

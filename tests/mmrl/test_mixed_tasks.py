@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from mmrl.data.prompts import DataConfig
-from mmrl.preflight.plan import describe
+from mmrl.planning.plan import describe
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig

@@ -11,9 +11,9 @@ import torch
 from mmrl.config import ConfigError
 from mmrl.evaluation.evaluation import evaluate
 from mmrl.models import load_policy
-from mmrl.preflight.memory import estimate
-from mmrl.preflight.plan import describe
-from mmrl.preflight.run_checks import check_model
+from mmrl.planning.memory import estimate
+from mmrl.planning.plan import describe
+from mmrl.planning.run_checks import check_model
 from mmrl.pretrained.known import known_config
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rewards.scoring.scorer import Scorer

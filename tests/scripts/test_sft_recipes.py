@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from mmrl.config import load_config
-from mmrl.preflight.sft_plan import describe
+from mmrl.planning.sft_plan import describe
 from mmrl.sft import SFTConfig, train
 from tests.mmrl.supervised_runs import metrics
 

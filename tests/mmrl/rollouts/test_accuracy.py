@@ -9,7 +9,7 @@ import torch
 
 from mmrl.config import ConfigError
 from mmrl.models import load_policy
-from mmrl.preflight.plan import describe
+from mmrl.planning.plan import describe
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rewards.scoring.terms import Term
 from mmrl.rollouts.accuracy import accuracies, fail_overlong, find_overlong, outside_band

@@ -11,7 +11,7 @@ from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.presets import find_unread
 from mmrl.config import ConfigError
 from mmrl.config.shipped import configs
-from mmrl.preflight.plan import describe
+from mmrl.planning.plan import describe
 from mmrl.rollouts.pairing import check_pairing, find_differences
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import RULES, SamplerConfig

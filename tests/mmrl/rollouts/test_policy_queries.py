@@ -12,7 +12,7 @@ import torch
 from mmrl.config import ConfigError
 from mmrl.evaluation.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from mmrl.models import Policy, load_policy
-from mmrl.preflight.plan import describe
+from mmrl.planning.plan import describe
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator
 from mmrl.rewards.answer import AnswerReward

@@ -11,8 +11,8 @@ import torch
 from mmrl.config import ConfigError
 from mmrl.evaluation.comparison import run
 from mmrl.models import load_policy
-from mmrl.preflight.plan import describe
-from mmrl.preflight.probe_samples import make_dummy_samples
+from mmrl.planning.plan import describe
+from mmrl.planning.probe_samples import make_dummy_samples
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Cutting, Prompt, Sample
 from tests.mmrl.runs import VQ, roll_out, task_config

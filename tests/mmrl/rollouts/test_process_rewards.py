@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mmrl.algorithms import group_advantages
 from mmrl.config import ConfigError
-from mmrl.preflight.plan import describe
+from mmrl.planning.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.credit import assign_credit, place_rewards

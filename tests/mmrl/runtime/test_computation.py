@@ -8,8 +8,8 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from mmrl.preflight.memory import estimate
-from mmrl.preflight.plan import describe
+from mmrl.planning.memory import estimate
+from mmrl.planning.plan import describe
 from mmrl.pretrained.known import known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task

@@ -13,8 +13,8 @@ from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.objectives.policy_start import outline_policy
 from mmrl.objectives.start_config import StartConfig
-from mmrl.preflight.planned_launch import use_launch
-from mmrl.preflight.run_checks import check_run
+from mmrl.planning.planned_launch import use_launch
+from mmrl.planning.run_checks import check_run
 from mmrl.pretrained.model_config import ModelConfig
 from tests.mmrl import supervised_runs
 from tests.mmrl.runs import ACCELERATE, LORA, command_line, run_config

@@ -14,7 +14,7 @@ from accelerate.utils.launch import prepare_deepspeed_cmd_env
 from mmrl.config import ConfigError
 from mmrl.objectives import text
 from mmrl.objectives.text_config import CompletionConfig
-from mmrl.preflight.run_checks import check_run
+from mmrl.planning.run_checks import check_run
 from mmrl.runtime.launch import check_launch
 from tests.mmrl import sharded_sight
 from tests.mmrl.runs import ACCELERATE, run_config

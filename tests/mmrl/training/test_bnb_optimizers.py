@@ -8,7 +8,7 @@ import torch
 
 from mmrl import rl
 from mmrl.config import ConfigError
-from mmrl.preflight.memory import estimate
+from mmrl.planning.memory import estimate
 from mmrl.pretrained.known import known_config
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.launch import check_launch

@@ -12,8 +12,8 @@ from torch import Tensor
 from mmrl.algorithms.forwards import count_forwards
 from mmrl.config import ConfigError
 from mmrl.estimators.scoring import score
-from mmrl.preflight.plan import describe
-from mmrl.preflight.run_checks import check_geometry
+from mmrl.planning.plan import describe
+from mmrl.planning.run_checks import check_geometry
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch

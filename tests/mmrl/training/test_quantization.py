@@ -13,8 +13,8 @@ from mmrl.models import load_model, load_policy
 from mmrl.models.loading import save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.quantization_config import QuantizationConfig
-from mmrl.preflight.memory import estimate
-from mmrl.preflight.public_sizes import sizes
+from mmrl.planning.known_sizes import find_sizes
+from mmrl.planning.memory import estimate
 from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl import train
@@ -131,7 +131,10 @@ def test_the_memory_estimate_is_what_the_weights_take(
     config = run_config(wide, tmp_path, lora=LORA, model=options)
     trainer = trainer_of(config)
     work = rollouts(config, trainer)["shapes"][0]
-    expected, taken = estimate(config, sizes(config)[1], [work]).device["weights"], 0
+    expected, taken = (
+        estimate(config, find_sizes(config.model.path)[1], [work]).device["weights"],
+        0,
+    )
     for name, parameter in trainer.policy.network.named_parameters():
         if ".lora_" not in name:
             taken += parameter.numel() * parameter.element_size()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.preflight.plan import describe
+from mmrl.planning.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.training.trainer import Trainer

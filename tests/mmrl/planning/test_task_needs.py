@@ -14,9 +14,8 @@ from mmrl.data.prompts import load_prompts
 from mmrl.models import load_policy
 from mmrl.models.families import FAMILIES
 from mmrl.models.task_names import TASKS, writes_images
-from mmrl.preflight.memory import estimate
-from mmrl.preflight.public_sizes import LLADA_8B, SIZES, sizes
-from mmrl.preflight.run_checks import check_model
+from mmrl.planning.known_sizes import SIZES, find_sizes
+from mmrl.planning.run_checks import check_model
 from mmrl.pretrained.checks import (
     check_checkpoints,
     check_network_blocks,
@@ -25,8 +24,6 @@ from mmrl.pretrained.checks import (
 )
 from mmrl.pretrained.known import known_config
 from mmrl.pretrained.model_config import ModelConfig
-from mmrl.rl_config import RLConfig
-from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from tests.mmrl.runs import run_config
 from tests.models.networks import write_small_llada_v, write_small_mmada
@@ -57,30 +54,7 @@ def test_the_tasks_and_what_they_write_are_those_of_the_families() -> None:
 @pytest.mark.parametrize(
     ("family", "vq", "task", "named"),
     [
-        (
-            "llada",
-            None,
-            "image_to_text",
-            "of type llava_llada or lumina or mmada for x",
-        ),
-        (
-            "llada",
-            None,
-            "text_to_image",
-            "a checkpoint of type amused or lumina or mmada for x. Its config.json says",
-        ),
-        (
-            "dream",
-            None,
-            "image_edit",
-            "a checkpoint of type lumina or mmada for x. Its config.json says",
-        ),
-        (
-            "llava_llada",
-            "no/vq",
-            "text_to_image",
-            "model.path is .* amused or lumina or mmada for x",
-        ),
+        ("llada", None, "image_to_text", "of type llava_llada or lumina or mmada for x"),
         ("mmada", None, "image_to_text", "model.vq is None; it must be an image tokenizer for x"),
         ("mmada", None, "text_to_image", "model.vq is None; it must be an image tokenizer for x"),
     ],
@@ -185,35 +159,9 @@ def test_a_published_policy_that_is_not_here_has_its_sizes(
     path: str, name: str, world: SimpleNamespace, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path)
-    config.model.path = path
-    assert sizes(config) == (name, SIZES[name])
-    config.model.path = world.policy
-    assert sizes(config) == (None, known_config(world.policy))
+    assert find_sizes(path) == (name, SIZES[name])
+    assert find_sizes(world.policy) == (None, known_config(world.policy))
     for gone in ("owner/name", "Gen-Verse/other"):
         config.model.path = gone
         with pytest.raises(FileNotFoundError, match=f"'{gone}' is neither an existing directory"):
             check_model(config)
-
-
-def test_every_position_that_shows_an_image_counts_in_the_memory_estimate(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    Image.new("RGB", (64, 64)).save(tmp_path / "one.png")
-    (tmp_path / "rows.jsonl").write_text(QUESTION)
-
-    def update(task: str, raw: dict[str, Any], **model: Any) -> float:
-        (tmp_path / "words.jsonl").write_text('{"prompt": "which?"}\n')
-        prompts = str(tmp_path / ("rows.jsonl" if task == "image_to_text" else "words.jsonl"))
-        own = {"task": task, "prompts": prompts, "max_completion_length": 8}
-        config: RLConfig = run_config(world, tmp_path, task=own)
-        config.model = ModelConfig(path="owner/name", **model)
-        jobs = [Task(name, options) for name, options in config.tasks.items()]
-        return estimate(config, raw, jobs).device["update"]
-
-    for name in ("MMaDA-8B", "LLaDA-V-8B"):
-        raw = SIZES[name]
-        assert update("image_to_text", raw) > 1.5 * update("text", raw)
-    large, small = (update("image_to_text", SIZES["MMaDA-8B"], image_size=n) for n in (512, 256))
-    words = update("text", SIZES["MMaDA-8B"])
-    assert (large - words) == pytest.approx(4 * (small - words))
-    assert update("text", LLADA_8B) > 0

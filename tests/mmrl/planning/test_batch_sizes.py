@@ -10,9 +10,9 @@ import pytest
 
 from mmrl import rl
 from mmrl.config import ConfigError
-from mmrl.preflight import batch_sizes
-from mmrl.preflight.batch_sizes import FILE, settle_batch_sizes
-from mmrl.preflight.state_memory import Needs
+from mmrl.planning import batch_sizes
+from mmrl.planning.batch_sizes import FILE, settle_batch_sizes
+from mmrl.planning.network_memory import Needs
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.run.run_directory import RunDirectory

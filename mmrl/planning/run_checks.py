@@ -2,15 +2,13 @@
 
 from contextlib import nullcontext
 
-from mmrl.config import check
+from mmrl.config import ConfigError, check
 from mmrl.evaluation.policy_queries import check_queries
 from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
-from mmrl.preflight.policy_sizes import outline_policy
-from mmrl.preflight.prompt_columns import check_columns
-from mmrl.preflight.public_sizes import sizes
-from mmrl.preflight.reward_probe import offline
+from mmrl.planning.known_sizes import find_sizes, outline_policy
+from mmrl.planning.reward_probe import offline
 from mmrl.pretrained.checks import (
     check_cache,
     check_checkpoints,
@@ -27,6 +25,19 @@ from mmrl.runtime.deepspeed_launch import check_images, check_value_backbone
 from mmrl.runtime.launch import check_launch, find_sharding
 from mmrl.runtime.sharding.shardable import check_shardable, check_unpacked
 from mmrl.samplers import check_blocks
+
+REWARD_COLUMNS = {
+    "answer": ("answer",),
+    "code": ("tests",),
+    "compositional": ("include",),
+    "countdown": ("numbers", "target"),
+    "dsg": ("questions",),
+    "math": ("answer",),
+    "shapes": ("include",),
+    "shapes_edit": ("edited", "include"),
+    "sudoku": ("puzzle", "solution"),
+}
+"""Columns without which a reward scores no completion of a prompt."""
 
 
 def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[str, Task]:
@@ -48,7 +59,10 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         check_value_backbone(config.value.backbone)
     check_geometry(config, world_size)
     policy = check_model(config)
-    check_sharding(config)
+    check_unpacked(config.model.quantization_config, "model.quantization_config")
+    if find_sharding() is not None:
+        network = outline_policy(find_sizes(config.model.path)[1])
+        check_shardable(network, "model.path", config.model.path)
     with offline() if dry else nullcontext():
         exact = known_blocks(config.model) is not None
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
@@ -57,27 +71,21 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         check_columns(task)
         if dry and policy is not None and task.config.task in policy.layouts:
             task.leave_out_long_prompts(policy)  # a run does so with the policy that it loads
-        if config.model.vq is None:  # a vision tower reads them
-            kinds = {bool(prompt.image_sizes) for prompt in task.prompts}
-            trained = config.model.lora is None or config.model.train_vision_tower
-            trained = trained or bool(config.model.modules_to_train)
-            check_images(f"tasks.{task.name}.prompts", task.config.prompts, len(kinds) > 1, trained)
-            _check_dropout(task, any(kinds))
+        if config.model.vq is None:
+            _check_features(config, task)
     return tasks
 
 
-def _check_dropout(task: Task, images: bool) -> None:
-    """Refuse to leave out prompts whose images are features: these belong to a row."""
+def _check_features(config: RLConfig, task: Task) -> None:
+    """Refuse what cannot be where a vision tower reads the images of prompts: some launches with
+    and without images, and prompts that are left out, as the images belong to a row."""
+    kinds = {bool(prompt.image_sizes) for prompt in task.prompts}
+    trained = config.model.lora is None or config.model.train_vision_tower
+    trained = trained or bool(config.model.modules_to_train)
+    check_images(f"tasks.{task.name}.prompts", task.config.prompts, len(kinds) > 1, trained)
     prob, key = task.algorithm.cond_dropout_prob, f"tasks.{task.name}.algorithm.cond_dropout_prob"
     why = f"{task.config.prompts} has images, which this policy reads as features."
-    check(prob == 0 or not images, key, prob, "0", why)
-
-
-def check_sharding(config: RLConfig) -> None:
-    """Raise a ConfigError where the launch shards and the policy is known to have no such form."""
-    check_unpacked(config.model.quantization_config, "model.quantization_config")
-    if find_sharding() is not None:
-        check_shardable(outline_policy(sizes(config)[1]), "model.path", config.model.path)
+    check(prob == 0 or not any(kinds), key, prob, "0", why)
 
 
 def check_geometry(config: RLConfig, world_size: int) -> None:
@@ -113,27 +121,50 @@ def check_model(config: RLConfig) -> Policy | None:
         task.settle_rewards()
         for key in ("rewards", "eval_rewards"):
             check_queries(getattr(task, key), f"tasks.{name}.{key}", config.model)
-        _check_samplers(config.model, f"tasks.{name}", task, tokens)
+        for prefix in ("", "eval_"):
+            _check_sampler(config.model, f"tasks.{name}", task, tokens, prefix)
     return check_checkpoints(config.model)
 
 
-def _check_samplers(model: ModelConfig, where: str, task: TaskConfig, tokens: int | None) -> None:
-    """Check the caches of samplers, and their blocks where the length is that of the checkpoint or
-    of the layout."""
-    images = writes_images(task.task)
-    advice = "model.image_size decides how many tokens they have."
-    for prefix in ("", "eval_"):
-        key, sampler = f"{prefix}max_completion_length", getattr(task, f"{prefix}sampler")
-        length, known = getattr(task, key), tokens if images else MAX_COMPLETION_LENGTH
-        if sampler is not None:
-            check_cache(model, sampler.cache, f"{where}.{prefix}sampler")
-        if sampler is not None and not images:
-            positions = length or task.max_completion_length
-            keys = f"{where}.{prefix}sampler", f"{where}.{key}"
-            check_network_blocks(model, sampler, positions, *keys)
-        if images:
-            check(length in (None, tokens), f"{where}.{key}", length, "null for images", advice)
-        elif length is not None or task.max_completion_length is not None:
-            continue  # checked with the task
-        if sampler is not None and known is not None:
-            check_blocks(sampler, known, f"{where}.{prefix}sampler")
+def _check_sampler(
+    model: ModelConfig, where: str, task: TaskConfig, tokens: int | None, prefix: str
+) -> None:
+    """Check the cache of a sampler, and its blocks where the length is that of the checkpoint or of
+    the layout."""
+    key, sampler = f"{prefix}max_completion_length", getattr(task, f"{prefix}sampler")
+    length, images = getattr(task, key), writes_images(task.task)
+    if images:
+        advice = "model.image_size decides how many tokens they have."
+        check(length in (None, tokens), f"{where}.{key}", length, "null for images", advice)
+    if sampler is None:
+        return
+    check_cache(model, sampler.cache, f"{where}.{prefix}sampler")
+    given = length or task.max_completion_length
+    if not images:
+        keys = f"{where}.{prefix}sampler", f"{where}.{key}"
+        check_network_blocks(model, sampler, given, *keys)
+    known = tokens if images else MAX_COMPLETION_LENGTH
+    if known is not None and (images or given is None):  # else checked with the task
+        check_blocks(sampler, known, f"{where}.{prefix}sampler")
+
+
+def check_columns(task: Task) -> None:
+    """Raise a ConfigError where no reward of a task can score any of its prompts, as far as rewards
+    are known: rewards leave out a prompt without what they read."""
+    config, where = task.config, f"tasks.{task.name}"
+    for key, source, prompts, rewards in (
+        ("prompts", config.prompts, task.prompts, config.rewards),
+        ("eval_prompts", config.eval_prompts, task.eval_prompts, config.eval_rewards),
+    ):
+        names = [str(entry.get("name")) for entry in rewards or config.rewards]
+        answers = {"answer"} if any(prompt.answer is not None for prompt in prompts) else set[str]()
+        have = answers.union(*(prompt.metadata for prompt in prompts))
+        lacking = {n: set(REWARD_COLUMNS[n]) - have for n in names if n in REWARD_COLUMNS}
+        if not prompts or not lacking or not all(lacking.values()):
+            continue
+        name, columns = next(iter(lacking.items()))
+        raise ConfigError(
+            f"{where}.{key}: no row of '{source}' has {', '.join(map(repr, sorted(columns)))},"
+            f" which the reward {name} scores by; rows have {sorted(have)}. Name the column in"
+            " data.columns, or choose another data.format."
+        )

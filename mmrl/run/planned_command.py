@@ -8,7 +8,6 @@ from typing import Any
 
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
-from mmrl.preflight.planned_launch import use_launch
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.run.checkpoint import CheckpointError
 from mmrl.runtime.divergence import DivergenceError
@@ -45,8 +44,7 @@ def run_planned(
             with explain_lost_memory():
                 work(config)
             return
-        with use_launch(getattr(config, "launch_config", None), config.devices):
-            found = import_module(plan).describe(config)
+        found = import_module(plan).describe(config)
         sys.stdout.write(str(found))
         found.check()
 

@@ -9,18 +9,14 @@ from mmrl.algorithms.forwards import count_forwards
 from mmrl.algorithms.presets import find_unread
 from mmrl.models.families import get_family
 from mmrl.models.loading import outline
-from mmrl.preflight.disk import VQ_BYTES, Disk, list_written
-from mmrl.preflight.memory import estimate, find_block_size
-from mmrl.preflight.memory_plan import describe_memory
-from mmrl.preflight.plan_page import ELSEWHERE, Plan
-from mmrl.preflight.planned_launch import plan_placement
-from mmrl.preflight.policy_sizes import count_weights, explain_plan, outline_policy
-from mmrl.preflight.probe_config import SAMPLES
-from mmrl.preflight.public_sizes import BYTES, sizes
-from mmrl.preflight.reward_probe import add_probes
-from mmrl.preflight.run_checks import check_run
-from mmrl.preflight.run_probe import probe_task
-from mmrl.preflight.training_rows import add_trained, describe_run
+from mmrl.planning.disk import VQ_BYTES, Disk, list_written
+from mmrl.planning.known_sizes import BYTES, count_weights, find_sizes, outline_policy
+from mmrl.planning.memory import count_policy, estimate, find_block_size
+from mmrl.planning.network_memory import NetworkBytes
+from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
+from mmrl.planning.planned_launch import for_launch, plan_placement
+from mmrl.planning.reward_probe import add_probes, probe_task
+from mmrl.planning.run_checks import check_run
 from mmrl.pretrained.known import find_here, own_vq
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.pairing import find_differences
@@ -28,13 +24,14 @@ from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.launch import count_processes
-from mmrl.training.trainable import train_parts
+from mmrl.runtime.sharding.rollout_weights import explain_rollout_weights
 from mmrl.types import Prompt
 
 PLACES = {"shared": "the policy", "copy": "a copy of the policy"}
 """Where a value head is."""
 
 
+@for_launch
 def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     """What a run would do, its rewards on a few samples, and its memory.
 
@@ -53,45 +50,49 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     world_size, plan = world_size or count_processes(), Plan(config)
     start = RunDirectory(config.output_dir).starting_point(config)
     tasks = list(check_run(config, world_size, dry=True).values())
-    (name, raw), placement = sizes(config), plan_placement(config.devices, world_size)
-    _describe_model(plan, name, raw)
-    describe_run(plan, start, config.optimizer_steps, f"{config.max_steps} steps", world_size)
+    (name, raw), placement = find_sizes(config.model.path), plan_placement(config, world_size)
+    sizes = _describe_model(plan, name, raw)
+    add_run(plan, start, config.optimizer_steps, f"{config.max_steps} steps", world_size)
     kernel, dtype = config.model.attn_implementation, config.model.dtype
     plan.add("computed", *choose_planned(config, placement, kernel, dtype).short)
-    if config.sync_ref_model:
+    if config.sync_ref_model and config.needs_reference:
         alpha, steps = config.ref_model_mixup_alpha, config.ref_model_sync_steps
         moves = f"moves by {alpha:g} towards the policy every {steps} optimiser steps"
-        if config.needs_reference:
-            plan.add("reference", moves)
-        else:
-            plan.add("no effect", "sync_ref_model is true, and no task has a KL to the reference")
+        plan.add("reference", moves)
+    elif config.sync_ref_model:
+        plan.add("no effect", "sync_ref_model is true, and no task has a KL to the reference")
     for task in tasks:
-        for row, text in _task(config, task, world_size, raw):
+        for row, text in _describe_task(config, task, world_size, raw):
             plan.add(row, text)
-        for title, probes in probe_task(config, task, Path(config.output_dir), SAMPLES, dry=True):
+        for title, probes in probe_task(config, task, Path(config.output_dir)):
             add_probes(plan, title, probes)
-    needs = estimate(config, raw, tasks, placement)
-    describe_memory(plan, needs, placement, _is_open(config))
-    if (gathered := explain_plan(config, raw, placement)) is not None:
-        plan.add("weights", gathered)
+    add_memory(plan, estimate(config, raw, tasks, placement), placement, _is_open(config))
+    if placement.way in ("fsdp2", "zero3"):
+        wish, memory = config.rollout_weights, placement.memory
+        plan.add("weights", explain_rollout_weights(wish, sizes.weights + sizes.adapter, memory))
     plan_disk(config, tasks).describe(plan)
     return plan
 
 
-def _describe_model(plan: Plan, name: str | None, raw: Mapping[str, Any]) -> None:
-    """Add the checkpoints of a run, and which parts of its policy are trained."""
+def _describe_model(plan: Plan, name: str | None, raw: Mapping[str, Any]) -> NetworkBytes:
+    """Add the checkpoints of a run, and which parts of its policy are trained; return its sizes."""
     config: RLConfig = plan.config
     model, directory = config.model, find_here("model.path", config.model.path)
     network = outline_policy(raw) if directory is None else outline(directory)
-    codes = any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values())
     known = f"; sizes are those of {name}" if name else ""
     here = f"{ELSEWHERE}{known}" if directory is None else ""
     plan.add("policy", f"{model.path}{here}; weights in {model.dtype}")
-    vq = own_vq(model) if codes else None  # other families load no image tokenizer
-    if vq is not None:
+    if (vq := _find_vq(config, raw)) is not None:
         plan.add("images", f"{vq}{ELSEWHERE if find_here('model.vq', vq) is None else ''}")
-    train_parts(network, model, config.seed)
-    add_trained(plan, network)
+    sizes = count_policy(config, network)
+    add_trained(plan, network, int(sizes.adapter) // 4)
+    return sizes
+
+
+def _find_vq(config: RLConfig, raw: Mapping[str, Any]) -> str | None:
+    """The image tokenizer of the policy; None where its family loads none."""
+    codes = any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values())
+    return own_vq(config.model) if codes else None
 
 
 def _is_open(config: RLConfig) -> bool:
@@ -100,58 +101,51 @@ def _is_open(config: RLConfig) -> bool:
     return "auto" in (config.per_device_train_batch_size, *sizes)
 
 
-def _task(
+def _describe_task(
     config: RLConfig, task: Task, world_size: int, raw: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """Rows about a task."""
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
-    scale = sampler.image_guidance_scale
-    image = f", image guidance {scale:g}" if scale else ""
-    size, parts = config.micro_batch_size(world_size), config.num_mini_batches
-    micro = task.rollouts_per_step // world_size // parts // size
-    length = completion_length(settings, config.model, raw)
-    block_size = find_block_size(outline_policy(raw))
-    plan = {"num_mini_batches": parts, "block_size": block_size}
-    cost = count_forwards(algorithm, sampler.steps, length, config.passes_at_once, **plan)
-    found = " (found anew when the run starts)" if _is_open(config) else ""
-    value = f", value head on {PLACES[algorithm.value.backbone]}" if algorithm.value else ""
+    rollouts, length = task.rollouts_per_step, completion_length(settings, config.model, raw)
     weight = "" if settings.weight == 1 else f", weight {settings.weight:g}"
     yield "task", f"{task.name} ({settings.task}{weight})"
     held_out = _counted(settings.eval_prompts, task.eval_prompts)
     unknown = not task.prompts or (settings.eval_prompts and not task.eval_prompts)
     unchecked = "; columns of what is only on the hub could not be checked" if unknown else ""
-    yield (
-        "prompts",
-        f"{_counted(settings.prompts, task.prompts)} to train on, {held_out} held out{unchecked}",
-    )
+    given = _counted(settings.prompts, task.prompts)
+    yield "prompts", f"{given} to train on, {held_out} held out{unchecked}"
     yield (
         "rollouts",
-        f"{settings.num_prompts} prompts x {settings.num_generations} ="
-        f" {task.rollouts_per_step} a step, of {length} response positions each",
+        f"{settings.num_prompts} prompts x {settings.num_generations} = {rollouts} a step, of"
+        f" {length} response positions each",
     )
+    scale = sampler.image_guidance_scale
     yield (
         "sampler",
-        f"{sampler.name}, {sampler.steps} denoising steps of"
-        f" {task.rollouts_per_step * sampler.guidance.sides} rows (guidance"
-        f" {sampler.cfg_scale:g}{image})",
+        f"{sampler.name}, {sampler.steps} denoising steps of {rollouts * sampler.guidance.sides}"
+        f" rows (guidance {sampler.cfg_scale:g}{f', image guidance {scale:g}' if scale else ''})",
     )
+    value = f", value head on {PLACES[algorithm.value.backbone]}" if algorithm.value else ""
     yield (
         "algorithm",
         f"{algorithm.name}: masks {algorithm.mask}, {algorithm.num_draws} draws,"
         f" {algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}{value}",
     )
+    size, parts = config.micro_batch_size(world_size), config.num_mini_batches
+    block_size = find_block_size(outline_policy(raw))
+    plan = {"num_mini_batches": parts, "block_size": block_size}
+    cost = count_forwards(algorithm, sampler.steps, length, config.passes_at_once, **plan)
+    found = " (found anew when the run starts)" if _is_open(config) else ""
     yield (
         "update",
-        f"{config.updates_per_step} optimiser steps of {micro} micro-batches of {size} rollouts per"
-        f" process{found}, {cost.total} forward and {cost.backward} backward passes each",
+        f"{config.updates_per_step} optimiser steps of {rollouts // world_size // parts // size}"
+        f" micro-batches of {size} rollouts per process{found}, {cost.total} forward and"
+        f" {cost.backward} backward passes each",
     )
     if algorithm.completion_value is not None:
         more = algorithm.completion_value.slices - 1
-        yield (
-            "credit",
-            f"{more} passes more for each rollout, and rewards for {task.rollouts_per_step * more}"
-            " completions more",
-        )
+        credit = f"{more} passes more for each rollout, and rewards for {rollouts * more}"
+        yield "credit", f"{credit} completions more"
     for difference in find_differences(algorithm, sampler, block_size is not None):
         yield "mismatch", difference
     for setting in (*find_unread(algorithm), *samplers.find_unread(sampler)):
@@ -165,16 +159,14 @@ def _counted(source: str, prompts: list[Prompt]) -> str:
 
 def plan_disk(config: RLConfig, tasks: Sequence[Task]) -> Disk:
     """The disk of a run; of an adapter, checkpoints hold the adapter alone."""
-    model, raw = config.model, sizes(config)[1]
+    model, raw = config.model, find_sizes(config.model.path)[1]
     alone = estimate(config, raw, tasks)
-    parts, count = alone.host | alone.device, count_weights(raw)
+    parts, count = alone.host | alone.device, count_weights(outline_policy(raw))
     whole, lora = count * BYTES[config.save_dtype or model.dtype], model.lora is not None
     state = sum(parts.get(key, 0) for key in ("gradients", "optimiser", "value", "average"))
     # weights are published in bfloat16, those of a pipeline in float32
-    downloads: dict[str, float] = {model.path: count * (4 if "_class_name" in raw else 2)}
-    vq = own_vq(model)
-    if vq is not None and any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values()):
-        downloads.setdefault(vq, VQ_BYTES)
+    vq, published = _find_vq(config, raw), count * (4 if "_class_name" in raw else 2)
+    downloads = {vq or "": VQ_BYTES, model.path: published}
     merged = whole if config.merge_adapter else None
     written = list_written(config, parts["gradients"] if lora else whole, state, merged)
     return Disk(config.output_dir, written, downloads)

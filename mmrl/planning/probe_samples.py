@@ -1,10 +1,10 @@
 """Samples to score with rewards before a run: recorded by another run, or dummy samples."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from PIL import Image
@@ -12,10 +12,12 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.data.prompts import spread
 from mmrl.models.task_names import writes_images
-from mmrl.preflight.probe_config import FEW
 from mmrl.randomness import generator
 from mmrl.run.sample_files import ROLLOUTS, find_samples, samples_of
 from mmrl.types import Chunk, Prompt, Sample
+
+FEW = 2
+"""Dummy samples of a dry run, which is to take seconds."""
 
 
 class ProbeSamples(NamedTuple):
@@ -46,49 +48,29 @@ def find_recorded(place: Path, task: str) -> Path | None:
 
 
 def read_recorded(path: Path, prompts: Sequence[Prompt], count: int) -> ProbeSamples | None:
-    """Completions that a run wrote, with the metadata of their prompts.
-
-    Args:
-        path: the parquet.
-        prompts: of the task; rows of other prompts are left out.
-        count: how many are taken, spread over the rows.
-
-    Returns:
-        None where the file has no completion of these prompts.
+    """Completions that a run wrote, with the metadata of their prompts: at most `count`, spread
+    over the rows, and None where there is none of these prompts.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     import pyarrow
     import pyarrow.parquet as pq
 
+    by_name = {(prompt.id, prompt.text): prompt for prompt in prompts}
     try:
-        table = pq.read_table(path)
-        by_name = {(prompt.id, prompt.text): prompt for prompt in prompts}
-        found = [
-            (n, by_name[name])
-            for n, row in enumerate(table.select(["id", "prompt"]).to_pylist())
-            if (name := (row["id"], row["prompt"])) in by_name
-        ]
-        if not found:
-            return None
-        chosen = spread(found, count)
-        rows = table.select(["completion"]).take([n for n, _ in chosen]).to_pylist()
+        table = pq.read_table(path, columns=["id", "prompt", "completion"])
+        names = [(row["id"], row["prompt"]) for row in table.drop("completion").to_pylist()]
     except (pyarrow.ArrowException, OSError, KeyError) as error:
         raise ConfigError(f"'{path}' holds no completions of a run ({error}).") from error
-    samples = [
-        Sample.of(prompt, _completion(row["completion"]))
-        for (_, prompt), row in zip(chosen, rows, strict=True)
-    ]
-    return ProbeSamples(samples, f"{len(samples)} recorded samples of {path}")
-
-
-def _completion(stored: Any) -> str | Image.Image:
-    if isinstance(stored, str):
-        return stored
-    with Image.open(io.BytesIO(stored["bytes"])) as image:
-        image.load()
-        return image
+    samples = []
+    for place in spread([n for n, name in enumerate(names) if name in by_name], count):
+        stored = table["completion"][place].as_py()
+        if not isinstance(stored, str):
+            stored = Image.open(io.BytesIO(stored["bytes"]))
+            stored.load()
+        samples.append(Sample.of(by_name[names[place]], stored))
+    return ProbeSamples(samples, f"{len(samples)} recorded samples of {path}") if samples else None
 
 
 def make_dummy_samples(
@@ -127,20 +109,12 @@ def _text(n: int, prompt: Prompt, other: Prompt) -> str:
     return prompt.prefill + forms[n % len(forms)]
 
 
-def cut_at_words(samples: Sequence[Sample], size: int) -> list[Sample]:
-    """The texts among samples, cut into chunks of `size` words, as their tokens are not known."""
-    return [
-        replace(sample, chunks=tuple(_chunks(sample.completion, size)))
-        for sample in samples
-        if isinstance(sample.completion, str)
-    ]
-
-
-def _chunks(text: str, size: int) -> Iterator[Chunk]:
-    words, before = text.split(" "), ""
+def cut_at_words(sample: Sample, size: int) -> Sample:
+    """A text, cut into chunks of `size` words, as its tokens are not known."""
+    words, before, chunks = str(sample.completion).split(" "), "", []
     for first in range(0, len(words), size):
-        own = " ".join(words[first : first + size])
-        own = f" {own}" if first else own
+        own = " " * bool(first) + " ".join(words[first : first + size])
         if own.strip():
-            yield Chunk(first, before, own)
+            chunks.append(Chunk(first, before, own))
         before += own
+    return replace(sample, chunks=tuple(chunks))

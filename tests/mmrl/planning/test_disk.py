@@ -1,6 +1,5 @@
 """The disk that a dry run announces."""
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from mmrl.config import load_config
-from mmrl.preflight.disk import Disk, list_written
-from mmrl.preflight.plan import describe
-from mmrl.preflight.plan_page import Plan
-from mmrl.rl_config import RLConfig
+from mmrl.planning.disk import Disk, list_written
+from mmrl.planning.plan_page import Plan
 from mmrl.run_config import RunConfig
 
 GIB = 2.0**30
@@ -67,12 +63,3 @@ def test_what_a_run_has_written_already_counts_as_free(
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"11")
     assert disk(tmp_path, save_steps=0).problem() == ""
-
-
-def test_a_checkpoint_of_the_hub_is_downloaded_as_it_is_stored_however_it_is_held(
-    tmp_path: Path,
-) -> None:
-    words = ["config=configs/rl/llada_gsm8k.yaml", f"output_dir={tmp_path}"]
-    for changes in ([], ["model.quantization_config=null", "model.dtype=float32"]):
-        said = str(describe(load_config(RLConfig, [*words, *changes])))
-        assert re.search(r"downloads +14\.93 GiB GSAI-ML/LLaDA-8B-Instruct", said)

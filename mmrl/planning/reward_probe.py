@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import constants
@@ -13,20 +14,27 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from mmrl.config import NotHereError
 from mmrl.models.task_names import writes_images
-from mmrl.preflight.plan_page import Plan, cut
-from mmrl.preflight.probe_samples import ProbeSamples, cut_at_words
+from mmrl.planning.plan_page import Plan, cut
+from mmrl.planning.probe_samples import (
+    FEW,
+    ProbeSamples,
+    cut_at_words,
+    find_recorded,
+    make_dummy_samples,
+    read_recorded,
+)
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
 from mmrl.rewards.scoring.column import Column
 from mmrl.rewards.scoring.failures import Failures, RewardError
 from mmrl.rewards.scoring.returned import Failure, Result
 from mmrl.rewards.scoring.scorer import Scorer, check_prompts
 from mmrl.rewards.scoring.terms import Term, build_term, key_of
-from mmrl.rollouts.tasks import check_chunks
+from mmrl.rl_config import RLConfig
+from mmrl.rollouts.tasks import Task, check_chunks
 from mmrl.types import Prompt, Sample
 
-CALL = 4
-"""Samples of one call."""
-HEAD = ("n", "min", "mean", "max", "deviation", "none", "failures", "s/sample", "s/call")
+COUNT, CALL = 8, 4
+"""Samples that a reward scores, and those of one call."""
 
 
 @dataclass
@@ -50,6 +58,55 @@ class Probe:
     failed: bool = False
     refused: str = ""
     warnings: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """What was found out, in words, and each warning."""
+        yield f"{self.name}: {self._scores() if self.results else self.note}"
+        yield from (f"warning: {self.name} {warning}" for warning in self.warnings)
+
+    def _scores(self) -> str:
+        number, scores = len(self.results), _known_scores(self.results)
+        failures = sum(isinstance(result, Failure) for result in self.results)
+        absent = {"without a score": number - len(scores) - failures, "failed": failures}
+        parts = [f"{count} of {number} {what}" for what, count in absent.items() if count]
+        if scores:
+            mean = statistics.fmean(scores)
+            parts.insert(0, f"mean {mean:.4g} ({min(scores):.4g} to {max(scores):.4g})")
+        return ", ".join([*parts, f"{self.seconds / number:.2g} s a sample"])
+
+
+def probe_task(
+    config: RLConfig, task: Task, place: Path, count: int = COUNT, dry: bool = True
+) -> Iterator[tuple[str, list[Probe]]]:
+    """Score samples with the rewards of a task and of its evaluations.
+
+    Args:
+        config: of the run.
+        task: with its prompts.
+        place: where recorded samples may be.
+        count: how many are scored.
+        dry: see `probe_rewards`; there are then fewer dummy samples.
+
+    Yields:
+        A title that names the rewards and the samples, and a probe of each reward.
+    """
+    options, recorded = task.config, find_samples_of(task, place, count)
+    held_out = [] if options.eval_rewards else task.eval_prompts
+    checked = {"rewards": [*task.prompts, *held_out], "eval_rewards": task.eval_prompts}
+    for key, prompts in checked.items():
+        entries, where = getattr(options, key), f"tasks.{task.name}.{key}"
+        if entries:
+            few, side = min(count, FEW) if dry else count, config.model.image_size
+            samples = recorded or make_dummy_samples(options.task, prompts, few, side)
+            arguments = (entries, where, options.task, prompts, samples, options.max_failures, dry)
+            yield f"{where}, on {samples.source}", list(probe_rewards(*arguments))
+
+
+def find_samples_of(task: Task, place: Path, count: int) -> ProbeSamples | None:
+    """Recorded samples of a task, if there are any of its prompts."""
+    path = find_recorded(place, task.name)
+    prompts = [*task.prompts, *task.eval_prompts]
+    return None if path is None else read_recorded(path, prompts, count)
 
 
 def probe_rewards(
@@ -86,17 +143,18 @@ def probe_rewards(
         cutting = term.reward.cutting if isinstance(term.reward, CutsCompletions) else None
         check_chunks(cutting, task, f"{where}[{n}]")
         check_prompts(term, prompts, max_failures, writes_images(task))
+        served = isinstance(term.reward, Served)
         problem = term.reward.ready() if isinstance(term.reward, Served) else ""
-        scored = samples.samples if cutting is None else cut_at_words(samples.samples, cutting.size)
         if in_step(term.reward):
             yield Probe(name, note="not tried: the loop calls it itself, beside the policy")
         elif problem:
             yield Probe(name, note=f"cannot run here: {problem}", failed=True)
-        elif dry and isinstance(term.reward, Served):
-            yield Probe(name, note="ready")
-        elif not scored:
-            yield Probe(name, note="ready, nothing to score")
+        elif (dry and served) or not samples.samples:
+            yield Probe(name, note="ready" if served else "ready, nothing to score")
         else:
+            scored = samples.samples
+            if cutting is not None:
+                scored = [cut_at_words(sample, cutting.size) for sample in scored]
             yield score_samples(name, term, scored, samples.distinct, max_failures)
 
 
@@ -142,13 +200,13 @@ def _warnings(
     if problems:
         first = f"{problems[0]}{problems[0].place}"
         yield f"failed on {len(problems)} of {len(results)}, first: {first}"
-    known = [n for n, result in enumerate(results) if _score(result) is not None]
-    if not known and len(problems) < len(results):
+    scores = _known_scores(results)
+    if not scores and len(problems) < len(results):
         yield "has no score for any of them; check that their metadata is what it reads"
-    scores = {_score(results[n]) for n in known}
-    different = len({_identity(samples[n]) for n in known})
-    if distinct and len(scores) == 1 and different > 1:
-        yield f"cannot vary: {next(iter(scores)):.4g} for {different} different completions"
+    pairs = zip(results, samples, strict=True)
+    different = len({_identity(sample) for result, sample in pairs if _known_scores([result])})
+    if distinct and len(set(scores)) == 1 and different > 1:
+        yield f"cannot vary: {scores[0]:.4g} for {different} different completions"
 
 
 def _identity(sample: Sample) -> object:
@@ -158,48 +216,19 @@ def _identity(sample: Sample) -> object:
     return sample.completion.size, sample.completion.tobytes()
 
 
-def _score(result: Result) -> float | None:
-    """The score of a sample; the mean over its chunks where the reward scores chunks."""
-    if isinstance(result, list):
-        return statistics.fmean(result) if result else None
-    return None if isinstance(result, Failure) else result
-
-
-def format_probes(probes: Sequence[Probe]) -> Iterator[str]:
-    """Lines of a table with a row per reward, its warnings below it."""
-    width = max([len(probe.name) for probe in probes] + [6]) + 2
-    if any(probe.results for probe in probes):
-        yield f"{'reward':<{width}}" + "".join(f"{head:>10}" for head in HEAD)
-    for probe in probes:
-        cells = "".join(f"{cell:>10}" for cell in _cells(probe)) if probe.results else probe.note
-        yield f"{probe.name:<{width}}{cells}"
-        for warning in probe.warnings:
-            yield f"  warning: {probe.name} {warning}"
+def _known_scores(results: Sequence[Result]) -> list[float]:
+    """The scores of samples, means where a reward scores chunks; without failures and absences."""
+    means = [
+        statistics.fmean(result) if isinstance(result, list) and result else result
+        for result in results
+    ]
+    return [score for score in means if isinstance(score, float)]
 
 
 def add_probes(plan: Plan, title: str, probes: Sequence[Probe]) -> None:
     """Add a line for each reward to a plan, which is refused where a run would stop at once."""
-    lines = []
-    for probe in probes:
-        number, low, mean, high, *_, seconds, _ = _cells(probe) if probe.results else [""] * 9
-        scores = f"mean {mean} ({low} to {high}), {seconds} s a sample" if number else probe.note
-        lines += [cut(f"{probe.name}: {scores}"), *(f"warning: {each}" for each in probe.warnings)]
-        plan.refuse(probe.refused)
-    plan.add("rewards", title, *lines)
-    plan.details += [title, *(f"  {line}" for line in format_probes(probes))]
-
-
-def _cells(probe: Probe) -> list[str]:
-    scores = [score for result in probe.results if (score := _score(result)) is not None]
-    shown = ["-"] * 4
-    if scores:
-        deviation = statistics.stdev(scores) if scores[1:] else 0.0
-        values = (min(scores), statistics.fmean(scores), max(scores), deviation)
-        shown = [f"{value:.4g}" for value in values]
-    number = len(probe.results)
-    failures = sum(isinstance(result, Failure) for result in probe.results)
-    times = [f"{probe.seconds / n:.2g}" for n in (number, -(-number // CALL))]
-    return [str(number), *shown, str(number - len(scores) - failures), str(failures), *times]
+    plan.add("rewards", title, *(cut(line) for probe in probes for line in probe.lines()))
+    plan.refuse(*(probe.refused for probe in probes))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A dry run refuses what the run refuses, with the same message; a plan is one screen."""
+"""A dry run refuses what the run refuses, with the same message."""
 
 import re
 import shutil
@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from mmrl import eval as evaluate
-from mmrl import eval_v, rl, sft
+from mmrl import rl, sft
 from mmrl.config import to_yaml
-from mmrl.preflight.plan_page import LINES
 from tests.mmrl.runs import ROOT
 from tests.mmrl.supervised_runs import config
 
@@ -23,19 +22,26 @@ TEMPLATE = "{{ raise_exception('System role not supported') }}"
 OWN = "def labelled(samples):\n    return [float(each.metadata['label']) for each in samples]\n"
 
 
-@pytest.fixture(autouse=True)
-def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-
-
 @pytest.fixture
 def refused(
-    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    images: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Callable[[Sequence[str]], int], Sequence[str]], list[str]]:
     """The messages with which the dry run and the run of a command are refused."""
+    monkeypatch.chdir(ROOT)
     (tmp_path / "template.jinja").write_text(TEMPLATE)
     (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "rows.jsonl").write_text('{"question": "1+1?", "ground_truth_answer": "2"}')
     (tmp_path / "sft.yaml").write_text(to_yaml(config(images, tmp_path / "out")))
+    whole = ROOT / "datasets/text/checkpoints/llada"
+    for file in ("model.safetensors", "config.json"):
+        shutil.copytree(whole, tmp_path / file)
+        damaged = tmp_path / file / file
+        damaged.write_bytes(damaged.read_bytes()[:-5])
+    (tmp_path / "held").mkdir()
+    (tmp_path / "held" / "metrics.jsonl").touch()
 
     def try_both(main: Callable[[Sequence[str]], int], words: Sequence[str]) -> list[str]:
         said = []
@@ -44,7 +50,8 @@ def refused(
             capsys.readouterr()
             try:
                 assert main([f"output_dir={tmp_path / 'out'}", *given, *more]) == 1
-                said += re.findall(r"^error: (.*)", capsys.readouterr().err, re.MULTILINE)[:1]
+                error = capsys.readouterr().err
+                said += re.findall(r"^error: (.*)", error, re.MULTILINE)[:1]
             except Exception as error:
                 said.append(str(error))
         return said
@@ -57,6 +64,8 @@ def refused(
     [
         (rl.main, [RL, "model.max_prompt_length=2"], "longer than model.max_prompt_length"),
         (rl.main, [RL, "model.path=no/such"], "'no/such' is neither an existing directory nor"),
+        (rl.main, [RL, "model.path=TMP/config.json"], "config.json/config.json"),
+        (rl.main, [RL, "model.path=TMP/model.safetensors"], "model.safetensors"),
         (
             rl.main,
             [RL, "model.chat_template=TMP/template.jinja", "tasks.arithmetic.data.system=Be brief"],
@@ -66,12 +75,27 @@ def refused(
         (rl.main, [RL, "per_device_train_batch_size=7"], "per_device_train_batch_size is 7"),
         (rl.main, [RL, "resume_from_checkpoint=nowhere"], "resume_from_checkpoint is 'nowhere'"),
         (rl.main, [RL, "output_dir=README.md"], "output_dir is 'README.md'"),
+        (rl.main, [RL, "output_dir=TMP/held"], "already holds a run"),
+        (rl.main, [IMAGES, "model.vq=no/such"], "'no/such' is neither"),
+        (rl.main, [IMAGES, "model.image_size=30"], "a multiple of 4"),
+        (rl.main, [IMAGES, "tasks.shapes.task=text_to_imag"], "Did you mean 'text_to_image'?"),
         (
             rl.main,
-            ["config=configs/rl/quickstart.yaml", "model.vq=no/such"],
-            "'no/such' is neither",
+            [IMAGES, "tasks.shapes.rewards=[{name: clip, model: ViT-L-41}]"],
+            "clip.model is 'ViT-L-41'",
+        ),
+        (
+            rl.main,
+            [RL, "tasks.arithmetic.rewards=[{name: countdown}]"],
+            "has 'numbers', 'target', which the reward countdown scores by; rows have ['answer',",
+        ),
+        (
+            rl.main,
+            [RL, f"{PROMPTS}=TMP/rows.jsonl"],
+            "choose another data.format",
         ),
         (sft.main, [SFT, "objective.vq=no/such"], "'no/such' is neither an existing directory nor"),
+        (sft.main, [SFT, "objective.data=nowhere.parquet"], "nowhere.parquet"),
         (sft.main, [SFT, "learning_rate_scales={decodr: 2.0}"], "'decodr'"),
         (evaluate.main, [EVAL, "model.path=no/such"], "'no/such' is neither an existing directory"),
         (evaluate.main, [EVAL, "model.max_prompt_length=2"], "longer than model.max_prompt_length"),
@@ -87,9 +111,8 @@ def test_a_dry_run_refuses_what_the_run_refuses_with_the_same_message(
 
 def test_a_column_that_only_the_reward_finds_missing_is_refused_by_both(refused: Callable) -> None:
     reward = "tasks.arithmetic.rewards=[{name: TMP/own.py:labelled}]"
-    for said in refused(
-        rl.main, [RL, reward, "max_steps=1", "tasks.arithmetic.eval_prompts=''", "eval_steps=0"]
-    ):
+    rest = ["max_steps=1", "tasks.arithmetic.eval_prompts=''", "eval_steps=0"]
+    for said in refused(rl.main, [RL, reward, *rest]):
         assert "reward 'labelled' failed on" in said and "KeyError('label')" in said
 
 
@@ -101,62 +124,3 @@ def test_a_disk_that_is_too_small_is_refused_by_both(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     dry, real = refused(main, words)
     assert dry == real and "is too small" in dry and "choose another output_dir" in dry
-
-
-def test_a_plan_says_whether_a_run_fits_the_devices_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["config=configs/sft/llada_8b.yaml", "dry_run=true"]
-    fsdp = "launch_config=configs/accelerate/fsdp2.yaml"
-    for more, status, verdict in (
-        (["devices=8xA100-80GB", fsdp], 0, "of 78.40 GiB of A100-80GB: "),
-        (["devices=8xA100-80GB"], 1, "of 78.40 GiB of A100-80GB: DOES NOT FIT"),
-        (["devices=4x24GB", fsdp], 1, "of 23.52 GiB of 24GB: DOES NOT FIT"),
-    ):
-        assert sft.main([*words, *more]) == status
-        said, error = capsys.readouterr()
-        said = " ".join(said.split())
-        assert verdict in said and "AVX512" not in said and "computes it natively" in said
-        assert ("is estimated to take" in error) == bool(status)
-    assert sft.main([*words, "devices=9xH9"]) == 1
-    assert "devices is 'H9'" in capsys.readouterr().err
-
-
-def test_the_settings_are_printed_with_verbose_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert rl.main([RL, "dry_run=true"]) == 0
-    assert "adam_epsilon" not in capsys.readouterr().out
-    for word in ("verbose=true", "--verbose"):
-        assert rl.main([RL, "dry_run=true", word]) == 0
-        assert "adam_epsilon: 1.0e-08" in capsys.readouterr().out
-    assert rl.main([RL, "verbose=true"]) == 1
-    assert "verbose is True; it must be false without dry_run" in capsys.readouterr().err
-
-
-def recipes() -> list[str]:
-    return sorted(
-        str(path.relative_to(ROOT))
-        for kind in ("rl", "sft", "eval")
-        for path in (ROOT / "configs" / kind).glob("*.yaml")
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", recipes())
-def test_the_plan_of_every_recipe_is_one_screen(
-    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = shutil._ntuple_diskusage(2**50, 0, 2**50)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    words = [f"config={path}", f"output_dir={tmp_path / 'out'}", "dry_run=true"]
-    mains = {"rl": [rl.main], "sft": [sft.main], "eval": [evaluate.main, eval_v.main]}
-    for main in mains[path.split("/")[1]]:
-        status = main(words)
-        said, error = capsys.readouterr()
-        if status == 0:  # else of the other command of benchmarks
-            break
-    if status:  # of inputs that other recipes write, or that users bring
-        assert "Write it first" in error or "is not a file" in error, error
-        return
-    lines = said.splitlines()
-    assert 10 < len(lines) <= LINES and all(len(line) <= 140 for line in lines), said
-    assert "settings that differ from their defaults" in said

@@ -1,4 +1,4 @@
-"""The frame of the commands that evaluate: `run_planned` with a benchmark as its work."""
+"""The work of the commands that evaluate."""
 
 import sys
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from functools import partial
 from mmrl import begin
 from mmrl.config.command import Usage
 from mmrl.evaluation.eval_config import EvalConfig, load_settings
-from mmrl.preflight.planned_command import run_planned
+from mmrl.run.planned_command import run_planned
 from mmrl.runtime.activity import activity, with_display
 
 
@@ -24,4 +24,4 @@ def evaluate(config: EvalConfig) -> None:
 def run_evaluation(usage: Usage, arguments: Sequence[str], tasks: Sequence[str]) -> int:
     """`run_planned` for a benchmark of one of some tasks, the first of which is the default."""
     load = partial(load_settings, tasks=tasks)
-    return run_planned(usage, arguments, evaluate, "mmrl.preflight.eval_plan", load)
+    return run_planned(usage, arguments, evaluate, "mmrl.planning.eval_plan", load)

@@ -10,8 +10,6 @@ from mmrl.sft import main
 from scripts.miniature.reconstruction import Reconstruction
 from tests.mmrl.supervised_runs import NETWORK, config
 
-ROOT = Path(__file__).parents[3]
-
 
 def test_a_dry_run_prints_the_plan_and_touches_nothing(
     images: Path,
@@ -36,29 +34,3 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(
     ):
         assert promise in said, promise
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("word", "named"),
-    [
-        ("objective.data=nowhere.parquet", "nowhere.parquet"),
-        ("objective.vq=./nowhere", "objective.vq is './nowhere'"),
-        ("learning_rate_scales={decodr: 2.0}", "'decodr'"),
-        ("resume_from_checkpoint=nowhere", "nowhere"),
-        ("output_dir=README.md", "output_dir is 'README.md'"),
-    ],
-)
-def test_a_dry_run_refuses_what_the_run_would_refuse(
-    word: str,
-    named: str,
-    images: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(ROOT)
-    (tmp_path / "plan.yaml").write_text(to_yaml(config(images, tmp_path / "run")))
-    words = [f"config={tmp_path / 'plan.yaml'}", word]
-    assert main([*words, "dry_run=true"]) == 1
-    assert named in capsys.readouterr().err
-    assert main(words) == 1

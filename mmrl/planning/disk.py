@@ -8,7 +8,7 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from mmrl.config import ConfigError
-from mmrl.preflight.plan_page import Plan, format_size
+from mmrl.planning.plan_page import Plan, format_size
 from mmrl.pretrained.known import find_here
 from mmrl.run_config import RunConfig
 
@@ -29,7 +29,11 @@ class Disk:
         self, output_dir: str, written: Mapping[str, float], downloads: Mapping[str, float]
     ) -> None:
         self.written, self.place = written, Path(output_dir).expanduser().absolute()
-        self.downloads = {n: b for n, b in downloads.items() if find_here("model.path", n) is None}
+        self.downloads = {
+            name: size
+            for name, size in downloads.items()
+            if name and find_here("model.path", name) is None
+        }
 
     def problem(self) -> str:
         """Why the run finds no room; empty where it does."""

@@ -1,13 +1,17 @@
 """Planning for another launch: the environment variables of an accelerate configuration."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
+from typing import Any, TypeVar
 
 from mmrl.config import ConfigError
 from mmrl.runtime.devices import read_devices
 from mmrl.runtime.placement import Placement, read_placement
+
+P = TypeVar("P")
 
 
 @contextmanager
@@ -35,9 +39,20 @@ def use_launch(path: str | None, devices: str | None = None) -> Iterator[None]:
         os.environ.update(before)
 
 
-def plan_placement(devices: str | None, world_size: int) -> Placement:
-    """The placement of a launch, on devices that may be named in the place of those found."""
-    named = read_devices(devices)[1] if devices else None
+def for_launch(describe: Callable[..., P]) -> Callable[..., P]:
+    """Let a function plan for the `launch_config` and `devices` of its first argument."""
+
+    @wraps(describe)
+    def planned(config: Any, *arguments: Any, **named: Any) -> P:
+        with use_launch(getattr(config, "launch_config", None), config.devices):
+            return describe(config, *arguments, **named)
+
+    return planned
+
+
+def plan_placement(config: Any, world_size: int) -> Placement:
+    """The placement of a launch, on the `devices` of a configuration or else those found."""
+    named = read_devices(config.devices)[1] if config.devices else None
     return read_placement(world_size=world_size, named=named)
 
 

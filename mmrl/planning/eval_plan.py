@@ -1,0 +1,92 @@
+"""What a benchmark would do, without loading its model: `dry_run=true`."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from mmrl.evaluation.comparison import check_evaluations
+from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig
+from mmrl.models.task_names import EDITS
+from mmrl.planning.disk import VQ_BYTES, Disk
+from mmrl.planning.known_sizes import (
+    BYTES,
+    count_columns,
+    count_weights,
+    find_sizes,
+    outline_policy,
+)
+from mmrl.planning.network_memory import Needs, Pass
+from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, cut
+from mmrl.planning.planned_launch import for_launch, plan_placement
+from mmrl.planning.probe_samples import FEW, make_dummy_samples
+from mmrl.planning.reward_probe import add_probes, offline, probe_rewards
+from mmrl.pretrained.known import find_here, image_tokens, own_vq
+from mmrl.runtime.device import find_device
+from mmrl.runtime.launch import count_processes
+
+
+@for_launch
+def describe(config: EvalConfig) -> Plan:
+    """Plan and rewards of a benchmark; nothing is written, and nothing downloaded but files that
+    say what a checkpoint is.
+
+    Raises:
+        ConfigError, FileNotFoundError, ValueError: what the benchmark itself would refuse.
+    """
+    plan, paths = Plan(config), [config.model.path, *config.compare_to]
+    here = {path: find_here("model.path", path) is not None for path in paths}
+    with offline():
+        prompts = check_evaluations(config, dry=True)
+    downloads, placement = dict[str, float](), plan_placement(config, count_processes())
+    needs = []
+    for path in paths:
+        name, raw = find_sizes(path)
+        known = f"{ELSEWHERE}{f'; sizes are those of {name}' if name else ''}"
+        count = count_weights(outline_policy(raw))
+        text = f"{path}{'' if here[path] else known}, {count:,} parameters"
+        plan.add("policy", f"{text} in {config.model.dtype} on {find_device(config.device)}")
+        downloads[path] = 2.0 * count
+        needs.append(estimate_memory(config, raw, placement.device))
+    own = import_module(BENCHMARKS[config.task].module).plan(config, prompts)
+    if not prompts:
+        own = {"prompts": f"those of {config.prompts}, not on this machine: not checked"}
+    for row, text in own.items():
+        plan.add(row, cut(text))
+    plan.add("sampler", _samplers(config, len(prompts) * config.completions_per_prompt))
+    plan.add("output", ", ".join(filter(None, (config.output_dir, config.geneval_dir))))
+    samples = make_dummy_samples(config.task, prompts, FEW, config.model.image_size)
+    arguments = ("rewards", config.task, prompts, samples, config.max_failures)
+    add_probes(plan, f"on {samples.source}", list(probe_rewards(config.rewards, *arguments)))
+    add_memory(plan, max(needs, key=lambda each: each.peak().device), placement)
+    vq = own_vq(config.model)
+    Disk(config.output_dir, {}, {**({vq: VQ_BYTES} if vq else {}), **downloads}).describe(plan)
+    return plan
+
+
+def _samplers(config: EvalConfig, rows: int) -> str:
+    """The samplers with their steps and rows, a full batch where the prompts are not known."""
+    width = min(rows or config.batch_size, config.batch_size)
+    return "; ".join(
+        f"{sampler.name}, {sampler.steps} steps of {width * sampler.guidance.sides} rows"
+        f" each{f', length {length}' if length else ''}"
+        for sampler, length in config.rows().values()
+    )
+
+
+def estimate_memory(config: EvalConfig, raw: Mapping[str, Any], device: str = "cpu") -> Needs:
+    """Bytes of `weights` and of `sampling` the row of the table that takes most.
+
+    Args:
+        config: of the evaluation.
+        raw: `config.json` of the policy.
+        device: type of it.
+    """
+    network, size = outline_policy(raw), BYTES[config.model.dtype]
+    columns, sampling = count_columns(config.task, network, raw), 0.0
+    for sampler, given in config.rows().values():
+        written = given or image_tokens(config.model, raw)
+        length = config.model.max_prompt_length + written * (2 if config.task in EDITS else 1)
+        rows, sides = config.batch_size, sampler.guidance.sides
+        step = Pass(network, device, size, rows, length, written, columns, sides)
+        sampling = max(sampling, step.sample(sampler))
+    return Needs({"weights": count_weights(network) * size, "sampling": sampling})

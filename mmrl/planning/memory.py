@@ -1,0 +1,142 @@
+"""Device memory of a run of reinforcement learning, estimated from sizes alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmrl.algorithms.forwards import passes_per_rollout
+from mmrl.models.families import get_family
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.network import Network
+from mmrl.models.task_names import EDITS, writes_images
+from mmrl.planning.known_sizes import BYTES, count_columns, outline_policy
+from mmrl.planning.network_memory import (
+    Needs,
+    NetworkBytes,
+    Pass,
+    count_moments,
+    count_network,
+    estimate_network,
+)
+from mmrl.pretrained.known import image_tokens
+from mmrl.rl_config import RLConfig
+from mmrl.rollouts.tasks import Task, completion_length
+from mmrl.runtime.computation import choose_planned
+from mmrl.runtime.placement import ALONE, Placement
+from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
+from mmrl.training.trainable import trained_in_full
+
+
+def estimate(
+    config: RLConfig, raw: Mapping[str, Any], tasks: Sequence[Task], placement: Placement = ALONE
+) -> Needs:
+    """Bytes of a process, by what holds them.
+
+    Args:
+        config: of the run.
+        raw: `config.json` of the policy.
+        tasks: of the run.
+        placement: how processes share the model.
+
+    Returns:
+        What `estimate_network` names, `reference`, and `value`: a value model with its gradients
+        and moments.
+    """
+    network, size = outline_policy(raw), BYTES[config.model.dtype]
+    sizes, recompute = count_policy(config, network), config.model.gradient_checkpointing
+    found = choose_planned(config, placement, dtype=config.model.dtype)
+    sharded = placement.way in ("fsdp2", "zero3")
+    update = sampling = 0.0
+    for task in tasks:
+        micro, step = _find_passes(config, network, raw, task, placement, 2 if found.bf16 else size)
+        update = max(update, micro.train(recompute, _count_graphs(config, task, micro)))
+        sampling = max(sampling, step.sample(task.config.sampler))
+    weights, memory = sizes.weights + sizes.adapter, placement.memory or 0.0
+    whole = choose_rollout_weights(config.rollout_weights, weights, memory) == "whole" and sharded
+    needs = estimate_network(
+        sizes, placement, config, found, update, recompute, sampling, whole=whole
+    )
+    parts, away = placement.shards if sharded else 1, placement.weights_apart
+    if config.needs_reference:
+        # a sharded copy shares nothing with the policy
+        copied = sizes.weights if sharded and not sizes.adapter else sizes.trained - sizes.adapter
+        needs.add("reference", (copied + sizes.adapter * config.sync_ref_model) / parts, away)
+    if config.value is not None:
+        own = float(network.width * (4 if sizes.adapter else size))
+        if config.value.backbone == "copy":
+            named = ((name, p) for name, p in network.named_parameters() if p.requires_grad)
+            copied = [p.numel() for n, p in named if not n.startswith(("head.", "vision."))]
+            own += sum(copied) * size + sizes.adapter
+        moments = count_moments(config.optimizer, own / size, size)
+        needs.add("value", (own * (3 if placement.buckets else 2) + moments) / parts, away)
+    return needs
+
+
+def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
+    """Sizes of the policy of a run.
+
+    Args:
+        config: of the run.
+        network: without an adapter; its parameters are marked as trained or not.
+    """
+    model, size, adapter = config.model, BYTES[config.model.dtype], 0
+    own = {id(p) for p in trained_in_full(network, model).values()}
+    for parameter in network.parameters():
+        parameter.requires_grad_(id(parameter) in own)
+    if model.lora is not None:
+        roles = model.lora.target_modules
+        ends = tuple(end for role in roles for end in network.layer_roles[role])
+        layers: list[Any] = [m for name, m in network.named_modules() if name.endswith(ends)]
+        adapter = model.lora.r * sum(each.in_features + each.out_features for each in layers)
+    bits = None if model.quantization_config is None else model.quantization_config.bits
+    return count_network(network, config.optimizer, size, size, bits, adapter)
+
+
+def _find_passes(
+    config: RLConfig,
+    network: Network,
+    raw: Mapping[str, Any],
+    task: Task,
+    placement: Placement,
+    size: int,
+) -> tuple[Pass, Pass]:
+    """The forward passes of a micro-batch, and of a batch of rollouts that is sampled."""
+    settings, world_size = task.config, placement.world_size
+    response = completion_length(settings, config.model, raw)
+    length = config.model.max_prompt_length + _count_shown(config, raw, task, network) + response
+    hidden = 0 if find_block_size(network) is None else response  # a copy with hidden tokens
+    columns = count_columns(settings.task, network, raw)
+
+    def build(rows: int, length: int, sides: int) -> Pass:
+        return Pass(network, placement.device, size, rows, length, response, columns, sides)
+
+    micro, sides = config.micro_batch_size(world_size), task.algorithm.guidance.sides
+    rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
+    return (
+        build(micro, length + hidden + 3, sides),
+        build(rows, length + 3, settings.sampler.guidance.sides),
+    )
+
+
+def _count_graphs(config: RLConfig, task: Task, micro: Pass) -> int:
+    """Passes whose graphs are held together."""
+    steps, block_size = task.config.sampler.steps, find_block_size(micro.network)
+    passes = passes_per_rollout(task.algorithm, steps, micro.scored, block_size)
+    return 1 if task.algorithm.pass_by_pass else min(config.passes_at_once, passes)
+
+
+def find_block_size(network: Network) -> int | None:
+    """Positions of a block where attention is causal between blocks; None where it is not."""
+    return network.core.block_size if isinstance(network, MaskedTokenModel) else None
+
+
+def _count_shown(config: RLConfig, raw: Mapping[str, Any], task: Task, network: Network) -> int:
+    """Positions of images in the prompt that has the most."""
+    name = task.config.task
+    layout = get_family(raw).LAYOUTS.get(name)
+    if layout is None or (writes_images(name) and name not in EDITS):
+        return 0
+    if layout.needs_vq:
+        return image_tokens(config.model, raw, written=name in EDITS)
+    tiling: Any = getattr(network.vision, "tiling", None)
+    sizes = (prompt.image_sizes for prompt in task.prompts)
+    return max((sum(tiling.rows(*size) for size in each) for each in sizes), default=0)

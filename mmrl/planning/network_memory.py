@@ -1,0 +1,273 @@
+"""Memory of a process, from sizes alone: one formula for every network, work and launch.
+
+    rollout     held + gathered weights + cache + a step's activations or logits
+    update      held + gradients + the larger of: the optimiser's step; and gathered weights,
+                activations and logits of a micro-batch
+    checkpoint  held + the state that is written, which a thread that writes it holds throughout
+
+What is there for a moment counts as if it stayed. Image tokenizer, rewards in the process and the
+reserve of the allocator come on top.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import nn
+
+from mmrl.models.network.network import Network
+from mmrl.run_config import RunConfig
+from mmrl.runtime.computation import Computation
+from mmrl.runtime.logits_budget import rows_at_once
+from mmrl.runtime.placement import Placement
+from mmrl.samplers import RULES, SamplerConfig
+from mmrl.training.trainable import ADAPTER
+
+BUCKET, LIVE = 2e9, 4e9
+"""Bytes in float32 of DeepSpeed's `reduce_bucket_size` and `stage3_max_live_parameters`."""
+PHASES = {
+    "rollout": ("sampling",),
+    "update": ("gradients", "update"),
+    "checkpoint": ("saving",),
+}
+"""Phases of a run, and what they hold beside what is held in all of them."""
+BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
+"""Names of tensors of a block."""
+
+
+class Peak(NamedTuple):
+    """Bytes of a process in a phase: on its device, and beside it in the memory of the host."""
+
+    phase: str
+    device: float
+    host: float
+
+
+@dataclass
+class Needs:
+    """Bytes of a process by what holds them: on its device, where one on a CPU has everything,
+    and in the memory of its host."""
+
+    device: dict[str, float] = field(default_factory=dict)
+    host: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, size: float, in_host: bool = False) -> None:
+        """Add bytes to a part of the device, or of the host where they are offloaded."""
+        place = self.host if in_host else self.device
+        place[name] = place.get(name, 0.0) + size
+
+    def phases(self) -> Iterator[Peak]:
+        """The phases of the run."""
+        passing = {name for own in PHASES.values() for name in own}
+        for phase, own in PHASES.items():
+            if own[-1] in self.device:
+                places, others = (self.device, self.host), passing.difference(own)
+                yield Peak(phase, *(sum(p[name] for name in p.keys() - others) for p in places))
+
+    def peak(self) -> Peak:
+        """The phase that needs most of the device."""
+        return max(self.phases(), key=lambda phase: phase.device)
+
+
+@dataclass
+class NetworkBytes:
+    """Bytes of a network.
+
+    Attributes:
+        weights: without an adapter.
+        adapter: of an adapter beside them, in float32.
+        trained: of the gradients of what is trained.
+        average: of a float32 copy of that.
+        moments: of the optimiser.
+        wide, wide_frozen: of the float32 weights that are trained, and that are not.
+        unit: of what is outside the blocks, and a block.
+    """
+
+    weights: float = 0.0
+    adapter: float = 0.0
+    trained: float = 0.0
+    average: float = 0.0
+    moments: float = 0.0
+    wide: float = 0.0
+    wide_frozen: float = 0.0
+    unit: float = 0.0
+
+    @property
+    def frozen(self) -> float:
+        """Of the weights that are not trained."""
+        return self.weights + self.adapter - self.trained
+
+    def cast(self, recompute: bool) -> float:
+        """Of the bfloat16 copies that autocast keeps: of what is trained until the forward pass
+        ends, of the rest for a backward pass that computes no block again."""
+        return (self.wide + (0.0 if recompute else self.wide_frozen)) / 2
+
+
+def count_network(
+    network: nn.Module, optimizer: str, frozen: float, trained: float, bits: float | None, lora: int
+) -> NetworkBytes:
+    """Sizes of a network whose parameters say whether they are trained.
+
+    Args:
+        network: on any device.
+        optimizer: name of it.
+        frozen: bytes of a number that is not trained.
+        trained: bytes of one that is.
+        bits: of a number of the matrices of blocks that are not trained, where these are packed.
+        lora: numbers of an adapter that the network does not have yet.
+    """
+    parts = network.count_parts() if isinstance(network, Network) else 0
+    found, blocks, inside = NetworkBytes(weights=parts * frozen), set[str](), 0.0
+    for name, p in network.named_parameters():
+        number, own, block = p.numel(), p.requires_grad, BLOCK.search(name)
+        size = trained if own else frozen
+        if bits is not None and not own and p.ndim == 2 and name.startswith("blocks."):
+            size = bits / 8
+        if own:
+            found.trained += number * size
+            found.average += number * 4
+            found.moments += count_moments(optimizer, number, size, "embed" in name)
+        if ADAPTER in name:
+            found.adapter += number * size
+            continue
+        found.weights += number * size
+        found.wide += number * size * (own and size == 4)
+        found.wide_frozen += number * size * (not own and size == 4)
+        if block:
+            blocks.add(block[1])
+            inside += number * size
+    found.unit = found.weights - inside * (1 - 1 / max(1, len(blocks)))
+    found.adapter, found.trained, found.average = (
+        size + 4 * lora for size in (found.adapter, found.trained, found.average)
+    )
+    found.moments += count_moments(optimizer, lora, 4)
+    return found
+
+
+def count_moments(optimizer: str, numbers: float, size: float, embedding: bool = False) -> float:
+    """Bytes that an optimiser keeps for a tensor of some numbers of some bytes; bitsandbytes keeps
+    the moments of embeddings and small tensors in 32 bits."""
+    if optimizer.endswith("8bit") and numbers >= 4096 and not embedding:
+        return 2 * numbers * (1 + 4 / 256)  # a float32 scale for each 256
+    size = 4 if optimizer in ("adamw_8bit", "paged_adamw", "paged_adamw_8bit") else size
+    return (1 if optimizer == "sgd" else 2) * numbers * size
+
+
+def estimate_network(
+    sizes: NetworkBytes,
+    placement: Placement,
+    config: RunConfig,
+    found: Computation,
+    update: float,
+    recompute: bool,
+    sampling: float | None = None,
+    whole: bool = False,
+) -> Needs:
+    """Bytes of a process that trains a network, by what holds them.
+
+    FSDP2 and ZeRO-3 divide weights, gradients and moments, ZeRO-2 all but the weights. DDP reduces
+    a copy of the gradients, ZeRO buckets of them, and ZeRO keeps float32 weights of its part.
+
+    Args:
+        sizes: of the network.
+        placement: how processes share it.
+        config: of the run.
+        found: how it computes.
+        update: bytes of activations and logits of a micro-batch.
+        recompute: whether blocks are computed again for the backward pass.
+        sampling: bytes of a batch of rollouts; None where there are none.
+        whole: whether rollouts gather weights once: what is not trained is whole then.
+    """
+    needs, way = Needs(), placement.way
+    away, apart = placement.weights_apart, placement.state_apart
+    parts = placement.shards if way in ("fsdp2", "zero3") else 1
+    divided = 1 if way == "whole" else placement.shards
+    needs.add("weights", sizes.weights / parts + whole * sizes.frozen * (1 - 1 / parts), away)
+    needs.add("adapter", sizes.adapter / parts, away)
+    name = "kept gradients" if way == "zero3" else "gradients"
+    needs.add(name, sizes.trained / divided, apart)
+    needs.add("optimiser", sizes.moments / divided, apart or config.optimizer.startswith("paged"))
+    if way in ("zero2", "zero3"):
+        needs.add("optimiser", sizes.trained / divided, apart)
+    bucket = min(BUCKET, sizes.trained) if way in ("zero2", "zero3") else 0.0
+    if way == "zero3":  # one that stays; in an update there are two
+        needs.add("buckets", bucket)
+    if placement.buckets:
+        needs.add("buckets", sizes.trained)
+    if getattr(config, "ema_decay", None):
+        needs.add("average", sizes.average / parts, away)
+    if config.save_steps:  # of the first process, whose thread may write a copy
+        model = sizes.trained if sizes.adapter else sizes.weights
+        state, host = sizes.trained + sizes.moments, placement.device != "cpu"
+        if config.async_save:
+            needs.add("snapshot", model + state, host)
+        else:
+            needs.add("saving", max(model, state), host)
+    # FSDP2 keeps the buffer of a unit until the next one has arrived, and gathers bfloat16
+    gathered = {"fsdp2": 2 * sizes.unit, "zero3": min(sizes.weights, LIVE)}.get(way, 0.0)
+    narrow = way == "fsdp2" and found.bf16 and not found.torch_compile
+    casts = found.bf16 and not narrow
+    if sampling is not None:
+        everything = sizes.trained - (sizes.wide / 2 if narrow else 0.0)
+        step = sampling + sizes.cast(recompute=True) * casts
+        needs.add("sampling", step + (everything if whole else gathered))
+    if whole:  # only what is trained is gathered
+        gathered *= sizes.trained / (sizes.trained + sizes.frozen)
+    step = sizes.trained / divided if placement.device != "cpu" and not apart else 0.0
+    update += bucket if way == "zero3" else 2 * bucket
+    needs.add("update", max(step, update + gathered + sizes.cast(recompute) * casts))
+    return needs
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass.
+
+    Attributes:
+        network: that computes it.
+        device: type of its device, which decides how many logits exist at once.
+        size: bytes of a number that the network computes.
+        rows: of its batch, on one side of guidance.
+        length: positions of a row.
+        scored: positions of a row whose logits are read.
+        columns: of the logits.
+        sides: of guidance.
+    """
+
+    network: Network
+    device: str
+    size: int
+    rows: int
+    length: int
+    scored: int
+    columns: int
+    sides: int = 1
+
+    def train(self, recompute: bool, held: int = 1) -> float:
+        """Bytes of activations and logits of some passes whose graphs are held together.
+
+        Logits are scored in parts where there are many: then two gradients of the hidden states are
+        kept, and beside them are log-probs, their exponential and a product of both.
+        """
+        kept, working = self.network.count_activations(self.length, recompute, self.size)
+        rows, part = self.rows * self.scored, rows_at_once(self.columns, device=self.device)
+        logits = 4.0 * rows * self.columns * self.sides
+        beside = 3 * logits
+        if self.network.can_reduce and rows > part:
+            logits = 2 * 4.0 * rows * self.network.width
+            beside = (3.0 + (self.sides > 1)) * 4 * part * self.columns
+        every = self.sides * self.rows
+        return held * (every * kept + logits) + max(every * working, beside)
+
+    def sample(self, sampler: SamplerConfig) -> float:
+        """Bytes of a step of a sampler: its cache, and a block of the network at work or logits and
+        what is computed from them."""
+        _, working = self.network.count_activations(self.length, False, self.size)
+        positions = self.rows * min(self.scored, sampler.block_size or self.scored)
+        if RULES[sampler.name].streams and self.network.can_reduce and sampler.cache != "refresh":
+            positions = min(positions, rows_at_once(self.columns, device=self.device))
+        logits = 4 * 4.0 * positions * self.columns * self.sides
+        cached = sampler.cache != "none" and self.network.count_cached(self.length) * self.size
+        every = self.sides * self.rows
+        return max(every * working, logits) + every * cached

@@ -1,0 +1,147 @@
+"""What a supervised run would do, without loading its weights: `dry_run=true`."""
+
+from typing import Any
+
+from torch import nn
+
+from mmrl.models.network.network import Network
+from mmrl.models.network.vision import Vision
+from mmrl.objectives import find_objective
+from mmrl.objectives.masked_config import MaskedConfig
+from mmrl.objectives.start_config import StartConfig
+from mmrl.planning.disk import VQ_BYTES, Disk, list_written
+from mmrl.planning.known_sizes import BYTES, count_columns, find_sizes, outline_policy
+from mmrl.planning.network_memory import Needs, Pass, count_network, estimate_network
+from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
+from mmrl.planning.planned_launch import for_launch, plan_placement
+from mmrl.planning.reward_probe import offline
+from mmrl.pretrained.known import PUBLIC_PATCH, find_here
+from mmrl.pretrained.model_config import ModelConfig
+from mmrl.run.run_directory import RunDirectory
+from mmrl.runtime.computation import choose_planned
+from mmrl.runtime.launch import check_launch, count_processes
+from mmrl.runtime.placement import ALONE, Placement
+from mmrl.runtime.sharding.shardable import check_shardable, check_unpacked
+from mmrl.sft_config import SFTConfig
+from mmrl.training.optimizers import build_optimizers
+from mmrl.training.trainable import train_parts
+
+
+@for_launch
+def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
+    """What a run would do; data are read, and nothing is downloaded but files that say what a
+    checkpoint is.
+
+    Args:
+        config: of the run.
+        world_size: number of processes; None for those that were launched.
+
+    Raises:
+        ConfigError: settings that cannot run.
+        FileNotFoundError, ValueError: a checkpoint or tokenizer that cannot be loaded.
+    """
+    check_launch(config.optimizer, config.torch_compile)
+    world_size, plan = world_size or count_processes(), Plan(config)
+    entry, options = find_objective(config.objective)
+    check_unpacked(getattr(options, "quantization_config", None), "objective.quantization_config")
+    checkpoint = RunDirectory(config.output_dir).starting_point(config)
+    for key in ("model", "vq"):
+        if path := getattr(options, key, None):
+            find_here(f"objective.{key}", path)
+    with offline():
+        network, data = entry.load().outline(options)
+    plan.add("objective", f"{config.objective['name']}: {data}")
+    if network is None and isinstance(options, StartConfig):
+        name, network = outline_public(options)
+        plan.add("network", f"{options.model}{ELSEWHERE}; sizes are those of {name}")
+    elif network is not None:
+        count = sum(p.numel() for p in network.parameters())
+        model = f"{getattr(options, 'model', '')}, ".removeprefix(", ")
+        plan.add("network", f"{model}{count:,} parameters")
+    if network is not None:
+        check_shardable(network, "objective.name", config.objective["name"])
+        build_optimizers(network, config)
+    if isinstance(network, Network):
+        add_trained(plan, network)
+    epochs, size = config.num_train_epochs, config.per_device_train_batch_size
+    length = f"{config.max_steps} steps" if epochs is None else f"{epochs:g} epochs"
+    add_run(plan, checkpoint, None if epochs else config.max_steps, length, world_size)
+    micro, placement = config.gradient_accumulation_steps, plan_placement(config, world_size)
+    examples = size * micro * world_size
+    plan.add("step", f"{examples} examples: {micro} micro-batches of {size} per process")
+    kernel = getattr(options, "attn_implementation", None)
+    plan.add("computed", *choose_planned(config, placement, kernel).short)
+    if isinstance(options, StartConfig) and isinstance(network, Network):
+        add_memory(plan, estimate_memory(config, options, network, placement), placement)
+    if network is not None:
+        plan_disk(config, options, network).describe(plan)
+    return plan
+
+
+def outline_public(options: StartConfig) -> tuple[str | None, Network]:
+    """Name and network of the published checkpoint that an objective starts from, on the meta
+    device, its trained parts chosen."""
+    name, raw = find_sizes(options.model)
+    network = outline_policy(raw)
+    network.public_config = dict(raw)
+    network.requires_grad_(True)
+    if isinstance(network.vision, Vision):
+        network.vision.train_tower(False)
+    names = ("lora", "train_vision_tower", "modules_to_train")
+    wanted = {key: getattr(options, key) for key in names if hasattr(options, key)}
+    train_parts(network, ModelConfig(path=options.model, **wanted), 0)
+    return name, network
+
+
+def estimate_memory(
+    config: SFTConfig, options: StartConfig, network: Network, placement: Placement = ALONE
+) -> Needs:
+    """Bytes of a process by what holds them, at the longest rows that the settings allow.
+
+    Args:
+        config: of the run.
+        options: of its objective.
+        network: without weights, its trained parts chosen.
+        placement: how processes share the model.
+    """
+    found, recompute = choose_planned(config, placement), options.gradient_checkpointing
+    packed = options.quantization_config
+    bits, frozen = packed and packed.bits, BYTES[options.dtype] if found.bf16 else 4
+    sizes = count_network(network, config.optimizer, frozen, 4, bits, lora=0)
+    rows, shape = config.per_device_train_batch_size, _row_shape(options, network)
+    micro = Pass(network, placement.device, 2 if found.bf16 else 4, rows, *shape)
+    update = micro.train(recompute)
+    return estimate_network(sizes, placement, config, found, update, recompute)
+
+
+def _row_shape(options: Any, network: Network) -> tuple[int, int, int]:
+    """Tokens of the longest row, how many of them are scored, and columns of their softmax."""
+    if not isinstance(options, MaskedConfig):
+        whole = options.completion_length if options.fill == "completion" else options.max_length
+        return options.max_length, whole, network.vocab_size
+    images = (options.image_size // PUBLIC_PATCH) ** 2
+    edits, own = options.shares.get("image_edit", 0), options.shares.get("text_to_image", 0)
+    tokens = options.max_prompt_length + images * (2 if edits else 1) + 3
+    if own + edits == 1:
+        return tokens, images, count_columns("text_to_image", network, network.public_config)
+    return tokens, tokens, network.vocab_size
+
+
+def plan_disk(config: SFTConfig, options: Any, network: nn.Module) -> Disk:
+    """The disk of a run.
+
+    Args:
+        config: of the run.
+        options: of its objective.
+        network: its trained parts chosen.
+    """
+    sizes = count_network(network, config.optimizer, 4, 4, bits=None, lora=0)
+    whole = sizes.weights / 4 * BYTES[getattr(options, "save_dtype", "float32")]
+    model = sizes.trained if sizes.adapter else whole
+    state = sizes.moments + sizes.trained * (2 if config.ema_decay else 1)
+    downloads = {
+        getattr(options, "model", ""): sizes.weights / 2,
+        getattr(options, "vq", ""): VQ_BYTES,
+    }
+    written = list_written(config, model, state, whole if config.merge_adapter else None)
+    return Disk(config.output_dir, written, downloads)
