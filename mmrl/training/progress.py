@@ -13,7 +13,7 @@ from accelerate.utils import gather_object
 from mmrl.run.checkpoint import write_directory
 from mmrl.run.failures import warn_of_failure
 from mmrl.run.model_card import write_card
-from mmrl.run.profile import profile_run
+from mmrl.run.profile import RunProfile
 from mmrl.run.report import write_report
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
@@ -84,16 +84,17 @@ class Progress:
             start_trackers(self.accelerator, self.run.path, self.config, resumed=self.begun > 0)
         self._steps = activity("step", self.config.max_steps, self.begun)
         self.steps = self._steps.__enter__()
-        steps = self.config.profile_steps if self.config.profile else None
-        self._profile = profile_run(self.run, steps, self.accelerator.device)
-        self.profile = self._profile.__enter__()
+        self.profile = RunProfile(
+            self.run, self.config.profile_steps if self.config.profile else []
+        )
+        self.profile.start()
         self.clock = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.checkpoints.close()
         with warn_of_failure("the profile", "Run some more steps with profile=true."):
-            self._profile.__exit__(None, None, None)
+            self.profile.close()
         self._steps.__exit__(None, None, None)
         again = f"All metrics are in '{self.run.metrics}': log them again from there."
         for tracker in self.accelerator.trackers:
@@ -111,8 +112,7 @@ class Progress:
         the last step."""
         self.steps.reach(self.trainer.step)
         self.steps.remark = remark
-        if self.profile is not None:
-            self.profile.end_step(self.trainer.step)
+        self.profile.end_step(self.trainer.step)
         due, window = self._is_due(self.config.logging_steps), self.trainer.window
         if due or self.trainer.step == self.config.max_steps:
             state = window.state_dict()

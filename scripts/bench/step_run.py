@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from matmul_rate import synchronize
+from phase_times import PhaseTimes
 from straightforward import EverythingEverywhere
 from torch import Tensor
 
@@ -23,7 +24,6 @@ from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import sample_groups, score_groups
 from mmrl.rollouts.tasks import Task
-from mmrl.run.phase_times import PhaseTimes
 from mmrl.runtime.activity import watch
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
@@ -122,7 +122,7 @@ class StepRun:
         self.accelerator.wait_for_everyone()
         seconds = self.clock() - started
         self.policy.model = self.model
-        phases = {row["phase"]: row["seconds"] for row in times.table() if row["phase"] != "other"}
+        phases = dict(times.seconds)
         phases["rollout"] -= self.spent
         # images in prompts and completions, and texts
         phases["encoding and decoding"] = self.spent
