@@ -209,7 +209,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(
 
 def blocking(patch: pytest.MonkeyPatch, step: int) -> threading.Event:
     """Let the background writing of one checkpoint wait until the event is set."""
-    released, original = threading.Event(), checkpoint._write_checksums
+    released, original = threading.Event(), checkpoint._seal
 
     def write(folder: Path) -> None:
         if folder.name.startswith(f"{step}."):
@@ -217,7 +217,7 @@ def blocking(patch: pytest.MonkeyPatch, step: int) -> threading.Event:
             assert released.wait(timeout=20)
         original(folder)
 
-    patch.setattr(checkpoint, "_write_checksums", write)
+    patch.setattr(checkpoint, "_seal", write)
     return released
 
 
