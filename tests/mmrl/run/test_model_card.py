@@ -41,7 +41,7 @@ RUNNABLE = {
 
 
 def test_a_card_says_what_was_trained_how_and_with_which_result(tmp_path: Path) -> None:
-    text = model_card(SETTINGS, METRICS, True, "me/countdown", RUNNABLE)
+    text = str(model_card(SETTINGS, METRICS, True, "me/countdown", RUNNABLE))
     (tmp_path / "README.md").write_text(text)
     assert metadata_load(tmp_path / "README.md") == {
         "base_model": "GSAI-ML/LLaDA-8B-Instruct",
@@ -61,12 +61,12 @@ def test_the_licence_is_that_of_a_source_with_a_card(tmp_path: Path) -> None:
     base.mkdir()
     (base / "README.md").write_text("---\nlicense: mit\n---\nA model.\n")
     settings = {**SETTINGS, "model": {"path": str(base)}}
-    (tmp_path / "README.md").write_text(model_card(settings, [], False, "runs/x/final", {}))
+    model_card(settings, [], False, "runs/x/final", {}).save(tmp_path / "README.md")
     head = metadata_load(tmp_path / "README.md")
     assert head is not None and head["license"] == "mit" and "base_model" not in head
     assert head["library_name"] == "transformers"
     (base / "README.md").write_text("---\n[broken\n---\n")
-    assert "license" not in model_card(settings, [], False, "runs/x/final", {})
+    assert "license" not in str(model_card(settings, [], False, "runs/x/final", {}))
 
 
 def test_what_is_no_policy_has_no_card(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_what_is_no_policy_has_no_card(tmp_path: Path) -> None:
 def test_auto_classes_are_shown_where_these_transformers_can_run_them(
     config: dict[str, Any], shown: bool, adapter: bool
 ) -> None:
-    text = model_card(SETTINGS, [], adapter, "runs/x/final", config)
+    text = str(model_card(SETTINGS, [], adapter, "runs/x/final", config))
     assert ("AutoModel" in text, text.count("```python")) == (shown, 1 + shown)
 
 
