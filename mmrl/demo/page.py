@@ -28,6 +28,7 @@ STYLE = """
 footer {display: none !important}
 .gradio-container main {max-width: 72rem !important; margin: 0 auto !important}
 #image img {width: 100%; height: 100%; object-fit: contain}
+#completions img {max-width: none; max-height: none}
 """
 
 

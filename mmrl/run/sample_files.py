@@ -90,6 +90,6 @@ def embed(image: Image.Image, side: int = SIDE) -> str:
     buffer = io.BytesIO()
     small.save(buffer, format="PNG")
     data = base64.b64encode(buffer.getvalue()).decode()
-    width, height = (pixels * max(1, side // max(small.size)) for pixels in small.size)
-    size = f'width="{width}" height="{height}" style="image-rendering:pixelated"'
-    return f'<img alt="" {size} src="data:image/png;base64,{data}">'
+    width = small.width * max(1, side // 2 // max(small.size))
+    style = f"width:{width}px;height:auto;image-rendering:pixelated"
+    return f'<img alt="" style="{style}" src="data:image/png;base64,{data}">'
