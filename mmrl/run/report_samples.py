@@ -1,4 +1,4 @@
-"""Completions in a report: the best, the worst and some others of each step.
+"""Completions in a report, from the best to the worst of a step.
 
 They are read from the parquet files in `samples/`, see `mmrl.training.completions`. Everything in
 them is data: the page escapes texts, and images are decoded, made small and encoded again.
@@ -7,10 +7,9 @@ them is data: the page escapes texts, and images are decoded, made small and enc
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mmrl.config import ConfigError
 from mmrl.run.checkpoint import model_folders
@@ -25,24 +24,29 @@ from mmrl.run.sample_files import (
     score_names,
 )
 
+T = TypeVar("T")
 TITLES = {HELD_OUT: "Held-out completions", ROLLOUTS: "Rollouts"}
-MOST_STEPS = 6
-"""Steps shown of a task, spread over all."""
-EACH = 3
-"""Rows of the best, of the worst and of the others."""
+MOST_STEPS, MOST_ROWS = 6, 9
+"""Steps of a task, and completions of a step; both spread over all, with the first and the last."""
 MOST_CHARACTERS = 4000
 
 
 def choose_samples(run: Path) -> dict[str, list[dict[str, Any]]]:
     """Tables of completions by title, one for each step that is shown, as the template has them."""
-    pieces = _read_pieces(run)
+    tokenizers = [path / "tokenizer.json" for path in model_folders(run)]
+    pieces = _read_pieces(next((path for path in tokenizers if path.is_file()), None))
     found = {}
     for kind, title in TITLES.items():
         for task, files in find_samples(samples_of(run), kind).items():
-            steps, last = [*files], max(1, min(MOST_STEPS, len(files)) - 1)
-            shown = dict.fromkeys(steps[n * (len(steps) - 1) // last] for n in range(last + 1))
-            found[f"{title}: {task}"] = [_table(step, files[step], pieces) for step in shown]
+            shown = _spread([*files.items()], MOST_STEPS)
+            found[f"{title}: {task}"] = [_table(step, path, pieces) for step, path in shown]
     return found
+
+
+def _spread(items: Sequence[T], most: int) -> Sequence[T]:
+    """At most so many at even distances, the first and the last among them."""
+    count = min(most, len(items))
+    return [items[n * (len(items) - 1) // max(1, count - 1)] for n in range(count)]
 
 
 def _table(step: int, path: Path, pieces: Any) -> dict[str, Any]:
@@ -50,59 +54,36 @@ def _table(step: int, path: Path, pieces: Any) -> dict[str, Any]:
         table = read_samples(path)
     except ConfigError as error:
         return {"problem": str(error)}
-    limits = {name: _limits(table.column(name).to_pylist()) for name in score_names(table)}
-    main = "reward" if "reward" in limits else next(iter(limits), None)
-    values = table.column(main).to_pylist() if main else [None] * len(table)
-    rows = [
-        (why, _row(table.slice(n, 1).to_pylist()[0], limits, pieces))
-        for why, n in _choose(values, path.name)
-    ]
-    return {"step": step, "limits": limits, "rows": rows}
+    scores = score_names(table)
+    main = "reward" if "reward" in scores else next(iter(scores), None)
+    values = table[main].to_pylist() if main else [None] * len(table)
+    order = sorted(
+        range(len(table)), key=lambda n: -values[n] if is_number(values[n]) else math.inf
+    )
+    rows = table.take(_spread(order, MOST_ROWS)).to_pylist()
+    return {"step": step, "scores": scores, "rows": [_row(row, scores, pieces) for row in rows]}
 
 
-def _choose(values: Sequence[Any], name: str) -> list[tuple[str, int]]:
-    """Why a row is shown, and its place: best first, then worst, then some of the others."""
-    known = [n for n, value in enumerate(values) if is_number(value)]
-    ordered = sorted(known, key=lambda n: -values[n])
-    best, worst = ordered[:EACH], ordered[EACH:][: -EACH - 1 : -1]
-    rest = [n for n in range(len(values)) if n not in {*best, *worst}]
-    others = random.Random(name).sample(rest, min(EACH, len(rest)))
-    groups = {"best": best, "worst": worst, "random": sorted(others)}
-    return [(why, n) for why, places in groups.items() for n in places]
-
-
-def _limits(values: Sequence[Any]) -> tuple[float, float]:
-    known = [value for value in values if is_number(value)]
-    return (min(known), max(known)) if known else (0.0, 0.0)
-
-
-def _row(row: dict[str, Any], limits: dict[str, tuple[float, float]], pieces: Any) -> Any:
-    scores = []
-    for name, (low, high) in limits.items():
-        value = row.get(name) if is_number(row.get(name)) else None
-        share = 0.5 if value is None or high <= low else (value - low) / (high - low)
-        scores.append((value, round(120 * share)))
-    completion = row.get("completion")
+def _row(row: dict[str, Any], scores: Sequence[str], pieces: Any) -> dict[str, Any]:
+    completion = row["completion"]
+    stored = isinstance(completion, dict)
     return {
-        "prompt": _cut(row.get("prompt")),
+        "prompt": _cut(row["prompt"]),
         "image": picture(row["image"]) if row.get("image") else "",
-        "completion": "" if isinstance(completion, dict) else _cut(completion),
-        "picture": picture(completion) if isinstance(completion, dict) else "",
-        "trace": _trace(row, pieces),
-        "scores": scores,
+        "completion": "" if stored else _cut(completion),
+        "picture": picture(completion) if stored else "",
+        "trace": [] if stored or pieces is None else _trace(row, pieces),
+        "scores": [row[name] if is_number(row[name]) else None for name in scores],
     }
 
 
 def _trace(row: dict[str, Any], pieces: Any) -> list[tuple[str, int, str]]:
     """Each token of a text, how light it is, and when and how surely it was written."""
     tokens, steps, logprobs = (row.get(key) or [] for key in ("tokens", "written_at", "logprobs"))
-    if pieces is None or not isinstance(row.get("completion"), str):
-        return []
-    last = max(1, *steps) if steps else 1
     return [
         (
             pieces.decode([token], skip_special_tokens=False),
-            round(92 - 34 * max(0, step) / last),
+            round(92 - 34 * max(0, step) / max(1, *steps)),
             f"step {step + 1}, probability {math.exp(min(0.0, logprob)):.3f}",
         )
         for token, step, logprob in zip(tokens, steps, logprobs, strict=False)
@@ -114,11 +95,8 @@ def _cut(text: Any) -> str:
     return f"{shown[:MOST_CHARACTERS]} …" if len(shown) > MOST_CHARACTERS else shown
 
 
-def _read_pieces(run: Path) -> Any:
-    """The tokenizer of the trained model, or of the last checkpoint; None without one."""
-    for folder in model_folders(run):
-        if (folder / "tokenizer.json").is_file():
-            from tokenizers import Tokenizer
+def _read_pieces(path: Path | None) -> Any:
+    """The tokenizer of a model; None without one."""
+    from tokenizers import Tokenizer
 
-            return Tokenizer.from_file(str(folder / "tokenizer.json"))
-    return None
+    return None if path is None else Tokenizer.from_file(str(path))
