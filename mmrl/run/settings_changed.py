@@ -9,6 +9,7 @@ from typing import Any
 
 from mmrl.algorithms.written_rows import resolve_row
 from mmrl.config import ConfigError, to_plain
+from mmrl.config.checks import shorten
 from mmrl.config.settings import flatten
 
 logger = logging.getLogger(__name__)
@@ -28,8 +29,6 @@ FREE = """
 """Settings, with wildcards and apart by spaces, that do not change the course of a run."""
 LOGGED = ("tasks.*.rewards",)
 """Settings that may change with a warning: a reward that failed is corrected."""
-SHOWN = 5
-"""Most differences that a message lists."""
 
 
 def dump_settings(config: Any) -> str:
@@ -64,9 +63,8 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
     if not changed:
         return
     removed = [key for key in changed if key not in new and _section(key) in now]
-    shown = [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in changed[:SHOWN]]
-    more = f", and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
-    said = f"{'; '.join(shown)}{more}"
+    said = "; ".join(f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in changed)
+    said = shorten(said)
     if not (allowed or all(key in removed or _fits(key, LOGGED) for key in changed)):
         raise ConfigError(
             f"the checkpoint is of a run with other settings: {said}. Set them back, start anew in"
