@@ -45,10 +45,9 @@ def write_directory(
 
     Args:
         target: final path; an existing directory is replaced.
-        write: fills the empty directory it is given. With several processes all call it, and it
-            decides what each of them writes.
+        write: fills the empty directory it is given; all processes call it.
         is_main: whether this process creates and renames the directory.
-        wait_for_everyone: barrier between the processes, such as that of `Accelerator`.
+        wait_for_everyone: barrier between the processes.
         background: on the main process gets what writes the large files and renames the directory,
             to call it in a thread; without it all is done on return.
 
@@ -151,12 +150,8 @@ def model_folders(run: Path) -> list[Path]:
 
 
 def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | None:
-    """Return the checkpoint a run starts from.
-
-    Args:
-        resume_from_checkpoint: `auto` for the newest one of `folder` if it has any, a path, or None
-            for a fresh start.
-        folder: `checkpoints/` of the run.
+    """Return the checkpoint a run starts from: for `auto` the newest one in `folder`, its
+    `checkpoints/`, if there is any; None for a fresh start.
 
     Raises:
         ConfigError: the path is not a checkpoint.

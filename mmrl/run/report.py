@@ -52,14 +52,12 @@ def write_report(run: str | Path) -> Path:
     run = Path(run)
     lines = read_metrics(run / "metrics.jsonl")
     metrics = {curve.name: curve.points for curve in series(lines, "")}
-    steps, scores = _scores(metrics)
     places = FileSystemLoader(Path(__file__).parent)
     page = Environment(loader=places, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = page.get_template("report.html.j2").render(
         name=run.name,
         summary=_summary(metrics),
-        score_steps=steps,
-        scores=scores,
+        scores=_scores(metrics),
         grids=_grids(samples_of(run)),
         samples=choose_samples(run),
         figures=_figures(metrics),
@@ -111,23 +109,25 @@ def _mean(points: Points) -> float:
     return sum(value for _, value in points) / len(points)
 
 
-def _scores(metrics: Mapping[str, Points]) -> tuple[list[float], list[list[str]]]:
-    """The steps of the first and the last evaluation, and a row for each of their metrics."""
+def _scores(metrics: Mapping[str, Points]) -> list[list[str]]:
+    """A table of all held-out metrics at the first and the last evaluation; empty without any."""
     found = _matching(metrics, "^eval/(?!.*/stderr$)")
     known = sorted({step for points in found.values() for step, _ in points})
     steps = list(dict.fromkeys([*known[:1], *known[-1:]]))
-    rows = []
+    compared = ["change"] * (len(steps) > 1)
+    rows = [["metric", *(f"step {step}" for step in steps), *compared]] if found else []
     for name, points in sorted(found.items()):
         values, errors = dict(points), dict(metrics.get(f"{name}/stderr", []))
-        cells = [name.removeprefix("eval/")]
-        for step in steps:
-            error = f" ± {errors[step]:.3f}" if step in errors else ""
-            cells.append(f"{values[step]:.3f}{error}" if step in values else "-")
-        if len(steps) > 1:
-            both = steps[0] in values and steps[-1] in values
-            cells.append(f"{values[steps[-1]] - values[steps[0]]:+.3f}" if both else "-")
-        rows.append(cells)
-    return steps, rows
+        cells = [_format(values.get(step), errors.get(step)) for step in steps]
+        if compared:
+            known_both = steps[0] in values and steps[-1] in values
+            cells.append(f"{values[steps[-1]] - values[steps[0]]:+.3f}" if known_both else "-")
+        rows.append([name.removeprefix("eval/"), *cells])
+    return rows
+
+
+def _format(value: float | None, error: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}" + ("" if error is None else f" ± {error:.3f}")
 
 
 def _grids(folder: Path) -> dict[str, list[tuple[int, str]]]:
