@@ -136,7 +136,7 @@ class RunConfig:
     ends and says which process hangs in which call; also the timeout of collectives. Loading and
     uploading are not limited."""
     profile: bool = False
-    """Write traces of `profile_steps` into `profile/` of the run directory; by the first process."""
+    """Write traces of `profile_steps` into `profile/` of the run directory."""
     profile_steps: list[int] = field(default_factory=lambda: [2])
     """Steps that `profile` traces, counted from the start of this command. The first one is slower
     than those after it."""
