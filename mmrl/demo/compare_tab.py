@@ -10,7 +10,7 @@ from mmrl.config import check
 from mmrl.demo.runs import find_completions
 from mmrl.demo.sampling_tab import NONE, shows_errors
 from mmrl.run.metrics_file import is_number
-from mmrl.run.sample_files import picture, read_samples, score_names
+from mmrl.run.sample_files import embed_stored, read_samples, score_names
 
 MOST_ROWS = 512
 """Completions in the table, those with the highest reward."""
@@ -25,7 +25,7 @@ def compare(run: Path, name: str, other: str = NONE) -> dict[str, Any]:
         run: directory of the run.
         name: of the file, see `find_completions`.
         other: of a second file, or `none`; completions of prompts in both are then shown, with
-            those of the second in a column of their own.
+            a column for those of the second.
 
     Raises:
         ConfigError: no such file, or one without completions.
@@ -50,13 +50,13 @@ def compare(run: Path, name: str, other: str = NONE) -> dict[str, Any]:
         [*(_cell(row.get(key)) for key in columns), *(_number(row[key]) for key in scores)]
         for row in rows
     ]
-    pictures = {key for key in columns for row in rows if isinstance(row.get(key), dict)}
-    kinds = ["html" if key in pictures else "str" for key in columns] + ["number"] * len(scores)
+    images = {key for key in columns for row in rows if isinstance(row.get(key), dict)}
+    kinds = ["html" if key in images else "str" for key in columns] + ["number"] * len(scores)
     return {"value": data, "headers": [*columns, *scores], "datatype": kinds}
 
 
 def _cell(stored: Any) -> str:
-    return picture(stored, SIDE) if isinstance(stored, dict) else str(stored or "")
+    return embed_stored(stored, SIDE) if isinstance(stored, dict) else str(stored or "")
 
 
 def _number(value: Any) -> float | None:

@@ -101,10 +101,10 @@ def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints) -> None:
         gr.Markdown("None of the checkpoints does that.")
         return
     asks = tab.task == "image_to_text"
-    picture, text = example_question() if asks else (None, tab.prompt)
+    first_image, text = example_question() if asks else (None, tab.prompt)
     with gr.Row():
         look = {"type": "pil", "sources": ["upload"], "format": "png", "height": 336}
-        image = gr.Image(picture, label="image", elem_id="image", visible=asks, **look)
+        image = gr.Image(first_image, label="image", elem_id="image", visible=asks, **look)
         prompt = gr.Textbox(text, label="prompt", elem_id=f"{tab.name}_prompt")
     first = next((name for name in able if tab.likes in name), able[0])
     with gr.Row():
@@ -122,8 +122,8 @@ def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints) -> None:
 
     def run(shown_image: Any, text: str, one: str, other: str, how: View, *inputs: Any) -> Any:
         check(bool(text.strip()), "prompt", text, "a text")
-        check(shown_image is not None or not asks, "image", None, "an image")
-        images = [shown_image.convert("RGB")] if asks else []
+        images = [] if shown_image is None else [shown_image.convert("RGB")]
+        check(bool(images) == asks, "image", None, "an image")
         prompt = Prompt("0", tab.task, text.strip(), images=images)
         sample = _read_form(*inputs)
         names = [name for name in dict.fromkeys((one, other)) if name != NONE]

@@ -17,8 +17,8 @@ from mmrl.run.metrics_file import is_number
 from mmrl.run.sample_files import (
     HELD_OUT,
     ROLLOUTS,
+    embed_stored,
     find_samples,
-    picture,
     read_samples,
     samples_of,
     score_names,
@@ -56,10 +56,9 @@ def _table(step: int, path: Path, pieces: Any) -> dict[str, Any]:
         return {"problem": str(error)}
     scores = score_names(table)
     main = "reward" if "reward" in scores else next(iter(scores), None)
-    values = table[main].to_pylist() if main else [None] * len(table)
-    order = sorted(
-        range(len(table)), key=lambda n: -values[n] if is_number(values[n]) else math.inf
-    )
+    values = table[main].to_pylist() if main else [0.0] * len(table)
+    ranks = [-value if is_number(value) else math.inf for value in values]
+    order = sorted(range(len(ranks)), key=ranks.__getitem__)
     rows = table.take(_spread(order, MOST_ROWS)).to_pylist()
     return {"step": step, "scores": scores, "rows": [_row(row, scores, pieces) for row in rows]}
 
@@ -69,9 +68,9 @@ def _row(row: dict[str, Any], scores: Sequence[str], pieces: Any) -> dict[str, A
     stored = isinstance(completion, dict)
     return {
         "prompt": _cut(row["prompt"]),
-        "image": picture(row["image"]) if row.get("image") else "",
+        "image": embed_stored(row["image"]) if row.get("image") else "",
         "completion": "" if stored else _cut(completion),
-        "picture": picture(completion) if stored else "",
+        "drawn": embed_stored(completion) if stored else "",
         "trace": [] if stored or pieces is None else _trace(row, pieces),
         "scores": [row[name] if is_number(row[name]) else None for name in scores],
     }

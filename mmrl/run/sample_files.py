@@ -71,7 +71,7 @@ def score_names(table: pyarrow.Table) -> list[str]:
     return [name for name in table.column_names if name not in FIXED]
 
 
-def picture(stored: Any, side: int = SIDE) -> str:
+def embed_stored(stored: Any, side: int = SIDE) -> str:
     """An `<img>` that holds a recorded image itself; a remark in place of one that is damaged."""
     try:
         with Image.open(io.BytesIO(stored["bytes"]), formats=("PNG", "JPEG", "WEBP")) as image:

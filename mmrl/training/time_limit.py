@@ -1,6 +1,6 @@
 """`max_hours`: a run ends with a checkpoint before its time is over.
 
-It leaves `stopped.json` in the run directory and an exit status of its own.
+It leaves `stopped.json` in the run directory and another exit status than a failure.
 """
 
 import json
