@@ -58,7 +58,7 @@ def test_steps_are_counted_from_one(world: SimpleNamespace, tmp_path: Path) -> N
 def test_profiled_runs_have_traces_with_their_phases(
     world: SimpleNamespace, images: Path, tmp_path: Path
 ) -> None:
-    run = train(run_config(world, tmp_path / "rl", profile=True, max_steps=2, eval_steps=2))
+    run = train(run_config(world, tmp_path / "rl", profile=True, max_steps=2))
     [path] = (run / "profile").iterdir()
     names = names_in(path)
     assert names.count("rollouts") == 1 and names.count("update") == 2  # inner iterations
