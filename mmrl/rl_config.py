@@ -61,17 +61,6 @@ class RLConfig(RunConfig):
     overlap_rewards: bool = True
     """Call rewards in background threads while the next groups are sampled; false calls them when
     all groups are sampled. The scores are the same."""
-    stop_window: int = 10
-    """Lines of metrics.jsonl whose mean the three rules below compare; the run stops with a
-    checkpoint and exit status 76 (0 under a launcher of several processes)."""
-    max_kl: float | None = None
-    """Stop the run where the metric `kl` of a task reaches this; null is no limit."""
-    min_reward_share: float | None = None
-    """Stop the run where the reward of a task falls below this share of its best mean so far, which
-    has to be positive; null is no limit."""
-    max_frac_reward_zero_std: float | None = None
-    """Stop the run where at least this share of the groups of a task have rewards that are all
-    equal, so that nothing is learned; null is no limit."""
     eval_steps: int = 0
     """Steps between evaluations on held-out prompts, besides the first and the last; 0 for none."""
     eval_images: int = 32
@@ -120,18 +109,7 @@ class RLConfig(RunConfig):
         for key in ("backbone", "learning_rate_scale"):
             found = {getattr(value, key) for value in self._values()}
             check(len(found) <= 1, f"algorithm.value.{key}", found, "the same for all tasks")
-        self._check_stop_rules()
         check_schedule(self, self.optimizer_steps)
-
-    def _check_stop_rules(self) -> None:
-        check(self.stop_window >= 1, "stop_window", self.stop_window, "at least 1")
-        limit, advice = self.max_kl, "Set beta of an algorithm."
-        check(limit is None or limit > 0, "max_kl", limit, "null or positive")
-        has_kl = any(self._algorithm(name).beta > 0 for name in self.tasks)
-        check(limit is None or has_kl, "max_kl", limit, "null without a KL", advice)
-        for key in ("min_reward_share", "max_frac_reward_zero_std"):
-            limit = getattr(self, key)
-            check(limit is None or 0 < limit <= 1, key, limit, "null, or above 0 and at most 1")
 
     def _written_rows(self) -> dict[str, Mapping[str, Any]]:
         """The algorithms that a resumed run wrote when it began, by task."""

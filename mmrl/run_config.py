@@ -139,8 +139,7 @@ class RunConfig:
     ends and says which process hangs in which call; also the timeout of collectives. Loading and
     uploading are not limited."""
     profile: bool = False
-    """Write `profile/` into the run directory: the seconds of each phase, and a trace of
-    `profile_steps`; by the first process."""
+    """Write traces of `profile_steps` into `profile/` of the run directory."""
     profile_steps: list[int] = field(default_factory=lambda: [2])
     """Steps that `profile` traces, counted from the start of this command. The first one is slower
     than those after it."""

@@ -1,4 +1,4 @@
-"""A page in the browser: draw, write and ask step by step, and see what runs recorded.
+"""A page in the browser: draw, write and ask step by step, and compare what runs recorded.
 
     python -m mmrl.demo
     python -m mmrl.demo runs="[runs/quickstart,runs/text_arithmetic]"

@@ -6,15 +6,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from mmrl.config import check, merge
 from mmrl.demo.demo_config import DemoConfig
-from mmrl.demo.run_files import find_runs, read_settings
+from mmrl.demo.runs import find_runs, read_settings
 from mmrl.pretrained.known import families
 from mmrl.pretrained.model_config import ModelConfig, policy_options
-from mmrl.run.checkpoint import checkpoint_steps
+from mmrl.run.checkpoint import model_folders
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
@@ -26,7 +25,9 @@ def find_checkpoints(config: DemoConfig) -> dict[str, ModelConfig]:
     Raises:
         ConfigError: there is none.
     """
-    listed = {path: _model(config, path) for path in config.checkpoints}
+    size, length = config.image_size, config.max_prompt_length
+    base = ModelConfig(vq=config.vq, image_size=size, max_prompt_length=length)
+    listed = {path: replace(base, path=path, dtype=config.dtype) for path in config.checkpoints}
     for run in find_runs(config.runs).values():
         for model in _of_run(config, run):
             listed.setdefault(model.path, model)
@@ -44,22 +45,14 @@ def able_to(task: str, checkpoints: Mapping[str, ModelConfig]) -> list[str]:
     ]
 
 
-def _model(config: DemoConfig, path: str) -> ModelConfig:
-    size, length = config.image_size, config.max_prompt_length
-    base = ModelConfig(path=path, vq=config.vq, image_size=size, max_prompt_length=length)
-    return replace(base, dtype=config.dtype)
-
-
 def _of_run(config: DemoConfig, run: Path) -> Iterator[ModelConfig]:
     """The checkpoints of a run, with its settings of the model: the last one first, and at the end
     the weights that it started from, where they are in a directory."""
-    steps = reversed(checkpoint_steps(run / "checkpoints"))
     try:
         model = merge(ModelConfig, read_settings(run)["model"])
     except (ValueError, KeyError, AttributeError, TypeError):
         return  # a directory without readable settings still has its completions
-    trained = [run / "final", *(run / "checkpoints" / str(step) for step in steps)]
-    for place in [*map(str, trained), model.path]:
+    for place in (*map(str, model_folders(run)), model.path):
         if any((Path(place) / f).is_file() for f in ("config.json", "adapter_config.json")):
             yield replace(model, path=place, lora=None, dtype=config.dtype)
 
@@ -70,7 +63,6 @@ class Checkpoints:
     def __init__(self, models: Mapping[str, ModelConfig], device: str, held: int) -> None:
         self.models, self.device, self.held = models, device, held
         self._policies: OrderedDict[str, Policy] = OrderedDict()
-        self._lock = Lock()
 
     def load(self, name: str) -> Policy:
         """The policy of a name.
@@ -83,11 +75,10 @@ class Checkpoints:
         from mmrl.runtime.device import find_device
 
         check(name in self.models, "checkpoint", name, "one of the list")
-        with self._lock:
-            if name not in self._policies:
-                while len(self._policies) >= self.held:
-                    self._policies.popitem(last=False)
-                options = policy_options(self.models[name])
-                self._policies[name] = load_policy(**options, device=find_device(self.device))
-            self._policies.move_to_end(name)
-            return self._policies[name]
+        if name not in self._policies:
+            while len(self._policies) >= self.held:
+                self._policies.popitem(last=False)
+            options = policy_options(self.models[name])
+            self._policies[name] = load_policy(**options, device=find_device(self.device))
+        self._policies.move_to_end(name)
+        return self._policies[name]

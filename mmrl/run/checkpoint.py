@@ -41,19 +41,15 @@ def write_directory(
     wait_for_everyone: Callable[[], None] = lambda: None,
     background: Callable[[Callable[[], None]], None] | None = None,
 ) -> Path:
-    """Write a directory under another name and rename it to `target`.
+    """Write a directory under another name and rename it to `target`, which is returned.
 
     Args:
         target: final path; an existing directory is replaced.
-        write: fills the empty directory it is given. With several processes all call it, and it
-            decides what each of them writes.
+        write: fills the empty directory it is given; all processes call it.
         is_main: whether this process creates and renames the directory.
-        wait_for_everyone: barrier between the processes, such as that of `Accelerator`.
+        wait_for_everyone: barrier between the processes.
         background: on the main process gets what writes the large files and renames the directory,
             to call it in a thread; without it all is done on return.
-
-    Returns:
-        `target`.
 
     Raises:
         CheckpointError: files could not be written, for instance because the disk is full. After
@@ -75,8 +71,7 @@ def write_directory(
         with _remove_unfinished(aside, target):
             while writes:
                 writes.pop(0)()  # and its tensors are freed
-            _write_checksums(aside)
-            _flush(aside)
+            _seal(aside)
             _replace(aside, target)
 
     if is_main:
@@ -93,7 +88,7 @@ def _remove_unfinished(aside: Path, target: Path) -> Iterator[None]:
         yield
     except BaseException as error:
         shutil.rmtree(aside, ignore_errors=True)
-        if not _while_writing(error):
+        if not _is_of_disk(error):
             raise
         full = not isinstance(error, OSError) or error.errno in _FULL
         advice = "Free some space (or lower save_total_limit)" if full else "Correct that"
@@ -101,6 +96,43 @@ def _remove_unfinished(aside: Path, target: Path) -> Iterator[None]:
             f"Writing '{target}' failed: {error}. Nothing there was changed and earlier "
             f"checkpoints are intact. {advice} and run again with resume_from_checkpoint=auto."
         ) from error
+
+
+def _is_of_disk(error: BaseException) -> bool:
+    """Whether an error comes from the disk; safetensors and torch.save wrap those of a full one."""
+    if isinstance(error, SafetensorError):
+        return "I/O" in str(error)
+    if isinstance(error, RuntimeError):
+        return "PytorchStreamWriter" in str(error) or "inline_container" in str(error)
+    return isinstance(error, OSError)
+
+
+def _seal(folder: Path) -> None:
+    """Write the SHA-256 of all files of a directory beside them, and force everything to disk: some
+    file systems report a full disk only then."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    lines = [f"{_sum(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
+    (folder / CHECKSUMS).write_text("".join(lines))
+    for path in (*files, folder / CHECKSUMS):
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+
+
+def _sum(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            found.update(block)
+    return found.hexdigest()
+
+
+def _replace(aside: Path, target: Path) -> None:
+    old = target.with_name(target.name + _REPLACED)
+    if target.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        os.rename(target, old)
+    os.rename(aside, target)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
@@ -117,22 +149,9 @@ def model_folders(run: Path) -> list[Path]:
     return [folder for folder in found if folder.is_dir()]
 
 
-def recover_checkpoints(folder: Path) -> None:
-    """Restore checkpoints that a kill between the two renames of a replacement has left aside."""
-    for old in folder.glob("*" + _REPLACED):
-        target = old.with_name(old.name.removesuffix(_REPLACED))
-        if not target.exists():
-            with suppress(FileNotFoundError):  # another process was first
-                old.rename(target)
-
-
 def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | None:
-    """Return the checkpoint a run starts from.
-
-    Args:
-        resume_from_checkpoint: `auto` for the newest one of `folder` if it has any, a path, or None
-            for a fresh start.
-        folder: `checkpoints/` of the run.
+    """Return the checkpoint a run starts from: for `auto` the newest one in `folder`, its
+    `checkpoints/`, if there is any; None for a fresh start.
 
     Raises:
         ConfigError: the path is not a checkpoint.
@@ -143,12 +162,13 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
         steps = checkpoint_steps(folder)
         return folder / str(steps[-1]) if steps else None
     path = Path(resume_from_checkpoint)
-    if not path.is_dir() or not (path.name.isdigit() or path.name == LAST):
-        known = ", ".join(str(step) for step in checkpoint_steps(folder)) or "none"
-        raise ConfigError(
-            f"resume_from_checkpoint is '{path}', which is not a checkpoint directory named by its "
-            f"step; '{folder}' holds: {known}. Use auto, null or such a path."
-        )
+    known = ", ".join(str(step) for step in checkpoint_steps(folder)) or "none"
+    check(
+        path.is_dir() and (path.name.isdigit() or path.name == LAST),
+        "resume_from_checkpoint",
+        str(path),
+        f"auto, null or a checkpoint directory named by its step; '{folder}' holds: {known}",
+    )
     return path
 
 
@@ -157,6 +177,15 @@ def check_within(step: int, max_steps: int, checkpoint: Path) -> None:
     allowed = f"at least {step}, the step of '{checkpoint}'"
     advice = "Raise it, or resume from an earlier checkpoint."
     check(step <= max_steps, "max_steps", max_steps, allowed, advice)
+
+
+def recover_checkpoints(folder: Path) -> None:
+    """Restore checkpoints that a kill between the two renames of a replacement has left aside."""
+    for old in folder.glob("*" + _REPLACED):
+        target = old.with_name(old.name.removesuffix(_REPLACED))
+        if not target.exists():
+            with suppress(FileNotFoundError):  # another process was first
+                old.rename(target)
 
 
 def prune_checkpoints(
@@ -170,19 +199,19 @@ def prune_checkpoints(
         keep: how many to keep up to `step`, the newest ones; None keeps all.
         best: step that is kept besides.
     """
-    if folder.is_dir():
-        recover_checkpoints(folder)
-        for entry in folder.iterdir():
-            if entry.name.endswith((ASIDE, _REPLACED, _REMOVED)):
-                shutil.rmtree(entry, ignore_errors=True)
+    recover_checkpoints(folder)
+    for ending in (ASIDE, _REPLACED, _REMOVED):
+        for entry in folder.glob("*" + ending):
+            shutil.rmtree(entry, ignore_errors=True)
     steps = checkpoint_steps(folder)
-    later, earlier = [n for n in steps if n > step], [n for n in steps if n <= step]
-    surplus = [n for n in (earlier[:-keep] if keep else []) if n != best]
-    for n in [*later, *surplus]:
-        removed = folder / f"{n}{_REMOVED}"
-        (folder / str(n)).rename(removed)  # a kill must not leave a part of it under its name
-        shutil.rmtree(removed)
-        logger.info("removed checkpoint %d", n)
+    earlier = [n for n in steps if n <= step]
+    kept = {*(earlier[-keep:] if keep else earlier), best}
+    for n in reversed(steps):  # those of an abandoned run first
+        if n > step or n not in kept:
+            removed = folder / f"{n}{_REMOVED}"
+            (folder / str(n)).rename(removed)  # a kill must not leave a part of it under its name
+            shutil.rmtree(removed)
+            logger.info("removed checkpoint %d", n)
 
 
 def verify_checksums(folder: Path) -> None:
@@ -198,51 +227,9 @@ def verify_checksums(folder: Path) -> None:
     for line in path.read_text(errors="replace").splitlines():
         wanted, _, name = line.partition("  ")
         file = folder / name
-        problem = "" if file.is_file() else "is missing"
-        problem = problem or ("" if _sum(file) == wanted else f"is not what {CHECKSUMS} says")
-        if problem:
+        if not file.is_file() or _sum(file) != wanted:
+            problem = f"is not what {CHECKSUMS} says" if file.is_file() else "is missing"
             raise ConfigError(
                 f"'{folder}' is damaged: {name} {problem}. Resume from another checkpoint with"
                 " resume_from_checkpoint=PATH, or remove this one."
             )
-
-
-def _while_writing(error: BaseException) -> bool:
-    """Whether an error comes from the disk; safetensors and torch.save wrap those of a full one."""
-    if isinstance(error, SafetensorError):
-        return "I/O" in str(error)
-    if isinstance(error, RuntimeError):
-        return "PytorchStreamWriter" in str(error) or "inline_container" in str(error)
-    return isinstance(error, OSError)
-
-
-def _replace(aside: Path, target: Path) -> None:
-    old = target.with_name(target.name + _REPLACED)
-    if target.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        os.rename(target, old)
-    os.rename(aside, target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _flush(folder: Path) -> None:
-    """Force file contents to disk: some file systems report a full disk only then."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
-
-
-def _write_checksums(folder: Path) -> None:
-    """Write the SHA-256 of all files of a directory beside them."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
-    lines = [f"{_sum(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
-    (folder / CHECKSUMS).write_text("".join(lines))
-
-
-def _sum(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            found.update(block)
-    return found.hexdigest()

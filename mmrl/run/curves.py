@@ -53,16 +53,11 @@ def line_plot(curves: Sequence[Series], x_label: str = "", y_label: str = "") ->
         axes = figure.add_axes((*shares, 1 - (bottom + top) / height))
         legend = {}  # its own: matplotlib leaves out names that begin with an underscore
         for curve in curves:
-            (_, first), (_, last) = curve.points[0], curve.points[-1]
-            [drawn] = axes.plot(
-                *zip(*curve.points, strict=True),
-                color=curve.color,
-                linewidth=curve.width,
-                alpha=curve.opacity,
-                linestyle=curve.linestyle,
-                marker="." if len(curve.points) < FEW else "",
-            )
+            style = {"color": curve.color, "linewidth": curve.width, "linestyle": curve.linestyle}
+            style |= {"alpha": curve.opacity, "marker": "." if len(curve.points) < FEW else ""}
+            [drawn] = axes.plot(*zip(*curve.points, strict=True), **style)
             if curve.name:
+                (_, first), (_, last) = curve.points[0], curve.points[-1]
                 legend[drawn] = f"{curve.name}: {first:.4g} → {last:.4g}"
         axes.set(xlabel=x_label, ylabel=y_label)
         axes.locator_params("x", integer=True)

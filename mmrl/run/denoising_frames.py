@@ -1,7 +1,5 @@
 """An image while it is denoised, from the step at which each of its tokens was written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from PIL import Image, ImageDraw
@@ -13,14 +11,8 @@ GREY, EDGE = (228, 228, 228), (204, 204, 204)
 def painted(
     image: Image.Image, written_at: Sequence[int], grid: tuple[int, int], step: int
 ) -> Image.Image:
-    """The image with every cell written after `step` painted grey.
-
-    Args:
-        image: finished.
-        written_at: step of each cell, row by row.
-        grid: height and width in cells.
-        step: -1 leaves nothing.
-    """
+    """The finished image with every cell (of `grid` height × width, row by row) that was written
+    after `step` painted grey; -1 leaves nothing."""
     shown = image.copy()
     draw = ImageDraw.Draw(shown)
     for cell, box in zip(written_at, cell_boxes(image.size, grid), strict=True):

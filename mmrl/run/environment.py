@@ -26,26 +26,22 @@ def environment_text(computation: Sequence[str] = ()) -> str:
         f"cpu threads: {torch.get_num_threads()} of {os.cpu_count()}",
         f"gpu: {', '.join(list_gpus()) or 'none'}",
         *computation,
+        *(f"{name}: {metadata.version(name)}" for name in PACKAGES),
     ]
-    lines += [f"{name}: {metadata.version(name)}" for name in PACKAGES]
     return "\n".join(lines) + "\n"
 
 
 def git_commit() -> str:
     """Return the commit of the code, marked when files differ from it, or `unknown`."""
-    root = Path(__file__).resolve().parents[2]
+    git = ["git", "-C", str(Path(__file__).resolve().parents[2])]
     try:
-        changes = " with local changes" if _git("status", "--porcelain", root=root) else ""
-        return _git("rev-parse", "HEAD", root=root) + changes
+        commit, changes = (
+            subprocess.run([*git, *words], capture_output=True, text=True, timeout=10, check=True)
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+        )
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-
-
-def _git(*words: str, root: Path) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True
-    )
-    return done.stdout.strip()
+    return commit.stdout.strip() + (" with local changes" if changes.stdout else "")
 
 
 def list_gpus() -> list[str]:

@@ -5,14 +5,16 @@ The token is that of the environment, `HF_TOKEN` or `hf auth login`; it is in no
 
 import logging
 import shlex
-from functools import partial
 from pathlib import Path
 
-from mmrl.config import check
+from mmrl.config import ConfigError, check
 from mmrl.run.checkpoint import CHECKSUMS, LAST
 from mmrl.run.failures import warn_of_failure
 
 logger = logging.getLogger(__name__)
+
+TRAINER_FILES = ["trainer_state.pt", "value/*", "reward_versions.json"]
+"""What a checkpoint has besides its model."""
 
 
 def check_upload(repository: str | None) -> None:
@@ -27,19 +29,15 @@ def check_upload(repository: str | None) -> None:
 
     try:
         validate_repo_id(repository or "name")
-        fits = True
-    except HFValidationError:
-        fits = False
-    allowed = "null for the name of output_dir, or a repository of the hub: owner/name or name"
-    check(fits, "hub_model_id", repository, allowed)
+    except HFValidationError as error:
+        raise ConfigError(
+            f"hub_model_id is '{repository}'; it must be null for the name of output_dir, or a"
+            " repository of the hub: owner/name or name."
+        ) from error
     advice = "Log in by `hf auth login`, or set the environment variable HF_TOKEN."
     check(get_token() is not None, "push_to_hub", True, "false without a token of the hub", advice)
     offline = constants.is_offline_mode()
     check(not offline, "push_to_hub", True, "false with HF_HUB_OFFLINE", "Unset that variable.")
-
-
-TRAINER_FILES = ["trainer_state.pt", "value/*", "reward_versions.json"]
-"""What a checkpoint has besides its model."""
 
 
 def upload(folder: Path, repository: str, private: bool | None, whole: bool = False) -> None:
@@ -55,15 +53,14 @@ def upload(folder: Path, repository: str, private: bool | None, whole: bool = Fa
     """
     command = shlex.join(["hf", "upload", repository, str(folder)])
     what = f"hub_model_id: the upload of '{folder}' to '{repository}'"
-    unfinished = f"Training in progress, step {folder.name}" if folder.name.isdigit() else None
+    step = f"Training in progress, step {folder.name}" if folder.name.isdigit() else None
     with warn_of_failure(what, f"Correct that and upload it: {command}"):
         from huggingface_hub import HfApi
 
         api = HfApi(library_name="mmrl")
         found = api.create_repo(repository, private=private, exist_ok=True).repo_id
-        said = unfinished or "Model trained by mmrl"
-        send = partial(api.upload_folder, repo_id=found, folder_path=folder, commit_message=said)
-        send(ignore_patterns=[CHECKSUMS, *TRAINER_FILES])
+        about = {"folder_path": folder, "commit_message": step or "Model trained by mmrl"}
+        api.upload_folder(repo_id=found, ignore_patterns=[CHECKSUMS, *TRAINER_FILES], **about)
         if whole:
-            send(path_in_repo=LAST)
+            api.upload_folder(repo_id=found, path_in_repo=LAST, **about)
         logger.info("'%s' is uploaded to %s", folder, found)

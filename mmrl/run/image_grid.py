@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -22,28 +23,25 @@ class Cell:
 def page(cells: Sequence[Cell], columns: int) -> Image.Image:
     """Arrange cells in rows on white; images of one size, captions wrapped to their width."""
     width, height = cells[0].image.size
-    captions = [_wrap(cell, width) for cell in cells]
+    captions = [
+        [(line, c) for text, c in cell.lines for line in _lines(text, width)] for cell in cells
+    ]
     pitch = width + GAP, height + LINE * max(map(len, captions)) + GAP
-    rows = -(-len(cells) // columns)
-    across = min(columns, len(cells))
+    rows, across = -(-len(cells) // columns), min(columns, len(cells))
     sheet = Image.new("RGB", (across * pitch[0] + GAP, rows * pitch[1] + GAP), WHITE)
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(FONT_SIZE)
     for n, (cell, lines) in enumerate(zip(cells, captions, strict=True)):
         left, top = GAP + n % columns * pitch[0], GAP + n // columns * pitch[1]
         sheet.paste(cell.image, (left, top))
-        for k, (text, color) in enumerate(lines):
-            draw.text((left, top + height + k * LINE), text, color, font)
+        _write(sheet, lines, left, top + height)
     return sheet
 
 
 def stack(pages: Sequence[Image.Image]) -> Image.Image:
     """Put pages below each other."""
-    width, height = max(p.width for p in pages), sum(p.height for p in pages)
-    sheet = Image.new("RGB", (width, height), WHITE)
-    top = 0
-    for part in pages:
+    tops = [sum(page.height for page in pages[:n]) for n in range(len(pages) + 1)]
+    sheet = Image.new("RGB", (max(page.width for page in pages), tops[-1]), WHITE)
+    for part, top in zip(pages, tops, strict=False):
         sheet.paste(part, (0, top))
-        top += part.height
     return sheet
 
 
@@ -58,12 +56,16 @@ def beside(left: Image.Image, right: Image.Image) -> Image.Image:
 
 def draw_heading(text: str, width: int) -> Image.Image:
     """Draw a caption for a row of images, wrapped to its width."""
-    lines = _lines(text, width - 2 * GAP)
+    lines = [(line, BLACK) for line in _lines(text, width - 2 * GAP)]
     label = Image.new("RGB", (width, len(lines) * LINE + GAP), WHITE)
-    draw, font = ImageDraw.Draw(label), ImageFont.load_default(FONT_SIZE)
-    for k, line in enumerate(lines):
-        draw.text((GAP, GAP + k * LINE), line, BLACK, font)
+    _write(label, lines, GAP, GAP)
     return label
+
+
+def _write(sheet: Image.Image, lines: Sequence[tuple[str, Any]], left: int, top: int) -> None:
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(FONT_SIZE)
+    for n, (text, color) in enumerate(lines):
+        draw.text((left, top + n * LINE), text, color, font)
 
 
 def scale(image: Image.Image, side: int) -> Image.Image:
@@ -75,10 +77,6 @@ def scale(image: Image.Image, side: int) -> Image.Image:
 def enlarge(image: Image.Image, side: int) -> Image.Image:
     """Enlarge an image by a whole factor to at least `side` pixels width."""
     return scale(image, image.width * max(1, -(-side // image.width)))
-
-
-def _wrap(cell: Cell, width: int) -> list[tuple[str, tuple[int, int, int]]]:
-    return [(line, color) for text, color in cell.lines for line in _lines(text, width)]
 
 
 def _lines(text: str, width: int) -> list[str]:

@@ -16,8 +16,7 @@ class MetricWindow:
     def add(self, values: Mapping[str, Tensor | float]) -> None:
         """Add the values of one step; a metric may be absent in some steps."""
         for name, value in values.items():
-            tensor = torch.as_tensor(value).detach().double()
-            self.sums[name] = self.sums[name] + tensor if name in self.sums else tensor
+            self.sums[name] = torch.as_tensor(value).detach().double() + self.sums.get(name, 0.0)
             self.counts[name] = self.counts.get(name, 0) + 1
 
     def take(self) -> dict[str, float]:

@@ -4,24 +4,27 @@ Curves are inline SVG and images are embedded: the page loads nothing and runs n
 """
 
 import base64
-import html
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader
+
 from mmrl.run.curves import Series, line_plot
 from mmrl.run.metrics_file import is_number, read_metrics
-from mmrl.run.report_samples import draw_samples
-from mmrl.run.report_style import STYLE
+from mmrl.run.report_samples import choose_samples
 from mmrl.run.sample_files import samples_of
 
-CURVES = {
+FIGURES = {
     "Reward": r"^(.*/)?reward$",
     "Rewards by component": r"^(.*/)?rewards/[^/]+/mean$",
+    "Loss": r"^(eval/)?loss$",
+    "Parts of the loss": r"^loss/",
     "Held-out score": r"^eval/[^/]+/[^/]+$",
+    "Held-out score by tag": r"^eval/[^/]+/[^/]+/(?!stderr)[^/]+$",
     "Diversity of the rollouts of a prompt": r"^((?!eval/).*/)?diversity/[^/]+$",
     "Zero-variance groups": r"^(.*/)?frac_reward_zero_std$",
     "Clipped ratios": r"^(.*/)?clip_ratio/.*_mean$",
@@ -31,16 +34,14 @@ CURVES = {
     "Seconds per step": r"^(.*/)?(step_time|time/(rollout|reward|reward_wait|score|update)_s)$",
     "Reward latency (seconds)": r"^(.*/)?rewards/[^/]+/latency_s$",
 }
-"""Title -> pattern of the metrics drawn together in a report of reinforcement learning."""
-
-SUPERVISED = {"Loss": r"^(eval/)?loss$", "Parts of the loss": r"^loss/"}
-"""The same for supervised training, whose other metrics have a figure each."""
-
-SCORE = r"^eval/[^/]+/[^/]+(/(?!stderr)[^/]+)?$"
-"""Metrics that are held-out scores, of all prompts and of a tag."""
+"""Title -> pattern of the metrics drawn together; other metrics of supervised training have a
+figure each."""
 
 WINDOW = 10
 """Values in a running mean."""
+FILES = ("config.yaml", "env.txt")
+
+Points = list[tuple[float, float]]
 
 
 def write_report(run: str | Path) -> Path:
@@ -50,17 +51,21 @@ def write_report(run: str | Path) -> Path:
     """
     run = Path(run)
     lines = read_metrics(run / "metrics.jsonl")
-    body = [f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]
-    body += [_scores(lines), _held_out(lines), _images(samples_of(run)), draw_samples(run)]
-    body += [_plots(lines), _settings(run)]
-    page = (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{html.escape(run.name)}</title><style>{STYLE}</style>"
-        f"<body>{''.join(body)}</body></html>\n"
+    metrics = {curve.name: curve.points for curve in series(lines, "")}
+    places = FileSystemLoader(Path(__file__).parent)
+    page = Environment(loader=places, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    text = page.get_template("report.html.j2").render(
+        name=run.name,
+        summary=_summary(metrics),
+        scores=_scores(metrics),
+        grids=_grids(samples_of(run)),
+        samples=choose_samples(run),
+        figures=_figures(metrics),
+        window=WINDOW,
+        files={name: (run / name).read_text("utf-8") for name in FILES if (run / name).is_file()},
     )
     target, aside = run / "report.html", run / "report.html.partial"
-    aside.write_text(page, encoding="utf-8")
+    aside.write_text(text, encoding="utf-8")
     os.replace(aside, target)
     return target
 
@@ -78,179 +83,91 @@ def series(lines: Iterable[dict[str, Any]], pattern: str) -> list[Series]:
     return [Series(name, sorted(points[name].items())) for name in points]
 
 
-def _summary(lines: list[dict[str, Any]]) -> str:
-    found = series(lines, CURVES["Reward"]) or series(lines, "^loss$")
-    if not found:
-        return "<p>No steps yet.</p>"
-    seconds = sum(
-        _total_seconds(metric.points) for metric in series(lines, "^(step_time|time/step_s)$")
-    )
-    sentences = [f"{lines[-1]['step']} steps in {_format_duration(seconds)} of training."]
-    for metric in found:
-        points = metric.points
+def _matching(metrics: Mapping[str, Points], pattern: str) -> dict[str, Points]:
+    return {name: points for name, points in metrics.items() if re.match(pattern, name)}
+
+
+def _summary(metrics: Mapping[str, Points]) -> list[str]:
+    """Sentences on the time of the run, and on its reward or loss."""
+    found = _matching(metrics, FIGURES["Reward"]) or _matching(metrics, "^loss$")
+    sentences = []
+    for points in _matching(metrics, "^(step_time|time/step_s)$").values():
+        steps = [0, *(step for step, _ in points)]
+        # a value is the mean over the steps since the one before
+        seconds = sum(value * (steps[n + 1] - steps[n]) for n, (_, value) in enumerate(points))
+        took = f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
+        sentences.append(f"{steps[-1]} steps in {took} of training.")
+    for name, points in found.items():
         size = max(1, len(points) // 5)
         first, last = _mean(points[:size]), _mean(points[-size:])
         said = f"{first:.3f} over the first and {last:.3f} over the last {size} of {len(points)}"
-        said = said if len(points) > 1 else f"{last:.3f} over the only one of the"
-        sentences.append(f"{_meaning(metric.name)}: {said} logged steps.")
-    return f"<p>{' '.join(sentences)}</p>"
+        sentences.append(f"Mean {name}: {said} logged steps.")
+    return sentences
 
 
-def _meaning(metric: str) -> str:
-    if metric == "loss":
-        return "Mean loss"
-    task = metric.removesuffix("reward").strip("/")
-    return f"Mean reward of the rollouts{f' of {html.escape(task)}' if task else ''}"
-
-
-def _total_seconds(points: list[tuple[float, float]]) -> float:
-    """Seconds of all steps; a line has the mean over the steps since the line before."""
-    steps = [0, *(step for step, _ in points)]
-    return sum(value * (steps[n + 1] - steps[n]) for n, (_, value) in enumerate(points))
-
-
-def _mean(points: list[tuple[float, float]]) -> float:
+def _mean(points: Points) -> float:
     return sum(value for _, value in points) / len(points)
 
 
-def _format_duration(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
+def _scores(metrics: Mapping[str, Points]) -> list[list[str]]:
+    """A table of all held-out metrics at the first and the last evaluation; empty without any."""
+    found = _matching(metrics, "^eval/(?!.*/stderr$)")
+    known = sorted({step for points in found.values() for step, _ in points})
+    steps = list(dict.fromkeys([*known[:1], *known[-1:]]))
+    compared = ["change"] * (len(steps) > 1)
+    rows = [["metric", *(f"step {step}" for step in steps), *compared]] if found else []
+    for name, points in sorted(found.items()):
+        values, errors = dict(points), dict(metrics.get(f"{name}/stderr", []))
+        cells = [_format(values.get(step), errors.get(step)) for step in steps]
+        if compared:
+            known_both = steps[0] in values and steps[-1] in values
+            cells.append(f"{values[steps[-1]] - values[steps[0]]:+.3f}" if known_both else "-")
+        rows.append([name.removeprefix("eval/"), *cells])
+    return rows
 
 
-def _scores(lines: list[dict[str, Any]]) -> str:
-    """Tables of held-out scores in the first and the last evaluation, by reward and tag."""
-    tables = defaultdict(list)
-    for metric in series(lines, SCORE):
-        _, task, reward, *tag = metric.name.split("/")
-        tables[task, reward].append((tag[0] if tag else "", metric))
-    parts = []
-    for (task, reward), rows in tables.items():
-        steps = sorted({metric.points[place][0] for _, metric in rows for place in (0, -1)})
-        head = "".join(f"<th>step {step}</th>" for step in dict.fromkeys((steps[0], steps[-1])))
-        head += "<th>change</th>" if len(steps) > 1 else ""
-        ordered = sorted(rows, key=lambda row: row[0] == "")
-        body = "".join(
-            _score_row(tag or "all prompts", metric, lines, len(steps) > 1)
-            for tag, metric in ordered
-        )
-        title = f"<th>{html.escape(task)}: {html.escape(reward)}</th>"
-        parts.append(f"<table><tr>{title}{head}</tr>{body}</table><br>")
-    if not parts:
-        return ""
-    note = '<p class="note">On held-out prompts; ± is one standard error.</p>'
-    return f"<h2>Scores</h2>{''.join(parts)}{note}"
+def _format(value: float | None, error: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}" + ("" if error is None else f" ± {error:.3f}")
 
 
-def _score_row(name: str, metric: Series, lines: list[dict[str, Any]], compared: bool) -> str:
-    """A row of a table: the first score and, if there are several, the last and the change."""
-    beside = series(lines, f"^{re.escape(metric.name)}/stderr$")
-    errors = dict(beside[0].points) if beside else {}
-    first, last = metric.points[0], metric.points[-1]
-    shown = (first, last) if compared else (first,)
-    cells = [f"{v:.3f} ± {errors[s]:.3f}" if s in errors else f"{v:.3f}" for s, v in shown]
-    row = "mean" if name == "all prompts" else "part"
-    found = "".join(f"<td>{cell}</td>" for cell in (html.escape(name), *cells))
-    if compared:
-        change = last[1] - first[1]
-        side = "up" if change > 0 else "down" if change < 0 else ""
-        found += f'<td class="{side}">{change:+.3f}</td>'
-    return f'<tr class="{row}">{found}</tr>'
-
-
-def _held_out(lines: list[dict[str, Any]]) -> str:
-    """A table of supervised metrics in the first and the last evaluation."""
-    rows = ""
-    for metric in series(lines, "^eval/[^/]+$"):
-        (start, before), (end, after) = metric.points[0], metric.points[-1]
-        name = html.escape(metric.name.removeprefix("eval/"))
-        rows += f"<tr><td>{name}</td><td>step {start}: {before:.4g}</td>"
-        rows += f"<td>step {end}: {after:.4g}</td></tr>" if end != start else "<td></td></tr>"
-    return f"<h2>Held-out metrics</h2><table>{rows}</table>" if rows else ""
-
-
-def _images(folder: Path) -> str:
-    """The first and the last image grid of every task."""
-    grids: dict[str, list[tuple[int, Path]]] = defaultdict(list)
-    for path in folder.glob("*_*.png"):
+def _grids(folder: Path) -> dict[str, list[tuple[int, str]]]:
+    """The first and the last image grid of every task, as addresses that hold them."""
+    grids: dict[str, dict[int, Path]] = defaultdict(dict)
+    for path in sorted(folder.glob("*_*.png")):
         task, _, step = path.stem.removeprefix("eval_").rpartition("_")
         if step.isdigit():
-            grids[task].append((int(step), path))
-    parts = []
-    for task, found in sorted(grids.items()):
-        shown = dict.fromkeys((min(found), max(found)))
-        figures = "".join(
-            f"<figure><figcaption>step {step}</figcaption>"
-            f'<img alt="samples at step {step}" src="data:image/png;base64,'
-            f'{base64.b64encode(path.read_bytes()).decode()}"></figure>'
-            for step, path in shown
-        )
-        title = f"<h2>Images: {html.escape(task)}</h2>"
-        parts.append(f'<div class="task">{title}{figures}</div>')
-    return "".join(parts)
-
-
-def _plots(lines: list[dict[str, Any]]) -> str:
-    rewarded = bool(series(lines, CURVES["Reward"]) or series(lines, CURVES["Held-out score"]))
-    groups = _reinforced(lines) if rewarded else _supervised(lines)
-    long_enough = {
-        title: kept
-        for title, found in groups.items()
-        if (kept := [curve for curve in found if len(curve.points) > 1])
+            grids[task][int(step)] = path
+    return {
+        task: [
+            (step, f"data:image/png;base64,{base64.b64encode(found[step].read_bytes()).decode()}")
+            for step in dict.fromkeys((min(found), max(found)))
+        ]
+        for task, found in grids.items()
     }
-    if not long_enough:
-        return ""
-    figures = "".join(_figure(title, found) for title, found in long_enough.items())
-    note = "Each legend shows the first and the last value."
-    if any(_is_smoothed(curve) for found in long_enough.values() for curve in found):
-        smoothed = f"Faint lines are single values, strong lines running means over {WINDOW} values"
-        note = f"{smoothed}. {note}"
-    return f'<h2>Curves</h2><div class="plots">{figures}</div><p class="note">{note}</p>'
 
 
-def _reinforced(lines: list[dict[str, Any]]) -> dict[str, list[Series]]:
-    """Curves by the title of their figure; those of tags follow the held-out score."""
-    groups: dict[str, list[Series]] = {}
-    for title, pattern in CURVES.items():
-        groups[title] = series(lines, pattern)
-        if title == "Held-out score":
-            for metric in series(lines, r"^eval/[^/]+/[^/]+/(?!stderr)[^/]+$"):
-                _, task, reward, tag = metric.name.split("/")
-                of_tags = groups.setdefault(f"Held-out score by tag: {task}, {reward}", [])
-                of_tags.append(Series(tag, metric.points))
-    return groups
+def _figures(metrics: Mapping[str, Points]) -> dict[str, str]:
+    """An SVG by title, of the metrics with more than one value."""
+    metrics = {name: points for name, points in metrics.items() if len(points) > 1}
+    groups = {title: [*_matching(metrics, pattern)] for title, pattern in FIGURES.items()}
+    if not groups["Reward"] and not groups["Held-out score"]:
+        drawn = {name for names in groups.values() for name in names}
+        groups |= {name: [name] for name in metrics if name not in drawn}
+    return {
+        title: line_plot(
+            [line for n, name in enumerate(names) for line in _lines(name, metrics[name], n)],
+            x_label="step",
+        )
+        for title, names in groups.items()
+        if names
+    }
 
 
-def _supervised(lines: list[dict[str, Any]]) -> dict[str, list[Series]]:
-    groups = {title: series(lines, pattern) for title, pattern in SUPERVISED.items()}
-    drawn = {curve.name for found in groups.values() for curve in found}
-    return groups | {c.name: [c] for c in series(lines, "") if c.name not in drawn}
-
-
-def _figure(title: str, found: list[Series]) -> str:
-    drawn = [line for n, curve in enumerate(found) for line in _smoothed(curve, n)]
-    plot = line_plot(drawn, x_label="step")
-    return f"<figure><figcaption>{html.escape(title)}</figcaption>{plot}</figure>"
-
-
-def _is_smoothed(curve: Series) -> bool:
-    return len(curve.points) >= 4 * WINDOW
-
-
-def _smoothed(curve: Series, place: int) -> list[Series]:
+def _lines(name: str, points: Points, place: int) -> Sequence[Series]:
     """A long curve as a faint line with its running mean, a short one unchanged."""
-    color, points = f"C{place}", curve.points
-    if not _is_smoothed(curve):
-        return [Series(curve.name, points, color)]
-    means = [
-        (step, _mean(points[max(0, n + 1 - WINDOW) : n + 1])) for n, (step, _) in enumerate(points)
-    ]
-    return [Series("", points, color, 1.0, 0.35), Series(curve.name, means, color)]
-
-
-def _settings(run: Path) -> str:
-    parts = []
-    for name in ("config.yaml", "env.txt"):
-        if (run / name).is_file():
-            text = html.escape((run / name).read_text(encoding="utf-8"))
-            parts.append(f"<details><summary>{name}</summary><pre>{text}</pre></details>")
-    return f"<h2>Settings</h2>{''.join(parts)}" if parts else ""
+    color = f"C{place}"
+    if len(points) < 4 * WINDOW:
+        return [Series(name, points, color)]
+    recent = [points[max(0, n - WINDOW) : n] for n in range(1, len(points) + 1)]
+    means = [(some[-1][0], _mean(some)) for some in recent]
+    return [Series("", points, color, 1.0, 0.35), Series(name, means, color)]

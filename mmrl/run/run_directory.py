@@ -58,33 +58,28 @@ class RunDirectory:
 
     def _check_fresh(self, restart: bool) -> None:
         begun = self.metrics.exists() or any(self.checkpoints.glob("*"))
-        if not self.final.exists() and (restart or not begun):
+        finished = self.final.exists()
+        if not finished and (restart or not begun):
             return
-        again = "Continue it with resume_from_checkpoint=auto"
-        if not self.final.exists():
-            kind, advice = "a run", f"{again}, or choose"
-        elif checkpoint_steps(self.checkpoints):
-            kind, advice = "a finished run", f"{again} and a larger max_steps, or choose"
+        kind, advice = "a finished run" if finished else "a run", "Choose"
+        if finished and not checkpoint_steps(self.checkpoints):
+            kind += " without checkpoints"
         else:
-            kind, advice = "a finished run without checkpoints", "Choose"
+            larger = " and a larger max_steps" if finished else ""
+            advice = f"Continue it with resume_from_checkpoint=auto{larger}, or choose"
         raise ConfigError(
             f"output_dir is '{self.path}', which already holds {kind}. {advice} another"
             " output_dir, or remove it."
         )
 
     def create(self, config: Any, computation: Sequence[str] = ()) -> None:
-        """Make the directory and write `config.yaml` and `env.txt`.
-
-        Args:
-            config: the settings of the run, a dataclass.
-            computation: lines for `env.txt` on how this machine computes.
-        """
-        if not self.is_main:
-            return
-        for folder in (self.path, self.samples, self.checkpoints):
-            folder.mkdir(parents=True, exist_ok=True)
-        (self.path / "config.yaml").write_text(to_yaml(config))
-        (self.path / "env.txt").write_text(environment_text(computation))
+        """Make the directory and write `config.yaml` and `env.txt`, with lines on how this machine
+        computes."""
+        if self.is_main:
+            for folder in (self.path, self.samples, self.checkpoints):
+                folder.mkdir(parents=True, exist_ok=True)
+            (self.path / "config.yaml").write_text(to_yaml(config))
+            (self.path / "env.txt").write_text(environment_text(computation))
 
     def append(self, step: int, values: Mapping[str, float]) -> None:
         """Append one line to `metrics.jsonl`; values that are not finite are stored as null."""

@@ -1,7 +1,6 @@
 """One run at a time in a directory."""
 
 import fcntl
-import json
 import logging
 import os
 import socket
@@ -13,7 +12,6 @@ from pathlib import Path
 from mmrl.config import ConfigError, check
 
 logger = logging.getLogger(__name__)
-NAME = ".lock"
 
 
 @contextmanager
@@ -37,52 +35,41 @@ def lock_directory(folder: Path, is_main: bool = True) -> Iterator[None]:
         return
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / NAME
+    path = folder / ".lock"
     file = _take_lock(path)
     try:
         yield
     finally:
         with suppress(OSError):
             path.unlink()
+            if made:
+                folder.rmdir()  # fails where the run has written
         os.close(file)
-        if made:
-            with suppress(OSError):  # not empty: the run has written
-                folder.rmdir()
 
 
 def _take_lock(path: Path) -> int:
     """Take the lock and return its open file."""
-    while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(file)
-            os.close(file)
-            raise ConfigError(
-                f"output_dir is '{path.parent}', where {holder} is writing. Wait until it has"
-                " ended, or choose another output_dir."
-            ) from None
-        except OSError as error:
-            logger.warning("'%s' cannot be locked (%s): let no second run write there", path, error)
-            return file
-        with suppress(FileNotFoundError):
-            if os.stat(path).st_ino == os.fstat(file).st_ino:
-                break
-        os.close(file)  # its last holder has removed the file
-    about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%F %T")}
-    os.truncate(file, 0)
-    os.pwrite(file, json.dumps(about).encode(), 0)
-    return file
-
-
-def _holder(file: int) -> str:
-    """The holder of the lock, if the file is readable."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        about = json.loads(os.pread(file, 1000, 0))
-        return f"process {about['pid']} on {about['host']}, since {about['since']},"
-    except (ValueError, KeyError, TypeError):
-        return "another run"
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(file, 1000, 0).decode(errors="replace") or "another run"
+        os.close(file)
+        raise ConfigError(
+            f"output_dir is '{path.parent}', where {holder} is writing. Wait until it has"
+            " ended, or choose another output_dir."
+        ) from None
+    except OSError as error:
+        logger.warning("'%s' cannot be locked (%s): let no second run write there", path, error)
+        return file
+    with suppress(FileNotFoundError):
+        if path.stat().st_ino == os.fstat(file).st_ino:
+            about = f"process {os.getpid()} on {socket.gethostname()}"
+            os.truncate(file, 0)
+            os.pwrite(file, f"{about}, since {time.strftime('%F %T')},".encode(), 0)
+            return file
+    os.close(file)  # its last holder has removed the file
+    return _take_lock(path)
 
 
 def check_writable(key: str, path: Path) -> None:

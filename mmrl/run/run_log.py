@@ -28,11 +28,11 @@ class RunLog:
             self.handlers.append(_ConsoleHandler())
         for handler in self.handlers:
             handler.setFormatter(logging.Formatter(LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
-            handler.addFilter(_own_or_warning)
+            handler.addFilter(lambda record: record.levelno >= logging.WARNING or _is_own(record))
         self.own = [logging.getLogger(name) for name in OWN]
 
     def __enter__(self) -> RunLog:
-        self.before = [(logger.level, logger.propagate) for logger in self.own]
+        self.levels = [logger.level for logger in self.own]
         for logger in self.own:
             logger.setLevel(logging.INFO)
             logger.propagate = False
@@ -42,9 +42,9 @@ class RunLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for logger, (level, propagate) in zip(self.own, self.before, strict=True):
+        for logger, level in zip(self.own, self.levels, strict=True):
             logger.setLevel(level)
-            logger.propagate = propagate
+            logger.propagate = True
         for handler in self.handlers:
             for logger in (*self.own, logging.getLogger()):
                 logger.removeHandler(handler)
@@ -55,22 +55,10 @@ def _is_own(record: logging.LogRecord) -> bool:
     return record.name.split(".")[0] in OWN
 
 
-def _own_or_warning(record: logging.LogRecord) -> bool:
-    """Whether a record is of this project, or a warning of a library."""
-    return record.levelno >= logging.WARNING or _is_own(record)
-
-
 class _ConsoleHandler(logging.Handler):
-    """Writes above the progress bar instead of through it."""
+    """Writes above the progress bar; warnings of libraries where these do not show them."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if _is_own(record) or not _others_on_console():
+        streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
+        if _is_own(record) or not {sys.stderr, sys.stdout}.intersection(streams):
             write(self.format(record))
-
-
-def _others_on_console() -> bool:
-    """Whether a library has added a console handler to the root logger."""
-    return any(
-        getattr(handler, "stream", None) in (sys.stderr, sys.stdout)
-        for handler in logging.getLogger().handlers
-    )

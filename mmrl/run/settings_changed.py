@@ -4,22 +4,21 @@ import fnmatch
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from mmrl.algorithms.written_rows import resolve_row
 from mmrl.config import ConfigError, to_plain
+from mmrl.config.checks import shorten
 from mmrl.config.settings import flatten
 
 logger = logging.getLogger(__name__)
 
 FREE = """
     output_dir max_steps eval_* save_* async_save metric_for_best_model greater_is_better
-    load_best_model_at_end max_hours max_kl min_reward_share max_frac_reward_zero_std
-    stop_window on_nonfinite max_skipped_steps merge_adapter push_to_hub hub_* logging_steps
-    log_completions* report_to dry_run devices verbose deterministic launch_config profile*
-    ddp_timeout resume_*
+    load_best_model_at_end max_hours on_nonfinite max_skipped_steps merge_adapter push_to_hub hub_*
+    logging_steps log_completions* report_to dry_run devices verbose deterministic launch_config
+    profile* ddp_timeout resume_*
     overlap_rewards bf16 tf32 torch_compile passes_at_once per_device_train_batch_size
     model.attn_implementation model.gradient_checkpointing tasks.*.diversity tasks.*.eval_*
     tasks.*.rollout_batch_size tasks.*.max_failures objective.eval_*
@@ -29,8 +28,6 @@ FREE = """
 """Settings, with wildcards and apart by spaces, that do not change the course of a run."""
 LOGGED = ("tasks.*.rewards",)
 """Settings that may change with a warning: a reward that failed is corrected."""
-SHOWN = 5
-"""Most differences that a message lists."""
 
 
 def dump_settings(config: Any) -> str:
@@ -47,16 +44,16 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
         allowed: whether all differences are only logged.
 
     Raises:
-        ConfigError: settings that shape the run differ.
+        ConfigError: settings that shape the run differ, besides those that no longer exist.
     """
     if stored is None:
         return
     texts = stored, dump_settings(config)
-    old, new = (dict(flatten(_resolve_rows(json.loads(text)), lists=False)) for text in texts)
+    old, new = (dict(flatten(json.loads(text), lists=False)) for text in texts)
+    before, now = ({_section(key) for key in keys} for keys in (old, new))
     # settings that the run of the checkpoint did not know yet had their defaults
-    sections = {key.rpartition(".")[0] for key in old}
-    known = {key for key in new if key.rpartition(".")[0] in sections}
-    old = {key: value for key, value in _list_defaults(config) if key in known} | old
+    usual = {key: value for key, value in _list_defaults(config) if _section(key) in before}
+    old = {key: value for key, value in usual.items() if key in new} | old
     changed = [
         key
         for key in sorted({**old, **new})
@@ -64,10 +61,10 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
     ]
     if not changed:
         return
-    shown = [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in changed[:SHOWN]]
-    more = f", and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
-    said = f"{'; '.join(shown)}{more}"
-    if not (allowed or all(_fits(key, LOGGED) for key in changed)):
+    removed = [key for key in changed if key not in new and _section(key) in now]
+    said = "; ".join(f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in changed)
+    said = shorten(said)
+    if not (allowed or all(key in removed or _fits(key, LOGGED) for key in changed)):
         raise ConfigError(
             f"the checkpoint is of a run with other settings: {said}. Set them back, start anew in"
             " another output_dir, or allow it with resume_with_changes=true."
@@ -101,12 +98,8 @@ def _list_defaults(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _list_defaults(getattr(section, field.name), f"{prefix}{field.name}.")
 
 
-def _resolve_rows(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with every column of their algorithms; old runs wrote what they were given."""
-    for name, task in settings.get("tasks", {}).items():
-        with suppress(ConfigError):  # columns of another version are compared as they are
-            task["algorithm"] = resolve_row(task["algorithm"], f"tasks.{name}.algorithm")
-    return settings
+def _section(key: str) -> str:
+    return key.rpartition(".")[0]
 
 
 def _fits(key: str, patterns: Sequence[str]) -> bool:

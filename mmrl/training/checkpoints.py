@@ -3,12 +3,13 @@
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 from accelerate import Accelerator
 
-from mmrl.run.background_task import BackgroundTask
 from mmrl.run.checkpoint import (
     CheckpointError,
     checkpoint_steps,
@@ -41,8 +42,9 @@ class Checkpoints:
         self.run, self.config, self.accelerator = run, config, accelerator
         self.step, self.seconds = 0, 0.0
         self.best = BestCheckpoint(config.metric_for_best_model, config.greater_is_better)
-        self._writer = BackgroundTask("checkpoint")
-        self._upload = BackgroundTask("upload", daemon=True)
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
+        self._upload = Thread()
 
     def resume(self, step: int) -> None:
         """Begin at a step; remove later checkpoints and what interrupted writes have left. All
@@ -76,12 +78,12 @@ class Checkpoints:
             self._push(target)
 
         def begin(work: Callable[[], None]) -> None:
-            self._writer.start(partial(complete, work))
+            self._writing = self._writer.submit(complete, work)
 
         background = begin if self.config.async_save else None
         with activity(f"writing {target}"):
-            wait = self.accelerator.wait_for_everyone
-            write_directory(target, save, self.run.is_main, wait, background)
+            barrier = self.accelerator.wait_for_everyone
+            write_directory(target, save, self.run.is_main, barrier, background)
         if background is None and self.run.is_main:
             complete(lambda: None)
 
@@ -90,16 +92,18 @@ class Checkpoints:
         strategy = self.config.hub_strategy
         if not self.config.push_to_hub or strategy == "end":
             return
-        if self._upload.running:
+        if self._upload.is_alive():
             logger.info("checkpoint %s is not uploaded: one before it still is", checkpoint.name)
             return
-        whole = strategy == "checkpoint"
-        self._upload.start(partial(upload, checkpoint, *self._repository, whole))
+        work = partial(upload, checkpoint, *self._repository, whole=strategy == "checkpoint")
+        self._upload = Thread(target=work, name="upload", daemon=True)
+        self._upload.start()
 
     def upload_final(self) -> None:
         """Upload the finished model, after an upload that is going on."""
         with activity(f"uploading to {self._repository[0]}", timed=False):
-            self._upload.wait()
+            if self._upload.is_alive():
+                self._upload.join()
             upload(self.run.final, *self._repository)
 
     @property
@@ -110,7 +114,8 @@ class Checkpoints:
     @property
     def failed(self) -> bool:
         """Whether the writing of the last checkpoint has failed, on this process."""
-        return self._writer.error is not None
+        writing = self._writing
+        return writing is not None and writing.done() and writing.exception() is not None
 
     def settle(self) -> None:
         """Wait until the last checkpoint is complete; all processes call this.
@@ -118,22 +123,21 @@ class Checkpoints:
         Raises:
             CheckpointError: it could not be written, on any process.
         """
-        if self._writer.running:
+        if self._writing is not None and not self._writing.done():
             with activity(f"writing checkpoint {self.step}"):
-                self._writer.wait()
+                wait([self._writing])
         self.raise_failure(any_process(self.failed))
 
     def raise_failure(self, anywhere: bool) -> None:
         """Raise the error of the background, if it has failed on any process."""
-        error = self._writer.take_error()
-        if error is not None:
-            raise error
+        if self.failed and self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
         if anywhere:
             raise CheckpointError("another process could not write a checkpoint; its log says why")
 
     def close(self) -> None:
         """Wait for what is being written where the run ends, and log its error."""
-        self._writer.wait()
-        error = self._writer.take_error()
-        if error is not None:
-            logger.error("%s", error)
+        self._writer.shutdown()
+        if self.failed and self._writing is not None:
+            logger.error("%s", self._writing.exception())

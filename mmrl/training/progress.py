@@ -13,7 +13,7 @@ from accelerate.utils import gather_object
 from mmrl.run.checkpoint import write_directory
 from mmrl.run.failures import warn_of_failure
 from mmrl.run.model_card import write_card
-from mmrl.run.profile import profile_run
+from mmrl.run.profile import RunProfile
 from mmrl.run.report import write_report
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
@@ -21,7 +21,7 @@ from mmrl.runtime.interrupt import Interrupted, take_save_request
 from mmrl.runtime.launch import any_process
 from mmrl.training.checkpoints import Checkpoints
 from mmrl.training.run_trainer import RunTrainer
-from mmrl.training.stop_rules import Stop, StoppedByRule, StopRules, is_training, write_stop
+from mmrl.training.time_limit import OutOfTime, TimeLimit, write_stop
 from mmrl.training.trackers import start_trackers
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 
 
 class Wishes(NamedTuple):
-    """What a process wants after a step (`save` a checkpoint, `stop` by a rule), and whether the
+    """What a process wants after a step (`save` a checkpoint, `stop` for the time), and whether the
     writing of a checkpoint has `failed` in its background; all act on those of all."""
 
     save: bool
     failed: bool
-    stop: Stop | None
+    stop: bool
 
 
 class Progress:
@@ -60,7 +60,7 @@ class Progress:
         self.accelerator = trainer.accelerator
         self.evaluate, self.at_ends = evaluate, at_ends
         self.checkpoints = Checkpoints(run, self.config, self.accelerator)
-        self.stop: Stop | None = None
+        self.stop = False
 
     def __enter__(self) -> "Self":
         self.begun, self.best_at = self.trainer.step, None
@@ -75,8 +75,8 @@ class Progress:
         )
         self.checkpoints.resume(self.begun)
         lines = self.run.read_metrics() if self.run.is_main else []
-        self.rules = StopRules(self.config, lines)
-        write_stop(self.run, None, self.begun)
+        self.limit = TimeLimit(self.config.max_hours)
+        write_stop(self.run, None)
         here = (line for line in lines if line["step"] == self.begun)
         evaluated = any_process(not all(map(is_training, here)))
         self.evaluated = self.begun if evaluated else -1
@@ -84,16 +84,17 @@ class Progress:
             start_trackers(self.accelerator, self.run.path, self.config, resumed=self.begun > 0)
         self._steps = activity("step", self.config.max_steps, self.begun)
         self.steps = self._steps.__enter__()
-        steps = self.config.profile_steps if self.config.profile else None
-        self._profile = profile_run(self.run, steps, self.accelerator.device)
-        self.profile = self._profile.__enter__()
+        self.profile = RunProfile(
+            self.run, self.config.profile_steps if self.config.profile else []
+        )
+        self.profile.start()
         self.clock = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.checkpoints.close()
         with warn_of_failure("the profile", "Run some more steps with profile=true."):
-            self._profile.__exit__(None, None, None)
+            self.profile.close()
         self._steps.__exit__(None, None, None)
         again = f"All metrics are in '{self.run.metrics}': log them again from there."
         for tracker in self.accelerator.trackers:
@@ -111,8 +112,7 @@ class Progress:
         the last step."""
         self.steps.reach(self.trainer.step)
         self.steps.remark = remark
-        if self.profile is not None:
-            self.profile.end_step(self.trainer.step)
+        self.profile.end_step(self.trainer.step)
         due, window = self._is_due(self.config.logging_steps), self.trainer.window
         if due or self.trainer.step == self.config.max_steps:
             state = window.state_dict()
@@ -145,16 +145,16 @@ class Progress:
 
         Raises:
             CheckpointError: the last one could not be written in the background.
-            Interrupted: a rule ends the run.
+            Interrupted: the time of the run is over.
         """
         save = take_save_request() or self.best_at == self.trainer.step
-        stop = self.rules.find(self.checkpoints.seconds) if self.run.is_main else None
+        stop = self.run.is_main and self.limit.is_over(self.checkpoints.seconds)
         wishes = gather_object([Wishes(save, self.checkpoints.failed, stop)])
         self.checkpoints.raise_failure(any(wish.failed for wish in wishes))
         if self._is_due(self.config.save_steps) or any(wish.save for wish in wishes):
             self.write_checkpoint()
-        self.stop = next((wish.stop for wish in wishes if wish.stop), None)
-        if self.stop is not None and self.trainer.step < self.config.max_steps:
+        self.stop = any(wish.stop for wish in wishes)
+        if self.stop and self.trainer.step < self.config.max_steps:
             raise Interrupted
 
     def finish(self) -> bool:
@@ -164,7 +164,7 @@ class Progress:
             Whether the run reached its last step and evaluated it where that is due.
 
         Raises:
-            StoppedByRule: a rule has ended the run.
+            OutOfTime: `max_hours` has ended the run.
         """
         finished = self.trainer.step >= self.config.max_steps and not self._is_evaluation_due()
         if finished:
@@ -179,15 +179,15 @@ class Progress:
             self.checkpoints.settle()
             step = self.trainer.step
             logger.info("stopped at step %d; resume_from_checkpoint=auto continues", step)
-            if self.stop is not None:
-                logger.warning("stopped by %s", self.stop)
-                write_stop(self.run, self.stop, step)
+            if self.stop:
+                logger.warning("stopped by max_hours=%s", self.config.max_hours)
+                write_stop(self.run, step)
         if self.run.is_main:
             self._report()
             if finished and self.config.push_to_hub:
                 self.checkpoints.upload_final()
-        if not finished and self.stop is not None:
-            raise StoppedByRule(self.stop, self.trainer.step)
+        if not finished and self.stop:
+            raise OutOfTime(self.config.max_hours, self.trainer.step)
         return finished
 
     def write_checkpoint(self) -> None:
@@ -232,7 +232,6 @@ class Progress:
 
     def _log(self, values: Mapping[str, float]) -> None:
         self.run.append(self.trainer.step, values)
-        self.rules.add(values)
         if self.config.report_to:
             self.accelerator.log(dict(values), step=self.trainer.step)
 
@@ -243,3 +242,8 @@ class Progress:
         step, every = self.trainer.step, self.config.eval_steps
         ends = self.at_ends and step in (0, self.config.max_steps)
         return every > 0 and (ends or step > 0 and self._is_due(every)) and step != self.evaluated
+
+
+def is_training(line: Mapping[str, Any]) -> bool:
+    """Whether a line of metrics is of training steps, and not of an evaluation."""
+    return "learning_rate" in line

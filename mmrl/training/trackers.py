@@ -4,9 +4,10 @@ Images are one grid, as in `samples/`. Texts are shown with their prompts and sc
 what a model wrote is never read as markup.
 """
 
+import importlib
 import json
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,50 +51,22 @@ def log_samples(
         return
     image, rows = draw_grid(result, count), _rows(result, count)
     for tracker in accelerator.trackers:
-        show_image, show_texts = _SHOW[tracker.name]
-        if image is not None:
-            show_image(tracker, name, image, step)
+        if tracker.name != "tensorboard":
+            tracker.log({name: _show(tracker.name, image, rows)}, step)
+        elif image is not None:
+            tracker.log_images({name: np.asarray(image)[None]}, step, dataformats="NHWC")
         else:
-            show_texts(tracker, name, rows, step)
+            tracker.log({name: "\n\n---\n\n".join(map(_format_block, rows))}, step)
 
 
-def _tensorboard_image(tracker: Any, name: str, image: Image.Image, step: int) -> None:
-    tracker.log_images({name: np.asarray(image)[None]}, step, dataformats="NHWC")
-
-
-def _tensorboard_texts(tracker: Any, name: str, rows: list[dict[str, Any]], step: int) -> None:
-    tracker.log({name: "\n\n---\n\n".join(map(_format_block, rows))}, step)
-
-
-def _trackio_image(tracker: Any, name: str, image: Image.Image, step: int) -> None:
-    import trackio
-
-    tracker.log({name: trackio.Image(image)}, step)
-
-
-def _trackio_texts(tracker: Any, name: str, rows: list[dict[str, Any]], step: int) -> None:
-    import trackio
-
-    cells = [{k: _code(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows]
-    data = [list(row.values()) for row in cells]
-    tracker.log({name: trackio.Table(columns=list(rows[0]), data=data)}, step)
-
-
-def _wandb_image(tracker: Any, name: str, image: Image.Image, step: int) -> None:
-    tracker.log_images({name: [image]}, step)
-
-
-def _wandb_texts(tracker: Any, name: str, rows: list[dict[str, Any]], step: int) -> None:
-    data = [list(row.values()) for row in rows]
-    tracker.log_table(name, list(rows[0]), data, step=step)
-
-
-_SHOW: Mapping[str, tuple[Callable[..., None], Callable[..., None]]] = {
-    "tensorboard": (_tensorboard_image, _tensorboard_texts),
-    "trackio": (_trackio_image, _trackio_texts),
-    "wandb": (_wandb_image, _wandb_texts),
-}
-"""What shows an image and what shows texts, by tracker."""
+def _show(tracker: str, image: Image.Image | None, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """An image, or else a table of texts, of Trackio or W&B; Trackio reads texts as Markdown."""
+    module = importlib.import_module(tracker)
+    if image is not None:
+        return module.Image(image)
+    verbatim = _code if tracker == "trackio" else str
+    data = [[verbatim(v) if isinstance(v, str) else v for v in row.values()] for row in rows]
+    return module.Table(columns=list(rows[0]), data=data)
 
 
 def _rows(result: Evaluation, count: int) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from mmrl import rl
-from mmrl.training.stop_rules import StoppedByRule
+from mmrl.training.time_limit import OutOfTime
 from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import LORA, run_config, world_in
 
@@ -32,7 +32,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "autocast": {**HALF, "model": {"dtype": "float32"}},
     "half": HALF,
     "half-lora": {**HALF, "lora": LORA},
-    "ruled": {"max_steps": 3, "save_steps": 0, "max_kl": 1e-9, "stop_window": 2},
+    "ruled": {"max_steps": 3, "save_steps": 0, "max_hours": 1e-9},
     "auto": {
         "max_steps": 2,
         "save_steps": 1,
@@ -95,7 +95,7 @@ def find_sizes(world: SimpleNamespace, output: Path) -> None:
 def run_all(world: SimpleNamespace, output: Path) -> None:
     """A run of every other kind; of those in bfloat16 one more from the first checkpoint."""
     reinforce(world, output / "events", "events")
-    with pytest.raises(StoppedByRule, match="stopped at step 2: max_kl=1e-09: kl is"):
+    with pytest.raises(OutOfTime, match="stopped at step 1: max_hours is 1e-09"):
         reinforce(world, output / "ruled", "ruled")
     for kind in ("autocast", "half", "half-lora"):
         run = reinforce(world, output / kind, kind)

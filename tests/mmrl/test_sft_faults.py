@@ -209,7 +209,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(
 
 def blocking(patch: pytest.MonkeyPatch, step: int) -> threading.Event:
     """Let the background writing of one checkpoint wait until the event is set."""
-    released, original = threading.Event(), checkpoint._write_checksums
+    released, original = threading.Event(), checkpoint._seal
 
     def write(folder: Path) -> None:
         if folder.name.startswith(f"{step}."):
@@ -217,7 +217,7 @@ def blocking(patch: pytest.MonkeyPatch, step: int) -> threading.Event:
             assert released.wait(timeout=20)
         original(folder)
 
-    patch.setattr(checkpoint, "_write_checksums", write)
+    patch.setattr(checkpoint, "_seal", write)
     return released
 
 
@@ -252,14 +252,14 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_waits_for_i
 def test_an_error_of_the_background_ends_the_run_after_the_next_step(
     step: int, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = checkpoint._flush
+    original = checkpoint._seal
 
     def flush(folder: Path) -> None:
         if folder.name == f"{step}.partial":
             raise OSError(errno.ENOSPC, "No space left on device")
         original(folder)
 
-    monkeypatch.setattr(checkpoint, "_flush", flush)
+    monkeypatch.setattr(checkpoint, "_seal", flush)
     with pytest.raises(CheckpointError, match=f"checkpoints/{step}' failed: .*No space left"):
         train(config(images, tmp_path / "run"))
     entries = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]

@@ -12,7 +12,6 @@ from mmrl.algorithms.written_rows import read_rows, resolve_row
 from mmrl.config import ConfigError, load_config, to_plain
 from mmrl.config.shipped import configs
 from mmrl.rl import RLConfig, train
-from mmrl.run.settings_changed import check_unchanged, dump_settings
 from tests.mmrl.runs import metrics, run_config, same_weights
 
 
@@ -73,22 +72,6 @@ def test_the_columns_of_a_run_are_refused_under_the_name_of_another_preset(
     words = [f"config={file}", "~tasks.shapes.algorithm", f"{name}=coupled_grpo"]
     fresh = load_config(RLConfig, words).tasks["shapes"].algorithm
     assert load_algorithm(fresh) == load_algorithm({"name": "coupled_grpo"})
-
-
-def test_settings_of_an_old_run_that_wrote_the_short_form_are_the_same(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    def config(size: int) -> RLConfig:
-        row = {"name": "trace_rl", "slice_size": size}
-        return run_config(world, tmp_path / "run", algorithm=row)
-
-    short = config(2)
-    short.tasks["shapes"].algorithm = {"name": "trace_rl", "slice_size": 2, "num_iterations": 2}
-    old = dump_settings(short)
-    assert old != dump_settings(config(2))
-    check_unchanged(old, config(2), False)
-    with pytest.raises(ConfigError, match=r"tasks\.shapes\.algorithm\.slice_size was 2 and is 3"):
-        check_unchanged(old, config(3), False)
 
 
 def test_a_damaged_configuration_of_the_run_is_named(tmp_path: Path) -> None:

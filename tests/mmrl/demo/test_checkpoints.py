@@ -9,7 +9,7 @@ from mmrl.config import ConfigError
 from mmrl.demo.__main__ import main
 from mmrl.demo.checkpoints import Checkpoints, able_to, find_checkpoints
 from mmrl.demo.demo_config import DemoConfig
-from mmrl.demo.run_files import find_runs
+from mmrl.demo.runs import find_runs
 from tests.mmrl.runs import VQ
 
 

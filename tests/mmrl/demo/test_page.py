@@ -11,18 +11,23 @@ import httpx
 import pytest
 
 from mmrl.demo.demo_config import DemoConfig
-from mmrl.demo.written import MASKED
+from mmrl.demo.trace_view import MASKED
 from tests.mmrl.demo.browsed import Browsed, browse, needs_chromium
+from tests.mmrl.demo.test_runs import GOOD, write_rows
 from tests.mmrl.runs import SHAPES
 
 pytestmark = needs_chromium
-SEED = "label:visible:has-text('seed')"
+MARKUP = "<script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'>"
 
 
 @pytest.fixture(scope="module")
-def browsed() -> Iterator[Browsed]:
-    with browse(DemoConfig(port=0, runs=[])) as seen:
+def browsed(short_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
+    harmful = tmp_path_factory.mktemp("harmful")
+    write_rows(harmful, {**GOOD, "prompt": MARKUP, "completion": MARKUP, MARKUP: 0.5})
+    with browse(DemoConfig(port=0, runs=[str(short_run), str(harmful)])) as seen:
         yield seen
+        assert seen.said == [], "errors of the console"
+        assert seen.asked == [], "requests to others"
 
 
 @pytest.fixture
@@ -47,22 +52,22 @@ def test_the_first_drawing_appears_within_ten_seconds(browsed: Browsed) -> None:
     browsed.tab.wait_for_selector("#draw")
     began = time.monotonic()
     browsed.tab.click("#draw")
-    source(browsed, "#drawn_0")
+    source(browsed, "#draw_shown")
     assert time.monotonic() - began < 10
 
 
 def test_the_film_goes_back_and_its_positions_are_colored(browsed: Browsed) -> None:
-    last = source(browsed, "#drawn_0")
+    last = source(browsed, "#draw_shown")
     for change in (
-        lambda: browsed.tab.fill("#draw_step input[type=number]", "5"),
+        lambda: browsed.fill("#draw_step", "5"),
         lambda: browsed.tab.click("#draw_view >> text=log-prob"),
     ):
         change()
-        browsed.tab.keyboard.press("Tab")
         browsed.tab.wait_for_function(
-            "old => document.querySelector('#drawn_0 img')?.getAttribute('src') !== old", arg=last
+            "old => document.querySelector('#draw_shown img')?.getAttribute('src') !== old",
+            arg=last,
         )
-        last = source(browsed, "#drawn_0")
+        last = source(browsed, "#draw_shown")
 
 
 def test_two_drawings_are_side_by_side_under_the_names_of_their_checkpoints(
@@ -70,26 +75,20 @@ def test_two_drawings_are_side_by_side_under_the_names_of_their_checkpoints(
 ) -> None:
     browsed.choose("#draw_beside", "mmada_careless")
     browsed.tab.click("#draw")
-    source(browsed, "#drawn_1")
-    shown = [browsed.tab.locator(f"#drawn_{n}") for n in range(2)]
-    names = [each.inner_text().strip() for each in shown]
+    browsed.tab.wait_for_selector("#draw_shown .traces > div:nth-child(2) img", timeout=60_000)
+    names = browsed.texts("#draw_shown h4")
     assert names[0].endswith("mmada") and names[1].endswith("mmada_careless")
-    left, right = (each.bounding_box() for each in shown)
+    drawn = browsed.tab.locator("#draw_shown img")
+    left, right = (drawn.nth(n).bounding_box() for n in range(2))
     assert left["y"] == right["y"] and left["x"] + left["width"] <= right["x"]
 
 
 def test_an_input_that_is_empty_is_named_on_the_page(browsed: Browsed) -> None:
-    browsed.fill(SEED, "")
+    seed = "label:visible:has-text('seed')"
+    browsed.fill(seed, "")
     browsed.tab.click("#draw")
-    assert "seed is empty" in browsed.texts(".toast-body")[0]
-    browsed.fill(SEED, "0")
-
-
-def test_a_text_is_written_token_by_token(browsed: Browsed) -> None:
-    browsed.turn_to("write")
-    browsed.tab.click("#write")
-    browsed.tab.wait_for_selector("#write_shown .tokens span", timeout=60_000)
-    assert "16" in browsed.tab.inner_text("#write_shown").replace("\n", "")
+    assert "seed is None; it must be a number" in browsed.texts(".toast-body")[0]
+    browsed.fill(seed, "0")
 
 
 def test_an_uploaded_image_is_answered_token_by_token(
@@ -101,16 +100,10 @@ def test_an_uploaded_image_is_answered_token_by_token(
     browsed.tab.click("#image button[aria-label='Remove Image']")
     browsed.tab.set_input_files("#image input[type=file]", image)
     assert source(browsed, "#image") != example
-    browsed.fill("#question", words)
+    browsed.fill("#ask_prompt", words)
     browsed.tab.click("#ask")
-    tokens = browsed.texts("#ask_shown .tokens span")
-    answer = browsed.tab.input_value("#answer textarea")
-    assert "".join(tokens).replace("␣", " ").startswith(answer) and len(tokens) > 4
-    assert "purple circle" in answer  # what the question is about
-
-
-def test_the_answer_goes_back_to_what_was_written_after_a_step(browsed: Browsed) -> None:
     whole = browsed.texts("#ask_shown .tokens span")
+    assert "purple circle" in "".join(whole).replace("␣", " ")  # what the question is about
     browsed.fill("#ask_step", "1")
     browsed.wait_until("#ask_shown", MASKED)
     early = browsed.texts("#ask_shown .tokens span")
@@ -118,18 +111,34 @@ def test_the_answer_goes_back_to_what_was_written_after_a_step(browsed: Browsed)
     assert all(token in (MASKED, last) for token, last in zip(early, whole, strict=True))
 
 
-def test_without_runs_the_page_says_how_to_name_them(browsed: Browsed) -> None:
-    browsed.turn_to("runs")
-    browsed.tab.wait_for_selector("text=python -m mmrl.demo runs=")
+def rows(browsed: Browsed) -> list[str]:
+    """The texts of the rows of the table, once it is filled."""
+    browsed.tab.click("#show")
+    browsed.tab.wait_for_timeout(1000)
+    return browsed.texts("#completions .virtual-row, #completions tbody tr:visible")
+
+
+def test_held_out_completions_of_the_end_are_beside_those_of_the_start(browsed: Browsed) -> None:
+    browsed.turn_to("compare")
+    browsed.choose("#of_step", "held out, step 2")
+    alone = rows(browsed)
+    browsed.choose("#other_step", "held out, step 0")
+    both = rows(browsed)
+    assert len(both) == len(alone) > 1
+    assert all(two.count("\n") > one.count("\n") for one, two in zip(alone, both, strict=True))
+    browsed.choose("#other_step", "none")
+
+
+def test_markup_in_a_recorded_completion_is_shown_as_text(browsed: Browsed) -> None:
+    browsed.choose("#of_run", "harmful")
+    browsed.wait_until_value("#of_step", "sums, step 10")
+    [row] = rows(browsed)
+    assert row.count(MARKUP) == 2
+    assert browsed.tab.locator("#completions img, #completions script").count() == 0
+    assert browsed.tab.evaluate("window.harmed") is None
 
 
 def test_a_request_under_another_host_name_is_refused(browsed: Browsed) -> None:
     assert httpx.get(browsed.address).status_code == 200
     other = httpx.get(browsed.address, headers={"host": "example.org"})
     assert other.status_code == 400
-
-
-def test_at_the_end_the_console_has_no_errors_and_nothing_was_asked_elsewhere(
-    browsed: Browsed,
-) -> None:
-    assert browsed.said == [] and browsed.asked == []

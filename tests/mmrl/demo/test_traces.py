@@ -6,8 +6,7 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.demo.colors import logprob_color, position_colors, step_color, text_color
-from mmrl.demo.frames import describe, draw_frame
+from mmrl.demo.trace_view import MASKED, describe, draw_frame, position_color, show_traces
 from mmrl.demo.traces import Trace, read_sampler, sample_trace
 from mmrl.models import Policy, load_policy
 from mmrl.run.denoising_frames import EDGE, GREY
@@ -55,18 +54,27 @@ def test_a_frame_shows_what_is_written_after_a_step_and_the_rest_in_grey() -> No
 def test_cells_have_the_color_of_their_step_or_log_prob() -> None:
     trace = drawn([0, 2, 1, 1], [0.0, -9.0, -1.5, -0.1])
     frame = draw_frame(trace, 3, "step", side=64)
-    assert [cell(frame, n) for n in range(4)] == [step_color(n, 3) for n in (0, 2, 1, 1)]
+    assert [cell(frame, n) for n in range(4)] == [
+        position_color(trace, n, "step") for n in range(4)
+    ]
     frame = draw_frame(trace, 2, "log-prob", side=64)
-    expected = [logprob_color(0), GREY, logprob_color(-1.5), logprob_color(-0.1)]
-    assert [cell(frame, n) for n in range(4)] == expected
-    assert len(set(expected)) == 4
+    sure = [position_color(trace, n, "log-prob") for n in range(4)]
+    assert [cell(frame, n) for n in range(4)] == [sure[0], GREY, sure[2], sure[3]]
+    assert len(set(sure)) == 4
+    assert position_color(drawn([0], [-3.0]), 0, "log-prob") == sure[1], "colours end at -3"
 
 
-def test_colors_end_where_log_probs_leave_their_range_and_texts_stay_readable() -> None:
-    assert logprob_color(-3.0) == logprob_color(-100.0) != logprob_color(-2.0)
-    assert step_color(0, 1) == step_color(0, 5)
-    assert text_color(step_color(0, 5)) == "#fff" and text_color(step_color(4, 5)) == "#000"
-    assert position_colors("result", [0, 1], [0.0, 0.0], 2) == [(255, 255, 255)] * 2
+TEXT = Trace("a<b>", [2, 0, 1], [0.0, -1.0, -9.0], ["a", "<b>", "\n"], 3, blocks=(0, 0, 1))
+
+
+def test_tokens_appear_with_their_step_and_what_a_model_wrote_is_escaped() -> None:
+    assert show_traces({"one": TEXT}, 0, "step").count(MASKED) == 3
+    page = show_traces({"<one>": TEXT}, 1, "step")
+    assert page.count(MASKED) == 2 and "&lt;b&gt;" in page and "<b>" not in page
+    assert 'title="position 2, block 1: step 1, probability 0.368"' in page
+    assert "&lt;one&gt;" in page and show_traces({}, 0, "step") == ""
+    page = show_traces({"one": TEXT, "other": TEXT}, 3, "log-prob")
+    assert MASKED not in page and "⏎" in page and page.count("<i></i>") == 2
 
 
 def test_an_image_is_drawn_as_the_sampler_wrote_it(painter: Policy) -> None:

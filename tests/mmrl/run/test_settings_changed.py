@@ -18,6 +18,8 @@ def test_a_setting_that_is_newer_than_the_checkpoint_had_its_default() -> None:
     check_unchanged(json.dumps(before), RunConfig(), allowed=False)
     with pytest.raises(ConfigError, match=r"weight_decay was 0\.0 and is 0\.5"):
         check_unchanged(json.dumps(before), RunConfig(weight_decay=0.5), allowed=False)
+    before["a_setting_that_is_gone"] = 3
+    check_unchanged(json.dumps(before), RunConfig(), allowed=False)
 
 
 def test_so_had_a_newer_setting_of_a_section(world: SimpleNamespace, tmp_path: Path) -> None:

@@ -1,0 +1,204 @@
+"""The tabs draw, write and ask: a prompt, and what one or two checkpoints write step by step."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import html
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image
+
+from mmrl.config import check
+from mmrl.demo.checkpoints import Checkpoints, able_to
+from mmrl.demo.demo_config import DATASETS
+from mmrl.demo.trace_view import LEGENDS, View, show_traces
+from mmrl.demo.traces import Trace, read_sampler, sample_trace
+from mmrl.samplers import RULES
+from mmrl.types import Prompt
+
+NONE = "none"
+"""In a list: no second one."""
+EXAMPLES = DATASETS / "shapes" / "questions_validation.jsonl"
+
+
+@dataclass(frozen=True)
+class SamplingTab:
+    """What a tab samples, and its inputs as the page opens.
+
+    Attributes:
+        name: of the tab, and of its button.
+        task: that its checkpoints are able to.
+        about: the line at its top.
+        prompt: first prompt.
+        sampler: rule, steps, temperature, and other settings.
+        positions: of a text; 0 for images.
+        likes: part of the name of the checkpoint that comes first.
+        view: how the result is shown.
+    """
+
+    name: str
+    task: str
+    about: str
+    prompt: str
+    sampler: tuple[str, int, float, str]
+    positions: int = 0
+    likes: str = ""
+    view: View = "step"
+
+
+TABS = (
+    SamplingTab(
+        "draw",
+        "text_to_image",
+        "An image of a prompt, by one or two checkpoints, after each denoising step.",
+        "a red circle right of a blue ring",
+        ("emerge", 48, 0.5, ""),  # with the first checkpoint and seed 0 the drawing is right
+        view="result",
+    ),
+    SamplingTab(
+        "write",
+        "text",
+        "A text, token by token, by one or two checkpoints.",
+        "compute 4*4",
+        ("static", 12, 0.0, "block_size=8"),
+        24,
+        "text/",
+    ),
+    SamplingTab(
+        "ask",
+        "image_to_text",
+        "A question about an image, and the answer token by token.",
+        "how many circles are there?\nA. 1\nB. 2\nC. 3\nD. 4",
+        ("static", 6, 0.0, "block_size=8 eos=stop"),
+        24,
+        "question",
+    ),
+)
+
+
+def example_question() -> tuple[Image.Image | None, str]:
+    """A shipped image and a question about it; no image where the data is not there."""
+    if not EXAMPLES.is_file():
+        return None, TABS[-1].prompt
+    with EXAMPLES.open(encoding="utf-8") as lines:
+        row = json.loads(next(lines))
+    content = base64.b64decode(row["image"].partition(",")[2])
+    return Image.open(io.BytesIO(content)).convert("RGB"), row["question"]
+
+
+def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints) -> None:
+    """Lay out a tab in the current place of the page."""
+    import gradio as gr
+
+    gr.Markdown(tab.about)
+    able = able_to(tab.task, checkpoints.models)
+    if not able:
+        gr.Markdown("None of the checkpoints does that.")
+        return
+    asks = tab.task == "image_to_text"
+    first_image, text = example_question() if asks else (None, tab.prompt)
+    with gr.Row():
+        look = {"type": "pil", "sources": ["upload"], "format": "png", "height": 336}
+        image = gr.Image(first_image, label="image", elem_id="image", visible=asks, **look)
+        prompt = gr.Textbox(text, label="prompt", elem_id=f"{tab.name}_prompt")
+    first = next((name for name in able if tab.likes in name), able[0])
+    with gr.Row():
+        left = gr.Dropdown(able, value=first, label="checkpoint")
+        beside = gr.Dropdown(
+            [NONE, *able], value=NONE, label="beside it", elem_id=f"{tab.name}_beside"
+        )
+    form = _build_form(*tab.sampler, tab.positions)
+    button = gr.Button(tab.name.capitalize(), variant="primary", elem_id=tab.name)
+    with gr.Row():
+        most = tab.sampler[1]
+        step = gr.Slider(0, most, most, step=1, label="after step", elem_id=f"{tab.name}_step")
+        view = gr.Radio(list(LEGENDS), value=tab.view, label="shown", elem_id=f"{tab.name}_view")
+    shown, traces = gr.HTML(elem_id=f"{tab.name}_shown"), gr.State({})
+
+    def run(shown_image: Any, text: str, one: str, other: str, how: View, *inputs: Any) -> Any:
+        check(bool(text.strip()), "prompt", text, "a text")
+        images = [] if shown_image is None else [shown_image.convert("RGB")]
+        check(bool(images) == asks, "image", None, "an image")
+        prompt = Prompt("0", tab.task, text.strip(), images=images)
+        sample = _read_form(*inputs)
+        names = [name for name in dict.fromkeys((one, other)) if name != NONE]
+        found = {name: sample(checkpoints.load(name), prompt) for name in names}
+        steps = max(trace.steps for trace in found.values())
+        return found, gr.Slider(maximum=steps, value=steps), show_traces(found, steps, how)
+
+    gr.on(
+        [button.click, prompt.submit],
+        shows_errors(run),
+        [image, prompt, left, beside, view, *form],
+        [traces, step, shown],
+        concurrency_id="model",
+        api_visibility="private",
+    )
+    gr.on(
+        [step.input, view.input],
+        lambda found, after, how: show_traces(found, int(after), how),
+        [traces, step, view],
+        shown,
+        show_progress="hidden",
+        trigger_mode="always_last",
+        api_visibility="private",
+    )
+
+
+def _build_form(name: str, steps: int, temperature: float, more: str, positions: int) -> list[Any]:
+    """Lay out the inputs of a sampler with these first values; `_read_form` takes their values in
+    this order."""
+    import gradio as gr
+
+    with gr.Row():
+        rule = gr.Dropdown(list(RULES), value=name, label="rule", min_width=120)
+        count = gr.Number(steps, label="steps", precision=0, minimum=1, min_width=80)
+        heat = gr.Number(temperature, label="temperature", minimum=0, step=0.1, min_width=80)
+        scale = gr.Number(0, label="cfg_scale", minimum=0, step=0.5, min_width=80)
+        seed = gr.Number(0, label="seed", precision=0, min_width=80)
+        about = {"label": "positions", "visible": positions > 0, "maximum": 4096, "min_width": 80}
+        length = gr.Number(positions, precision=0, minimum=min(1, positions), **about)
+        others = gr.Textbox(more, label="more settings", placeholder="top_k=50", min_width=200)
+    return [rule, count, heat, scale, seed, length, others]
+
+
+def _read_form(
+    name: str,
+    steps: float | None,
+    temperature: float | None,
+    cfg_scale: float | None,
+    seed: float | None,
+    positions: float | None,
+    more: str,
+) -> Callable[..., Trace]:
+    """What samples a prompt by a policy as the inputs say; equal inputs give equal draws.
+
+    Raises:
+        ConfigError: an empty input, and see `read_sampler`.
+    """
+    scales = {"temperature": temperature, "cfg_scale": cfg_scale}
+    for label, number in {"steps": steps, **scales, "seed": seed, "positions": positions}.items():
+        check(number is not None, label, number, "a number")
+    config = read_sampler({"name": name, "steps": int(steps or 0), **scales}, more)
+    draws = {"seed": int(seed or 0), "length": int(positions or 0) or None}
+    return functools.partial(sample_trace, config=config, **draws)
+
+
+def shows_errors(work: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn an error of the user into a message on the page; others keep their traceback."""
+
+    @functools.wraps(work)
+    def safe(*values: Any) -> Any:
+        import gradio as gr
+
+        try:
+            return work(*values)
+        except (ValueError, OSError) as error:
+            raise gr.Error(html.escape(str(error)), print_exception=False) from error
+
+    return safe
