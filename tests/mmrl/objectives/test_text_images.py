@@ -15,7 +15,6 @@ from mmrl.models import load_policy
 from mmrl.models.network.vision import Vision
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text import CompletionConfig, Completions
-from mmrl.planning.sft_plan import describe
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
 from tests.mmrl.objectives.completions import SIZES, gradients, visits
