@@ -45,10 +45,8 @@ class Limits:
     their own."""
     body_seconds: float = 30.0
     """Seconds for sending a body."""
-    header_seconds: float = 10.0
-    """Seconds for sending headers, from the connection or their first byte."""
     max_connections: int = 4096
-    """Simultaneous connections; fewer if the system has fewer descriptors."""
+    """Simultaneous connections; requests on further ones are answered with 503."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -163,17 +161,12 @@ class ServerConfig:
 
 
 def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
-    for key in ("weight", "scale", "offset"):
-        if key in entry:
+    for key in ("weight", "scale", "offset", "mode"):
+        if key in entry and (key != "mode" or is_client(entry)):
             raise ConfigError(
-                f"{where}.{key} is {entry[key]!r}, but a server answers raw scores; set {key}"
-                " in the configuration of the run."
+                f"{where}.{key} is {entry[key]!r}, but a server answers the raw scores of its own"
+                f" rewards; set {key} in the configuration of the run."
             )
-    if is_client(entry):
-        raise ConfigError(
-            f"{where}.mode is 'client', but a server computes its own rewards; name the other"
-            " server in the configuration of the run."
-        )
     names = {each.name for each in fields(Serving)}
     serving = merge(Serving, {k: v for k, v in entry.items() if k in names}, where=where)
     rest = {key: value for key, value in entry.items() if key not in names}
@@ -185,17 +178,13 @@ def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
         "a reward that asks no policy, because a server has none",
         "Name it among the rewards of the run.",
     )
-    _check_serving(serving, where)
-    return ServedEntry(serving, {"name": entry["name"], **options})
-
-
-def _check_serving(serving: Serving, where: str) -> None:
     is_key = re.fullmatch(r"[\w.-]{0,64}", serving.key, re.ASCII) is not None
     allowed = "at most 64 letters, digits, points, dashes and underscores"
     check(is_key, f"{where}.key", serving.key, allowed)
     size, latency = serving.max_batch_size, serving.max_latency_ms
     check(size >= 1, f"{where}.max_batch_size", size, "at least 1")
     check(0 <= latency <= 60_000, f"{where}.max_latency_ms", latency, "from 0 to 60000")
+    return ServedEntry(serving, {"name": entry["name"], **options})
 
 
 def read_token(config: ServerConfig, environment: Mapping[str, str]) -> str | None:

@@ -1,7 +1,6 @@
 """The client reward and the server of this project together: the scores of the reward itself."""
 
 import io
-import math
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -114,15 +113,6 @@ def test_many_clients_lose_double_and_swap_no_score(pair: tuple[Live, Live], ser
     assert sum(done) == 800 and min(done) > 200, "each once, spread over both"
 
 
-@pytest.mark.parametrize("mood", ["raise", "exit", "nan", "word"])
-def test_a_failing_item_fails_alone(served: Any, mood: str) -> None:
-    batch = [Sample("p", "", {"score": 1}), Sample("p", "", {"do": mood}), Sample("p", "")]
-    with pytest.raises(PartialFailure) as caught:
-        served("moody")(batch)
-    assert caught.value.results[0] == 1.0 and caught.value.results[2] is None
-    assert isinstance(caught.value.results[1], RuntimeError)
-
-
 def test_the_images_of_a_prompt_arrive(served: Any) -> None:
     image = Image.new("RGB", (4, 4), "red")
     batch = [Sample("p", "", {"score": 2}, [image, image])]
@@ -140,8 +130,3 @@ def test_a_wrong_token_and_a_reward_that_is_not_served_are_told_at_once(
     monkeypatch.setenv("MMRL_REWARD_TOKEN", "another")
     with pytest.raises(PartialFailure, match="401.*unauthorized"):
         served("clip")(pictures(1))
-
-
-def test_not_a_number_is_never_a_score(served: Any) -> None:
-    with pytest.raises(PartialFailure, match="metadata 'score' .* nan is no number"):
-        served("moody")([Sample("p", "", {"score": math.nan})])

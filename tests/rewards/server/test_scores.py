@@ -1,6 +1,5 @@
 """Served scores are the scores of the reward called here, whoever else asks at the same time."""
 
-import json
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -12,11 +11,8 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import Reward, build_reward
-from mmrl.rewards.server.request_memory import Budget
-from mmrl.rewards.server.samples import build_samples
-from mmrl.rewards.server.server_config import Limits
 from mmrl.rewards.server.text_process import score_samples
-from mmrl.rewards.server.wire import MAX_TEXT, Item, ItemScore, Problem, ScoreResponse, read_request
+from mmrl.rewards.server.wire import Problem
 from mmrl.types import Sample
 from tests.rewards.rounding import up_to_rounding
 from tests.rewards.server.live import Live, live, picture, words
@@ -62,21 +58,12 @@ def scores(answer: Sequence[Any]) -> list[float]:
     return [item["score"] for item in answer]
 
 
-@pytest.mark.parametrize("number", [1, 3, 32, 45])
+@pytest.mark.parametrize("number", [1, 45])
 def test_scores_are_those_of_the_reward_called_here(
     server: Live, clip: Reward, number: int
 ) -> None:
     batch = samples(number)
     assert scores(server.score("clip", items(batch))) == up_to_rounding(clip(batch))
-
-
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1"])
-def test_every_mode_of_image_survives(server: Live, clip: Reward, mode: str) -> None:
-    image = samples(1)[0].completion
-    assert isinstance(image, Image.Image)
-    image.putalpha(Image.linear_gradient("L").resize(image.size))
-    batch = [Sample("a red circle", image.convert(mode))]
-    assert scores(server.score("clip", items(batch))) == clip(batch)
 
 
 def test_verdicts_of_the_verifier_and_what_it_does_not_apply_to(server: Live) -> None:
@@ -198,35 +185,13 @@ def test_wrong_kinds_of_completions_fail_alone(server: Live) -> None:
     assert server.score("clip", [], "nothing") == []
 
 
-def test_a_text_that_is_too_long_fails_alone() -> None:
-    limits, budget = Limits(), Budget(2**24)
-    texts = [
-        Item(id=f"{n}", prompt="p", completion="x" * length)
-        for n, length in enumerate((1, MAX_TEXT, MAX_TEXT + 1))
-    ]
-    asked = Item(id="a", prompt="x" * (MAX_TEXT + 1), completion="")
-    body = {"id": "r", "reward": "math", "items": [item.model_dump() for item in (*texts, asked)]}
-    items = read_request(json.dumps(body).encode(), 4).items
-    with budget.lease() as lease:
-        found = build_samples(items, 2**20, limits, lease)
-    assert [each.code if isinstance(each, Problem) else "" for each in found] == [
-        "",
-        "",
-        "too_long",
-        "too_long",
-    ]
-
-
 def test_words_that_no_answer_can_hold_do_not_cost_the_others_theirs() -> None:
     def reward(samples: list[Sample]) -> list[float | None]:
         raise OSError(f"no file {samples[0].prompt}\udcff")
 
     found = score_samples(reward, [Sample("p", "")])
-    assert isinstance(found[0], Problem)
-    answer = ScoreResponse(
-        id="r", reward="m", version="1", items=[ItemScore(id="a", error=found[0])]
-    )
-    assert b"no file p?" in answer.model_dump_json().encode()
+    assert isinstance(found[0], Problem) and "no file p?" in found[0].message
+    found[0].message.encode()
 
 
 def test_health_describes_what_is_served(server: Live) -> None:

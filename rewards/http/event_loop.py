@@ -1,0 +1,28 @@
+"""The event loop of all services, where a whole exchange has a time limit and can be cancelled."""
+
+import asyncio
+import functools
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from mmrl.rewards.http import stop
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine and wait for its result. Ctrl-C and `mmrl.rewards.http.stop` end both."""
+    with _lock:
+        loop = _event_loop()
+    return stop.result(asyncio.run_coroutine_threadsafe(work, loop))
+
+
+@functools.cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """The loop, in a daemon thread that does not delay the end of the process."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="http", daemon=True).start()
+    return loop
