@@ -98,10 +98,12 @@ class Service:
         pause_s: float = 0.5,
         patient: bool = False,
     ) -> None:
-        if not urls or concurrency < 1 or timeout_s <= 0 or retries < 0 or pause_s < 0:
+        if not urls:
+            raise ValueError("there is no URL; give one such as http://127.0.0.1:8000/v1.")
+        if concurrency < 1 or timeout_s <= 0 or retries < 0 or pause_s < 0:
             raise ValueError(
-                f"{len(urls)} URLs and concurrency={concurrency} must be 1 or more, timeout_s="
-                f"{timeout_s:g} above 0, retries={retries} and pause_s={pause_s:g} 0 or more."
+                f"concurrency={concurrency} must be 1 or more, timeout_s={timeout_s:g} above 0,"
+                f" retries={retries} and pause_s={pause_s:g} 0 or more."
             )
         self.urls = [_check_url(url) for url in urls]
         self.concurrency, self.timeout_s, self.retries = concurrency, timeout_s, retries

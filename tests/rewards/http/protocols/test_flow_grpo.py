@@ -120,7 +120,9 @@ def test_another_list_of_the_answer_can_be_the_score() -> None:
     with scripted(honest) as server:
         reward = build_reward(entry(server, "geneval", field="strict_rewards"))
         assert reward(pictures(4)) == [0.0, 1.0, 0.0, 1.0]
-        with pytest.raises(PartialFailure, match="the answer has scores, .* and no score"):
+        with pytest.raises(
+            PartialFailure, match="the answer has .*strict_rewards.* and no 2 score"
+        ):
             build_reward(entry(server, "geneval", field="score"))(pictures(2))
 
 
@@ -140,7 +142,7 @@ def test_a_malicious_reply_is_refused_and_stops_the_run_before_anything_of_it_ha
     canary = tmp_path / "canary"
     with scripted(lambda asked: pickled({"outputs": Malicious(f"touch {canary}")})) as server:
         scorer = Scorer([entry(server, "deqa")])
-        with pytest.raises(RewardError, match=r"refused, and nothing in it was run.*\.system"):
+        with pytest.raises(RewardError, match=r"refused, and nothing in it was run.*'system'"):
             scorer.score(pictures(3))
         assert len(server.asked) == 1 and not canary.exists()
 
@@ -186,7 +188,7 @@ def test_an_item_that_the_server_fails_on_fails_alone_and_by_name() -> None:
 
     with scripted(answer) as server:
         reward = build_reward(entry(server, "deqa"))
-        reward._service._addresses.pause_s = 0.01  # type: ignore[attr-defined]
+        reward._service.pause_s = 0.01  # type: ignore[attr-defined]
         with pytest.raises(PartialFailure) as caught:
             reward(pictures(8))
         *fine, ill = caught.value.results
