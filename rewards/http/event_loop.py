@@ -4,6 +4,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import wait
 from typing import Any, TypeVar
 
 from mmrl.rewards.http import stop
@@ -16,8 +17,13 @@ _lock = threading.Lock()
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine and wait for its result. Ctrl-C and `mmrl.rewards.http.stop` end both."""
     with _lock:
-        loop = _event_loop()
-    return stop.result(asyncio.run_coroutine_threadsafe(work, loop))
+        future = asyncio.run_coroutine_threadsafe(work, _event_loop())
+    try:
+        while not wait([future], stop.TICK).done:
+            stop.check()
+        return future.result()
+    finally:
+        future.cancel()  # no effect on one that is done
 
 
 @functools.cache

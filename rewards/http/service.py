@@ -33,19 +33,15 @@ for _name in ("httpx", "httpcore"):  # they log every request, and headers
 T = TypeVar("T")
 U = TypeVar("U")
 
-PASSING = (408, 429)
-"""Statuses below 500 that are worth another try."""
-BUSY, GATEWAY_TIMEOUT = (429, 503), 504
+BUSY, BROKEN, GATEWAY_TIMEOUT = (429, 503), 500, 504
 ABSENT = (0, 429, 502, 503, 504)
 """Statuses of the service and not of the request (0: no answer); its address is skipped."""
-BROKEN, BROKEN_TRIES = 500, 3
-"""The status that the request itself may have caused."""
-LONGEST_PAUSE = 10.0
+BROKEN_TRIES = 3
+"""Tries of a request that is answered with 500, which it may have caused itself."""
+LONGEST_PAUSE, OPEN_SECONDS, IDLE_SECONDS, LOOK_SECONDS = 10.0, 10.0, 4.0, 5.0
+"""Between tries; for a connection; before an idle one is not reused; for a health check."""
 MAX_BYTES = 2**26
-"""Largest answer that is read: 64 MiB."""
-OPEN_SECONDS, IDLE_SECONDS = 10.0, 4.0
-"""Longest wait for a connection, and longest idle time before one is reused."""
-LOOK_SECONDS = 5.0
+"""Largest answer that is read."""
 JSON = "application/json"
 
 
@@ -98,13 +94,9 @@ class Service:
         pause_s: float = 0.5,
         patient: bool = False,
     ) -> None:
-        if not urls:
-            raise ValueError("there is no URL; give one such as http://127.0.0.1:8000/v1.")
-        if concurrency < 1 or timeout_s <= 0 or retries < 0 or pause_s < 0:
-            raise ValueError(
-                f"concurrency={concurrency} must be 1 or more, timeout_s={timeout_s:g} above 0,"
-                f" retries={retries} and pause_s={pause_s:g} 0 or more."
-            )
+        if not urls or concurrency < 1 or timeout_s <= 0 or retries < 0 or pause_s < 0:
+            limits = f"concurrency={concurrency}, timeout_s={timeout_s:g}, retries={retries}"
+            raise ValueError(f"{limits} must be positive, and there must be a URL: {list(urls)}.")
         self.urls = [_check_url(url) for url in urls]
         self.concurrency, self.timeout_s, self.retries = concurrency, timeout_s, retries
         self.pause_s, self.patient, self._secret = pause_s, patient, secret.strip()
@@ -128,7 +120,10 @@ class Service:
             Unreachable: there was no answer in time.
             Refused: the service does not take the request, or its answer cannot be read.
         """
-        return run(self._post(path, content, deadline))
+        [answer] = self.post_all(path, [content], deadline)
+        if isinstance(answer, Unreachable | Refused):
+            raise answer
+        return answer
 
     def post_all(self, path: str, contents: Sequence[Any], deadline: Deadline) -> list[Any]:
         """`post` of several, at most `concurrency` at a time, answers in order.
@@ -138,7 +133,8 @@ class Service:
 
         async def one(content: Any) -> Any:
             try:
-                return await self._post(path, content, deadline)
+                body = json.dumps(content, allow_nan=False).encode()
+                return _read(await self.exchange(path, body, JSON, deadline))
             except (Unreachable, Refused) as error:
                 return error
 
@@ -165,17 +161,17 @@ class Service:
 
         async def look(url: str) -> str:
             try:
-                return problem(_read(await self._try(url, "GET", path, None, JSON, LOOK_SECONDS)))
+                answer = _read(await self._try(url, "GET", path, None, JSON, LOOK_SECONDS))
             except Refused as error:
-                return problem(error)
+                answer = error
             except _Passing as error:
                 is_busy = error.status in (*BUSY, GATEWAY_TIMEOUT)
-                return "" if is_busy else f"it is not there: {error}"
+                return "" if is_busy else f"{url} is not there: {error}"
+            said = problem(answer)
+            return f"{url}: {said}" if said else ""
 
         found = run(self.each(look, self.urls))
-        wrong = "; ".join(
-            f"{url}: {said}" for url, said in zip(self.urls, found, strict=True) if said
-        )
+        wrong = "; ".join(filter(None, found))
         if wrong and not all(found):
             logger.warning("reward %s is without some of its servers: %s", name, wrong)
         return wrong if all(found) else ""
@@ -186,10 +182,9 @@ class Service:
         Raises:
             Unreachable, Refused: see `post`.
         """
-        turn, tries, counted, broken = next(self._turns), 0, 0, 0
-        problems: dict[str, str] = {}
+        turn, problems, statuses, counted = next(self._turns), {}, [], 0
         while counted <= self.retries:
-            url, pause = self._next(turn + tries)
+            url, pause = self._next(turn + len(statuses))
             if pause and pause >= deadline.left:
                 problems.setdefault(url, f"{url} is not to be asked for {pause:.0f} s")
                 break
@@ -198,19 +193,19 @@ class Service:
                 seconds = min(self.timeout_s, deadline.left)
                 answer = await self._try(url, "POST", path, body, kind, seconds)
             except _Passing as error:
-                problems[url], tries = str(error), tries + 1
+                problems[url] = str(error)
+                statuses.append(error.status)
                 counted += not (self.patient and error.is_wait)
-                broken += error.status == BROKEN
-                if broken == BROKEN_TRIES:
-                    raise Refused(f"{error}; {tries} tries", BROKEN) from error
+                if statuses.count(BROKEN) == BROKEN_TRIES:
+                    raise Refused(f"{error}; {len(statuses)} tries", BROKEN) from error
                 logger.info("%s; trying again", error)
-                pause = self._skip(url, error, tries)
+                pause = self._skip(url, error, len(statuses))
                 await asyncio.sleep(min(pause, deadline.left))
             else:
                 self._failures[url] = 0
                 return answer
         said = "; ".join(problems.values())
-        raise Unreachable(f"{said}; {tries} tries, {deadline.left:.0f} s left")
+        raise Unreachable(f"{said}; {len(statuses)} tries, {deadline.left:.0f} s left")
 
     def _next(self, turn: int) -> tuple[str, float]:
         """The next address, and the seconds until it may be used: the first in turn that is not
@@ -234,10 +229,6 @@ class Service:
     def _pause(self, failures: int) -> float:
         longest = min(LONGEST_PAUSE, self.pause_s * 2 ** min(failures, 16))
         return longest * random.uniform(0.5, 1.5)
-
-    async def _post(self, path: str, content: Any, deadline: Deadline) -> Any:
-        body = json.dumps(content, allow_nan=False).encode()
-        return _read(await self.exchange(path, body, JSON, deadline))
 
     async def _try(
         self, url: str, method: str, path: str, body: bytes | None, kind: str, seconds: float
@@ -264,7 +255,7 @@ class Service:
         if response.is_success:
             return answer
         problem = f"{place} answered {status} {response.reason_phrase}: {_shorten(answer)}"
-        if status < 500 and status not in PASSING:
+        if status < 500 and status not in (408, 429):
             raise Refused(problem, status)
         wanted = response.headers.get("Retry-After", "")
         wanted = float(wanted) if wanted.isdecimal() else 0.0

@@ -46,18 +46,15 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
             body = await _read_body(request, service.limits)
             return JSONResponse(await service.answer(body))
 
-    async def health(request: Request) -> Response:
-        return JSONResponse(service.health())
-
-    async def show_metrics(request: Request) -> Response:
+    def show_metrics(request: Request) -> Response:
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     routes = [
         Route(SCORE, score, methods=["POST"]),
-        Route(HEALTH, health),
+        Route(HEALTH, lambda request: JSONResponse(service.health())),
         Route(METRICS, show_metrics),
     ]
-    handlers: Any = {Refusal: _refuse, HTTPException: _refuse_http, Exception: _tell_defect}
+    handlers: Any = {Refusal: _refuse, HTTPException: _refuse_http}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return Admission(app, token)
@@ -142,11 +139,6 @@ async def _refuse(request: Request, error: Any) -> Response:
 async def _refuse_http(request: Request, error: Any) -> Response:
     code = _CODES.get(error.status_code, "http_error")
     return await _refuse(request, Refusal(error.status_code, code, error.detail))
-
-
-async def _tell_defect(request: Request, error: Any) -> Response:
-    refusal = Refusal(500, "internal", "The server has a defect; its log has more.")
-    return await _refuse(request, refusal)
 
 
 def _unauthorized() -> Response:

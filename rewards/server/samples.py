@@ -1,19 +1,15 @@
-"""Builds samples from the items of a request. Images are PNG files whose size is known, by their
-header, before they are decoded."""
+"""Builds samples from the items of a request. Images are PNG files, whose size is known before they
+are decoded."""
 
 import base64
 import io
-import struct
+import math
+from contextlib import suppress
 
 from PIL import Image
 
 from mmrl.rewards.server.wire import MAX_TEXT, Item, Png, Problem
 from mmrl.types import Sample
-
-HEADER = struct.Struct(">8s4x4sII")
-"""Signature, and length, name, width and height of the first chunk."""
-HEADER_CHARACTERS = 44
-"""Characters of base64 that hold it."""
 
 
 class ImageError(ValueError):
@@ -24,31 +20,12 @@ class ImageError(ValueError):
         self.code = code
 
 
-def claimed_size(png: Png) -> tuple[int, int]:
-    """Width and height by the header.
-
-    Raises:
-        ImageError: there is no header.
-    """
-    try:
-        head = base64.b64decode(png.data[:HEADER_CHARACTERS], validate=True)
-        signature, name, width, height = HEADER.unpack(head[: HEADER.size])
-    except (ValueError, struct.error) as error:
-        raise ImageError("decode_failed", f"The image cannot be read: {error}.") from error
-    if (signature, name) != (b"\x89PNG\r\n\x1a\n", b"IHDR"):
-        raise ImageError("decode_failed", "The image cannot be read: it is not in PNG format.")
-    return width, height
-
-
-def claimed_pixels(item: Item, max_pixels: int) -> int:
-    """Pixels of an item's images, without those that will be refused."""
+def count_pixels(item: Item, max_pixels: int) -> int:
+    """Pixels of an item's images, without those that will be refused; nothing is decoded."""
     found = 0
     for png in (*item.images, *item.reference_images):
-        try:
-            width, height = claimed_size(png)
-        except ImageError:
-            continue
-        found += width * height if width * height <= max_pixels else 0
+        with suppress(ImageError):
+            found += math.prod(_open(png, max_pixels).size)
     return found
 
 
@@ -58,24 +35,35 @@ def decode(png: Png, max_pixels: int) -> Image.Image:
     Raises:
         ImageError: it claims more than `max_pixels`, or is no whole PNG file.
     """
-    width, height = claimed_size(png)
-    if width * height > max_pixels:
-        reason = f"{width} x {height} pixels; an image may have {max_pixels}."
-        raise ImageError("too_many_pixels", reason)
+    image = _open(png, max_pixels)
     try:
-        file = io.BytesIO(base64.b64decode(png.data, validate=True))
-        Image.open(file, formats=("PNG",)).verify()  # all checksums; Pillow limits texts
-        image = Image.open(file, formats=("PNG",))
-        if image.size != (width, height):
-            raise ValueError("it has two headers")
         image.load()
     except Exception as error:  # decoders raise various errors on broken files
-        reason = f"The image cannot be read: {type(error).__name__} ({error})."
-        raise ImageError("decode_failed", reason) from error
+        raise _damage(error) from error
     found = image.copy()
     found.info = {key: value for key, value in image.info.items() if key == "transparency"}
     found.format = "PNG"
     return found
+
+
+def _open(png: Png, max_pixels: int) -> Image.Image:
+    """The file, whose pixels are decoded later; Pillow limits the size of its texts."""
+    try:
+        file = io.BytesIO(base64.b64decode(png.data, validate=True))
+        Image.open(file, formats=("PNG",)).verify()  # all checksums
+        image = Image.open(file, formats=("PNG",))
+    except Exception as error:
+        raise _damage(error) from error
+    if math.prod(image.size) > max_pixels:
+        reason = f"{image.width} x {image.height} pixels; an image may have {max_pixels}."
+        raise ImageError("too_many_pixels", reason)
+    return image
+
+
+def _damage(error: Exception) -> ImageError:
+    reason = f"The image cannot be read: {type(error).__name__} ({error})."
+    is_bomb = isinstance(error, Image.DecompressionBombError)
+    return ImageError("too_many_pixels" if is_bomb else "decode_failed", reason[:300])
 
 
 def build_sample(item: Item, max_pixels: int) -> Sample | Problem:

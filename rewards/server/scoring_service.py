@@ -10,9 +10,9 @@ from typing import Any
 
 from mmrl.rewards.server import metrics
 from mmrl.rewards.server.reward_worker import RewardWorker
-from mmrl.rewards.server.samples import build_sample, claimed_pixels
+from mmrl.rewards.server.samples import build_sample, count_pixels
 from mmrl.rewards.server.server_config import PIXEL_BYTES, ServerConfig
-from mmrl.rewards.server.wire import Outcome, Problem, Refusal, ScoreRequest, read_request
+from mmrl.rewards.server.wire import Problem, Refusal, ScoreRequest, read_request
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,9 @@ class ScoringService:
             raise Refusal(404, "unknown_reward", f"Served here: {', '.join(self.rewards)}.")
         reward, most = self.rewards[request.reward], self.limits.max_pixels
         reward.check_ready()
-        pixels = sum(claimed_pixels(item, most) for item in request.items)
+        pixels = await asyncio.to_thread(
+            lambda: sum(count_pixels(item, most) for item in request.items)
+        )
         with self.hold(PIXEL_BYTES * pixels):
             found: list[Any] = await asyncio.to_thread(
                 lambda: [build_sample(item, most) for item in request.items]

@@ -49,17 +49,16 @@ class Limits:
     """Simultaneous connections; requests on further ones are answered with 503."""
 
     def __post_init__(self) -> None:
+        needed = REQUEST_COPIES * self.max_bytes + PIXEL_BYTES * self.max_pixels
+        least = {"max_waiting": self.max_items, "max_memory_mb": -(-needed // 2**20)}
         for each in fields(self):
             value = getattr(self, each.name)
             check(value > 0, f"limits.{each.name}", value, "above 0")
-        pixels, waiting = self.max_pixels, self.max_waiting
+        pixels = self.max_pixels
         check(pixels <= MOST_PIXELS, "limits.max_pixels", pixels, f"at most {MOST_PIXELS}")
-        least = f"at least limits.max_items, which is {self.max_items}"
-        check(waiting >= self.max_items, "limits.max_waiting", waiting, least)
-        needed = REQUEST_COPIES * self.max_bytes + PIXEL_BYTES * self.max_pixels
-        least = f"at least {-(-needed // 2**20)}, the memory of one request with limits.max_bytes"
-        least += " and an image of limits.max_pixels"
-        check(self.memory >= needed, "limits.max_memory_mb", self.max_memory_mb, least)
+        for key, value in least.items():
+            allowed = f"at least {value}, for one request within the other limits"
+            check(getattr(self, key) >= value, f"limits.{key}", getattr(self, key), allowed)
 
     @property
     def memory(self) -> int:

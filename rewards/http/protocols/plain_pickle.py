@@ -3,10 +3,9 @@
     read_pickle(pickle.dumps({"scores": [0.5, np.float32(0.25)]}))
 
 A pickle is a program, and `pickle.Unpickler` runs what it names. Here only the instructions that
-plain values need are carried out: no name is looked up, and the calls by which NumPy writes numbers
-and arrays are done by `np.frombuffer`. Keys are texts and small integers, because hashing others
-may take forever. Parts that occur twice are copied and counted, so that no value is larger than
-its pickle or contains itself. Protocols 3 to 5 are read.
+plain values need are carried out: no name is looked up, and NumPy's numbers and arrays are made by
+`np.frombuffer`. Keys are texts and small integers, because hashing others may take forever. Parts
+that occur twice are copied and counted, so that no value grows or contains itself.
 """
 
 import math
@@ -14,7 +13,7 @@ import pickletools
 import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,34 +26,29 @@ KINDS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 
 _SCALARS = ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BYTEARRAY8", "SHORT_BINUNICODE")
 _SCALARS += ("BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8")
-_TAKES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2, "BUILD": 1}
-_TAKES |= {"REDUCE": 2, "STACK_GLOBAL": 2, "TUPLE": -1, "APPENDS": -1, "SETITEMS": -1}
+_TAKES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2, "BUILD": 1, "REDUCE": 2}
+_TAKES |= {"STACK_GLOBAL": 2, "TUPLE": -1, "APPENDS": -1, "SETITEMS": -1}
 """How many values an instruction takes; -1 are all above the last mark."""
 _MAKES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), lambda *taken: taken),
     **{"NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False},
-    **{"EMPTY_LIST": list, "EMPTY_DICT": dict},
-    "STACK_GLOBAL": lambda module, name: _Name(module, name),
-    "REDUCE": lambda function, arguments: _call(function, arguments),
+    **{"EMPTY_LIST": list, "EMPTY_DICT": dict, "REDUCE": lambda *taken: _call(*taken)},
+    "STACK_GLOBAL": lambda *taken: _Name(taken),
 }
-"""What an instruction makes of them."""
 
 
 class PickleRefused(ValueError):
     """A pickle with something that is not admitted."""
 
-    def __init__(self, what: str, value: Any = "") -> None:
+    def __init__(self, what: str, value: Any) -> None:
         super().__init__(
-            f"the pickle was refused, and nothing in it was run: {what}{reprlib.repr(value)[:80]}."
-            " Plain containers, numbers, texts and NumPy numbers and arrays are admitted."
+            f"the pickle was refused, and nothing in it was run: {what} {reprlib.repr(value)[:80]};"
+            " plain containers, numbers, texts and NumPy numbers and arrays are admitted"
         )
 
 
-class _Name(NamedTuple):
-    """A name in a pickle, which is compared and never looked up."""
-
-    module: str
-    name: str
+class _Name(tuple):
+    """Module and name in a pickle, which are compared and never looked up."""
 
 
 @dataclass
@@ -65,23 +59,23 @@ class _Made:
 
 
 def read_pickle(data: bytes) -> Any:
-    """The plain value in a pickle.
+    """The plain value in a pickle of protocol 3, 4 or 5.
 
     Raises:
         PickleRefused: it holds anything else, or too much of it.
     """
-    if len(data) > MAX_BYTES:
-        raise PickleRefused(f"more than {MAX_BYTES:,} bytes: ", len(data))
     reader = _Reader()
     try:
+        if len(data) > MAX_BYTES:
+            raise PickleRefused("too many bytes,", len(data))
         for instruction, argument, _ in pickletools.genops(data):  # type: ignore[misc]
             reader.run(instruction.name, argument)
         [value] = reader.stack
         return reader.copy(value, is_final=True)
-    except PickleRefused:
-        raise
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise PickleRefused("it is damaged or truncated: ", str(error)) from error
+        if isinstance(error, PickleRefused):
+            raise
+        raise PickleRefused("it is damaged or truncated,", str(error)) from error
 
 
 class _Reader:
@@ -106,8 +100,7 @@ class _Reader:
             case "APPEND" | "APPENDS":
                 _check(self.stack[-1], list).extend(taken)
             case "SETITEM" | "SETITEMS":
-                keys = map(_check_key, taken[::2])
-                _check(self.stack[-1], dict).update(zip(keys, taken[1::2], strict=True))
+                _check(self.stack[-1], dict).update(_pairs(taken[::2], taken[1::2]))
             case "BUILD":
                 _complete(_check(self.stack[-1], _Made), *taken)
             case "MEMOIZE" | "BINPUT" | "LONG_BINPUT":
@@ -121,9 +114,9 @@ class _Reader:
         if name in ("BINGET", "LONG_BINGET"):
             return self.copy(self.memo[argument])
         if name == "GLOBAL":
-            return _Name(*argument.split(" "))
+            return _Name(argument.split(" "))
         if name not in _MAKES:
-            raise PickleRefused("the instruction ", name)
+            raise PickleRefused("the instruction", name)
         return _MAKES[name](*taken)
 
     def copy(self, value: Any, depth: int = MAX_DEPTH, is_final: bool = False) -> Any:
@@ -140,7 +133,7 @@ class _Reader:
     def _count(self, depth: int = 0) -> None:
         self.left -= 1
         if self.left < 0 or depth < 0:
-            raise PickleRefused("too many instructions, values or levels: ", MAX_VALUES)
+            raise PickleRefused("too many instructions, values or levels, more than", MAX_VALUES)
 
     def _take(self, count: int) -> list[Any]:
         if count < 0:
@@ -151,14 +144,15 @@ class _Reader:
 
 def _check(value: Any, *kinds: type) -> Any:
     if not isinstance(value, kinds):
-        raise PickleRefused(f"a value that is no {kinds[0].__name__}: ", value)
+        raise PickleRefused(f"a value that is no {kinds[0].__name__},", value)
     return value
 
 
-def _check_key(key: Any) -> str | int:
-    if type(key) is not str and (type(key) is not int or abs(key) > MAX_KEY):
-        raise PickleRefused("a key other than texts and small integers: ", key)
-    return key
+def _pairs(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
+    for key in keys:
+        if type(key) is not str and (type(key) is not int or abs(key) > MAX_KEY):
+            raise PickleRefused("a key other than texts and small integers,", key)
+    return dict(zip(keys, values, strict=True))
 
 
 def _call(function: Any, arguments: Any) -> _Made:
@@ -173,7 +167,7 @@ def _call(function: Any, arguments: Any) -> _Made:
             return _Made(_array(data, kind, (), "C")[()])
         case "numpy._core.numeric", "_frombuffer", (data, _Made(np.dtype() as kind), shape, order):
             return _Made(_array(data, kind, shape, order))
-    raise PickleRefused("a call of ", (*function, arguments))
+    raise PickleRefused("a call of", (module, name, arguments))
 
 
 def _complete(made: _Made, state: Any) -> None:
@@ -183,7 +177,7 @@ def _complete(made: _Made, state: Any) -> None:
         case None, (1, shape, _Made(np.dtype() as kind), is_fortran, data):
             made.value = _array(data, kind, shape, "F" if is_fortran is True else "C")
         case _:
-            raise PickleRefused("the state ", state)
+            raise PickleRefused("the state", state)
 
 
 def _array(data: Any, kind: np.dtype, shape: Any, order: Any) -> np.ndarray:
@@ -191,5 +185,5 @@ def _array(data: Any, kind: np.dtype, shape: Any, order: Any) -> np.ndarray:
     sides = [side for side in _check(shape, tuple) if type(side) is int and 0 <= side < 2**31]
     claimed = math.prod(sides) * kind.itemsize
     if len(sides) < len(shape) or len(sides) > 8 or claimed != len(_check(data, bytes, bytearray)):
-        raise PickleRefused("an array whose bytes do not fit its shape: ", shape)
+        raise PickleRefused("an array whose bytes do not fit its shape", shape)
     return np.frombuffer(data, kind).reshape(shape, order="F" if order == "F" else "C")

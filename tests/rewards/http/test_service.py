@@ -87,11 +87,6 @@ def test_a_deadline_holds_whether_a_service_is_silent_or_says_a_byte_at_a_time(
     assert 0.5 < time.monotonic() - started < 2.5
 
 
-def test_a_try_that_takes_too_long_leaves_time_for_others(url: str) -> None:
-    ask(impatient(url, timeout_s=0.3), "slow-2", seconds=15)
-    assert counts(url)["asked"]["slow-2"] == 3
-
-
 def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failed_try(url: str) -> None:
     service, before = impatient(url, retries=0), counts(url)["connections"]
     for n in range(5):

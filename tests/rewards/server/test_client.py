@@ -91,13 +91,6 @@ def test_captions_are_scored_with_the_images_of_prompts_that_travel(served: Any)
     assert found[:3] == up_to_rounding(here[:3]) and found[3] is here[3] is None
 
 
-def test_texts_and_what_does_not_apply_are_those_of_the_reward_called_here(served: Any) -> None:
-    answered = [("It is \\boxed{4}", "4"), ("5", "4"), ("4", None), ("", "4"), ("\\boxed{½}", "½")]
-    batch = [Sample("2 + 2?", text, {"answer": answer}) for text, answer in answered]
-    scores = served("math")(batch)
-    assert scores == build_reward({"name": "math"})(batch) and scores[2] is None
-
-
 def test_many_clients_lose_double_and_swap_no_score(pair: tuple[Live, Live], served: Any) -> None:
     draw = random.Random(0)
     values = [draw.uniform(-1, 1) for _ in range(800)]
@@ -111,12 +104,6 @@ def test_many_clients_lose_double_and_swap_no_score(pair: tuple[Live, Live], ser
     after = [server.value("reward_server_items_total", reward="moody") for server in pair]
     done = [late - early for late, early in zip(after, before, strict=True)]
     assert sum(done) == 800 and min(done) > 200, "each once, spread over both"
-
-
-def test_the_images_of_a_prompt_arrive(served: Any) -> None:
-    image = Image.new("RGB", (4, 4), "red")
-    batch = [Sample("p", "", {"score": 2}, [image, image])]
-    assert served("moody")(batch) == served("moody", prompt_images=False)(batch) == [2.0]
 
 
 def test_a_wrong_token_and_a_reward_that_is_not_served_are_told_at_once(
