@@ -36,6 +36,7 @@ def serve(config: ServerConfig, token: str | None) -> None:
         import uvicorn
 
         from mmrl.rewards.server.app import build_app
+        from mmrl.rewards.server.connections import TimedProtocol
         from mmrl.rewards.server.log import start_log
         from mmrl.rewards.server.scoring_service import ScoringService
     except ModuleNotFoundError as error:
@@ -52,10 +53,11 @@ def serve(config: ServerConfig, token: str | None) -> None:
     logger.info("listening", extra={"fields": {**fields, "token": bool(token), "pid": os.getpid()}})
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again at its end
         signal.signal(number, lambda *_: None)
+    TimedProtocol.seconds = config.limits.header_seconds
     server = uvicorn.Server(
         uvicorn.Config(
             build_app(service, token),
-            http="h11",
+            http=TimedProtocol,
             ws="none",
             lifespan="on",
             log_config=None,

@@ -23,6 +23,8 @@ from mmrl.rewards.server.wire import Refusal
 
 logger = logging.getLogger(__name__)
 SCORE, HEALTH, METRICS = "/v1/score", "/v1/health", "/metrics"
+LEAST = 2**20
+"""Least bytes counted for a request, which limits the number of small ones."""
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -42,7 +44,7 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
 
     async def score(request: Request) -> Response:
         length = _check_head(request, service.limits)
-        with service.hold(REQUEST_COPIES * length):
+        with service.hold(max(LEAST, REQUEST_COPIES * length)):
             body = await _read_body(request, service.limits)
             return JSONResponse(await service.answer(body))
 
@@ -131,9 +133,9 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
 
 
 async def _refuse(request: Request, error: Any) -> Response:
-    retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     content = {"error": {"code": error.code, "message": error.message}}
-    return JSONResponse(content, error.status, retry)
+    return JSONResponse(content, error.status, headers)
 
 
 async def _refuse_http(request: Request, error: Any) -> Response:

@@ -25,4 +25,5 @@ def start_log() -> None:
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("mmrl.rewards.server").setLevel(logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every bad request
     logging.captureWarnings(True)

@@ -17,8 +17,6 @@ from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
 
-LEAST = 2**20
-"""Least bytes counted for a request, which limits the number of small ones."""
 KEPT = 256
 """Answers that are kept for repetitions of their requests."""
 
@@ -68,7 +66,7 @@ class ScoringService:
         Raises:
             Refusal: there are not so many, or not at the moment.
         """
-        amount, limit = max(amount, LEAST), self.limits.memory
+        limit = self.limits.memory
         if amount > limit:
             reason = f"The request needs {amount:,} bytes of memory, and there are {limit:,}."
             raise Refusal(413, "too_much_memory", f"{reason} Send its items in several requests.")

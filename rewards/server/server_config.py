@@ -45,6 +45,8 @@ class Limits:
     their own."""
     body_seconds: float = 30.0
     """Seconds for sending a body."""
+    header_seconds: float = 10.0
+    """Seconds for sending headers; up to twice as many on a connection that had a request."""
     max_connections: int = 4096
     """Simultaneous connections; requests on further ones are answered with 503."""
 

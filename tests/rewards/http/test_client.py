@@ -1,14 +1,10 @@
 """Rewards in client mode against servers of the project's protocol, well and badly behaved."""
 
-import base64
-import io
 import json
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -137,43 +133,6 @@ def test_metadata_that_cannot_be_sent_is_named_by_its_key_and_fails_alone(
         results = failures(client(server.url), batch)
         assert results[1:] == [0.0, 1.0]
         assert "metadata 'bad' of 'p' cannot be sent as JSON" in str(results[0])
-
-
-def test_every_picture_is_a_png_of_the_same_pixels_encoded_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    encoded = Counter[int]()
-    original = ClientReward.encode_image
-
-    def count(self: Any, image: Image.Image) -> bytes:
-        encoded[id(image)] += 1
-        return original(self, image)
-
-    monkeypatch.setattr(ClientReward, "encode_image", count)
-    shared, asked_about = (
-        Image.effect_noise((20, 30), 50),
-        [Image.new("RGBA", (5, 6), (1, 2, 3, 4))],
-    )
-    batch = [Sample("p", shared, {}, asked_about) for _ in range(4)]
-    seen: list[Any] = []
-
-    def answer(asked: Asked) -> Answered:
-        content = json.loads(asked.body)
-        seen.extend(content["items"])
-        content["items"] = [{"completion": "", **item} for item in content["items"]]
-        return scored(replace(asked, body=json.dumps(content).encode()))
-
-    with scripted(answer) as server:
-        client(server.url, concurrency=1, batch_size=2)(batch)
-    assert set(encoded.values()) == {1} and len(encoded) == 2
-    for item in seen:
-        for sent, image in zip(
-            (*item["images"], *item["reference_images"]), (shared, *asked_about), strict=True
-        ):
-            assert sent["mime"] == "image/png"
-            decoded = Image.open(io.BytesIO(base64.b64decode(sent["data"])))
-            assert decoded.format == "PNG" and decoded.mode == image.mode
-            assert decoded.tobytes() == image.tobytes()
 
 
 def test_a_busy_server_slows_the_client_and_fails_nothing_before_the_deadline() -> None:

@@ -97,43 +97,12 @@ def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failed_try
         time.sleep(0.05)
 
 
-def test_no_more_requests_are_under_way_than_allowed_and_answers_keep_their_order(
-    url: str,
-) -> None:
-    with judge_server() as own:
-        service = impatient(own, concurrency=3)
-        parts = [
-            {"type": "text", "text": f"<completion 0>\n{'a' * n}\n</completion 0>"}
-            for n in range(20)
-        ]
-        contents: list[Any] = [
-            {"model": "right", "messages": [{"role": "user", "content": [part]}]} for part in parts
-        ]
-        contents[4] = {**contents[4], "model": "denied"}
-        answers = service.post_all("/chat/completions", contents, Deadline(20))
-        assert isinstance(answers.pop(4), Refused)
-        said = [answer["choices"][0]["message"]["content"] for answer in answers]
-        assert [int(text[-2]) for text in said] == [1 + n % 5 for n in range(20) if n != 4]
-        assert 1 < counts(own)["most"] <= 3
-
-
 def test_a_batch_ends_with_its_deadline_however_many_wait(url: str) -> None:
     service, started = impatient(url, concurrency=2), time.monotonic()
     content = {"model": "slow", "messages": []}
     answers = service.post_all("/chat/completions", [content] * 12, Deadline(0.6))
     assert all(isinstance(answer, Unreachable) for answer in answers)
     assert time.monotonic() - started < 2.5
-
-
-def test_requests_take_turns_and_a_repetition_goes_to_the_next_address(url: str) -> None:
-    service = Service(["http://127.0.0.1:9", url], pause_s=0.01)
-    for n in range(4):
-        ask(service, "right", text=f"turn {n}")
-    with judge_server() as other:
-        service = Service([url, other], pause_s=0.01)
-        for n in range(6):
-            ask(service, "bool", text=f"turn {n}")
-        assert counts(url)["asked"]["bool"] == counts(other)["asked"]["bool"] == 3
 
 
 @pytest.mark.parametrize(
@@ -176,28 +145,12 @@ def test_a_server_that_starts_again_is_waited_for_however_few_tries_there_are() 
     late.join()
 
 
-def test_a_server_that_is_full_is_waited_for_however_few_tries_there_are(url: str) -> None:
-    service = Service([url], retries=0, pause_s=0.02, patient=True)
-    answer = ask(service, "full-4")
-    assert counts(url)["asked"]["full-4"] == 5 and "choices" in answer
-
-
 def test_500_is_final_after_three_tries_and_a_redirect_at_once(url: str) -> None:
     with pytest.raises(Refused, match="answered 500 .* 3 tries"):
         ask(impatient(url, retries=9), "broken")
     there = Answered(b"", 307, {"Location": f"{url}/chat/completions"})
     with scripted(lambda asked: there) as server, pytest.raises(Refused, match="answered 307"):
         ask(impatient(server.url, secret=SECRET), "right")
-
-
-def test_a_service_that_is_not_there_is_no_service_when_the_deadline_is_over() -> None:
-    service = Service(["http://127.0.0.1:9"], retries=0, pause_s=0.05, patient=True)
-    started = time.monotonic()
-    with pytest.raises(Unreachable, match="127.0.0.1:9.*ConnectError"):
-        service.post("/", {}, Deadline(1.0))
-    assert time.monotonic() - started < 3
-    with pytest.raises(Unreachable, match="1 tries"):
-        Service(["http://127.0.0.1:9"], retries=0).post("/", {}, Deadline(30))
 
 
 def test_a_host_that_takes_no_connection_costs_seconds_and_not_a_try(

@@ -201,17 +201,25 @@ def test_the_log_holds_neither_pictures_nor_the_token(small_server: Live) -> Non
     assert {"time", "status", "seconds", "path"} <= lines[-1].keys()
 
 
-def test_idle_connections_hold_up_no_request_and_too_many_are_refused(tmp_path: Path) -> None:
-    with live(tmp_path, "rewards=[{name: moody}]", "limits.max_connections=200") as server:
+def test_idle_connections_hold_up_no_request_too_many_are_refused_and_slow_ones_closed(
+    tmp_path: Path,
+) -> None:
+    limits = ("limits.max_connections=200", "limits.header_seconds=1")
+    with live(tmp_path, "rewards=[{name: moody}]", *limits) as server:
         server.loaded()
-        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(190)]
-        started = time.monotonic()
+        kept = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        kept.request("GET", "/v1/health")
+        kept.getresponse().read()
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(180)]
         assert server.score("moody", [words("a", score=1)], "in a crowd")[0]["score"] == 1.0
-        assert time.monotonic() - started < 2
-        idle += [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+        idle += [socket.create_connection(("127.0.0.1", server.port)) for _ in range(30)]
         assert server.send("GET", "/v1/health")[0] == 503
-        for each in idle:
-            each.close()
+        for each in (kept.sock, *idle):
+            each.settimeout(10)
+        idle[0].sendall(b"POST /v1/score HTTP/1.1\r\nHost: a\r\n")
+        kept.sock.sendall(b"G")
+        assert {each.recv(1) for each in idle} == {b""} and kept.sock.recv(1) == b""
+        assert server.send("GET", "/v1/health")[0] == 200
 
 
 def test_no_request_makes_the_server_open_a_file(small_server: Live, tmp_path: Path) -> None:

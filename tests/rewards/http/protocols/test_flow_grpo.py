@@ -116,16 +116,6 @@ def test_a_request_names_nothing_at_all() -> None:
             Strict(io.BytesIO(asked.body)).load()
 
 
-def test_another_list_of_the_answer_can_be_the_score() -> None:
-    with scripted(honest) as server:
-        reward = build_reward(entry(server, "geneval", field="strict_rewards"))
-        assert reward(pictures(4)) == [0.0, 1.0, 0.0, 1.0]
-        with pytest.raises(
-            PartialFailure, match="the answer has .*strict_rewards.* and no 2 score"
-        ):
-            build_reward(entry(server, "geneval", field="score"))(pictures(2))
-
-
 class Malicious:
     """Runs a command when it is loaded."""
 
@@ -186,24 +176,6 @@ def test_an_item_that_the_server_fails_on_fails_alone_and_by_name() -> None:
         assert isinstance(ill, Refused) and "answered 500" in str(ill)
 
 
-CLAUSES = [
-    ({"include": [{"class": "bus"}]}, r"include\[0\] is .*count of at least 1"),
-    ({"include": [{"class": "bus", "count": 0}]}, r"include\[0\] is .*'count': 0"),
-    ({"include": [{"count": 1}]}, r"must have a class"),
-    ({"include": {"class": "bus", "count": 1}}, "include is .* must be a list"),
-    ({"exclude": [{"class": "bus"}]}, r"exclude\[0\]"),
-]
-
-
-@pytest.mark.parametrize(("changes", "said"), CLAUSES)
-def test_clauses_that_geneval_cannot_read_are_named_before_the_run(
-    changes: dict[str, Any], said: str
-) -> None:
-    prompt = Prompt("7", "text_to_image", "p", metadata={**GENEVAL, **changes})
-    with scripted(honest) as server, pytest.raises(ConfigError, match=said):
-        Scorer([entry(server, "geneval")]).check([prompt])
-
-
 @pytest.mark.parametrize("status", [200, 404])
 def test_another_server_at_the_address_is_not_ready(status: int) -> None:
     with scripted(lambda asked: Answered(b"{}", status)) as server:
@@ -215,8 +187,12 @@ def test_a_prompt_without_what_geneval_reads_is_known_before_anything_is_sampled
     with scripted(honest) as server:
         scorer = Scorer([entry(server, "geneval")])
         scorer.check([Prompt("1", "text_to_image", "p", metadata=GENEVAL)])
-        with pytest.raises(ConfigError, match="geneval reads the metadata tag and include"):
-            scorer.check([Prompt("1", "text_to_image", "p")])
+        bad = {**GENEVAL, "include": [{"class": "bus", "count": 0}]}
+        for metadata, said in (({}, "the metadata tag and include"), (bad, r"include\[0\] is")):
+            with pytest.raises(ConfigError, match=said):
+                scorer.check([Prompt("1", "text_to_image", "p", metadata=metadata)])
+        with pytest.raises(ConfigError, match="geneval.field is 'rewards'.*only_strict: false"):
+            build_reward(entry(server, "geneval", field="rewards"))
 
 
 def test_texts_fail_alone_and_only_known_servers_are_spoken_to() -> None:

@@ -109,7 +109,7 @@ def test_ready_tells_absent_wrong_and_busy_apart() -> None:
         assert ready(busy.url) == ""
     with scripted(lambda asked: Answered(b"{}", 404)) as other:
         assert "does not speak this protocol" in ready(other.url)
-    assert "it is not there" in ready("http://127.0.0.1:9")
+    assert "is not there" in ready("http://127.0.0.1:9")
 
 
 def test_texts_are_not_sent_and_health_names_what_is_served() -> None:
