@@ -1,6 +1,5 @@
 """The client reward and the server of this project together: the scores of the reward itself."""
 
-import io
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.data.lazy_images import LazyImage
 from mmrl.rewards import PartialFailure, Reward, build_reward
 from mmrl.types import Sample
 from tests.rewards.rounding import up_to_rounding
-from tests.rewards.server.live import Live, live, picture
+from tests.rewards.server.live import Live, live
 
 CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "cpu"}
 CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
@@ -66,20 +64,6 @@ def test_scores_are_those_of_the_reward_called_here(served: Any) -> None:
     halved = served("clip", batch_size=64)(batch[:12])
     assert halved == up_to_rounding(expected[:12]), "five at most"
     assert served("shapes")(batch) == build_reward({"name": "shapes"})(batch)
-
-
-def test_16_bits_are_scaled_as_those_of_prompts_are(pair: tuple[Live, Live], served: Any) -> None:
-    levels = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64) * 16
-    file = io.BytesIO()
-    Image.fromarray(levels).save(file, "PNG")
-    prompt, here = LazyImage(file.getvalue()).open(), Image.open(io.BytesIO(file.getvalue()))
-    assert len(np.unique(np.asarray(prompt))) == 256 and here.mode == "I;16"
-    expected = build_reward({"name": "jpeg"})([Sample("x", prompt)])
-    assert build_reward({"name": "jpeg"})([Sample("x", here)]) == expected
-    served("clip")([Sample("a red circle", prompt, CIRCLE)])  # until it has loaded
-    items = [picture(name, "a red circle", image) for name, image in (("8", prompt), ("16", here))]
-    eight, sixteen = pair[0].score("clip", items)
-    assert sixteen["score"] == pytest.approx(eight["score"], rel=1e-6)
 
 
 def test_captions_are_scored_with_the_images_of_prompts_that_travel(served: Any) -> None:

@@ -13,12 +13,10 @@ from mmrl.rewards import Reward, build_reward
 from mmrl.rewards.server.text_process import score_samples
 from mmrl.rewards.server.wire import Problem
 from mmrl.types import Sample
-from tests.rewards.rounding import up_to_rounding
 from tests.rewards.server.live import Live, live, picture, words
 
 CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "cpu"}
 PROMPTS = ("a red circle", "two blue squares", "a green ring left of a cyan star")
-CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
 REWARDS = (
     "{name: shapes}, {name: shapes, key: partial, mode: partial}, {name: math},"
     " {name: moody, max_latency_ms: 30}, {name: clip, max_latency_ms: 30, device: cpu,"
@@ -54,28 +52,6 @@ def items(batch: Sequence[Sample], first: int = 0) -> list[dict[str, Any]]:
 def scores(answer: Sequence[Any]) -> list[float]:
     assert all(item["error"] is None and item["components"] == {} for item in answer), answer
     return [item["score"] for item in answer]
-
-
-@pytest.mark.parametrize("number", [1, 45])
-def test_scores_are_those_of_the_reward_called_here(
-    server: Live, clip: Reward, number: int
-) -> None:
-    batch = samples(number)
-    assert scores(server.score("clip", items(batch))) == up_to_rounding(clip(batch))
-
-
-def test_verdicts_of_the_verifier_and_what_it_does_not_apply_to(server: Live) -> None:
-    image = Image.new("RGB", (32, 32), "black")
-    asked = [
-        picture("right", "a", image, **CIRCLE),
-        picture("none", "a", image),
-        picture("broken", "a", image, include=[]),
-    ]
-    here = build_reward({"name": "shapes", "mode": "partial"})
-    verdict, none, broken = server.score("partial", asked)
-    assert [verdict["score"]] == here([Sample("a", image, CIRCLE)])
-    assert none["score"] is None and none["error"] is None
-    assert broken["error"]["code"] == "bad_metadata"
 
 
 def test_text_rewards_score_as_they_do_here(server: Live) -> None:

@@ -78,12 +78,6 @@ def test_numbers_come_through_under_the_names_of_numpy_1() -> None:
         assert found["scores"].tolist() == [0.0, 1.0, 2.0] and found["one"] == 0.5
 
 
-def test_what_is_shared_is_a_copy() -> None:
-    inner = [1.0]
-    one, two = read_pickle(pickle.dumps([inner, inner]))
-    assert one == two == inner and one is not two
-
-
 class Calls:
     """Pickles as a call of anything."""
 
@@ -100,29 +94,18 @@ def hostile(canary: Path) -> dict[str, Any]:
     return {
         "os.system": Calls(os.system, command),
         "eval": Calls(eval, f"open({str(canary)!r}, 'w')"),
-        "exec": Calls(exec, f"open({str(canary)!r}, 'w')"),
         "open": Calls(open, str(canary), "w"),
-        "popen": Calls(os.popen, command),
-        "import": Calls(__import__, "os"),
         "nested deep": [{"scores": [1.0, (2.0, {"x": Calls(os.system, command)})]}],
         "a key": Calls(dict, [(Calls(os.system, command), 1)]),
         "pickle.loads": Calls(pickle.loads, pickle.dumps(Calls(os.system, command))),
         "a class": Path,
-        "a function": os.system,
-        "an object": object(),
         "a default dict": collections.defaultdict(list, {"a": [1]}),
         "memmap": Calls(np.memmap, str(canary), "u1", "w+", 0, (8,)),
-        "load": Calls(np.load, str(canary)),
-        "fromfile": Calls(np.fromfile, str(canary)),
         "array of objects": np.array([Calls(os.system, command)], dtype=object),
-        "array of texts": np.array(["a"]),
         "record": np.zeros(2, dtype=[("a", "f4")]),
-        "masked array": np.ma.masked_array([1.0], [True]),
         "structured type": np.dtype([("a", "O")]),
-        "ndarray itself": np.ndarray,
         "ndarray called": Calls(np.ndarray, (2**40,)),
         "long double": np.longdouble(1),
-        "generator": np.random.default_rng(0),
     }
 
 
@@ -190,10 +173,7 @@ CRAFTED = {
     "nothing": (b"", "damaged"),
     "protocol 0": (pickle.dumps([1.5], 0), "instruction"),
     "two values": (b"NN.", "damaged"),
-    "no value": (b".", "damaged"),
     "a value below the mark": (b"](Na.", "damaged"),
-    "a mark that is not there": (b"]e.", "damaged"),
-    "a memory that is not there": (b"h\x05.", "damaged"),
     "a list that is none": (b"}Na.", "no list"),
     "a key without a value": (b"}(Nu.", "as a key|key other|damaged"),
     "a list as a key": (b"}]Ns.", "a key other"),
@@ -208,18 +188,11 @@ CRAFTED = {
     "a million digits in text": (b"L" + b"9" * 1_000_000 + b"L\n.", "damaged"),
     "bytes that claim all": (b"\x8e" + struct.pack("<Q", 2**60) + b"abc.", "remain"),
     "a bytearray that claims all": (b"\x96" + struct.pack("<Q", 2**40) + b"abc.", "remain"),
-    "a name without an end": (b"c" + b"a" * 10_000, "no newline"),
-    "an instance": (b"(ios\nsystem\n.", "INST"),
-    "an object": (b"(c_codecs\nencode\no.", "OBJ"),
     "a new object": (b"c_codecs\nencode\n)\x81.", "NEWOBJ"),
-    "an extension": (b"\x82\x01.", "EXT1"),
-    "a persistent id": (text("a") + b"Q.", "BINPERSID"),
     "a buffer from elsewhere": (b"\x97.", "NEXT_BUFFER"),
     "a call of a text": (text("os") + b")R.", "no _Name"),
-    "a call of what a call made": (TYPE + b")R.", "no _Name"),
     "a call with a list": (DTYPE + b"]R.", "a call of"),
     "a state for a list": (b"]}b.", "no _Made"),
-    "a state for a class": (b"cnumpy\nndarray\n}b.", "no _Made"),
     "a class as a value": (b"]cnumpy\nndarray\na.", "no _Made"),
     "a type as a value": (TYPE + b".", "no ndarray"),
     "a type of objects": (DTYPE + text("O8") + b"\x89\x88\x87R.", "'O8'"),
@@ -229,7 +202,6 @@ CRAFTED = {
         FRESH + b"cnumpy\nndarray\n" + whole(10**12) + b"\x85C\x01b\x87R.",
         "a call of",
     ),
-    "an array of 10^12": (array(whole(10**12) + b"\x85", b"\0" * 8), "shape"),
     "an array of 10^18 of 10^18": (array(whole(10**18) * 2 + b"\x86", b"\0" * 8), "shape"),
     "an array of -1 by -1": (array(whole(-1) * 2 + b"\x86", b"\0" * 8), "shape"),
     "an array with too few bytes": (array(b"K\x02\x85", b"\0" * 8), "shape"),
@@ -248,8 +220,10 @@ def test_a_crafted_pickle_is_refused_at_once(name: str) -> None:
     assert time.process_time() - started < 3
 
 
-def test_a_value_never_contains_itself() -> None:
+def test_a_value_never_contains_itself_and_parts_are_not_shared() -> None:
     assert read_pickle(b"]q\x00h\x00a.") == [[]]
+    one, two = read_pickle(pickle.dumps([inner := [1.0], inner]))
+    assert one == two == inner and one is not two
 
 
 @settings(deadline=None, max_examples=150)
