@@ -15,6 +15,7 @@ import asyncio
 import itertools
 import json
 import logging
+import os
 import random
 import ssl
 import time
@@ -200,7 +201,9 @@ class Service:
                     raise Refused(f"{error}; {len(statuses)} tries", BROKEN) from error
                 logger.info("%s; trying again", error)
                 pause = self._skip(url, error, len(statuses))
-                await asyncio.sleep(min(pause, deadline.left))
+                if pause >= deadline.left:
+                    break
+                await asyncio.sleep(pause)
             else:
                 self._failures[url] = 0
                 return answer
@@ -248,7 +251,7 @@ class Service:
             raise _Passing(problem, GATEWAY_TIMEOUT) from None
         except httpx.TransportError as error:
             is_wait = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            raise _Passing(f"{place}: {type(error).__name__} ({error})", 0, is_wait) from error
+            raise _Passing(f"{place}: {_reason(error)}", 0, is_wait) from error
         if self._secret:  # some services echo what they were sent
             answer = answer.replace(self._secret.encode(), b"***")
         status = response.status_code
@@ -272,6 +275,16 @@ class Service:
         finally:
             await response.aclose()
         return response, bytes(body)
+
+
+def _reason(error: BaseException) -> str:
+    """The first cause of an error, in the words of the system if it has some."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    words = (
+        os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error
+    )
+    return f"{type(error).__name__} ({words})"
 
 
 def _read(body: bytes) -> Any:

@@ -48,7 +48,8 @@ def _no_completions(page: Any) -> str:
     """Why an address is no judge: completions accept `POST` alone, but are there."""
     if not isinstance(page, Refused) or page.status != 404:
         return ""
-    return f"{page}; give the address that /chat/completions is appended to"
+    advice = "it is appended to the address, which has to be given with /v1 at the end of the URL"
+    return f"{page}; {advice}, if the server wants it so"
 
 
 def _words(answer: Any) -> str | Exception:
