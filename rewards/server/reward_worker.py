@@ -83,7 +83,7 @@ class RewardWorker:
         return [late if outcome.cancel() else outcome.result() for outcome in waiting]
 
     async def load(self) -> None:
-        """Load the reward; an error is told by `health`."""
+        """Load the reward; `health` names an error."""
         started, fields = time.monotonic(), {"reward": self.key, "version": self.entry.version}
         try:
             self._score = await self._in_thread(self._build)

@@ -165,8 +165,8 @@ def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
     for key in ("weight", "scale", "offset", "mode"):
         if key in entry and (key != "mode" or is_client(entry)):
             raise ConfigError(
-                f"{where}.{key} is {entry[key]!r}, but a server answers the raw scores of its own"
-                f" rewards; set {key} in the configuration of the run."
+                f"{where}.{key} is {entry[key]!r}, but a server computes and answers raw scores;"
+                f" set {key} in the configuration of the run."
             )
     names = {each.name for each in fields(Serving)}
     serving = merge(Serving, {k: v for k, v in entry.items() if k in names}, where=where)

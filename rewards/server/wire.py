@@ -89,7 +89,7 @@ def read_request(body: bytes, max_items: int) -> ScoreRequest:
         raise Refusal(413, "too_complex", f"A body may have {MAX_VALUES:,} values.")
     try:
         request = ScoreRequest.model_validate_json(body)
-    except ValidationError as error:  # told without the content of the request
+    except ValidationError as error:  # the answer holds no content of the request
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part)[:40] for part in first["loc"]) or "the body"
         is_json = first["type"] != "json_invalid"
