@@ -23,22 +23,16 @@ class Place(NamedTuple):
     outcome: asyncio.Future[Outcome]
 
 
-class Full(Exception):
-    """The queue has no room for these samples."""
-
-
 class Queue:
     """The samples that wait for one reward.
 
     Args:
         max_batch_size: samples of a batch.
         max_latency: seconds the oldest sample waits for others.
-        max_waiting: samples that may wait.
     """
 
-    def __init__(self, max_batch_size: int, max_latency: float, max_waiting: int) -> None:
+    def __init__(self, max_batch_size: int, max_latency: float) -> None:
         self.max_batch_size, self.max_latency = max_batch_size, max_latency
-        self.max_waiting = max_waiting
         self._places: deque[Place] = deque()
         self._came = asyncio.Event()
 
@@ -46,13 +40,7 @@ class Queue:
         return len(self._places)
 
     def put(self, samples: Sequence[Sample]) -> list[asyncio.Future[Outcome]]:
-        """Add samples; the outcomes that they will have.
-
-        Raises:
-            Full: there is no room for all of them; none is added.
-        """
-        if len(self._places) + len(samples) > self.max_waiting:
-            raise Full
+        """Add samples; the outcomes that they will have."""
         loop = asyncio.get_running_loop()
         places = [Place(sample, loop.time(), loop.create_future()) for sample in samples]
         self._places.extend(places)

@@ -12,7 +12,7 @@ from mmrl.rewards import build_reward, reward_class
 from mmrl.rewards.networks.placement import resolve_device
 from mmrl.rewards.registry.interface import Described
 from mmrl.rewards.server import metrics
-from mmrl.rewards.server.batching import Full, Queue
+from mmrl.rewards.server.batching import Queue
 from mmrl.rewards.server.server_config import Limits, ServedEntry
 from mmrl.rewards.server.text_process import TextProcess, error_text, score_samples
 from mmrl.rewards.server.wire import Outcome, Problem, Refusal
@@ -32,7 +32,7 @@ class RewardWorker:
     def __init__(self, entry: ServedEntry, limits: Limits) -> None:
         self.entry, self.key, self.text_seconds = entry, entry.key, limits.text_seconds
         size, latency = entry.serving.max_batch_size, entry.serving.max_latency_ms / 1000
-        self.queue = Queue(size, latency, limits.max_waiting)
+        self.queue, self.max_waiting = Queue(size, latency), limits.max_waiting
         self.status, self.error = "loading", ""
         self.device = str(entry.options.get("device", "cpu"))
         described = reward_class(entry.options["name"])
@@ -59,12 +59,15 @@ class RewardWorker:
         reason = f"{self.key} needs {', '.join(self.needs)}; this completion is {kind}."
         return Problem("wrong_input", reason)
 
-    def check_ready(self) -> None:
-        """Raise a `Refusal` unless the reward is loaded."""
+    def check_ready(self, count: int) -> None:
+        """Raise a `Refusal` unless the reward is loaded and so many more samples may wait."""
         if self.status == "loading":
             raise Refusal(503, "loading", f"{self.key} is being loaded.", retry_after=2)
         if self.status == "failed":
             raise Refusal(503, "failed", f"{self.key} could not be loaded; see /v1/health.")
+        if len(self.queue) + count > self.max_waiting:
+            reason = f"{len(self.queue)} items wait for {self.key}."
+            raise Refusal(429, "busy", reason, retry_after=1)
 
     async def score(self, samples: Sequence[Sample], seconds: float) -> list[Outcome]:
         """Score samples; those without a score after `seconds` are a `timeout`.
@@ -72,11 +75,8 @@ class RewardWorker:
         Raises:
             Refusal: too many samples wait.
         """
-        try:
-            waiting = self.queue.put(samples)
-        except Full:
-            reason = f"{len(self.queue)} items wait for {self.key}."
-            raise Refusal(429, "busy", reason, retry_after=1) from None
+        self.check_ready(len(samples))
+        waiting = self.queue.put(samples)
         if waiting:
             await asyncio.wait(waiting, timeout=seconds)
         late = Problem("timeout", f"No score after {seconds:g} seconds.")

@@ -105,7 +105,7 @@ class ScoringService:
         if request.reward not in self.rewards:
             raise Refusal(404, "unknown_reward", f"Served here: {', '.join(self.rewards)}.")
         reward, most = self.rewards[request.reward], self.limits.max_pixels
-        reward.check_ready()
+        reward.check_ready(len(request.items))  # before images are decoded
         pixels = await asyncio.to_thread(
             lambda: sum(count_pixels(item, most) for item in request.items)
         )

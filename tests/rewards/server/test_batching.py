@@ -2,11 +2,10 @@
 
 import asyncio
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.rewards.server.batching import Full, Queue
+from mmrl.rewards.server.batching import Queue
 from mmrl.types import Sample
 
 
@@ -18,7 +17,7 @@ def samples(number: int) -> list[Sample]:
 @given(st.lists(st.integers(0, 9), max_size=12), st.integers(1, 7))
 def test_every_sample_leaves_once_and_in_order(sizes: list[int], most: int) -> None:
     async def run() -> None:
-        queue = Queue(most, 0.0, 1000)
+        queue = Queue(most, 0.0)
         wanted = [outcome for size in sizes for outcome in queue.put(samples(size))]
         batches = []
         while len(queue):
@@ -31,7 +30,7 @@ def test_every_sample_leaves_once_and_in_order(sizes: list[int], most: int) -> N
 
 def test_a_full_batch_leaves_at_once_and_a_lone_sample_when_its_time_is_over() -> None:
     async def run() -> None:
-        queue, loop = Queue(4, 0.2, 100), asyncio.get_running_loop()
+        queue, loop = Queue(4, 0.2), asyncio.get_running_loop()
         started = loop.time()
         asyncio.get_running_loop().call_later(0.05, queue.put, samples(5))
         assert len(await queue.next_batch()) == 4 and loop.time() - started < 0.2
@@ -40,13 +39,10 @@ def test_a_full_batch_leaves_at_once_and_a_lone_sample_when_its_time_is_over() -
     asyncio.run(run())
 
 
-def test_what_nobody_waits_for_is_left_out_and_too_much_is_refused_whole() -> None:
+def test_what_nobody_waits_for_is_left_out() -> None:
     async def run() -> None:
-        queue = Queue(4, 0.0, 5)
-        first, *_ = queue.put(samples(3))
-        with pytest.raises(Full):
-            queue.put(samples(3))
-        queue.put(samples(1))
+        queue = Queue(4, 0.0)
+        first, *_ = queue.put(samples(4))
         first.cancel()
         assert len(queue) == 4 and len(await queue.next_batch()) == 3
 
