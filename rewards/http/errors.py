@@ -2,15 +2,7 @@
 
 
 class Unreachable(ConnectionError):
-    """There was no answer before the deadline or within the allowed tries.
-
-    Attributes:
-        is_busy: whether the service is up, but took too long or asked for time.
-    """
-
-    def __init__(self, message: str, is_busy: bool = False) -> None:
-        super().__init__(message)
-        self.is_busy = is_busy
+    """There was no answer before the deadline or within the allowed tries."""
 
 
 class Refused(RuntimeError):

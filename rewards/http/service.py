@@ -3,58 +3,51 @@
     service = Service(["http://127.0.0.1:8000/v1"])
     service.post("/chat/completions", {...}, Deadline(600))
 
-Connections are reused. Temporary errors are retried with growing, random pauses until the deadline
-or the last try: a connection that fails, breaks or times out, and the statuses 408, 429 and 5xx.
-`Retry-After` is honoured. Every other status is final. Several addresses take turns, and a retry
-uses the next one. An address that does not answer, or requests a pause, is skipped for a while.
-Requests must be idempotent. Redirects are not followed, and proxies of the environment are ignored,
-because most of these services have local addresses. Time-outs reduce the number of requests to an
-address (`mmrl.rewards.http.window`).
+Temporary errors are retried with growing, random pauses until the deadline or the last try: a
+connection that fails, breaks or times out, and the statuses 408, 429 and 5xx. `Retry-After` is
+honoured. Every other status is final, and 500 after three tries. Several addresses take turns; one
+that does not answer, or asks for time, is skipped for a while. Requests must be idempotent.
+Redirects are not followed, and proxies of the environment are ignored, because most of these
+services have local addresses.
 """
 
-from __future__ import annotations
-
+import asyncio
 import itertools
 import json
 import logging
-import math
+import os
+import random
 import ssl
-import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from mmrl.rewards.http import stop
-from mmrl.rewards.http.addresses import Addresses
-from mmrl.rewards.http.connection import Connections, Oversized, Response, Unopened
+import httpx
+
 from mmrl.rewards.http.errors import Refused, Unreachable, Unreadable
-from mmrl.rewards.http.together import together
-from mmrl.rewards.http.window import Window
+from mmrl.rewards.http.event_loop import run
 
 logger = logging.getLogger(__name__)
+for _name in ("httpx", "httpcore"):  # they log every request, and headers
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-PASSING = (408, 429)
-"""Statuses below 500 that are worth another try."""
-ABSENT = (429, 502, 503, 504)
-"""Statuses that concern the service and not the request; its address is paused."""
-BUSY, GATEWAY_TIMEOUT = (429, 503), 504
-BROKEN = 500
-"""A status that the service or the request may have caused."""
-SHORTEST_TRY = 0.05
-"""Seconds; a further try with less would only hide why the ones before it failed."""
+BUSY, BROKEN, GATEWAY_TIMEOUT = (429, 503), 500, 504
+ABSENT = (0, 429, 502, 503, 504)
+"""Statuses of the service and not of the request (0: no answer); its address is skipped."""
+BROKEN_TRIES = 3
+"""Tries of a request that is answered with 500, which it may have caused itself."""
+LONGEST_PAUSE, OPEN_SECONDS, IDLE_SECONDS, LOOK_SECONDS = 10.0, 10.0, 4.0, 5.0
+"""Between tries; for a connection; before an idle one is not reused; for a health check."""
+MAX_BYTES = 2**26
+"""Largest answer that is read."""
 JSON = "application/json"
 
 
 class Deadline:
-    """The end of a time limit.
-
-    Args:
-        seconds: from now.
-    """
+    """The end of a time limit, `seconds` from now."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -65,21 +58,28 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
 
+class _Passing(Exception):
+    """A try that failed and may succeed later: the status (0 without an answer), whether the
+    service is absent or asks for time, and the seconds it asks for."""
+
+    def __init__(self, problem: str, status: int, is_wait: bool = False, wanted: float = 0.0):
+        super().__init__(problem)
+        self.status, self.is_wait, self.wanted = status, is_wait, wanted
+
+
 class Service:
     """A service at one address, or at several that are equal.
 
     Args:
         urls: its addresses, to which paths of requests are appended.
         secret: bearer token, empty for none; no message shows it.
-        concurrency: requests at the same time; fewer after time-outs.
+        concurrency: requests of one call at the same time.
         timeout_s: seconds for one try.
         retries: further tries of one request.
         pause_s: seconds before the second try, doubled each time and multiplied by a random number
             between 0.5 and 1.5.
-        broken_retries: further tries of a request that is answered with 500, which the request
-            itself may have caused; then it is `Refused`. None: as for other errors.
-        patient: whether refused connections (the service may restart), 429, 503 and a server that
-            stops are waited for until the deadline instead of counting as tries.
+        patient: whether refused connections (the service may restart), 429 and 503 are waited for
+            until the deadline instead of counting as tries.
 
     Raises:
         ValueError: a URL or a limit that is not valid, or a secret that no header can hold.
@@ -94,23 +94,25 @@ class Service:
         retries: int = 4,
         pause_s: float = 0.5,
         patient: bool = False,
-        broken_retries: int | None = None,
     ) -> None:
-        if concurrency < 1 or timeout_s <= 0 or retries < 0 or pause_s < 0:
-            raise ValueError(
-                f"concurrency={concurrency} must be 1 or more, timeout_s={timeout_s:g} above 0,"
-                f" retries={retries} and the pause {pause_s:g} 0 or more."
-            )
-        self._addresses = Addresses(urls, pause_s)
-        self.urls = self._addresses.urls
-        self.retries, self.timeout_s, self.patient = retries, timeout_s, patient
-        self.concurrency = concurrency
-        self._secret = _printable(secret)
-        self._places = threading.BoundedSemaphore(concurrency)
-        self._windows = {url: Window(concurrency, timeout_s) for url in self.urls}
-        self._broken_retries = math.inf if broken_retries is None else broken_retries
+        if not urls or concurrency < 1 or timeout_s <= 0 or retries < 0 or pause_s < 0:
+            limits = f"concurrency={concurrency}, timeout_s={timeout_s:g}, retries={retries}"
+            raise ValueError(f"{limits} must be positive, and there must be a URL: {list(urls)}.")
+        self.urls = [_check_url(url) for url in urls]
+        self.concurrency, self.timeout_s, self.retries = concurrency, timeout_s, retries
+        self.pause_s, self.patient, self._secret = pause_s, patient, secret.strip()
+        if not all("!" <= character <= "~" for character in self._secret):
+            raise ValueError("the secret holds characters that no header can have; set it again.")
         self._turns = itertools.count()
-        self._connections = Connections()
+        self._failures = dict.fromkeys(self.urls, 0)
+        self._free_at = dict.fromkeys(self.urls, 0.0)
+        self._client = httpx.AsyncClient(
+            verify=ssl.create_default_context(),  # certificates of the system, or SSL_CERT_FILE
+            trust_env=False,
+            limits=httpx.Limits(keepalive_expiry=IDLE_SECONDS),
+            timeout=httpx.Timeout(None, connect=min(timeout_s / 2, OPEN_SECONDS)),
+            headers={"Authorization": f"Bearer {self._secret}"} if self._secret else {},
+        )
 
     def post(self, path: str, content: Any, deadline: Deadline) -> Any:
         """Send JSON, and return the JSON that is answered.
@@ -119,16 +121,10 @@ class Service:
             Unreachable: there was no answer in time.
             Refused: the service does not take the request, or its answer cannot be read.
         """
-        body = json.dumps(content, allow_nan=False).encode()
-        return self._ask(_Request("POST", path, body), deadline, _read)
-
-    def exchange(self, path: str, body: bytes, kind: str, deadline: Deadline) -> bytes:
-        """Send bytes of a content type, and return the bytes that are answered.
-
-        Raises:
-            Unreachable, Refused: see `post`.
-        """
-        return self._ask(_Request("POST", path, body, kind), deadline, _whole)
+        [answer] = self.post_all(path, [content], deadline)
+        if isinstance(answer, Unreachable | Refused):
+            raise answer
+        return answer
 
     def post_all(self, path: str, contents: Sequence[Any], deadline: Deadline) -> list[Any]:
         """`post` of several, at most `concurrency` at a time, answers in order.
@@ -136,191 +132,166 @@ class Service:
         A request that fails has its `Unreachable` or `Refused` in place of an answer.
         """
 
-        return self.each(lambda content: _try(lambda: self.post(path, content, deadline)), contents)
-
-    def each(self, work: Callable[[T], U], things: Sequence[T]) -> list[U]:
-        """The results of `work` for several things in order, `concurrency` at a time."""
-        return together(work, things, self.concurrency)
-
-    def look(self, path: str, deadline: Deadline) -> dict[str, Any]:
-        """The JSON at a path of every address, requested once, or an `Unreachable` or `Refused`."""
-
-        answers = self.each(lambda url: _try(lambda: self._once(url, path, deadline)), self.urls)
-        return dict(zip(self.urls, answers, strict=True))
-
-    def pause(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row."""
-        return self._addresses.pause(failures)
-
-    def close(self) -> None:
-        """Close the connections; the next request opens new ones."""
-        self._connections.close()
-
-    def _once(self, url: str, path: str, deadline: Deadline) -> Any:
-        try:
-            return self._try(url, _Request("GET", path), deadline, _read)
-        except _Passing as error:
-            raise Unreachable(str(error), error.is_busy) from error
-
-    def _ask(self, sent: _Request, deadline: Deadline, read: Callable[[str, Response], T]) -> T:
-        turn, tries, counted, broken = next(self._turns), 0, 0, 0
-        problems: dict[str, str] = {}
-        while True:
-            own = 0.0
-            url, wait = self._addresses.next(turn + tries)
-            if wait > 0 and deadline.left - wait < SHORTEST_TRY:
-                problems = self._addresses.problems | problems
-                break
-            stop.sleep(wait)
-            if not self._enter(url, deadline):
-                problems[url] = f"{url} was still busy with earlier requests"
-                break
-            begun = time.monotonic()
+        async def one(content: Any) -> Any:
             try:
-                answer = self._try(url, sent, deadline, read)
+                body = json.dumps(content, allow_nan=False).encode()
+                return _read(await self.exchange(path, body, JSON, deadline))
+            except (Unreachable, Refused) as error:
+                return error
+
+        return run(self.each(one, contents))
+
+    async def each(self, work: Callable[[T], Awaitable[U]], things: Sequence[T]) -> list[U]:
+        """The results of `work` for several things in order, `concurrency` at a time."""
+        room = asyncio.Semaphore(self.concurrency)
+
+        async def one(thing: T) -> U:
+            async with room:
+                return await work(thing)
+
+        return await asyncio.gather(*map(one, things))
+
+    def why_not_ready(self, path: str, problem: Callable[[Any], str], name: str) -> str:
+        """Why no address could score now; empty if one could, or is busy. The others are logged.
+
+        Args:
+            path: that is asked for with `GET`.
+            problem: why a service cannot score, by its answer (JSON or a `Refused`), or empty.
+            name: of the reward, for the log.
+        """
+
+        async def look(url: str) -> str:
+            try:
+                answer = _read(await self._try(url, "GET", path, None, JSON, LOOK_SECONDS))
+            except Refused as error:
+                answer = error
             except _Passing as error:
-                problems[url], tries = str(error), tries + 1
-                if error.is_overload:
-                    error.wanted = max(error.wanted, self._windows[url].note_timeout(begun))
-                counted += not (self.patient and error.is_wait)
-                broken += error.status == BROKEN
-                if broken > self._broken_retries:
-                    raise Refused(f"{error}; {tries} tries", BROKEN) from error
-                if error.is_absence:
-                    self._addresses.note_failure(url, str(error), error.wanted)
-                else:  # a problem of this request alone pauses no address
-                    own = max(error.wanted, self._addresses.pause(tries - 1))
-            else:
-                self._windows[url].note_answer(begun)
-                self._addresses.note_answer(url)
-                return answer
-            finally:
-                self._leave(url)
-            if counted > self.retries or own >= deadline.left:
+                is_busy = error.status in (*BUSY, GATEWAY_TIMEOUT)
+                return "" if is_busy else f"{url} is not there: {error}"
+            said = problem(answer)
+            return f"{url}: {said}" if said else ""
+
+        found = run(self.each(look, self.urls))
+        wrong = "; ".join(filter(None, found))
+        if wrong and not all(found):
+            logger.warning("reward %s is without some of its servers: %s", name, wrong)
+        return wrong if all(found) else ""
+
+    async def exchange(self, path: str, body: bytes, kind: str, deadline: Deadline) -> bytes:
+        """Send bytes of a content type, and return the bytes that are answered.
+
+        Raises:
+            Unreachable, Refused: see `post`.
+        """
+        turn, problems, statuses, counted = next(self._turns), {}, [], 0
+        while counted <= self.retries:
+            url, pause = self._next(turn + len(statuses))
+            if pause and pause >= deadline.left:
+                problems.setdefault(url, f"{url} is not to be asked for {pause:.0f} s")
                 break
-            logger.info("%s; trying again", problems[url])
-            stop.sleep(own)
+            await asyncio.sleep(pause)
+            try:
+                seconds = min(self.timeout_s, deadline.left)
+                answer = await self._try(url, "POST", path, body, kind, seconds)
+            except _Passing as error:
+                problems[url] = str(error)
+                statuses.append(error.status)
+                counted += not (self.patient and error.is_wait)
+                if statuses.count(BROKEN) == BROKEN_TRIES:
+                    raise Refused(f"{error}; {len(statuses)} tries", BROKEN) from error
+                logger.info("%s; trying again", error)
+                pause = self._skip(url, error, len(statuses))
+                if pause >= deadline.left:
+                    break
+                await asyncio.sleep(pause)
+            else:
+                self._failures[url] = 0
+                return answer
         said = "; ".join(problems.values())
-        raise Unreachable(f"{said}; {tries} tries, {deadline.left:.0f} s left")
+        raise Unreachable(f"{said}; {len(statuses)} tries, {deadline.left:.0f} s left")
 
-    def _enter(self, url: str, deadline: Deadline) -> bool:
-        """Wait for room for one more request; return whether there was some in time."""
-        if not self._windows[url].enter(deadline.left):
-            return False
-        if self._places.acquire(timeout=deadline.left):
-            return True
-        self._windows[url].leave()
-        return False
+    def _next(self, turn: int) -> tuple[str, float]:
+        """The next address, and the seconds until it may be used: the first in turn that is not
+        skipped, or else the one whose pause ends first."""
+        start, now = turn % len(self.urls), time.monotonic()
+        order = [*self.urls[start:], *self.urls[:start]]
+        url = min(order, key=lambda each: max(now, self._free_at[each]))  # of equals the first
+        return url, max(0.0, self._free_at[url] - now)
 
-    def _leave(self, url: str) -> None:
-        self._places.release()
-        self._windows[url].leave()
+    def _skip(self, url: str, error: _Passing, tries: int) -> float:
+        """Skip an address that is absent or asks for time, longer each time; or else return how
+        long this request alone has to wait."""
+        if error.status not in ABSENT:
+            return self._pause(tries - 1)
+        now = time.monotonic()
+        if now >= self._free_at[url]:  # requests that failed together are one failure
+            self._free_at[url] = now + error.wanted + self._pause(self._failures[url])
+            self._failures[url] += 1
+        return 0.0
 
-    def _try(
-        self, url: str, sent: _Request, deadline: Deadline, read: Callable[[str, Response], T]
-    ) -> T:
+    def _pause(self, failures: int) -> float:
+        longest = min(LONGEST_PAUSE, self.pause_s * 2 ** min(failures, 16))
+        return longest * random.uniform(0.5, 1.5)
+
+    async def _try(
+        self, url: str, method: str, path: str, body: bytes | None, kind: str, seconds: float
+    ) -> bytes:
         """Make one try.
 
         Raises:
             _Passing: another try may succeed.
             Refused: it would not.
         """
-        place = url + sent.path
-        try:
-            answer = self._exchange(url, sent, deadline)
-        except ssl.SSLCertVerificationError as error:
-            raise Refused(f"the certificate of {url} is not valid: {error}") from error
-        except Oversized as error:
-            raise Refused(f"{place} sent {error}") from error
-        except Unopened as error:
-            raise _Passing(f"{place}: {error}", is_sent=False) from error
-        except OSError as error:
-            late = isinstance(error, TimeoutError)
-            raise _Passing(f"{place}: {type(error).__name__} ({error})", is_late=late) from error
-        if answer.status // 100 == 2:
-            return read(place, answer)
-        problem = f"{place} answered {answer.status} {answer.reason}: {_shorten(answer.body)}"
-        if answer.status < 500 and answer.status not in PASSING:
-            raise Refused(problem, answer.status)
-        # what vLLM answers on open connections while it stops
-        stops = answer.status == BROKEN and b"after shutdown" in answer.body
-        raise _Passing(problem, 503 if stops else answer.status, answer.pause)
-
-    def _exchange(self, url: str, sent: _Request, deadline: Deadline) -> Response:
-        headers = {} if sent.body is None else {"Content-Type": sent.kind}
-        if self._secret:
-            headers["Authorization"] = f"Bearer {self._secret}"
-        seconds = min(self.timeout_s, deadline.left)
-        answer = self._connections.exchange(
-            sent.method, url + sent.path, sent.body, headers, seconds
-        )
-        return self._without_secret(answer)
-
-    def _without_secret(self, answer: Response) -> Response:
-        """An answer without the secret: some services echo what they were sent."""
-        if not self._secret:
+        place, headers = url + path, {} if body is None else {"Content-Type": kind}
+        request = self._client.build_request(method, place, content=body, headers=headers)
+        try:  # httpx's own timeouts start again with every byte
+            response, answer = await asyncio.wait_for(self._answer(request), seconds)
+        except asyncio.TimeoutError:
+            problem = f"{place}: TimeoutError (no complete answer within {seconds:.1f} s)"
+            raise _Passing(problem, GATEWAY_TIMEOUT) from None
+        except httpx.TransportError as error:
+            is_wait = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            raise _Passing(f"{place}: {_reason(error)}", 0, is_wait) from error
+        if self._secret:  # some services echo what they were sent
+            answer = answer.replace(self._secret.encode(), b"***")
+        status = response.status_code
+        if response.is_success:
             return answer
-        reason = answer.reason.replace(self._secret, "***")
-        return replace(
-            answer, reason=reason, body=answer.body.replace(self._secret.encode(), b"***")
-        )
+        problem = f"{place} answered {status} {response.reason_phrase}: {_shorten(answer)}"
+        if status < 500 and status not in (408, 429):
+            raise Refused(problem, status)
+        wanted = response.headers.get("Retry-After", "")
+        wanted = float(wanted) if wanted.isdecimal() else 0.0
+        raise _Passing(problem, status, status in BUSY, wanted)
+
+    async def _answer(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+        response = await self._client.send(request, stream=True)
+        try:
+            body = bytearray()
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > MAX_BYTES:
+                    raise Refused(f"{request.url} sent more than {MAX_BYTES:,} bytes")
+        finally:
+            await response.aclose()
+        return response, bytes(body)
 
 
-@dataclass(frozen=True)
-class _Request:
-    method: str
-    path: str
-    body: bytes | None = None
-    kind: str = JSON
+def _reason(error: BaseException) -> str:
+    """The first cause of an error, in the words of the system if it has some."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    words = (
+        os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error
+    )
+    return f"{type(error).__name__} ({words})"
 
 
-class _Passing(Exception):
-    """A try that failed and may succeed later: the status (0 without an answer), the pause that the
-    service requests in seconds, whether the request was sent, and whether it timed out."""
-
-    def __init__(
-        self,
-        problem: str,
-        status: int = 0,
-        wanted: float = 0.0,
-        is_sent: bool = True,
-        is_late: bool = False,
-    ) -> None:
-        super().__init__(problem)
-        self.status, self.wanted, self.is_sent = status, wanted, is_sent
-        self.is_overload = is_late or status == GATEWAY_TIMEOUT
-        self.is_busy = self.is_overload or status in BUSY
-
-    @property
-    def is_absence(self) -> bool:
-        """Whether the next request would fail too."""
-        return self.status == 0 or self.status in ABSENT
-
-    @property
-    def is_wait(self) -> bool:
-        """Whether the request cannot be the cause: the service is absent, or requests time. It may
-        be the cause of a broken connection."""
-        return self.status in BUSY or not self.is_sent
-
-
-def _try(work: Callable[[], T]) -> T | Unreachable | Refused:
-    """The result of some work, or why there is none."""
+def _read(body: bytes) -> Any:
     try:
-        return work()
-    except (Unreachable, Refused) as error:
-        return error
-
-
-def _whole(place: str, answer: Response) -> bytes:
-    return answer.body
-
-
-def _read(place: str, answer: Response) -> Any:
-    try:
-        return json.loads(answer.body)
+        return json.loads(body)
     except (ValueError, RecursionError) as error:
-        said = f"{place} answered something that is no JSON: {_shorten(answer.body)}"
-        raise Unreadable(said) from error
+        raise Unreadable(f"the answer is no JSON: {_shorten(body)}") from error
 
 
 def _shorten(body: bytes) -> str:
@@ -329,8 +300,12 @@ def _shorten(body: bytes) -> str:
     return repr(text if len(text) <= 300 else f"{text[:140]} … {text[-160:]}")
 
 
-def _printable(secret: str) -> str:
-    secret = secret.strip()
-    if not all("!" <= character <= "~" for character in secret):
-        raise ValueError("the secret holds characters that no header can have; set it again.")
-    return secret
+def _check_url(url: str) -> str:
+    parts = httpx.URL(url)
+    if parts.userinfo:
+        raise ValueError(f"a URL at {parts.host} holds a name or password, which logs would show.")
+    if parts.scheme not in ("http", "https") or not parts.host or parts.query:
+        raise ValueError(
+            f"the URL {url!r} is not valid; give one such as http://127.0.0.1:8000/v1."
+        )
+    return url.rstrip("/")

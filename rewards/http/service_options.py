@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mmrl.config import ConfigError, check
 from mmrl.rewards.http.service import Service
@@ -21,18 +20,15 @@ class ServiceOptions:
     """Further tries of a request at each address; waiting for a server that is not there, or is
     busy, does not count."""
     concurrency: int = 8
-    """Simultaneous requests of each process; fewer after time-outs."""
+    """Simultaneous requests of each process."""
 
-    def open_service(
-        self, urls: Sequence[str], variable: str, keys: tuple[str, str], **options: Any
-    ) -> Service:
+    def open_service(self, urls: Sequence[str], variable: str, keys: tuple[str, str]) -> Service:
         """Open a service that is waited for while it is busy.
 
         Args:
             urls: its addresses.
             variable: environment variable with its token; empty for none.
             keys: configuration keys of both, for messages.
-            options: further ones of `Service`.
 
         Raises:
             ConfigError: the variable is not set, or an address or a limit is not valid.
@@ -40,9 +36,8 @@ class ServiceOptions:
         secret = os.environ.get(variable, "") if variable else ""
         allowed = "the name of an environment variable that is set"
         check(bool(secret) or not variable, keys[1], variable, allowed, "Export it before the run.")
-        options |= {"concurrency": self.concurrency, "timeout_s": self.timeout_s}
         tries = self.retries * len(urls)
         try:
-            return Service(urls, secret, retries=tries, patient=True, **options)
+            return Service(urls, secret, self.concurrency, self.timeout_s, tries, patient=True)
         except ValueError as error:
             raise ConfigError(f"{keys[0]}: {error}") from error

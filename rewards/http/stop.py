@@ -3,12 +3,8 @@
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
-
-T = TypeVar("T")
 
 TICK = 0.1
 """Seconds between two checks of the signal."""
@@ -44,13 +40,3 @@ def sleep(seconds: float) -> None:
         time.sleep(seconds)
     elif signal.wait(seconds):
         raise Stopped
-
-
-def result(future: Future[T]) -> T:
-    """The result of a future, which is cancelled if the wait for it ends early."""
-    try:
-        while not wait([future], TICK).done:
-            check()
-        return future.result()
-    finally:
-        future.cancel()  # no effect on one that is done

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmrl.rewards.http.errors import Refused
-from mmrl.rewards.http.protocols.recognition import recognise
-from mmrl.rewards.http.readiness import LOOK_SECONDS, why_not_ready
 from mmrl.rewards.http.service import Deadline, Service
 from mmrl.rewards.judging.reply import CutReply, ReplyError
 
@@ -29,24 +27,29 @@ class Endpoint:
     def ready(self, model: str) -> str:
         """Why no address could answer for a model now; empty if one could, or is busy."""
 
-        def problem(url: str, listed: Any) -> str:
+        unlisted = []
+
+        def problem(listed: Any) -> str:
             if isinstance(listed, Refused):  # a service need not list its models
-                return self._other(url) if listed.status == 404 else str(listed)
+                unlisted.append(listed)
+                return "" if listed.status == 404 else str(listed)
             data = listed.get("data") if isinstance(listed, dict) else None
             names = [str(row.get("id")) for row in data or [] if isinstance(row, dict)]
             wrong = names and model not in names
             return f"it serves {', '.join(names)}, and judge.model is {model!r}" if wrong else ""
 
-        return why_not_ready(self.service, "/models", problem, f"judge {model}")
+        said = self.service.why_not_ready("/models", problem, f"judge {model}")
+        if said or not unlisted:
+            return said
+        return self.service.why_not_ready("/chat/completions", _no_completions, f"judge {model}")
 
-    def _other(self, url: str) -> str:
-        """Why an address without a list of models is not a judge; empty if it has completions,
-        which accept only `POST`."""
-        page = self.service.look("/chat/completions", Deadline(LOOK_SECONDS))[url]
-        if not isinstance(page, Refused) or page.status != 404:
-            return ""
-        advice = recognise(url) or "give the address that /chat/completions is appended to"
-        return f"{page}; {advice}"
+
+def _no_completions(page: Any) -> str:
+    """Why an address is no judge: completions accept `POST` alone, but are there."""
+    if not isinstance(page, Refused) or page.status != 404:
+        return ""
+    advice = "it is appended to the address, which has to be given with /v1 at the end of the URL"
+    return f"{page}; {advice}, if the server wants it so"
 
 
 def _words(answer: Any) -> str | Exception:

@@ -7,11 +7,11 @@ SIGTERM and Ctrl-C stop the server: accepted requests are answered, and the exit
 
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from mmrl import begin
 from mmrl.config import ConfigError, load_config, to_yaml
@@ -20,6 +20,8 @@ from mmrl.rewards import build_reward
 from mmrl.rewards.server.server_config import ServerConfig, read_token
 
 logger = logging.getLogger("mmrl.rewards.server")
+OTHER_DESCRIPTORS = 128
+"""Descriptors for images, models and the log."""
 USAGE = Usage("python -m mmrl.rewards.server", __doc__, ServerConfig, "reward_server")
 
 
@@ -34,7 +36,7 @@ def serve(config: ServerConfig, token: str | None) -> None:
         import uvicorn
 
         from mmrl.rewards.server.app import build_app
-        from mmrl.rewards.server.connections import build_protocol
+        from mmrl.rewards.server.connections import TimedProtocol
         from mmrl.rewards.server.log import start_log
         from mmrl.rewards.server.scoring_service import ScoringService
     except ModuleNotFoundError as error:
@@ -46,18 +48,23 @@ def serve(config: ServerConfig, token: str | None) -> None:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
     start_log()
-    _log_start(config, listener)
-    _ignore_signals()
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    fields = {"url": f"http://{host}:{listener.getsockname()[1]}", "rewards": list(service.rewards)}
+    logger.info("listening", extra={"fields": {**fields, "token": bool(token), "pid": os.getpid()}})
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again at its end
+        signal.signal(number, lambda *_: None)
+    TimedProtocol.seconds = config.limits.header_seconds
     server = uvicorn.Server(
         uvicorn.Config(
             build_app(service, token),
-            http=build_protocol(config.limits),
+            http=TimedProtocol,
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            limit_concurrency=_limit_connections(config.limits.max_connections),
             # longer than clients pause between steps, so that no client uses a closing connection
             timeout_keep_alive=600,
             timeout_graceful_shutdown=int(config.timeout_s + config.limits.body_seconds) + 1,
@@ -65,29 +72,19 @@ def serve(config: ServerConfig, token: str | None) -> None:
     )
     server.run(sockets=[listener])
     logger.info("stopped")
-    _leave(service)
-
-
-def _log_start(config: ServerConfig, listener: socket.socket) -> None:
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    url = f"http://{host}:{listener.getsockname()[1]}"
-    keys = [entry.key for entry in config.entries()]
-    fields = {"url": url, "rewards": keys, "token": bool(config.token_env), "pid": os.getpid()}
-    logger.info("listening", extra={"fields": fields})
-
-
-def _ignore_signals() -> None:
-    """Ignore signals that uvicorn, which handles them while it runs, raises again at its end."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-
-
-def _leave(service: Any) -> None:
-    """Exit at once if a reward is still loading or hangs: its thread cannot be ended, and
-    destroying the interpreter under it may crash."""
-    if any(served.thread.is_alive() for served in service.rewards.values()):
+    if any(each.running and not each.running.done() for each in service.rewards.values()):
         logging.shutdown()
-        os._exit(0)
+        os._exit(0)  # the thread of a reward that loads or hangs cannot be ended
+
+
+def _limit_connections(wanted: int) -> int:
+    """Raise the limit of open files as far as needed and possible; how many connections fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + OTHER_DESCRIPTORS
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return min(wanted, max(1, soft - OTHER_DESCRIPTORS))
 
 
 def main(arguments: Sequence[str]) -> int:

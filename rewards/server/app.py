@@ -1,20 +1,30 @@
-"""The HTTP side: paths, typed models, and errors in one form."""
+"""The HTTP side: paths, the bearer token, bodies within limits, and errors in one form."""
 
+import asyncio
+import hmac
+import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mmrl.rewards.server.door import FIELDS, HEALTH, METRICS, SCORE, Door, refusal_response
-from mmrl.rewards.server.refusal import Refusal
-from mmrl.rewards.server.request_memory import read_body
+from mmrl.rewards.server import metrics
 from mmrl.rewards.server.scoring_service import ScoringService
-from mmrl.rewards.server.wire import Health
+from mmrl.rewards.server.server_config import REQUEST_COPIES, Limits
+from mmrl.rewards.server.wire import Refusal
 
+logger = logging.getLogger(__name__)
+SCORE, HEALTH, METRICS = "/v1/score", "/v1/health", "/metrics"
+LEAST = 2**20
+"""Least bytes counted for a request, which limits the number of small ones."""
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -27,59 +37,112 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
     """
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service.start()
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        running = asyncio.create_task(service.run())
         yield
-        service.stop()
+        running.cancel()
 
-    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
-    for kind, handler in _HANDLERS.items():
-        app.add_exception_handler(kind, handler)
-
-    @app.post(SCORE)
     async def score(request: Request) -> Response:
-        # FastAPI would accept a body of any size, and parse it before any check.
-        _check_kind(request)
-        with service.budget.lease() as lease:
-            body = await read_body(request, service.limits, lease)
-            answer = await service.answer(body, lease, request.scope[FIELDS])
-        return Response(answer.body, media_type="application/json")
+        length = _check_head(request, service.limits)
+        with service.hold(max(LEAST, REQUEST_COPIES * length)):
+            body = await _read_body(request, service.limits)
+            return JSONResponse(await service.answer(body))
 
-    @app.get(HEALTH)
-    async def health() -> Health:
-        return service.health()
+    def show_metrics(request: Request) -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get(METRICS)
-    async def metrics() -> Response:
-        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    routes = [
+        Route(SCORE, score, methods=["POST"]),
+        Route(HEALTH, lambda request: JSONResponse(service.health())),
+        Route(METRICS, show_metrics),
+    ]
+    handlers: Any = {Refusal: _refuse, HTTPException: _refuse_http}
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return Admission(app, token)
 
-    return Door(app, token, service.metrics)
+
+class Admission:
+    """Demands the token, and counts and logs every answer.
+
+    Args:
+        app: answers requests.
+        token: bearer token of all requests except those for health; None for none.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self.app = app
+        self.expected = None if token is None else f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse without the token."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        started, status = time.perf_counter(), 500
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        app = self.app if self._is_welcome(scope) else _unauthorized()
+        try:
+            await app(scope, receive, watch)
+        finally:
+            path = scope["path"] if scope["path"] in (SCORE, HEALTH, METRICS) else "other"
+            seconds = time.perf_counter() - started
+            metrics.requests.labels(path, str(status)).inc()
+            metrics.request_seconds.labels(path).observe(seconds)
+            # answers of an overloaded server are many, and are counted
+            is_shown = (path == SCORE or status >= 400) and status not in (429, 503)
+            line = {"method": scope["method"][:10], "path": path, "status": status}
+            line |= {"seconds": round(seconds, 6)}
+            level = logging.INFO if is_shown else logging.DEBUG
+            logger.log(level, "request", extra={"fields": line})
+
+    def _is_welcome(self, scope: Scope) -> bool:
+        if self.expected is None or scope["path"] == HEALTH:
+            return True
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], self.expected)
 
 
-def _check_kind(request: Request) -> None:
-    """Raise a `Refusal` unless the content type is JSON. A foreign web page cannot make a browser
-    send that without a preflight request, so it cannot use a server of this machine."""
+def _check_head(request: Request, limits: Limits) -> int:
+    """The length of the body. A content type of JSON cannot be sent by a foreign web page without
+    a preflight request, so none can use a server of this machine."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refusal(415, "not_json", "Send Content-Type: application/json.")
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal():
+        raise Refusal(411, "no_length", "Send Content-Length.")
+    if int(length) > limits.max_bytes:
+        raise Refusal(413, "too_many_bytes", f"A body may have {limits.max_bytes:,} bytes.")
+    return int(length)
 
 
-async def _refusal(request: Request, error: Any) -> Response:
-    request.scope.get(FIELDS, {})["code"] = error.code
-    return refusal_response(error)
+async def _read_body(request: Request, limits: Limits) -> bytes:
+    """The body, of the length that its head claims, as uvicorn makes sure."""
+    try:
+        return await asyncio.wait_for(request.body(), limits.body_seconds)
+    except asyncio.TimeoutError:
+        reason = f"The body did not come in {limits.body_seconds:g} seconds."
+        raise Refusal(408, "too_slow", reason) from None
+    except ClientDisconnect:
+        raise Refusal(400, "gone", "The client went away.") from None
 
 
-async def _http_error(request: Request, error: Any) -> Response:
+async def _refuse(request: Request, error: Any) -> Response:
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    content = {"error": {"code": error.code, "message": error.message}}
+    return JSONResponse(content, error.status, headers)
+
+
+async def _refuse_http(request: Request, error: Any) -> Response:
     code = _CODES.get(error.status_code, "http_error")
-    return await _refusal(request, Refusal(error.status_code, code, str(error.detail)))
+    return await _refuse(request, Refusal(error.status_code, code, error.detail))
 
 
-async def _defect(request: Request, error: Any) -> Response:
-    return refusal_response(Refusal(500, "internal", "The server has a defect; its log has more."))
-
-
-_HANDLERS: dict[type[Exception], Any] = {
-    Refusal: _refusal,
-    HTTPException: _http_error,
-    Exception: _defect,
-}
+def _unauthorized() -> Response:
+    error = {"code": "unauthorized", "message": "The bearer token is missing or wrong."}
+    return JSONResponse({"error": error}, 401, {"WWW-Authenticate": "Bearer"})

@@ -1,86 +1,86 @@
-"""Builds samples from the items of a request."""
+"""Builds samples from the items of a request. Images are PNG files, whose size is known before they
+are decoded."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import base64
+import io
+import math
+from contextlib import suppress
 
-from mmrl.rewards.server.png import ImageError, PngFile, read_png
-from mmrl.rewards.server.request_memory import Lease
-from mmrl.rewards.server.server_config import PIXEL_BYTES, Limits
-from mmrl.rewards.server.wire import MAX_TEXT, Item, Problem
+from PIL import Image
+
+from mmrl.rewards.server.wire import MAX_TEXT, Item, Png, Problem
 from mmrl.types import Sample
 
-TEXT_COPIES = 2
-"""Memory of the texts of a request, in multiples of their bytes: body and objects."""
+
+class ImageError(ValueError):
+    """An image that is refused; `code` is `decode_failed` or `too_many_pixels`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
-@dataclass(frozen=True)
-class Opened:
-    """The content of an item before its images are decoded."""
-
-    completion: PngFile | str
-    references: list[PngFile]
-
-    @property
-    def files(self) -> list[PngFile]:
-        """All images of the item."""
-        own = [self.completion] if isinstance(self.completion, PngFile) else []
-        return [*own, *self.references]
+def count_pixels(item: Item, max_pixels: int) -> int:
+    """Pixels of an item's images, without those that will be refused; nothing is decoded."""
+    found = 0
+    for png in (*item.images, *item.reference_images):
+        with suppress(ImageError):
+            found += math.prod(_open(png, max_pixels).size)
+    return found
 
 
-def build_samples(
-    items: Sequence[Item], body_bytes: int, limits: Limits, lease: Lease
-) -> list[Sample | Problem]:
-    """Build one sample per item, or the reason why not. Removes the images of the items.
-
-    Args:
-        items: of one request.
-        body_bytes: length of the request.
-        limits: of the server.
-        lease: holds the texts and the decoded images afterwards, instead of the body.
+def decode(png: Png, max_pixels: int) -> Image.Image:
+    """The image, in the mode it was saved in, without texts and colour profiles.
 
     Raises:
-        Refusal: the images need more memory than there is.
+        ImageError: it claims more than `max_pixels`, or is no whole PNG file.
     """
-    sent = [png for item in items for png in (*item.images, *item.reference_images)]
-    encoded = sum(len(png.data) for png in sent)
-    opened = [_open(item, limits.max_pixels) for item in items]
-    for item in items:
-        item.images.clear()
-        item.reference_images.clear()
-    files = [file for each in opened if isinstance(each, Opened) for file in each.files]
-    decoded = sum(PIXEL_BYTES * file.pixels for file in files)
-    lease.hold(TEXT_COPIES * (body_bytes - encoded) + sum(len(f.data) for f in files) + decoded)
-    return [_sample(item, part) for item, part in zip(items, opened, strict=True)]
+    image = _open(png, max_pixels)
+    try:
+        image.load()
+    except Exception as error:  # decoders raise various errors on broken files
+        raise _damage(error) from error
+    found = image.copy()
+    found.info = {key: value for key, value in image.info.items() if key == "transparency"}
+    found.format = "PNG"
+    return found
 
 
-def _open(item: Item, max_pixels: int) -> Opened | Problem:
-    if (item.completion is not None) == bool(item.images) or len(item.images) > 1:
-        reason = "An item needs a completion or one image, and has"
-        text = "a" if item.completion is not None else "no"
-        return Problem(
-            code="bad_item", message=f"{reason} {text} completion and {len(item.images)} images."
-        )
+def _open(png: Png, max_pixels: int) -> Image.Image:
+    """The file, whose pixels are decoded later; Pillow limits the size of its texts."""
+    try:
+        file = io.BytesIO(base64.b64decode(png.data, validate=True))
+        Image.open(file, formats=("PNG",)).verify()  # all checksums
+        image = Image.open(file, formats=("PNG",))
+    except Exception as error:
+        raise _damage(error) from error
+    if math.prod(image.size) > max_pixels:
+        reason = f"{image.width} x {image.height} pixels; an image may have {max_pixels}."
+        raise ImageError("too_many_pixels", reason)
+    return image
+
+
+def _damage(error: Exception) -> ImageError:
+    reason = f"The image cannot be read: {type(error).__name__} ({error})."
+    is_bomb = isinstance(error, Image.DecompressionBombError)
+    return ImageError("too_many_pixels" if is_bomb else "decode_failed", reason[:300])
+
+
+def build_sample(item: Item, max_pixels: int) -> Sample | Problem:
+    """The sample of an item, or the reason why there is none."""
+    is_text = item.completion is not None
+    if is_text == bool(item.images) or len(item.images) > 1:
+        has = f"{'a' if is_text else 'no'} completion and {len(item.images)} images"
+        return Problem("bad_item", f"An item needs a completion or one image, and has {has}.")
     longest = max(len(item.prompt), len(item.completion or ""))
     if longest > MAX_TEXT:
         reason = f"A text may have {MAX_TEXT:,} characters; this one has {longest:,}."
-        return Problem(code="too_long", message=reason)
+        return Problem("too_long", reason)
     try:
-        references = [read_png(png.data, max_pixels) for png in item.reference_images]
+        references = [decode(png, max_pixels) for png in item.reference_images] or None
         if item.completion is not None:
-            return Opened(item.completion, references)
-        return Opened(read_png(item.images[0].data, max_pixels), references)
+            return Sample(item.prompt, item.completion, item.metadata, references)
+        image = decode(item.images[0], max_pixels)
+        return Sample(item.prompt, image, item.metadata, references)
     except ImageError as error:
-        return Problem(code=error.code, message=str(error))
-
-
-def _sample(item: Item, opened: Opened | Problem) -> Sample | Problem:
-    if isinstance(opened, Problem):
-        return opened
-    completion = opened.completion
-    try:
-        images = [file.decode() for file in opened.references] or None
-        if isinstance(completion, PngFile):
-            return Sample(item.prompt, completion.decode(), item.metadata, images)
-        return Sample(item.prompt, completion, item.metadata, images)
-    except ImageError as error:
-        return Problem(code=error.code, message=str(error))
+        return Problem(error.code, str(error))

@@ -3,36 +3,29 @@
 import asyncio
 import hashlib
 import logging
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
-from mmrl.rewards.server.batching import Outcome
-from mmrl.rewards.server.metrics import Metrics
-from mmrl.rewards.server.refusal import Refusal
-from mmrl.rewards.server.repeats import Answer, Repeats
-from mmrl.rewards.server.request_memory import Budget, Lease
+from mmrl.rewards.server import metrics
 from mmrl.rewards.server.reward_worker import RewardWorker
-from mmrl.rewards.server.samples import build_samples
-from mmrl.rewards.server.server_config import ServerConfig
-from mmrl.rewards.server.wire import (
-    Health,
-    ItemScore,
-    LimitsHealth,
-    Problem,
-    ScoreRequest,
-    ScoreResponse,
-    read_request,
-)
+from mmrl.rewards.server.samples import build_sample, count_pixels
+from mmrl.rewards.server.server_config import PIXEL_BYTES, ServerConfig
+from mmrl.rewards.server.wire import Problem, Refusal, ScoreRequest, read_request
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
+
+KEPT = 256
+"""Answers that are kept for repetitions of their requests."""
 
 
 class ScoringService:
     """The rewards of a server and the resources that requests share.
+
+    A client that lost an answer repeats its request. The same bytes, which include its id, get the
+    same answer, finished or not. Answers with an error are not kept.
 
     Args:
         config: of the server.
@@ -40,114 +33,109 @@ class ScoringService:
 
     def __init__(self, config: ServerConfig) -> None:
         self.limits, self.timeout = config.limits, config.timeout_s
-        self.budget = Budget(config.limits.memory)
-        self.metrics = Metrics(lambda: self.budget.held)
-        self.rewards = {
-            entry.key: RewardWorker(entry, config.limits, self.metrics)
-            for entry in config.entries()
+        self.held = 0
+        metrics.held.set_function(lambda: self.held)
+        self.rewards = {e.key: RewardWorker(e, config.limits) for e in config.entries()}
+        self._answers: dict[bytes, asyncio.Task[dict[str, Any]]] = {}
+
+    async def run(self) -> None:
+        """Load the rewards one after another, because imports are not thread-safe, and serve
+        them until cancelled."""
+        serving = []
+        for reward in self.rewards.values():
+            await reward.load()
+            serving.append(asyncio.create_task(reward.serve()))
+        await asyncio.gather(*serving)
+
+    def health(self) -> dict[str, Any]:
+        """The answer of `/v1/health`: `ok` once all rewards are loaded."""
+        states = {reward.status for reward in self.rewards.values()}
+        limits = {
+            key: getattr(self.limits, key) for key in ("max_items", "max_bytes", "max_pixels")
         }
-        self.repeats = Repeats()
-        # reading and decoding mostly release the interpreter lock
-        self._readers = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "reader")
+        return {
+            "status": next((s for s in ("failed", "loading") if s in states), "ok"),
+            "rewards": [reward.health() for reward in self.rewards.values()],
+            "limits": limits,
+        }
 
-    def start(self) -> None:
-        """Start loading the rewards."""
-        for served in self.rewards.values():
-            served.thread.start()
+    @contextmanager
+    def hold(self, amount: int) -> Iterator[None]:
+        """Count bytes that a request holds in the block.
 
-    def stop(self) -> None:
-        """Finish the waiting samples of every reward, then end its thread."""
-        for served in self.rewards.values():
-            served.queue.close()
-        for served in self.rewards.values():
-            served.thread.join(timeout=1.0)
-        self._readers.shutdown(wait=False)
+        Raises:
+            Refusal: there are not so many, or not at the moment.
+        """
+        limit = self.limits.memory
+        if amount > limit:
+            reason = f"The request needs {amount:,} bytes of memory, and there are {limit:,}."
+            raise Refusal(413, "too_much_memory", f"{reason} Send its items in several requests.")
+        if self.held + amount > limit:
+            raise Refusal(429, "busy", "The memory for requests is in use.", retry_after=1)
+        self.held += amount
+        try:
+            yield
+        finally:
+            self.held -= amount
 
-    def health(self) -> Health:
-        """The answer of `/v1/health`."""
-        rewards = [served.health() for served in self.rewards.values()]
-        states = {reward.status for reward in rewards}
-        limits = {key: getattr(self.limits, key) for key in LimitsHealth.model_fields}
-        return Health(
-            status="failed" if "failed" in states else "loading" if "loading" in states else "ok",
-            rewards=rewards,
-            limits=LimitsHealth(**limits),
-        )
-
-    async def answer(self, body: bytearray, lease: Lease, fields: dict[str, Any]) -> Answer:
+    async def answer(self, body: bytes) -> dict[str, Any]:
         """Score a request.
-
-        Args:
-            body: emptied once it is read.
-            lease: what the request holds.
-            fields: of its log line; fields are added as they become known.
 
         Raises:
             Refusal: the whole request is refused.
         """
-        fields["bytes"] = len(body)
-        key = await self._aside(lambda: hashlib.sha256(body).digest())
-        if self.repeats.knows(key):
-            fields["repeated"] = True
-            self.metrics.repeats.inc()
-        answer = await self.repeats.answer(key, lambda: self._score(body, lease, fields))
-        fields |= answer.fields
-        return answer
+        key = (await asyncio.to_thread(hashlib.sha256, body)).digest()
+        if key in self._answers:
+            metrics.repeats.inc()
+        else:
+            self._answers[key] = asyncio.create_task(self._score(body))
+            self._answers[key].add_done_callback(partial(self._forget, key))
+        return await asyncio.shield(self._answers[key])
 
-    async def _score(self, body: bytearray, lease: Lease, fields: dict[str, Any]) -> Answer:
-        size = len(body)
-        request = await self._aside(lambda: read_request(body, self.limits.max_items))
-        body.clear()
-        fields |= {"id": request.id, "items": len(request.items)}
-        served = self._find(request.reward)
-        fields["reward"] = request.reward
-        samples = await self._aside(lambda: self._admit(request, served, size, lease))
-        right = [sample for sample in samples if isinstance(sample, Sample)]
-        scores = iter(await served.score(right, self.timeout))
-        found = [next(scores) if isinstance(sample, Sample) else sample for sample in samples]
-        self._note(request, found, fields)
-        response = ScoreResponse(
-            id=request.id,
-            reward=request.reward,
-            version=served.entry.version,
-            items=[_item(item.id, each) for item, each in zip(request.items, found, strict=True)],
-        )
-        failed = any(isinstance(each, Problem) for each in found)
-        shown = {key: fields[key] for key in ("id", "reward", "items", "failed")}
-        return Answer(response.model_dump_json().encode(), shown, is_final=not failed)
+    def _forget(self, key: bytes, task: asyncio.Task[dict[str, Any]]) -> None:
+        """Forget an answer with an error, or the oldest one."""
+        is_final = not task.cancelled() and task.exception() is None
+        if not is_final or any(item["error"] for item in task.result()["items"]):
+            self._answers.pop(key, None)
+        elif len(self._answers) > KEPT:
+            self._answers.pop(next(iter(self._answers)))
 
-    def _find(self, name: str) -> RewardWorker:
-        if name not in self.rewards:
+    async def _score(self, body: bytes) -> dict[str, Any]:
+        request = await asyncio.to_thread(read_request, body, self.limits.max_items)
+        if request.reward not in self.rewards:
             raise Refusal(404, "unknown_reward", f"Served here: {', '.join(self.rewards)}.")
-        self.rewards[name].check_ready()
-        return self.rewards[name]
-
-    def _admit(
-        self, request: ScoreRequest, served: RewardWorker, size: int, lease: Lease
-    ) -> list[Sample | Problem]:
-        samples = build_samples(request.items, size, self.limits, lease)
-        return [s if isinstance(s, Problem) else served.admit(s) or s for s in samples]
-
-    def _note(
-        self, request: ScoreRequest, found: Sequence[Outcome], fields: dict[str, Any]
-    ) -> None:
-        """Count outcomes and log the items that failed."""
-        for item, outcome in zip(request.items, found, strict=True):
-            code = outcome.code if isinstance(outcome, Problem) else "scored"
-            self.metrics.items.labels(request.reward, "none" if outcome is None else code).inc()
-            if isinstance(outcome, Problem):
-                shown = {"id": request.id, "item": item.id, "prompt": item.prompt[:80]}
-                shown |= {"reward": request.reward, **outcome.model_dump()}
-                shown["reason"] = shown.pop("message")
-                logger.warning("item failed", extra={"fields": shown})
-        fields["failed"] = sum(isinstance(outcome, Problem) for outcome in found)
-
-    async def _aside(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread, so that the event loop stays free."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+        reward, most = self.rewards[request.reward], self.limits.max_pixels
+        reward.check_ready(len(request.items))  # before images are decoded
+        pixels = await asyncio.to_thread(
+            lambda: sum(count_pixels(item, most) for item in request.items)
+        )
+        with self.hold(PIXEL_BYTES * pixels):
+            found: list[Any] = await asyncio.to_thread(
+                lambda: [build_sample(item, most) for item in request.items]
+            )
+            found = [reward.check_kind(s) or s if isinstance(s, Sample) else s for s in found]
+            places = [n for n, sample in enumerate(found) if isinstance(sample, Sample)]
+            scores = await reward.score([found[n] for n in places], self.timeout)
+            for n, score in zip(places, scores, strict=True):
+                found[n] = score
+        items = [_item(i.id, each) for i, each in zip(request.items, found, strict=True)]
+        _note(request, items)
+        shown = {"id": request.id, "reward": request.reward, "version": reward.entry.version}
+        return {**shown, "items": items}
 
 
-def _item(name: str, outcome: Outcome) -> ItemScore:
-    if isinstance(outcome, Problem):
-        return ItemScore(id=name, error=outcome)
-    return ItemScore(id=name, score=outcome)
+def _item(name: str, outcome: Any) -> dict[str, Any]:
+    error = outcome._asdict() if isinstance(outcome, Problem) else None
+    return {"id": name, "score": None if error else outcome, "components": {}, "error": error}
+
+
+def _note(request: ScoreRequest, items: Sequence[Mapping[str, Any]]) -> None:
+    """Count outcomes and log the items that failed."""
+    for item, found in zip(request.items, items, strict=True):
+        scored = "none" if found["score"] is None else "scored"
+        code = found["error"]["code"] if found["error"] else scored
+        metrics.items.labels(request.reward, code).inc()
+        if found["error"]:
+            shown = {"id": request.id, "item": item.id, "prompt": item.prompt[:80]}
+            shown |= {"code": code, "reason": found["error"]["message"], "reward": request.reward}
+            logger.warning("item failed", extra={"fields": shown})

@@ -46,22 +46,21 @@ class Limits:
     body_seconds: float = 30.0
     """Seconds for sending a body."""
     header_seconds: float = 10.0
-    """Seconds for sending headers, from the connection or their first byte."""
+    """Seconds for sending headers; up to twice as many on a connection that had a request."""
     max_connections: int = 4096
-    """Simultaneous connections; fewer if the system has fewer descriptors."""
+    """Simultaneous connections; requests on further ones are answered with 503."""
 
     def __post_init__(self) -> None:
+        needed = REQUEST_COPIES * self.max_bytes + PIXEL_BYTES * self.max_pixels
+        least = {"max_waiting": self.max_items, "max_memory_mb": -(-needed // 2**20)}
         for each in fields(self):
             value = getattr(self, each.name)
             check(value > 0, f"limits.{each.name}", value, "above 0")
-        pixels, waiting = self.max_pixels, self.max_waiting
+        pixels = self.max_pixels
         check(pixels <= MOST_PIXELS, "limits.max_pixels", pixels, f"at most {MOST_PIXELS}")
-        least = f"at least limits.max_items, which is {self.max_items}"
-        check(waiting >= self.max_items, "limits.max_waiting", waiting, least)
-        needed = REQUEST_COPIES * self.max_bytes + PIXEL_BYTES * self.max_pixels
-        least = f"at least {-(-needed // 2**20)}, the memory of one request with limits.max_bytes"
-        least += " and an image of limits.max_pixels"
-        check(self.memory >= needed, "limits.max_memory_mb", self.max_memory_mb, least)
+        for key, value in least.items():
+            allowed = f"at least {value}, for one request within the other limits"
+            check(getattr(self, key) >= value, f"limits.{key}", getattr(self, key), allowed)
 
     @property
     def memory(self) -> int:
@@ -163,17 +162,12 @@ class ServerConfig:
 
 
 def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
-    for key in ("weight", "scale", "offset"):
-        if key in entry:
+    for key in ("weight", "scale", "offset", "mode"):
+        if key in entry and (key != "mode" or is_client(entry)):
             raise ConfigError(
-                f"{where}.{key} is {entry[key]!r}, but a server answers raw scores; set {key}"
-                " in the configuration of the run."
+                f"{where}.{key} is {entry[key]!r}, but a server computes and answers raw scores;"
+                f" set {key} in the configuration of the run."
             )
-    if is_client(entry):
-        raise ConfigError(
-            f"{where}.mode is 'client', but a server computes its own rewards; name the other"
-            " server in the configuration of the run."
-        )
     names = {each.name for each in fields(Serving)}
     serving = merge(Serving, {k: v for k, v in entry.items() if k in names}, where=where)
     rest = {key: value for key, value in entry.items() if key not in names}
@@ -185,17 +179,13 @@ def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
         "a reward that asks no policy, because a server has none",
         "Name it among the rewards of the run.",
     )
-    _check_serving(serving, where)
-    return ServedEntry(serving, {"name": entry["name"], **options})
-
-
-def _check_serving(serving: Serving, where: str) -> None:
     is_key = re.fullmatch(r"[\w.-]{0,64}", serving.key, re.ASCII) is not None
     allowed = "at most 64 letters, digits, points, dashes and underscores"
     check(is_key, f"{where}.key", serving.key, allowed)
     size, latency = serving.max_batch_size, serving.max_latency_ms
     check(size >= 1, f"{where}.max_batch_size", size, "at least 1")
     check(0 <= latency <= 60_000, f"{where}.max_latency_ms", latency, "from 0 to 60000")
+    return ServedEntry(serving, {"name": entry["name"], **options})
 
 
 def read_token(config: ServerConfig, environment: Mapping[str, str]) -> str | None:

@@ -17,9 +17,8 @@ from typing import Any
 from mmrl.rewards import REWARDS, Reward, build_reward
 from mmrl.rewards.registry.interface import ChecksMetadata
 from mmrl.rewards.scoring.scorer import NETWORK_ERRORS, validate
-from mmrl.rewards.server.batching import Outcome
 from mmrl.rewards.server.log import start_log
-from mmrl.rewards.server.wire import Problem
+from mmrl.rewards.server.wire import Outcome, Problem
 from mmrl.types import Sample
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -58,10 +57,9 @@ class TextProcess:
         if len(samples) > 1:
             return [self.score([sample])[0] for sample in samples]
         if took < self.seconds:
-            reason = f"{self.key} ended its process on this text."
-            return [Problem(code="reward_failed", message=reason)]
+            return [Problem("reward_failed", f"{self.key} ended its process on this text.")]
         reason = f"{self.key} took more than {self.seconds:g} seconds (limits.text_seconds)."
-        return [Problem(code="timeout", message=reason)]
+        return [Problem("timeout", reason)]
 
 
 def _build(options: Mapping[str, Any], key: str, known: Mapping[str, str]) -> str:
@@ -88,7 +86,7 @@ def _end_with_server() -> None:
 
 def _score_within(seconds: float, samples: list[Sample], *reward: Any) -> list[Outcome]:
     if problem := _build(*reward):
-        return [Problem(code="reward_failed", message=problem)] * len(samples)
+        return [Problem("reward_failed", problem)] * len(samples)
     texts = any(isinstance(sample.completion, str) for sample in samples)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends the process
     signal.setitimer(signal.ITIMER_REAL, seconds if texts else 0)
@@ -100,7 +98,7 @@ def _score_within(seconds: float, samples: list[Sample], *reward: Any) -> list[O
 
 def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
     """Score a batch; a sample whose metadata is refused, or on which the reward raises, fails."""
-    found: list[Outcome] = [_refusal(reward, sample) for sample in samples]
+    found: list[Outcome] = [_check_metadata(reward, sample) for sample in samples]
     right = [n for n, problem in enumerate(found) if problem is None]
     scores = _score(reward, [samples[n] for n in right]) if right else []
     for n, score in zip(right, scores, strict=True):
@@ -108,12 +106,12 @@ def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
     return found
 
 
-def _refusal(reward: Reward, sample: Sample) -> Problem | None:
-    if isinstance(reward, ChecksMetadata):
-        try:
+def _check_metadata(reward: Reward, sample: Sample) -> Problem | None:
+    try:
+        if isinstance(reward, ChecksMetadata):
             reward.check(sample.metadata)
-        except Exception as error:  # metadata is anything, and a check is the user's code
-            return Problem(code="bad_metadata", message=error_text(error))
+    except Exception as error:  # metadata is anything, and a check is the user's code
+        return Problem("bad_metadata", error_text(error))
     return None
 
 
@@ -121,15 +119,15 @@ def _score(reward: Reward, samples: list[Sample]) -> list[Outcome]:
     try:
         scores = validate(reward(samples), samples)
     except NETWORK_ERRORS as error:
-        return [Problem(code="unreachable", message=error_text(error))] * len(samples)
+        return [Problem("unreachable", error_text(error))] * len(samples)
     except (Exception, SystemExit) as error:  # a reward is the user's code
         if len(samples) > 1:
             return [_score(reward, [sample])[0] for sample in samples]
-        return [Problem(code="reward_failed", message=error_text(error))]
+        return [Problem("reward_failed", error_text(error))]
     return [
         score
         if score is None or isinstance(score, float)
-        else Problem(code="no_score", message=f"The reward {score}.")
+        else Problem("no_score", f"The reward {score}.")
         for score in scores
     ]
 

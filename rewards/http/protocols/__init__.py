@@ -5,7 +5,7 @@
 
 `protocol` is `mmrl` (the reward server of this project) unless an entry names another. A protocol
 is a subclass of `mmrl.rewards.http.client.ClientReward` whose fields are the options of such an
-entry.
+entry. `openai` is the reward `judge` (`mmrl.rewards.judge`) with all its options.
 """
 
 import importlib
@@ -18,9 +18,11 @@ from mmrl.config import ConfigError, check_choice
 PROTOCOLS: dict[str, str] = {
     "flow_grpo": "mmrl.rewards.http.protocols.flow_grpo:FlowGRPOReward",
     "mmrl": "mmrl.rewards.http.protocols.mmrl:MMRLReward",
-    "openai": "mmrl.rewards.http.protocols.openai:OpenAIReward",
+    "openai": "mmrl.rewards.judge:JudgeReward",
     "unirl": "mmrl.rewards.http.protocols.unirl:UniRLReward",
 }
+JUDGE_KEYS = {"name": "model", "url": "urls", "token_env": "api_key_env"}
+"""Keys of `openai`, and what the judge calls them; `model`, if it is given, goes before `name`."""
 
 
 def is_client(entry: Mapping[str, Any]) -> bool:
@@ -48,13 +50,13 @@ def resolve_client(
     options = {key: value for key, value in entry.items() if key not in ("mode", "protocol")}
     if isinstance(options.get("url"), str):
         options["url"] = [options["url"]]
-    known = inspect.signature(cls).parameters
+    if protocol == "openai":
+        return cls, {JUDGE_KEYS.get(key, key): value for key, value in options.items()}
     own = inspect.signature(local).parameters if local is not None else {}
-    for key, value in options.items():
-        if key in own and key not in known:
-            raise ConfigError(
-                f"{where}.{key} is {value!r}, an option of the reward {entry['name']!r} itself, and"
-                " with mode: client that belongs to the server; set it in the configuration of"
-                " the server, or leave out mode: client."
-            )
+    for key in options.keys() & own.keys() - inspect.signature(cls).parameters.keys():
+        raise ConfigError(
+            f"{where}.{key} is {options[key]!r}, an option of the reward {entry['name']!r} itself,"
+            " and with mode: client that belongs to the server; set it in the configuration of the"
+            " server, or leave out mode: client."
+        )
     return cls, options

@@ -10,16 +10,13 @@
 | unifiedreward | 18088 | images, prompts | `scores` (MaskGRPO), `outputs` (flow_grpo) |
 
 These servers read JPEG only, so they score images that differ slightly from those of the policy
-(`jpeg_quality`; flow_grpo itself sends 75). A request is a pickle of plain types, and so is its
-answer, which is read by `mmrl.rewards.http.protocols.plain_pickle` without running code. There are
-no
-ids: scores are in the order of the items, and their number is checked. An exception in the server
-is a status of 500 for the whole request, which is retried and then halved until the bad item is
-alone. Most servers have one worker, so few requests run at once, and each may take long. Images
-with an alpha channel are put on white, as in flow_grpo.
+(`jpeg_quality`; flow_grpo itself sends 75); an alpha channel is put on white. A request is a pickle
+of plain types, and so is its answer, which `mmrl.rewards.http.protocols.plain_pickle` reads without
+running code. Scores are in the order of the items, and their number is checked. An exception in the
+server is a status of 500 for the whole request. Most servers have one worker, so few requests run
+at once, and each may take long.
 """
 
-import json
 import logging
 import pickle
 from collections.abc import Mapping, Sequence
@@ -33,24 +30,22 @@ from mmrl.config import check, check_choice
 from mmrl.rewards.detection.geneval_rules import check_clauses
 from mmrl.rewards.http.client import ClientReward
 from mmrl.rewards.http.errors import Refused
-from mmrl.rewards.http.protocols.answers import AnswerError, Outcome, copy_metadata
+from mmrl.rewards.http.protocols.answers import AnswerError, Outcome, plain_metadata
 from mmrl.rewards.http.protocols.plain_pickle import read_pickle
-from mmrl.rewards.http.protocols.recognition import takes_posts_alone
 from mmrl.rewards.parsing.images import Files, jpeg
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
 
-SENT = {"geneval": "meta_datas", "deqa": None, "hpsv3": "prompts", "unifiedreward": "prompts"}
-"""What each server reads in addition to the images."""
-SCORES = {
-    "geneval": ("scores",),
-    "deqa": ("outputs",),
-    "hpsv3": ("scores",),
-    "unifiedreward": ("scores", "outputs"),
+SENT = {
+    "geneval": ("images", "meta_datas"),
+    "deqa": ("images",),
+    "hpsv3": ("images", "prompts"),
+    "unifiedreward": ("images", "prompts"),
 }
+"""What each server reads."""
+SCORES = {"geneval": ("scores",), "deqa": ("outputs",), "hpsv3": ("scores",)}
 """Keys of the scores in the answer of each; the first that is present counts."""
-GENEVAL_KEYS = ("tag", "include")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -75,26 +70,18 @@ class FlowGRPOReward(ClientReward):
     def __post_init__(self) -> None:
         check_choice("name", self.name, SENT)
         check(1 <= self.jpeg_quality <= 100, "jpeg_quality", self.jpeg_quality, "from 1 to 100")
-        lenient = self.name == "geneval" and self.field == "rewards"
-        check(
-            not (lenient and self.only_strict),
-            f"{self.name}.field",
-            self.field,
-            "another list with only_strict: true, where the server leaves this one all False",
-            "Set only_strict: false.",
-        )
+        is_empty = self.name == "geneval" and self.field == "rewards" and self.only_strict
+        allowed = "another list with only_strict: true, where the server leaves this one all False"
+        check(not is_empty, f"{self.name}.field", self.field, allowed, "Set only_strict: false.")
         super().__post_init__()
-        logger.info(
-            "%s takes JPEG alone: its scores are of images at quality %d, not of every pixel",
-            self.name,
-            self.jpeg_quality,
-        )
+        said = "%s takes JPEG alone: its scores are of images at quality %d, not of every pixel"
+        logger.info(said, self.name, self.jpeg_quality)
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where a prompt lacks what the server reads."""
         if self.name != "geneval":
             return
-        lacking = [key for key in GENEVAL_KEYS if metadata.get(key) is None]
+        lacking = [key for key in ("tag", "include") if metadata.get(key) is None]
         if lacking:
             raise ValueError(f"geneval reads the metadata {' and '.join(lacking)}, not there.")
         for key in ("include", "exclude"):
@@ -109,19 +96,16 @@ class FlowGRPOReward(ClientReward):
         if not isinstance(sample.completion, Image.Image):
             raise ValueError(f"{self.name} scores images, and this completion is a text.")
         self.check(sample.metadata)
-        item: dict[str, Any] = {"images": files.completion(sample.completion)}
-        if SENT[self.name] == "prompts":
-            item["prompts"] = str(sample.prompt)
-        if SENT[self.name] == "meta_datas":
-            # through JSON: a pickle would name the class of what only resembles a plain type
-            plain = json.loads(json.dumps(copy_metadata(sample)))
-            item["meta_datas"] = {"prompt": str(sample.prompt), **plain}
-        return item
+        prompt = "".join(sample.prompt)  # a pickle would name the class of another kind of text
+        metadata = plain_metadata(sample) if self.name == "geneval" else {}
+        image = files.completion(sample.completion)
+        return {"images": image, "prompts": prompt, "meta_datas": {"prompt": prompt, **metadata}}
 
     def request(self, items: Mapping[str, Any]) -> bytes:
         """A pickle of lists, one for each kind of thing that is sent."""
-        kinds = [kind for kind in ("images", SENT[self.name]) if kind is not None]
-        content: dict[str, Any] = {kind: [item[kind] for item in items.values()] for kind in kinds}
+        content: dict[str, Any] = {
+            kind: [item[kind] for item in items.values()] for kind in SENT[self.name]
+        }
         if self.name == "geneval":
             content["only_strict"] = self.only_strict
         return pickle.dumps(content, protocol=4)
@@ -129,24 +113,21 @@ class FlowGRPOReward(ClientReward):
     def scores(self, body: bytes, ids: Sequence[str]) -> dict[str, Outcome]:
         """The scores in the order of the items."""
         answer = read_pickle(body)
-        wanted = (self.field,) if self.field else SCORES[self.name]
-        found = [answer[key] for key in wanted if key in answer] if type(answer) is dict else []
-        if not found:
-            has = ", ".join(map(str, answer))[:200] if type(answer) is dict else type(answer)
-            raise AnswerError(f"the answer has {has}, and no {' or '.join(wanted)}")
-        scores = found[0].tolist() if isinstance(found[0], np.ndarray) else found[0]
-        if type(scores) not in (list, tuple) or len(scores) != len(ids):
-            count = len(scores) if type(scores) in (list, tuple) else "no list of"
-            raise AnswerError(f"the answer has {count} scores for {len(ids)} items")
+        answer = answer if isinstance(answer, dict) else {}
+        usual = SCORES.get(self.name, ("scores", "outputs"))
+        wanted = (self.field,) if self.field else usual
+        scores = next((answer[key] for key in wanted if key in answer), None)
+        scores = scores.tolist() if isinstance(scores, np.ndarray) else scores
+        if not isinstance(scores, list | tuple) or len(scores) != len(ids):
+            raise AnswerError(
+                f"the answer has {list(answer)[:10]}, and no {len(ids)} {' or '.join(wanted)}"
+            )
         # these servers never answer None
-        return {
-            key: AnswerError("the score is None") if score is None else score
-            for key, score in zip(ids, scores, strict=True)
-        }
+        none = AnswerError("the score is None")
+        pairs = zip(ids, scores, strict=True)
+        return {key: none if score is None else score for key, score in pairs}
 
     def state(self, answer: Any) -> str:
         """Whether the page is there, for `POST` alone; these servers have none that says more."""
-        if takes_posts_alone(answer):
-            return ""
-        said = str(answer) if isinstance(answer, Refused) else "it answers GET / with JSON"
-        return f"it does not speak this protocol: {said}"
+        is_there = isinstance(answer, Refused) and answer.status == 405
+        return "" if is_there else f"it does not speak this protocol: {str(answer)[:200]}"

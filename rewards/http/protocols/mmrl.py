@@ -19,13 +19,11 @@ from PIL import Image
 from mmrl.rewards.http.client import ClientReward
 from mmrl.rewards.http.protocols.answers import (
     AnswerError,
+    ItemError,
     Outcome,
-    check_ids,
-    copy_metadata,
-    item_error,
-    read_json,
+    plain_metadata,
+    read_lists,
 )
-from mmrl.rewards.http.protocols.recognition import lists_rewards
 from mmrl.rewards.parsing.images import Files
 from mmrl.types import Sample
 
@@ -47,7 +45,7 @@ class MMRLReward(ClientReward):
     def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
         """An item: prompt, completion or image, images of the prompt, metadata."""
         sample.prompt.encode()  # half a surrogate would have the whole request refused
-        item: dict[str, Any] = {"prompt": sample.prompt, "metadata": copy_metadata(sample)}
+        item: dict[str, Any] = {"prompt": sample.prompt, "metadata": plain_metadata(sample)}
         if isinstance(sample.completion, Image.Image):
             item["images"] = [_wire(files.completion(sample.completion))]
         else:
@@ -60,32 +58,29 @@ class MMRLReward(ClientReward):
     def request(self, items: Mapping[str, Any]) -> bytes:
         """Items by id; the request has the id of its first, so that a repetition is the same."""
         listed = [{"id": key, **item} for key, item in items.items()]
-        content = {"id": _request_id(list(items)), "reward": self.name, "items": listed}
+        content = {"id": listed[0]["id"], "reward": self.name, "items": listed}
         return json.dumps(content, allow_nan=False).encode()
 
     def scores(self, body: bytes, ids: Sequence[str]) -> dict[str, Outcome]:
         """Score or error of each item, all ids checked."""
-        answer = read_json(body)
-        items = answer.get("items") if isinstance(answer, dict) else None
-        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise AnswerError(f"the answer is no list of items: {str(answer)[:200]}")
-        if (answer.get("id"), answer.get("reward")) != (_request_id(ids), self.name):
-            raise AnswerError(f"the answer is to another request, {str(answer.get('id'))[:80]!r}")
-        check_ids(ids, [item.get("id") for item in items])
-        self._note(str(answer.get("version")))
-        return {item["id"]: _outcome(item) for item in items}
+        [items] = read_lists(body, ["items"], len(ids))
+        answered = [str(item.get("id")) for item in items]
+        if sorted(answered) != sorted(ids):
+            raise AnswerError(
+                f"the answer has the ids {answered[:3]}, …, and not those of {ids[0]}"
+            )
+        self._note(str(json.loads(body).get("version")))
+        return {key: _outcome(item) for key, item in zip(answered, items, strict=True)}
 
     def state(self, answer: Any) -> str:
         """Whether the reward is served and loaded."""
-        if isinstance(answer, Exception):
-            return str(answer)
-        if not lists_rewards(answer, dict):
-            return "it does not speak this protocol"
-        known = {str(each.get("name")): each for each in answer["rewards"]}
-        if self.name not in known:
-            return f"it serves {', '.join(known)}, and not {self.name}"
-        status, error = known[self.name].get("status"), known[self.name].get("error")
-        return "" if status == "ok" else f"{self.name} is {status} ({error or 'no error'})"
+        listed = answer.get("rewards") if isinstance(answer, dict) else None
+        if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+            return f"it does not speak this protocol: {str(answer)[:200]}"
+        status = {str(each.get("name")): each.get("status") for each in listed}
+        if self.name not in status:
+            return f"it serves {', '.join(status)}, and not {self.name}"
+        return "" if status[self.name] == "ok" else f"{self.name} is {status[self.name]}"
 
     def _note(self, version: str) -> None:
         """Log every version that gives scores; two in one run are not comparable."""
@@ -102,13 +97,7 @@ def _wire(file: bytes) -> dict[str, str]:
     return {"mime": "image/png", "data": base64.b64encode(file).decode()}
 
 
-def _request_id(ids: Sequence[str]) -> str:
-    return f"{ids[0]}+{len(ids)}"
-
-
 def _outcome(item: Mapping[str, Any]) -> Any:
-    error = item.get("error")
-    if error is None:
-        return item.get("score", AnswerError("an item has no score"))
-    found = error if isinstance(error, dict) else {"message": error}
-    return item_error(f"{found.get('code')}: {found.get('message')}")
+    if item.get("error") is not None:
+        return ItemError(item["error"])
+    return item.get("score", AnswerError("an item has no score"))

@@ -2,190 +2,188 @@
 
     read_pickle(pickle.dumps({"scores": [0.5, np.float32(0.25)]}))
 
-A pickle is a program, and loading one runs what it names. So its instructions are checked before
-`pickle.Unpickler` runs them: which they are, how many, that every value they take is there and of
-the right kind, and that keys are scalars (hashing a tuple may take forever). Names are looked up in
-`mmrl.rewards.http.protocols.pickle_constructors`, which holds all that may be called; other names
-are refused. The value that results is limited in size and depth, shared parts of it are copied, and
-it cannot contain itself.
-
-What Python 3 writes with protocols 2 to 5 is read.
+A pickle is a program, and `pickle.Unpickler` runs what it names. Here only the instructions that
+plain values need are carried out: no name is looked up, and NumPy's numbers and arrays are made by
+`np.frombuffer`. Keys are texts and small integers, because hashing others may take forever. Parts
+that occur twice are copied and counted, so that no value grows or contains itself.
 """
 
-import io
-import pickle
+import math
 import pickletools
-from collections.abc import Iterable
-from typing import Any, cast
+import reprlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from mmrl.rewards.http.protocols.pickle_constructors import (
-    MAX_KEY,
-    NAMES,
-    Allowance,
-    Constructor,
-    PickleRefused,
-    Unfinished,
-)
+import numpy as np
 
-MAX_BYTES = 2**24
-"""Longest pickle, and the bytes that its constructors may allocate together."""
-MAX_INSTRUCTIONS = 2**18
+MAX_BYTES, MAX_DEPTH = 2**24, 64
 MAX_VALUES = 2**18
-"""Values in all, each counted as often as it is contained."""
-MAX_DEPTH = 64
+"""Instructions and copied values."""
+MAX_KEY = 2**60
+"""Larger integers can be chosen to share a hash."""
+KINDS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 
-_INSTRUCTIONS = (
-    "PROTO FRAME MARK STOP NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT"
-    " SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8 BYTEARRAY8"
-    " EMPTY_LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_DICT SETITEM SETITEMS"
-    " EMPTY_SET ADDITEMS FROZENSET BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET"
-    " GLOBAL STACK_GLOBAL REDUCE BUILD"
-)
-_ADMITTED = frozenset(_INSTRUCTIONS.split())
-_TAKES = {op.name: [each.name for each in op.stack_before] for op in pickletools.opcodes}
-_GIVES = {op.name: op.stack_after[0].name for op in pickletools.opcodes if op.stack_after}
-_GIVES |= {"GLOBAL": "name", "STACK_GLOBAL": "name", "REDUCE": "made", "BUILD": "made"}
-_SCALARS = ("str", "bytes", "int", "int_or_bool", "float", "bool", "None")
+_SCALARS = ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BYTEARRAY8", "SHORT_BINUNICODE")
+_SCALARS += ("BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8")
+_TAKES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2, "BUILD": 1, "REDUCE": 2}
+_TAKES |= {"STACK_GLOBAL": 2, "TUPLE": -1, "APPENDS": -1, "SETITEMS": -1}
+"""How many values an instruction takes; -1 are all above the last mark."""
+_MAKES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), lambda *taken: taken),
+    **{"NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False},
+    **{"EMPTY_LIST": list, "EMPTY_DICT": dict, "REDUCE": lambda *taken: _call(*taken)},
+    "STACK_GLOBAL": lambda *taken: _Name(taken),
+}
+
+
+class PickleRefused(ValueError):
+    """A pickle with something that is not admitted."""
+
+    def __init__(self, what: str, value: Any) -> None:
+        super().__init__(
+            f"the pickle was refused, and nothing in it was run: {what} {reprlib.repr(value)[:80]};"
+            " plain containers, numbers, texts and NumPy numbers and arrays are admitted"
+        )
+
+
+class _Name(tuple):
+    """Module and name in a pickle, which are compared and never looked up."""
+
+
+@dataclass
+class _Made:
+    """What a call made: a NumPy type, number or array, which a second step may complete."""
+
+    value: Any = None
 
 
 def read_pickle(data: bytes) -> Any:
-    """The plain value in a pickle.
+    """The plain value in a pickle of protocol 3, 4 or 5.
 
     Raises:
-        PickleRefused: it holds anything else, or too much of it; nothing it names was run.
+        PickleRefused: it holds anything else, or too much of it.
     """
-    if len(data) > MAX_BYTES:
-        raise PickleRefused(f"{len(data):,} bytes; {MAX_BYTES:,} are read")
+    reader = _Reader()
     try:
-        _check(data)
-        value = _Unpickler(io.BytesIO(data)).load()
-    except PickleRefused:
-        raise
-    except Exception as error:  # the standard library raises many kinds for what is damaged
-        raise PickleRefused(f"it is damaged or truncated: {error}") from error
-    return _copy(value, [MAX_VALUES], MAX_DEPTH)
+        if len(data) > MAX_BYTES:
+            raise PickleRefused("too many bytes,", len(data))
+        for instruction, argument, _ in pickletools.genops(data):  # type: ignore[misc]
+            reader.run(instruction.name, argument)
+        [value] = reader.stack
+        return reader.copy(value, is_final=True)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        if isinstance(error, PickleRefused):
+            raise
+        raise PickleRefused("it is damaged or truncated,", str(error)) from error
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self._allowance = Allowance(MAX_BYTES)
-
-    def find_class(self, module: str, name: str) -> Constructor:
-        if (module, name) not in NAMES:
-            raise PickleRefused(f"the name {module[:80]}.{name[:80]}")
-        return Constructor(NAMES[module, name], self._allowance)
-
-
-def _check(data: bytes) -> None:
-    """Follow the kinds of values on the stack through all instructions.
-
-    Raises:
-        PickleRefused: an instruction that is not admitted, or one that takes what is not there.
-        ValueError: an argument that is damaged or truncated.
-    """
-    stack = _Stack()
-    program = cast(Iterable[tuple[pickletools.OpcodeInfo, Any, int]], pickletools.genops(data))
-    for number, (instruction, argument, at) in enumerate(program):
-        name = instruction.name
-        if name not in _ADMITTED:
-            raise PickleRefused(f"the instruction {name}")
-        if number == MAX_INSTRUCTIONS:
-            raise PickleRefused(f"more than {MAX_INSTRUCTIONS:,} instructions")
-        if name == "PROTO" and not 2 <= argument <= 5:
-            raise PickleRefused(f"protocol {argument}; 2 to 5 are read")
-        if name == "FRAME" and argument > len(data) - at - 9:
-            raise PickleRefused(f"a frame of {argument:,} bytes, where it is truncated")
-        if name == "STOP" and (len(stack.kinds) != 1 or stack.marks or at + 1 != len(data)):
-            raise PickleRefused("it ends with more or less than one value")
-        stack.run(name, argument)
-
-
-class _Stack:
-    """Kinds of values where the unpickler has values: names of `pickletools`, and "name" for a
-    constructor, "made" for its result, "large" for an integer that is no key."""
+class _Reader:
+    """Carries out instructions on a stack of values."""
 
     def __init__(self) -> None:
-        self.kinds: list[str] = []
-        self.marks: list[int] = []
-        self.memo: dict[int, str] = {}
+        self.stack: list[Any] = []
+        self.below: list[list[Any]] = []
+        self.memo: dict[int, Any] = {}
+        self.left = MAX_VALUES
 
     def run(self, name: str, argument: Any) -> None:
-        """Take the values that an instruction takes, and put its result."""
-        wanted, items = _TAKES[name], []
-        if name == "MARK":
-            self.marks.append(len(self.kinds))
-            return
-        if "mark" in wanted:
-            if not self.marks:
-                raise PickleRefused("a mark is missing")
-            items, wanted = self.take(len(self.kinds) - self.marks.pop()), wanted[:-2]
-        taken = self.take(len(wanted)) if wanted else []
-        for kind, expected in zip(taken, wanted, strict=True):
-            if expected not in ("any", kind):
-                raise PickleRefused(f"{name} of {kind}, not {expected}")
-        if name == "REDUCE" and taken != ["name", "tuple"]:
-            raise PickleRefused(f"a call of {taken[0]} with {taken[1]}")
-        if name == "BUILD" and taken[0] != "made":
-            raise PickleRefused(f"a state for {taken[0]}")
-        _check_keys(name, [*taken[1:], *items])
+        """Carry out one instruction."""
+        self._count()
+        taken = self._take(_TAKES.get(name, 0))
+        match name:
+            case "PROTO" | "FRAME" | "STOP":
+                pass
+            case "MARK":
+                self.below.append(self.stack)
+                self.stack = []
+            case "APPEND" | "APPENDS":
+                _check(self.stack[-1], list).extend(taken)
+            case "SETITEM" | "SETITEMS":
+                _check(self.stack[-1], dict).update(_pairs(taken[::2], taken[1::2]))
+            case "BUILD":
+                _complete(_check(self.stack[-1], _Made), *taken)
+            case "MEMOIZE" | "BINPUT" | "LONG_BINPUT":
+                self.memo[len(self.memo) if argument is None else argument] = self.stack[-1]
+            case _:
+                self.stack.append(self._make(name, argument, taken))
+
+    def _make(self, name: str, argument: Any, taken: list[Any]) -> Any:
+        if name in _SCALARS:
+            return argument
         if name in ("BINGET", "LONG_BINGET"):
-            self.kinds.append(self._recall(argument))
-        elif name in ("BINPUT", "LONG_BINPUT"):
-            self._remember(argument)
-        elif name == "MEMOIZE":
-            self.kinds += taken
-            self._remember(len(self.memo))
-        elif name in _GIVES:
-            is_large = name == "LONG1" and abs(argument) > MAX_KEY
-            self.kinds.append("large" if is_large else _GIVES[name])
+            return self.copy(self.memo[argument])
+        if name == "GLOBAL":
+            return _Name(argument.split(" "))
+        if name not in _MAKES:
+            raise PickleRefused("the instruction", name)
+        return _MAKES[name](*taken)
 
-    def take(self, count: int) -> list[str]:
-        """The last kinds, which are no longer there."""
-        start = len(self.kinds) - count
-        if start < (self.marks[-1] if self.marks else 0):
-            raise PickleRefused("it takes a value that is not there")
-        taken = self.kinds[start:]
-        del self.kinds[start:]
-        return taken
+    def copy(self, value: Any, depth: int = MAX_DEPTH, is_final: bool = False) -> Any:
+        """A copy of the containers in a value; the final one holds nothing unfinished."""
+        self._count(depth)
+        if type(value) is dict:
+            return {key: self.copy(each, depth - 1, is_final) for key, each in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(self.copy(each, depth - 1, is_final) for each in value)
+        if not is_final or not isinstance(value, _Made | _Name):
+            return value
+        return _check(_check(value, _Made).value, np.ndarray, np.generic)
 
-    def _remember(self, number: int) -> None:
-        if number > MAX_INSTRUCTIONS:  # the unpickler allocates as many places
-            raise PickleRefused(f"value {number:,} to remember")
-        [self.memo[number]] = kind = self.take(1)
-        self.kinds += kind
+    def _count(self, depth: int = 0) -> None:
+        self.left -= 1
+        if self.left < 0 or depth < 0:
+            raise PickleRefused("too many instructions, values or levels, more than", MAX_VALUES)
 
-    def _recall(self, number: int) -> str:
-        if number not in self.memo:
-            raise PickleRefused(f"it remembers value {number}, which was never there")
-        return self.memo[number]
-
-
-def _check_keys(name: str, items: list[str]) -> None:
-    if name == "SETITEMS" and len(items) % 2:
-        raise PickleRefused("a key without a value")
-    if name not in ("SETITEM", "SETITEMS", "ADDITEMS", "FROZENSET"):
-        return
-    for kind in items[::2] if name.startswith("SETITEM") else items:
-        if kind not in _SCALARS:
-            raise PickleRefused(f"a value that is {kind} as a key or member")
+    def _take(self, count: int) -> list[Any]:
+        if count < 0:
+            taken, self.stack = self.stack, self.below.pop()
+            return taken
+        return [self.stack.pop() for _ in range(count)][::-1]
 
 
-def _copy(value: Any, left: list[int], depth: int) -> Any:
-    """A copy in which arrays are finished; `left` holds the number of values that it may have."""
-    left[0] -= 1
-    if left[0] < 0 or depth < 0:
-        raise PickleRefused(
-            f"more than {MAX_VALUES:,} values or {MAX_DEPTH} levels, or a value inside itself"
-        )
-    if isinstance(value, Unfinished):
-        return value.value()
-    if isinstance(value, Constructor):
-        raise PickleRefused(f"{value} as a value")
-    if type(value) is dict:
-        return {key: _copy(each, left, depth - 1) for key, each in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_copy(each, left, depth - 1) for each in value)
-    if type(value) in (set, frozenset):
-        left[0] -= len(value)
+def _check(value: Any, *kinds: type) -> Any:
+    if not isinstance(value, kinds):
+        raise PickleRefused(f"a value that is no {kinds[0].__name__},", value)
     return value
+
+
+def _pairs(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
+    for key in keys:
+        if type(key) is not str and (type(key) is not int or abs(key) > MAX_KEY):
+            raise PickleRefused("a key other than texts and small integers,", key)
+    return dict(zip(keys, values, strict=True))
+
+
+def _call(function: Any, arguments: Any) -> _Made:
+    """What the constructors of NumPy 1 (`numpy.core`) and 2 (`numpy._core`) would make."""
+    module, name = _check(function, _Name)
+    match module.replace("numpy.core", "numpy._core"), name, arguments:
+        case "numpy", "dtype", (kind, _, _) if kind in KINDS:
+            return _Made(np.dtype(kind))
+        case "numpy._core.multiarray", "_reconstruct", (("numpy", "ndarray"), (0,), b"b"):
+            return _Made()
+        case "numpy._core.multiarray", "scalar", (_Made(np.dtype() as kind), data):
+            return _Made(_array(data, kind, (), "C")[()])
+        case "numpy._core.numeric", "_frombuffer", (data, _Made(np.dtype() as kind), shape, order):
+            return _Made(_array(data, kind, shape, order))
+    raise PickleRefused("a call of", (module, name, arguments))
+
+
+def _complete(made: _Made, state: Any) -> None:
+    match made.value, state:
+        case np.dtype() as kind, (3, "<" | ">" | "|" as order, None, None, None, -1, -1, 0):
+            made.value = kind.newbyteorder(order)
+        case None, (1, shape, _Made(np.dtype() as kind), is_fortran, data):
+            made.value = _array(data, kind, shape, "F" if is_fortran is True else "C")
+        case _:
+            raise PickleRefused("the state", state)
+
+
+def _array(data: Any, kind: np.dtype, shape: Any, order: Any) -> np.ndarray:
+    """An array over bytes, if type and shape need exactly as many."""
+    sides = [side for side in _check(shape, tuple) if type(side) is int and 0 <= side < 2**31]
+    claimed = math.prod(sides) * kind.itemsize
+    if len(sides) < len(shape) or len(sides) > 8 or claimed != len(_check(data, bytes, bytearray)):
+        raise PickleRefused("an array whose bytes do not fit its shape", shape)
+    return np.frombuffer(data, kind).reshape(shape, order="F" if order == "F" else "C")

@@ -1,11 +1,9 @@
 """Rewards in client mode against servers of the project's protocol, well and badly behaved."""
 
-import base64
-import io
 import json
 import logging
+import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +11,13 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.rewards import PartialFailure, build_reward, check_reward
+from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.http.client import ClientReward
 from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.overlap import Overlap
 from mmrl.rewards.scoring.scorer import Scorer
-from mmrl.rewards.server.server_config import ServerConfig
 from mmrl.types import Sample
+from tests.rewards.judge_server import judge_server
 from tests.rewards.scripted_server import Answered, Asked, scripted
 
 SECRET = "a-very-secret-token"
@@ -31,7 +30,7 @@ def entry(*urls: str, **changes: Any) -> dict[str, Any]:
 def client(*urls: str, **changes: Any) -> ClientReward:
     reward = build_reward(entry(*urls, **changes))
     assert isinstance(reward, ClientReward)
-    reward._service._addresses.pause_s = 0.01
+    reward._service.pause_s = 0.01
     return reward
 
 
@@ -77,6 +76,7 @@ BAD_IDS = {
     "has one without id": lambda items: [{"score": 1.0}, *items[1:]],
     "has an id that is no text": lambda items: [{**items[0], "id": ["a"]}, *items[1:]],
     "is no list": lambda items: {"0": items},
+    "is a list of nothing": lambda items: [None] * len(items),
 }
 
 
@@ -103,23 +103,6 @@ def test_a_score_that_is_no_finite_number_is_a_failure(score: str) -> None:
         assert isinstance(results[2], ValueError) and results[3:] == [3.0, 4.0, 5.0]
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b"<html>", b"\xff", b"[" * 100_000, b'{"items": [null]}'], ids=repr
-)
-def test_an_answer_of_another_form_is_a_failure_of_its_items(body: bytes) -> None:
-    with scripted(lambda asked: Answered(body)) as server:
-        results = failures(client(server.url), samples(3))
-        assert all(isinstance(each, ValueError) for each in results)
-
-
-def test_an_answer_to_another_request_is_none_to_this() -> None:
-    def answer(asked: Asked) -> Answered:
-        return Answered(scored(asked).body.replace(b'"id": "', b'"id": "0', 1))
-
-    with scripted(answer) as server:
-        assert "another request" in str(failures(client(server.url), samples(1))[0])
-
-
 def test_an_item_with_an_error_fails_alone_and_null_does_not_apply() -> None:
     def change(items: list[Any]) -> list[Any]:
         error = {"code": "no_score", "message": "The reward returned nan."}
@@ -129,77 +112,19 @@ def test_an_item_with_an_error_fails_alone_and_null_does_not_apply() -> None:
 
     with scripted(lambda asked: scored(asked, change)) as server:
         results = failures(client(server.url), samples(4))
-        assert "no_score: The reward returned nan." in str(results[1])
+        assert "no_score" in str(results[1])
         assert [results[n] for n in (0, 2, 3)] == [0.0, None, 3.0]
 
 
-@pytest.mark.parametrize(
-    ("metadata", "said"),
-    [
-        ({"fine": 1, "mask": object()}, "metadata 'mask' of 'p' .* holds a object"),
-        ({"box": {1: 2}}, "metadata 'box' .* a key in it is no text"),
-        ({"score": float("nan")}, "metadata 'score' .* nan is no number"),
-        ({3: 1}, "metadata 3 .* its key is no text"),
-        ({"image": [Image.new("RGB", (1, 1))]}, "metadata 'image' .* holds a Image"),
-    ],
-)
+@pytest.mark.parametrize("value", [object(), float("nan"), Image.new("RGB", (1, 1))])
 def test_metadata_that_cannot_be_sent_is_named_by_its_key_and_fails_alone(
-    metadata: dict[Any, Any], said: str
+    value: object,
 ) -> None:
     with scripted(scored) as server:
-        results = failures(client(server.url), [Sample("p", "abc", metadata), *samples(2)])
+        batch = [Sample("p", "abc", {"fine": 1, "bad": value}), *samples(2)]
+        results = failures(client(server.url), batch)
         assert results[1:] == [0.0, 1.0]
-        with pytest.raises(ValueError, match=said):
-            raise results[0]
-
-
-def test_every_picture_is_a_png_of_the_same_pixels_encoded_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    encoded = Counter[int]()
-    original = ClientReward.encode_image
-
-    def count(self: Any, image: Image.Image) -> bytes:
-        encoded[id(image)] += 1
-        return original(self, image)
-
-    monkeypatch.setattr(ClientReward, "encode_image", count)
-    shared, asked_about = (
-        Image.effect_noise((20, 30), 50),
-        [Image.new("RGBA", (5, 6), (1, 2, 3, 4))],
-    )
-    batch = [Sample("p", shared, {}, asked_about) for _ in range(4)]
-    seen: list[Any] = []
-
-    def answer(asked: Asked) -> Answered:
-        items = json.loads(asked.body)["items"]
-        seen.extend(items)
-        return scored(
-            Asked(
-                "",
-                "",
-                {},
-                json.dumps(
-                    {
-                        **json.loads(asked.body),
-                        "items": [{"completion": "", **item} for item in items],
-                    }
-                ).encode(),
-                0,
-            )
-        )
-
-    with scripted(answer) as server:
-        client(server.url, concurrency=1, batch_size=2)(batch)
-    assert set(encoded.values()) == {1} and len(encoded) == 2
-    for item in seen:
-        for sent, image in zip(
-            (*item["images"], *item["reference_images"]), (shared, *asked_about), strict=True
-        ):
-            assert sent["mime"] == "image/png"
-            decoded = Image.open(io.BytesIO(base64.b64decode(sent["data"])))
-            assert decoded.format == "PNG" and decoded.mode == image.mode
-            assert decoded.tobytes() == image.tobytes()
+        assert "metadata 'bad' of 'p' cannot be sent as JSON" in str(results[0])
 
 
 def test_a_busy_server_slows_the_client_and_fails_nothing_before_the_deadline() -> None:
@@ -219,29 +144,10 @@ def test_a_busy_server_slows_the_client_and_fails_nothing_before_the_deadline() 
         assert "answered 429" in str(results[0]) and time.monotonic() - started < 6
 
 
-def test_a_server_that_is_loading_is_waited_for() -> None:
-    body = b'{"error": {"code": "loading", "message": "mine is being loaded."}}'
-
+def test_a_request_that_is_too_large_is_halved_and_an_item_that_is_rejected_fails_alone() -> None:
     def answer(asked: Asked) -> Answered:
-        return Answered(body, 503, {"Retry-After": "1"}) if asked.number < 2 else scored(asked)
-
-    with scripted(answer) as server:
-        assert client(server.url, retries=0)(samples(3)) == [0.0, 1.0, 2.0]
-
-
-def test_a_request_that_is_too_large_is_halved() -> None:
-    def answer(asked: Asked) -> Answered:
-        count = len(json.loads(asked.body)["items"])
-        return Answered(b"{}", 413) if count > 3 else scored(asked)
-
-    with scripted(answer) as server:
-        assert client(server.url, batch_size=16)(samples(20)) == [float(n) for n in range(20)]
-    with scripted(lambda asked: Answered(b"{}", 413)) as server:
-        assert "413" in str(failures(client(server.url), samples(2))[0])
-
-
-def test_an_item_that_a_server_does_not_take_fails_alone() -> None:
-    def answer(asked: Asked) -> Answered:
+        if len(json.loads(asked.body)["items"]) > 7:
+            return Answered(b"{}", 413)
         strange = b"prompt 5" in asked.body
         return Answered(b'{"error": {"code": "no"}}', 422) if strange else scored(asked)
 
@@ -259,7 +165,7 @@ def test_a_dead_server_is_left_out_and_one_that_is_back_is_asked_again() -> None
 
     with scripted(scored) as well, scripted(moody) as ill:
         reward = client(ill.url, well.url, batch_size=1, concurrency=2)
-        reward._service._addresses.pause_s = 0.4
+        reward._service.pause_s = 0.4
         assert reward(samples(40)) == [float(n) for n in range(40)]
         assert len(ill.asked) <= 6 and len(well.asked) == 40
         down = False
@@ -278,24 +184,6 @@ def test_when_all_servers_are_dead_all_of_them_are_named_within_the_deadline() -
         scorer.score(samples(5))
     assert time.monotonic() - started < 6
     assert all(url in str(caught.value) for url in urls)
-
-
-def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
-    def answer(asked: Asked) -> Answered:
-        given = scored(asked)
-        if asked.number < 2:
-            return Answered(given.body[:40], length=len(given.body))
-        return given
-
-    with scripted(answer) as server:
-        assert client(server.url)(samples(3)) == [0.0, 1.0, 2.0]
-        assert len({asked.body for asked in server.asked}) == 1, "with the same bytes"
-
-
-def test_a_status_that_is_final_is_asked_once() -> None:
-    with scripted(lambda asked: Answered(b'{"error": 1}', 404)) as server:
-        assert "404" in str(failures(client(server.url), samples(2))[0])
-        assert len(server.asked) == 1
 
 
 def test_the_token_comes_from_the_environment_and_is_in_no_message(
@@ -319,17 +207,6 @@ def test_the_token_comes_from_the_environment_and_is_in_no_message(
         client("http://127.0.0.1:9", token_env="MMRL_REWARD_TOKEN")
 
 
-def test_versions_that_differ_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    def other(asked: Asked) -> Answered:
-        return Answered(scored(asked).body.replace(b'"version": "1"', b'"version": "2"'))
-
-    with scripted(scored) as one, scripted(other) as two:
-        reward = client(one.url, two.url, batch_size=1)
-        reward(samples(8))
-    warned = [r.message for r in caplog.records if r.levelno == logging.WARNING]
-    assert warned == ["scores of mine come from different versions: 1 and 2"]
-
-
 def health(status: str = "ok", name: str = "mine") -> Answered:
     told = {"name": name, "status": status, "error": None, "version": "1"}
     return Answered(json.dumps({"status": status, "rewards": [told]}).encode())
@@ -350,7 +227,7 @@ def test_ready_tells_what_each_server_lacks(caplog: pytest.LogCaptureFixture) ->
 
 
 WRONG = [
-    ({"url": []}, "mine.url: there is no URL"),
+    ({"url": []}, "mine.url: .*there must be a URL"),
     ({"url": "ftp://host"}, "mine.url: the URL 'ftp://host' is not valid"),
     ({"batch_size": 0}, "mine.batch_size is 0"),
     ({"deadline_s": -1}, "mine.deadline_s is -1"),
@@ -368,15 +245,31 @@ def test_an_entry_that_cannot_be_is_refused_by_key(changes: dict[str, Any], said
         build_reward({**entry("http://127.0.0.1:9"), **changes}, "rewards[0]")
 
 
-def test_one_address_may_stand_alone_and_the_name_need_not_be_known_here() -> None:
-    checked = check_reward({"name": "deqa", "mode": "client", "url": "http://127.0.0.1:9"})
-    assert checked["url"] == ["http://127.0.0.1:9"] and checked["deadline_s"] == 300
-    with pytest.raises(ConfigError, match="url has no value"):
-        check_reward({"name": "deqa", "mode": "client"})
-    with pytest.raises(ConfigError, match="name is 'deqa'; allowed"):
-        check_reward({"name": "deqa", "url": "http://127.0.0.1:9"})
+def test_a_judge_has_the_names_of_the_client_with_the_protocol_openai() -> None:
+    entry_ = {"mode": "client", "protocol": "openai", "deadline_s": 5}
+    with judge_server() as url:
+        batch = [Sample(f"prompt {n}", "a" * n) for n in range(6)]
+        here = build_reward({"name": "judge", "model": "right", "urls": [url]})
+        named = build_reward({"name": "right", "url": url, **entry_})
+        assert named(batch) == here(batch) and named.ready() == ""  # type: ignore[attr-defined]
+        unified = {"name": "judge", "model": "unified", "template": "unified_reward", "url": url}
+        assert build_reward({**unified, **entry_})([Sample("p", Image.new("RGB", (8, 8)))]) == [3.0]
+    with pytest.raises(ConfigError, match="Export it"):
+        build_reward({"name": "right", "url": url, "token_env": "NO_SUCH_VARIABLE", **entry_})
 
 
-def test_a_server_is_no_client() -> None:
-    with pytest.raises(ConfigError, match=r"rewards\[0\].mode is 'client'"):
-        ServerConfig(rewards=[entry("http://127.0.0.1:9")])
+def test_a_run_that_ends_stops_the_requests_of_its_served_rewards() -> None:
+    asked = threading.Event()
+
+    def answer(_: Asked) -> Answered:
+        asked.set()
+        time.sleep(0.2)
+        return Answered(b"", 429, {"Retry-After": "1"})
+
+    with scripted(answer) as server:
+        scorer = Scorer([entry(server.url, deadline_s=60.0)])
+        with Overlap([scorer]):
+            scorer.begin(3).add(samples(3))
+            assert asked.wait(20)
+            started = time.monotonic()
+    assert time.monotonic() - started < 10

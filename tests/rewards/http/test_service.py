@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from mmrl.rewards.http.addresses import Addresses
 from mmrl.rewards.http.errors import Refused, Unreachable, Unreadable
 from mmrl.rewards.http.service import Deadline, Service
 from tests.rewards.judge_server import counts, judge_server
@@ -42,11 +41,10 @@ def test_what_may_pass_is_tried_again_until_there_is_an_answer(url: str, fault: 
     assert counts(url)["asked"][f"{fault}-2"] == 3
 
 
-@pytest.mark.parametrize("fault", ["busy", "broken", "half", "silent"])
-def test_what_does_not_pass_is_given_up_after_the_last_try(url: str, fault: str) -> None:
+def test_what_does_not_pass_is_given_up_after_the_last_try(url: str) -> None:
     with pytest.raises(Unreachable, match="3 tries"):
-        ask(impatient(url, retries=2), fault)
-    assert counts(url)["asked"][fault] == 3
+        ask(impatient(url, retries=2), "half")
+    assert counts(url)["asked"]["half"] == 3
 
 
 def test_other_statuses_are_final_and_the_secret_stays_out_of_messages_and_logs(
@@ -71,8 +69,10 @@ def test_the_pause_that_a_service_asks_for_is_kept(url: str) -> None:
     ask(impatient(url), "patient-1")
     assert 1 <= time.monotonic() - started < 5
     started = time.monotonic()
-    with pytest.raises(Unreachable, match="503.* 1 tries"):
-        ask(impatient(url), "hours")
+    service = impatient(url)
+    for said in ("503.* 1 tries", "not to be asked for 36000 s; 0 tries"):
+        with pytest.raises(Unreachable, match=said):
+            ask(service, "hours")
     assert time.monotonic() - started < 1, "no pause is begun that ends after the deadline"
 
 
@@ -86,11 +86,6 @@ def test_a_deadline_holds_whether_a_service_is_silent_or_says_a_byte_at_a_time(
     assert 0.5 < time.monotonic() - started < 2.5
 
 
-def test_a_try_that_takes_too_long_leaves_time_for_others(url: str) -> None:
-    ask(impatient(url, timeout_s=0.3), "slow-2", seconds=15)
-    assert counts(url)["asked"]["slow-2"] == 3
-
-
 def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failed_try(url: str) -> None:
     service, before = impatient(url, retries=0), counts(url)["connections"]
     for n in range(5):
@@ -99,28 +94,6 @@ def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failed_try
     for n in range(3):
         ask(service, "leaving", text=f"left {n}")
         time.sleep(0.05)
-    service.close()
-    ask(service, "right", text="after")
-
-
-def test_no_more_requests_are_under_way_than_allowed_and_answers_keep_their_order(
-    url: str,
-) -> None:
-    with judge_server() as own:
-        service = impatient(own, concurrency=3)
-        parts = [
-            {"type": "text", "text": f"<completion 0>\n{'a' * n}\n</completion 0>"}
-            for n in range(20)
-        ]
-        contents: list[Any] = [
-            {"model": "right", "messages": [{"role": "user", "content": [part]}]} for part in parts
-        ]
-        contents[4] = {**contents[4], "model": "denied"}
-        answers = service.post_all("/chat/completions", contents, Deadline(20))
-        assert isinstance(answers.pop(4), Refused)
-        said = [answer["choices"][0]["message"]["content"] for answer in answers]
-        assert [int(text[-2]) for text in said] == [1 + n % 5 for n in range(20) if n != 4]
-        assert 1 < counts(own)["most"] <= 3
 
 
 def test_a_batch_ends_with_its_deadline_however_many_wait(url: str) -> None:
@@ -129,17 +102,6 @@ def test_a_batch_ends_with_its_deadline_however_many_wait(url: str) -> None:
     answers = service.post_all("/chat/completions", [content] * 12, Deadline(0.6))
     assert all(isinstance(answer, Unreachable) for answer in answers)
     assert time.monotonic() - started < 2.5
-
-
-def test_requests_take_turns_and_a_repetition_goes_to_the_next_address(url: str) -> None:
-    service = Service(["http://127.0.0.1:9", url], pause_s=0.01)
-    for n in range(4):
-        ask(service, "right", text=f"turn {n}")
-    with judge_server() as other:
-        service = Service([url, other], pause_s=0.01)
-        for n in range(6):
-            ask(service, "bool", text=f"turn {n}")
-        assert counts(url)["asked"]["bool"] == counts(other)["asked"]["bool"] == 3
 
 
 @pytest.mark.parametrize(
@@ -182,31 +144,18 @@ def test_a_server_that_starts_again_is_waited_for_however_few_tries_there_are() 
     late.join()
 
 
-@pytest.mark.parametrize("fault", ["full", "draining"])
-def test_a_server_that_is_full_or_stops_is_waited_for_however_few_tries_there_are(
-    url: str, fault: str
-) -> None:
-    service = Service([url], retries=0, pause_s=0.02, patient=True, broken_retries=0)
-    answer = ask(service, f"{fault}-4", text=fault)
-    assert counts(url)["asked"][f"{fault}-4"] == 5 and "choices" in answer
-    with pytest.raises(Refused, match="500"):
-        ask(service, "broken", text=fault)
-
-
-def test_a_service_that_is_not_there_is_no_service_when_the_deadline_is_over() -> None:
-    service = Service(["http://127.0.0.1:9"], retries=0, pause_s=0.05, patient=True)
-    started = time.monotonic()
-    with pytest.raises(Unreachable, match="127.0.0.1:9.*Connection refused"):
-        service.post("/", {}, Deadline(1.0))
-    assert time.monotonic() - started < 3
-    with pytest.raises(Unreachable, match="1 tries"):
-        Service(["http://127.0.0.1:9"], retries=0).post("/", {}, Deadline(30))
+def test_500_is_final_after_three_tries_and_a_redirect_at_once(url: str) -> None:
+    with pytest.raises(Refused, match="answered 500 .* 3 tries"):
+        ask(impatient(url, retries=9), "broken")
+    there = Answered(b"", 307, {"Location": f"{url}/chat/completions"})
+    with scripted(lambda asked: there) as server, pytest.raises(Refused, match="answered 307"):
+        ask(impatient(server.url, secret=SECRET), "right")
 
 
 def test_a_host_that_takes_no_connection_costs_seconds_and_not_a_try(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mmrl.rewards.http.connection.OPEN_SECONDS", 0.3)
+    monkeypatch.setattr("mmrl.rewards.http.service.OPEN_SECONDS", 0.3)
     with socket.socket() as deaf, ExitStack() as stack, scripted(lambda _: Answered(b"1")) as well:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
@@ -218,13 +167,3 @@ def test_a_host_that_takes_no_connection_costs_seconds_and_not_a_try(
         started = time.monotonic()
         assert Service([url, well.url], timeout_s=30).post("/", {}, Deadline(30)) == 1
         assert time.monotonic() - started < 5
-
-
-def test_a_pause_that_was_asked_for_outlasts_the_answer_to_another_request() -> None:
-    addresses = Addresses(["http://host"], pause_s=0.5)
-    addresses.note_failure("http://host", "busy", wanted=5.0)
-    addresses.note_answer("http://host")
-    assert addresses.next(0)[1] > 4
-    addresses.note_failure("http://host", "gone")
-    addresses.note_answer("http://host")
-    assert 4 < addresses.next(0)[1] <= 5.5

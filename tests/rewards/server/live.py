@@ -1,10 +1,17 @@
-"""A reward server in its own process, and the requests a client sends it."""
+"""A reward server in its own process, watched from outside, and the requests a client sends it."""
+
+from __future__ import annotations
 
 import base64
 import http.client
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,29 +19,63 @@ from typing import Any
 import torch
 from PIL import Image
 
-from tests.rewards.server.served import Server
-
 ROOT = Path(__file__).resolve().parents[3]
-MOODY = """
+WATCHED = """
+import runpy, sys
 from mmrl.rewards import REWARDS
 REWARDS["moody"] = "tests.rewards.server.moody_reward:MoodyReward"
+touched = open(sys.argv[1], "a", buffering=1)
+sys.argv[:] = ["mmrl.rewards.server", *sys.argv[2:]]
+events = {"open", "os.listdir", "socket.connect", "subprocess.Popen", "os.exec", "os.system"}
+sys.addaudithook(lambda event, args: event in events and touched.write(f"{event} {args[0]!r}\\n"))
+runpy.run_module("mmrl.rewards.server", run_name="__main__", alter_sys=True)
 """
+"""The server, which knows the moody reward. Files and addresses that it turns to are noted."""
 
 
-class Live(Server):
-    """A running server that knows the moody reward.
+class Live:
+    """A running server on a free port.
 
     Args:
-        folder: for its log and what it touches.
+        folder: for its log and for what it touches.
         arguments: of the command line.
         token: bearer token that requests bring; the server finds it in `TOKEN`.
     """
 
     def __init__(self, folder: Path, *arguments: str, token: str | None = None) -> None:
-        self.token = token
+        self.log, self._touched, self.token = folder / "log", folder / "touched", token
+        command = [sys.executable, "-c", WATCHED, str(self._touched), *arguments, "port=0"]
         # as many threads as here: with another number, sums may be ordered otherwise
         own = {"OMP_NUM_THREADS": str(torch.get_num_threads()), "TOKEN": token or ""}
-        super().__init__(folder, *arguments, environment=own, prelude=MOODY)
+        own |= {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stderr=log, env={**os.environ, **own}
+            )
+        started = self._wait(lambda: [line for line in self.lines() if "url" in line])
+        self.port = int(started[0]["url"].rpartition(":")[2])
+
+    def _wait(self, found: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if result := found():
+                return result
+            time.sleep(0.05)
+        raise TimeoutError(self.log.read_text())
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The log so far; every line of it is a JSON object."""
+        text = self.log.read_text()
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def touched(self) -> list[str]:
+        """What it turned to so far, without what tells it about its own process."""
+        lines = self._touched.read_text().splitlines()
+        return [line for line in lines if "'/proc/" not in line]
+
+    def loaded(self) -> None:
+        """Wait until every reward is loaded."""
+        self._wait(lambda: self.get("/v1/health")[1]["status"] == "ok")
 
     def headers(self) -> dict[str, str]:
         """Headers of an honest request."""
@@ -73,14 +114,33 @@ class Live(Server):
 
     def value(self, name: str, **labels: str) -> float:
         """A value of `/metrics`, summed over the labels that are not given."""
-        return self.metric(name, self.token or "", **labels)
+        text = self.send("GET", "/metrics")[2].decode()
+        wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        rows = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+        return sum(
+            float(value)
+            for key, value in rows
+            if key.partition("{")[0] == name and all(each in key for each in wanted)
+        )
+
+    def stop(self) -> int:
+        """Ask it to end; its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
 
 
 @contextmanager
 def live(folder: Path, *arguments: str, token: str | None = None) -> Iterator[Live]:
     """A server that has ended when the block is left."""
-    server = Live(folder, *arguments, token=token)
-    with server:
+    with Live(folder, *arguments, token=token) as server:
         yield server
 
 

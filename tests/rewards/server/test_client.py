@@ -1,7 +1,5 @@
 """The client reward and the server of this project together: the scores of the reward itself."""
 
-import io
-import math
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.data.lazy_images import LazyImage
 from mmrl.rewards import PartialFailure, Reward, build_reward
 from mmrl.types import Sample
 from tests.rewards.rounding import up_to_rounding
-from tests.rewards.server.live import Live, live, picture
+from tests.rewards.server.live import Live, live
 
 CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "cpu"}
 CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
@@ -69,20 +66,6 @@ def test_scores_are_those_of_the_reward_called_here(served: Any) -> None:
     assert served("shapes")(batch) == build_reward({"name": "shapes"})(batch)
 
 
-def test_16_bits_are_scaled_as_those_of_prompts_are(pair: tuple[Live, Live], served: Any) -> None:
-    levels = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64) * 16
-    file = io.BytesIO()
-    Image.fromarray(levels).save(file, "PNG")
-    prompt, here = LazyImage(file.getvalue()).open(), Image.open(io.BytesIO(file.getvalue()))
-    assert len(np.unique(np.asarray(prompt))) == 256 and here.mode == "I;16"
-    expected = build_reward({"name": "jpeg"})([Sample("x", prompt)])
-    assert build_reward({"name": "jpeg"})([Sample("x", here)]) == expected
-    served("clip")([Sample("a red circle", prompt, CIRCLE)])  # until it has loaded
-    items = [picture(name, "a red circle", image) for name, image in (("8", prompt), ("16", here))]
-    eight, sixteen = pair[0].score("clip", items)
-    assert sixteen["score"] == pytest.approx(eight["score"], rel=1e-6)
-
-
 def test_captions_are_scored_with_the_images_of_prompts_that_travel(served: Any) -> None:
     shown = [sample.completion for sample in pictures(3)]
     batch = [Sample("describe", f"a red circle {n}", images=[shown[n]]) for n in range(3)]  # type: ignore[list-item]
@@ -90,13 +73,6 @@ def test_captions_are_scored_with_the_images_of_prompts_that_travel(served: Any)
     here: Any = build_reward({**CLIP, "image": "prompt"})(batch)
     found = served("caption")(batch)
     assert found[:3] == up_to_rounding(here[:3]) and found[3] is here[3] is None
-
-
-def test_texts_and_what_does_not_apply_are_those_of_the_reward_called_here(served: Any) -> None:
-    answered = [("It is \\boxed{4}", "4"), ("5", "4"), ("4", None), ("", "4"), ("\\boxed{½}", "½")]
-    batch = [Sample("2 + 2?", text, {"answer": answer}) for text, answer in answered]
-    scores = served("math")(batch)
-    assert scores == build_reward({"name": "math"})(batch) and scores[2] is None
 
 
 def test_many_clients_lose_double_and_swap_no_score(pair: tuple[Live, Live], served: Any) -> None:
@@ -114,21 +90,6 @@ def test_many_clients_lose_double_and_swap_no_score(pair: tuple[Live, Live], ser
     assert sum(done) == 800 and min(done) > 200, "each once, spread over both"
 
 
-@pytest.mark.parametrize("mood", ["raise", "exit", "nan", "word"])
-def test_a_failing_item_fails_alone(served: Any, mood: str) -> None:
-    batch = [Sample("p", "", {"score": 1}), Sample("p", "", {"do": mood}), Sample("p", "")]
-    with pytest.raises(PartialFailure) as caught:
-        served("moody")(batch)
-    assert caught.value.results[0] == 1.0 and caught.value.results[2] is None
-    assert isinstance(caught.value.results[1], RuntimeError)
-
-
-def test_the_images_of_a_prompt_arrive(served: Any) -> None:
-    image = Image.new("RGB", (4, 4), "red")
-    batch = [Sample("p", "", {"score": 2}, [image, image])]
-    assert served("moody")(batch) == served("moody", prompt_images=False)(batch) == [2.0]
-
-
 def test_a_wrong_token_and_a_reward_that_is_not_served_are_told_at_once(
     served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,8 +101,3 @@ def test_a_wrong_token_and_a_reward_that_is_not_served_are_told_at_once(
     monkeypatch.setenv("MMRL_REWARD_TOKEN", "another")
     with pytest.raises(PartialFailure, match="401.*unauthorized"):
         served("clip")(pictures(1))
-
-
-def test_not_a_number_is_never_a_score(served: Any) -> None:
-    with pytest.raises(PartialFailure, match="metadata 'score' .* nan is no number"):
-        served("moody")([Sample("p", "", {"score": math.nan})])

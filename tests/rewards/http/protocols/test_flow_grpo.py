@@ -116,14 +116,6 @@ def test_a_request_names_nothing_at_all() -> None:
             Strict(io.BytesIO(asked.body)).load()
 
 
-def test_another_list_of_the_answer_can_be_the_score() -> None:
-    with scripted(honest) as server:
-        reward = build_reward(entry(server, "geneval", field="strict_rewards"))
-        assert reward(pictures(4)) == [0.0, 1.0, 0.0, 1.0]
-        with pytest.raises(PartialFailure, match="the answer has scores, .* and no score"):
-            build_reward(entry(server, "geneval", field="score"))(pictures(2))
-
-
 class Malicious:
     """Runs a command when it is loaded."""
 
@@ -140,7 +132,7 @@ def test_a_malicious_reply_is_refused_and_stops_the_run_before_anything_of_it_ha
     canary = tmp_path / "canary"
     with scripted(lambda asked: pickled({"outputs": Malicious(f"touch {canary}")})) as server:
         scorer = Scorer([entry(server, "deqa")])
-        with pytest.raises(RewardError, match=r"refused, and nothing in it was run.*\.system"):
+        with pytest.raises(RewardError, match=r"refused, and nothing in it was run.*'system'"):
             scorer.score(pictures(3))
         assert len(server.asked) == 1 and not canary.exists()
 
@@ -169,16 +161,6 @@ def test_an_answer_that_does_not_fit_gives_no_score(name: str) -> None:
         assert all(isinstance(each, ValueError) for each in caught.value.results)
 
 
-def test_an_exception_of_the_server_is_tried_again_and_then_told_by_its_end() -> None:
-    trace = b"Traceback (most recent call last):\n" + b"  File x\n" * 99 + b"KeyError: 'tag'\n"
-    with scripted(lambda asked: Answered(trace, 500)) as server:
-        with pytest.raises(PartialFailure, match="500.*KeyError: 'tag'"):
-            build_reward(entry(server, "deqa"))(pictures(1))
-        assert len(server.asked) == 3
-    with scripted(lambda a: Answered(b"", 500) if a.number == 0 else honest(a)) as server:
-        assert build_reward(entry(server, "deqa"))(pictures(2)) == pytest.approx([0, 1], abs=0.1)
-
-
 def test_an_item_that_the_server_fails_on_fails_alone_and_by_name() -> None:
     def answer(asked: Asked) -> Answered:
         images = pickle.loads(asked.body)["images"]
@@ -186,38 +168,12 @@ def test_an_item_that_the_server_fails_on_fails_alone_and_by_name() -> None:
 
     with scripted(answer) as server:
         reward = build_reward(entry(server, "deqa"))
-        reward._service._addresses.pause_s = 0.01  # type: ignore[attr-defined]
+        reward._service.pause_s = 0.01  # type: ignore[attr-defined]
         with pytest.raises(PartialFailure) as caught:
             reward(pictures(8))
         *fine, ill = caught.value.results
         assert fine == pytest.approx(list(range(7)), abs=0.1)
         assert isinstance(ill, Refused) and "answered 500" in str(ill)
-
-
-CLAUSES = [
-    ({"include": [{"class": "bus"}]}, r"include\[0\] is .*count of at least 1"),
-    ({"include": [{"class": "bus", "count": 0}]}, r"include\[0\] is .*'count': 0"),
-    ({"include": [{"count": 1}]}, r"must have a class"),
-    ({"include": {"class": "bus", "count": 1}}, "include is .* must be a list"),
-    ({"exclude": [{"class": "bus"}]}, r"exclude\[0\]"),
-]
-
-
-@pytest.mark.parametrize(("changes", "said"), CLAUSES)
-def test_clauses_that_geneval_cannot_read_are_named_before_the_run(
-    changes: dict[str, Any], said: str
-) -> None:
-    prompt = Prompt("7", "text_to_image", "p", metadata={**GENEVAL, **changes})
-    with scripted(honest) as server, pytest.raises(ConfigError, match=said):
-        Scorer([entry(server, "geneval")]).check([prompt])
-
-
-def test_a_list_that_the_mode_of_the_server_leaves_empty_is_refused() -> None:
-    with scripted(honest) as server:
-        with pytest.raises(ConfigError, match="geneval.field is 'rewards'.*only_strict: false"):
-            build_reward(entry(server, "geneval", field="rewards"))
-        build_reward(entry(server, "geneval", field="rewards", only_strict=False))
-        build_reward(entry(server, "geneval", field="strict_rewards"))
 
 
 @pytest.mark.parametrize("status", [200, 404])
@@ -231,8 +187,12 @@ def test_a_prompt_without_what_geneval_reads_is_known_before_anything_is_sampled
     with scripted(honest) as server:
         scorer = Scorer([entry(server, "geneval")])
         scorer.check([Prompt("1", "text_to_image", "p", metadata=GENEVAL)])
-        with pytest.raises(ConfigError, match="geneval reads the metadata tag and include"):
-            scorer.check([Prompt("1", "text_to_image", "p")])
+        bad = {**GENEVAL, "include": [{"class": "bus", "count": 0}]}
+        for metadata, said in (({}, "the metadata tag and include"), (bad, r"include\[0\] is")):
+            with pytest.raises(ConfigError, match=said):
+                scorer.check([Prompt("1", "text_to_image", "p", metadata=metadata)])
+        with pytest.raises(ConfigError, match="geneval.field is 'rewards'.*only_strict: false"):
+            build_reward(entry(server, "geneval", field="rewards"))
 
 
 def test_texts_fail_alone_and_only_known_servers_are_spoken_to() -> None:
@@ -245,15 +205,3 @@ def test_texts_fail_alone_and_only_known_servers_are_spoken_to() -> None:
             build_reward(entry(server, "genevall"))
         with pytest.raises(ConfigError, match="jpeg_quality is 0"):
             build_reward(entry(server, "deqa", jpeg_quality=0))
-
-
-def test_the_log_says_once_that_pictures_are_jpeg(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    with scripted(honest) as server:
-        reward = build_reward(entry(server, "deqa"))
-        for _ in range(3):
-            reward(pictures(1))
-        assert reward.ready() == ""  # type: ignore[attr-defined]
-    assert [r.message for r in caplog.records].count(
-        "deqa takes JPEG alone: its scores are of images at quality 95, not of every pixel"
-    ) == 1
