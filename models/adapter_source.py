@@ -6,6 +6,8 @@ from typing import Any
 from mmrl.config.settings_file import read_settings_file
 
 ADAPTER_CONFIG = "adapter_config.json"
+LORA = ".lora_"
+"""What the names of an adapter's tensors have after that of their layer."""
 _NEEDED = {"peft_type": str, "base_model_name_or_path": str, "r": int, "lora_alpha": int | float}
 _ALLOWED: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),

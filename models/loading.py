@@ -5,7 +5,7 @@ configuration says how its keys and its tensor names map to the core; see `find_
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,7 @@ from torch import Tensor
 
 from mmrl.config.settings_file import read_settings_file
 from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
-from mmrl.models.adapter_weights import (
-    LORA,
-    check_adapter,
-    has_adapter,
-    merge_into,
-    read_adapter,
-    split_adapter,
-    write_adapter,
-)
+from mmrl.models.adapter_weights import check_adapter, has_adapter, merge_stored, save_adapter
 from mmrl.models.families import get_family
 from mmrl.models.families.pipeline import (
     TEXT_ENCODER,
@@ -39,6 +31,7 @@ from mmrl.models.public_code import Source, copy_code, describe_code
 from mmrl.models.quantization import list_quantized, quantizer, replace_layers
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.source import find_directory
+from mmrl.models.tensor_names import names_of, public_names
 from mmrl.models.weights import (
     DIFFUSERS_NAME,
     check_weights,
@@ -47,8 +40,6 @@ from mmrl.models.weights import (
     resolve_dtype,
     write_weights,
 )
-
-VALUE_HEAD = "value_head."
 
 
 def load_model(
@@ -81,30 +72,63 @@ def load_model(
     Raises:
         FileNotFoundError: no such directory, or it lacks config.json or weights.
         ValueError: an unknown family, a truncated file, tensors missing, unexpected or of the
-            wrong shape, an adapter of another base, or weights of 4 bits that are deferred.
+            wrong shape, an adapter of another base, or weights of 4 bits or an adapter to be merged
+            that are deferred.
     """
-    kind, directory = resolve_dtype(dtype), find_directory(path_or_hub_id)
-    model, whole = outline(directory), find_whole(directory)
+    directory = find_directory(path_or_hub_id)
+    model = outline(directory)
     adapter = directory if merge_adapter and is_adapter(directory) else None
+    read_network(model, directory, dtype, device, adapter, quantization_config, deferred)
+    model.set_attention(attn_implementation)
+    if not is_adapter(directory):
+        model.source = Source(str(path_or_hub_id), directory)
+    return model
+
+
+def read_network(
+    model: Network,
+    directory: Path,
+    dtype: str | torch.dtype,
+    device: str | torch.device,
+    adapter: Path | None = None,
+    quantization_config: QuantizationConfig | None = None,
+    deferred: bool = False,
+) -> None:
+    """Read the weights of an outlined network; arguments and errors as in `load_model`.
+
+    Args:
+        model: on the meta device, changed in place.
+        directory: of its checkpoint, or of an adapter of that.
+        dtype: of the weights.
+        device: where they go.
+        adapter: directory of the adapter that is added to them.
+        quantization_config: of the linear layers of the blocks.
+        deferred: whether they stay unread.
+    """
+    kind, whole = resolve_dtype(dtype), find_whole(directory)
     if deferred and quantization_config is not None:
         raise ValueError(
             "quantization_config is given and the processes share the weights: those of 4 bits"
             " are not sharded. Launch with --config_file configs/accelerate/multi_gpu.yaml."
         )
-    names, places = names_of(model), locate_tensors(network_directory(whole))
-    files = {key: (places[name], name) for key, name in names.items()}
+    if deferred and adapter is not None:
+        raise ValueError(
+            f"'{adapter}' is an adapter, and the processes share the weights: it is continued with"
+            " `lora`, and not added to them. Merge it first: python scripts/merge_adapter.py."
+        )
+    places = locate_tensors(network_directory(whole))
+    files = {key: (places[name], name) for key, name in names_of(model).items()}
     model.stored = StoredWeights(files, kind, torch.device(device))
-    if adapter is not None and quantization_config is None:
-        model.stored.adapter = read_adapter(adapter, names)
     if deferred:
         model.to(kind)
     else:
         fill_network(model, quantization_config)
     model.load_parts(whole, kind, device)
-    model.set_attention(attn_implementation)
-    base = find_base(directory) if is_adapter(directory) else path_or_hub_id
+    if adapter is not None and quantization_config is None:
+        merge_stored(model, adapter)
+    base = find_base(directory) if is_adapter(directory) else directory
     model.source = Source(str(base), whole)
-    return model.eval()
+    model.eval()
 
 
 def fill_network(model: Network, quantization_config: QuantizationConfig | None) -> None:
@@ -159,7 +183,7 @@ def outline(directory: Path) -> Network:
     """
     if is_adapter(directory):
         model = outline(find_whole(directory))
-        check_adapter(directory, names_of(model), model.state_dict())
+        check_adapter(directory, model)
         return model
     config, tensors = read_config(directory), read_headers(network_directory(directory))
     if is_pipeline(directory):
@@ -228,72 +252,6 @@ def save_model(
         copy_code(model.source, config, directory)
 
 
-def save_adapter(
-    model: Network, directory: Path, dtype: torch.dtype | None, state: Mapping[str, Tensor]
-) -> None:
-    """Write the adapter of a network as a PEFT directory, with what is trained in full besides.
-
-    Args:
-        model: with peft's layers.
-        directory: existing.
-        dtype: of tensors trained in full; None keeps theirs. Factors keep theirs.
-        state: `adapter_tensors` of the network, or all of its tensors.
-    """
-    config = _peft_config(model)
-    base, adapter = split_adapter(state, config, trained_in_full(model))
-    full = {name: tensor.to("cpu", dtype) for name, tensor in adapter.full.items()}
-    every, _ = split_adapter(model.state_dict(), config)  # whose names alone are read
-    names = public_names(every, model.tied, get_family(model.public_config).KEYS)
-    write_adapter(adapter._replace(full=full), base, config, model, names, directory)
-
-
-def adapter_tensors(model: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `save_adapter` needs of a state: factors, and layers of which a tensor is trained in
-    full. The frozen rest of the network is not read.
-
-    Args:
-        model: with peft's layers.
-        state: its tensors, or this process's parts of them.
-    """
-    layers = {name.rpartition(".")[0] for name in trained_in_full(model)}
-    return {
-        name: tensor
-        for name, tensor in state.items()
-        if LORA in name or name.rpartition(".")[0] in layers
-    }
-
-
-def trained_in_full(model: Network) -> set[str]:
-    """Names of the trained tensors that are neither factors of an adapter nor the value head's."""
-    named = model.named_parameters()
-    trained = {name for name, p in named if p.requires_grad and not name.startswith(VALUE_HEAD)}
-    return {name for name in trained if LORA not in name}
-
-
-def merge_state(model: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a network without its adapter, which is added to the weights.
-
-    Args:
-        model: with peft's layers.
-        state: its whole tensors.
-    """
-    if not has_adapter(state):
-        return dict(state)
-    config = _peft_config(model)
-    return merge_into(*split_adapter(state, config))
-
-
-def _peft_config(model: Any) -> Any:
-    """What peft built the layers of a network with."""
-    [config] = model.peft_config.values()
-    return config
-
-
-def names_of(model: Network) -> dict[str, str]:
-    """Core tensor name -> public tensor name of a network without peft's layers."""
-    return public_names(model.state_dict(), model.tied, get_family(model.public_config).KEYS)
-
-
 def read_config(directory: Path) -> dict[str, Any]:
     """`config.json` of a directory, of a known family.
 
@@ -313,29 +271,6 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: {error}") from error
     complete = getattr(family, "complete_config", None)
     return config if complete is None else complete(config, directory)
-
-
-def public_names(
-    state: Mapping[str, Tensor], tied: Collection[str], keys: Mapping[str, str]
-) -> dict[str, str]:
-    """Own tensor name -> public tensor name for every tensor of the network but its value head and
-    those that are others of it."""
-    names = {}
-    for name in state:
-        if name.startswith(VALUE_HEAD) or name in tied:
-            continue
-        parts = name.split(".")
-        block = parts[1] if parts[0] == "blocks" else ""
-        pattern = name.replace(f"blocks.{block}.", "blocks.{i}.", 1) if block else name
-        names[name] = _public_name(pattern, keys).format(i=block)
-    return names
-
-
-def _public_name(name: str, keys: Mapping[str, str]) -> str:
-    if name in keys:
-        return keys[name]
-    prefix = next(key for key in keys if key.endswith(".") and name.startswith(key))
-    return keys[prefix] + name.removeprefix(prefix)
 
 
 def new_model(config: Mapping[str, Any], generator: torch.Generator) -> Network:

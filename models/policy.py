@@ -1,7 +1,7 @@
 """A policy: the network with its tokenizer, layouts and decoding."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,8 @@ from transformers import (
     Qwen2Tokenizer,
 )
 
-from mmrl.models.adapter_source import is_adapter
+from mmrl.models.adapter_source import ADAPTER_CONFIG, is_adapter
+from mmrl.models.adapter_weights import ADAPTER_WEIGHTS
 from mmrl.models.families import Family, get_family
 from mmrl.models.families.family import add_missing_tokens
 from mmrl.models.families.pipeline import TOKENIZER, is_pipeline
@@ -29,7 +30,7 @@ from mmrl.models.layouts.chat_templates import read_template
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_image import TextToImage
-from mmrl.models.loading import find_whole, load_model, outline, save_model
+from mmrl.models.loading import find_whole, load_model, outline, read_network, save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
@@ -39,7 +40,7 @@ from mmrl.models.source import find_directory
 from mmrl.types import Canvas, Prompt
 
 
-def _sample_alone(ragged: bool) -> AbstractContextManager[None]:
+def _sample_alone(uneven: bool) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -184,45 +185,28 @@ def load_policy(
         TypeError: an unknown option.
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
-    outlined = outline_policy(directory, choices)
-    network, tokenizer = outlined.network, outlined.tokenizer
+    network = outline(directory)
     if train_vision_tower and network.vision is None:
         raise ValueError(
             "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
         )
-    kinds = get_family(network.public_config).LAYOUTS.values()
     images = None
-    if vq is not None and any(layout.needs_vq for layout in kinds):
+    if vq is not None and _reads_codes(network):
         if str(vq) == OWN_VQ:
             vq = find_vq((directory, find_whole(directory))) or PUBLIC_VQ
         images = load_vq(vq, device=str(device))
-    with _naming(directory):
-        layouts = build_layouts(network, tokenizer, choices, images)
-    if not layouts:
+    policy = _assemble(network, directory, choices, images)
+    if not policy.layouts:
         raise ValueError("vq is null, and this checkpoint does nothing without an image tokenizer")
+    adapter = directory if merge_adapter and is_adapter(directory) else None
     # last, because it takes longest: what is wrong with the rest is known by now
-    network = load_model(
-        directory, dtype, device, attn_implementation, merge_adapter, quantization_config, deferred
-    )
-    set_blocks(network, choices)
+    read_network(network, directory, dtype, device, adapter, quantization_config, deferred)
+    network.set_attention(attn_implementation)
     if not is_adapter(directory):
         network.source = Source(str(path_or_hub_id), directory)  # a hub id rather than its cache
     if isinstance(network.vision, Vision):
         network.vision.train_tower(train_vision_tower)
-    return Policy(network, tokenizer, layouts, network)
-
-
-def build_layouts(
-    network: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    options: LayoutConfig,
-    vq: ImageTokenizer | None = None,
-) -> dict[str, Layout]:
-    """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
-    family = get_family(network.public_config)
-    layouts = family.layouts(network, tokenizer, options, vq)
-    check_tokenizer(network, family, tokenizer, layouts)
-    return layouts
+    return policy
 
 
 def outline_policy(
@@ -240,15 +224,42 @@ def outline_policy(
             read to find them.
     """
     network = outline(directory)
+    return _assemble(network, directory, options, vq if _reads_codes(network) else None)
+
+
+def _assemble(
+    network: Network, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
+) -> Policy:
+    """The policy of an outlined network, with its tokenizer and layouts."""
     set_blocks(network, options)
-    family = get_family(network.public_config)
-    tokenizer = load_tokenizer(directory, family)
+    tokenizer = load_tokenizer(directory, get_family(network.public_config))
     if isinstance(options.chat_template, str):
         tokenizer.chat_template = read_template(options.chat_template)
-    images = vq if any(layout.needs_vq for layout in family.LAYOUTS.values()) else None
-    with _naming(directory):
-        layouts = build_layouts(network, tokenizer, options, images)
+    try:
+        layouts = build_layouts(network, tokenizer, options, vq)
+    except ValueError as error:
+        advice = "Copy or download its config.json and tokenizer.json again."
+        raise ValueError(f"'{directory}': {error}. {advice}") from error
     return Policy(network, tokenizer, layouts, network)
+
+
+def _reads_codes(network: Network) -> bool:
+    """Whether a task of the network's family has images that are codes."""
+    layouts = get_family(network.public_config).LAYOUTS.values()
+    return any(layout.needs_vq for layout in layouts)
+
+
+def build_layouts(
+    network: Network,
+    tokenizer: PreTrainedTokenizerBase,
+    options: LayoutConfig,
+    vq: ImageTokenizer | None = None,
+) -> dict[str, Layout]:
+    """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
+    family = get_family(network.public_config)
+    layouts = family.layouts(network, tokenizer, options, vq)
+    check_tokenizer(network, family, tokenizer, layouts)
+    return layouts
 
 
 def set_blocks(network: Network, options: LayoutConfig) -> None:
@@ -273,16 +284,6 @@ def set_blocks(network: Network, options: LayoutConfig) -> None:
         )
     network.core = replace(network.core, block_size=size)
     network.public_config["block_size"] = size
-
-
-@contextmanager
-def _naming(directory: Path) -> Iterator[None]:
-    """Put the directory into an error about what is in it."""
-    try:
-        yield
-    except ValueError as error:
-        advice = "Copy or download its config.json and tokenizer.json again."
-        raise ValueError(f"'{directory}': {error}. {advice}") from error
 
 
 def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedTokenizerBase:
@@ -343,3 +344,18 @@ def save_checkpoint(
         options |= {} if held else {KEY: name_vq(vq, Path(directory))}
     written.init_kwargs = options
     written.save_pretrained(directory)
+
+
+def merge_directory(directory: Path, dtype: str, out: Path | None = None) -> None:
+    """Add an adapter on disk to the weights of its base, and write the whole model.
+
+    Args:
+        directory: of the adapter.
+        dtype: of the stored weights. The sum is computed in float32 or wider.
+        out: where to; None writes it in the place of the adapter.
+    """
+    network, tokenizer = load_model(directory, dtype), load_tokenizer(directory)
+    if out is None:
+        for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+            (directory / name).unlink()
+    save_checkpoint(network, tokenizer, out or directory)

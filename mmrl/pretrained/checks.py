@@ -78,15 +78,16 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
         ConfigError: it has another rank, scale or variant, or is of other layers.
     """
     from mmrl.models.adapter_source import ADAPTER_CONFIG, read_adapter_config
-    from mmrl.models.adapter_weights import read_adapter
-    from mmrl.models.loading import names_of, outline
+    from mmrl.models.adapter_weights import list_layers, locate_adapter
+    from mmrl.models.loading import outline
+    from mmrl.models.tensor_names import names_of
 
     directory = adapter_directory(model.path)
     if model.lora is None or directory is None:
         return
     stored, file = read_adapter_config(directory), directory / ADAPTER_CONFIG
     network = outline(directory)
-    layers = read_adapter(directory, names_of(network), headers=True).layers
+    layers = list_layers(locate_adapter(directory, names_of(network)))
     found = {key: stored.get(key) or False for key in ("r", "lora_alpha", "use_rslora", "use_dora")}
     known = network.layer_roles.items()
     ends = {role for role, some in known if any(n.endswith(tuple(some)) for n in layers)}

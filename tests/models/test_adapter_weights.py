@@ -10,9 +10,10 @@ from safetensors.torch import load_file, save_file
 from torch import Generator, nn
 
 from mmrl.models import load_model
-from mmrl.models.adapter_weights import name_targets
-from mmrl.models.loading import adapter_tensors, build_network, names_of, outline, save_model
+from mmrl.models.adapter_weights import adapter_tensors, name_targets
+from mmrl.models.loading import build_network, outline, save_model
 from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.tensor_names import names_of
 from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.known import known_config
 from mmrl.pretrained.model_config import ROLES, LoraConfig, ModelConfig
@@ -185,7 +186,7 @@ def test_an_adapter_is_not_continued_as_another(tmp_path: Path, change: dict, me
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("r", 5, r"\(r is 5\): .*wrong shape: model.*lora_A is \(3, 32\), expected \(5, 32\)"),
+        ("r", 5, r"\(r is 5\): .*wrong shape: model.*lora_A.weight is \(3, 32\), expected \(5, 32\)"),
         ("peft_type", "LOHA", "peft_type is 'LOHA'; only 'LORA' is read"),
         ("rank_pattern", {"q_proj": 2}, r"rank_pattern is .* Merge the adapter with peft"),
         ("lora_alpha", None, "lora_alpha is None; write what"),

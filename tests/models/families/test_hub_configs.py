@@ -18,8 +18,9 @@ from mmrl.models.families.family import add_missing_tokens
 from mmrl.models.families.mmada import count_codes, image_grid
 from mmrl.models.image_tokenizers.image_tokenizer import build_vq
 from mmrl.models.layouts.anyres import grids_between, read_grids
-from mmrl.models.loading import build_network, public_names
+from mmrl.models.loading import build_network
 from mmrl.models.policy import load_policy, load_tokenizer
+from mmrl.models.tensor_names import public_names
 from tests.models.networks import FIXTURES, write_small_mmada
 
 PAIRS = [[384 * i, 384 * j] for i in range(1, 7) for j in range(1, 7)]
