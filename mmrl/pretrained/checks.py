@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from mmrl.config import ConfigError, check
 from mmrl.models.image_tokenizers import PUBLIC_VQ
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, LayoutConfig
-from mmrl.models.network.core_config import ROLES
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.known import (
     adapter_directory,
@@ -21,7 +19,7 @@ from mmrl.pretrained.known import (
     own_vq,
     patch_size,
 )
-from mmrl.pretrained.model_config import ModelConfig, matches, part_of
+from mmrl.pretrained.model_config import ModelConfig, layout_options, matches, part_of
 from mmrl.types import Prompt
 
 if TYPE_CHECKING:
@@ -54,9 +52,8 @@ def check_checkpoints(model: ModelConfig) -> Policy | None:
         except (FileNotFoundError, ValueError) as error:
             raise ConfigError(f"model.{error}") from error
     if model.train_vision_tower:
-        check_sight(model, "to train its vision tower")
-    names = {item.name for item in fields(LayoutConfig)}
-    options = LayoutConfig(**{name: v for name, v in vars(model).items() if name in names})
+        check_vision_tower(model, "to train its vision tower")
+    options = LayoutConfig(**layout_options(model))
     check_continued(model)
     own, directory = own_vq(model), find_here("model.path", model.path)
     tokenizer = None if own is None else find_here("model.vq", own)
@@ -78,25 +75,26 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
         ConfigError: it has another rank, scale or variant, or is of other layers.
     """
     from mmrl.models.adapter_source import ADAPTER_CONFIG, read_adapter_config
-    from mmrl.models.adapter_weights import list_layers, locate_adapter
+    from mmrl.models.adapter_weights import OPTIONS, list_layers, locate_adapter
     from mmrl.models.loading import outline
     from mmrl.models.tensor_names import names_of
 
     directory = adapter_directory(model.path)
     if model.lora is None or directory is None:
         return
-    stored, file = read_adapter_config(directory), directory / ADAPTER_CONFIG
-    network = outline(directory)
+    stored, network = read_adapter_config(directory), outline(directory)
     layers = list_layers(locate_adapter(directory, names_of(network)))
-    found = {key: stored.get(key) or False for key in ("r", "lora_alpha", "use_rslora", "use_dora")}
+    found = {key: stored.get(key) or False for key in OPTIONS if key != "lora_dropout"}
     known = network.layer_roles.items()
-    ends = {role for role, some in known if any(n.endswith(tuple(some)) for n in layers)}
-    found["target_modules"] = [role for role in ROLES if role in ends]
+    found["target_modules"] = [
+        role for role, ends in known if any(layer.endswith(tuple(ends)) for layer in layers)
+    ]
+    advice = "Take that, or merge the adapter first: python scripts/merge_adapter.py."
     for key, value in found.items():
         given = getattr(model.lora, key)
-        same = set(given) == ends if key == "target_modules" else given == value
-        advice = "Take that, or merge the adapter first: python scripts/merge_adapter.py."
-        check(same, f"{where}.lora.{key}", given, f"{value!r}, which {file} has", advice)
+        same = sorted(given) == sorted(value) if key == "target_modules" else given == value
+        allowed = f"{value!r}, which {directory / ADAPTER_CONFIG} has"
+        check(same, f"{where}.lora.{key}", given, allowed, advice)
 
 
 def check_patterns(network: Network, model: ModelConfig, where: str = "model") -> None:
@@ -122,7 +120,7 @@ def check_patterns(network: Network, model: ModelConfig, where: str = "model") -
         check(free, key, pattern, f"of weights that {where}.quantization_config leaves as they are")
 
 
-def check_sight(model: ModelConfig, purpose: str) -> None:
+def check_vision_tower(model: ModelConfig, purpose: str) -> None:
     """Raise a ConfigError where the policy's checkpoint is known to have no vision tower."""
     layouts = [layout for family in families(model) for layout in family.LAYOUTS.values()]
     sees = any(layout.needs_tower for layout in layouts)

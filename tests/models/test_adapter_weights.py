@@ -186,7 +186,11 @@ def test_an_adapter_is_not_continued_as_another(tmp_path: Path, change: dict, me
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("r", 5, r"\(r is 5\): .*wrong shape: model.*lora_A.weight is \(3, 32\), expected \(5, 32\)"),
+        (
+            "r",
+            5,
+            r"\(r is 5\): .*wrong shape: model.*lora_A.weight is \(3, 32\)",
+        ),
         ("peft_type", "LOHA", "peft_type is 'LOHA'; only 'LORA' is read"),
         ("rank_pattern", {"q_proj": 2}, r"rank_pattern is .* Merge the adapter with peft"),
         ("lora_alpha", None, "lora_alpha is None; write what"),
