@@ -84,13 +84,18 @@ class TextLayout:
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
 
-        The unconditional twin has mask tokens in place of the prompt.
+        The unconditional branch has mask tokens in place of the prompt.
 
         Raises:
             ValueError: a prompt longer than the limit, or a length below 1.
         """
         rows = [self.prompt_ids(prompt) for prompt in prompts]
-        self._check(prompts, rows)
+        for prompt, row in zip(prompts, rows, strict=True):
+            if len(row) > self.max_prompt_length:
+                raise ValueError(
+                    f"prompt {prompt.id!r} has {len(row)} tokens; max_prompt_length is"
+                    f" {self.max_prompt_length}. Raise it, or leave the prompt out."
+                )
         return self.lay_out(rows, self.max_completion_length if length is None else length)
 
     def lay_out(self, rows: Sequence[list[int]], n: int) -> Canvas:
@@ -152,14 +157,6 @@ class TextLayout:
         ids = row.tolist()
         end = min((ids.index(token) for token in self.stop_ids if token in ids), default=len(ids))
         return str(self.tokenizer.decode(ids[:end], skip_special_tokens=True))
-
-    def _check(self, prompts: Sequence[Prompt], rows: Sequence[list[int]]) -> None:
-        for prompt, row in zip(prompts, rows, strict=True):
-            if len(row) > self.max_prompt_length:
-                raise ValueError(
-                    f"prompt {prompt.id!r} has {len(row)} tokens; max_prompt_length is"
-                    f" {self.max_prompt_length}. Raise it, or leave the prompt out."
-                )
 
 
 def align_blocks(attend: Tensor, size: int, first: int) -> Tensor:

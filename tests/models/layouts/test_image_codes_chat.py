@@ -18,7 +18,7 @@ from mmrl.models.families.mmada import build_rows
 from mmrl.models.image_tokenizers.magvit import MagvitV2
 from mmrl.models.layouts import pixels
 from mmrl.models.layouts.image_codes_chat import ImageCodesChat
-from mmrl.models.layouts.pixels import ImageFit, image_to_pixels
+from mmrl.models.layouts.pixels import ImageFit, encode_image, image_to_pixels
 from mmrl.types import Canvas, Prompt
 from tests.models.networks import FIXTURES, text_layout, write_small_mmada
 
@@ -80,7 +80,8 @@ def test_a_row_is_what_understanding_was_trained_with(policy: Policy) -> None:
     turn = policy.tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt.text}], tokenize=False
     )
-    trained, _ = task.rows.image_to_text([f"{turn}a cat"], task.codes(picture(8, 8))[None])
+    codes = encode_image(task.vq, picture(8, 8), task.grid, task.image_fit) + task.rows.code_offset
+    trained, _ = task.rows.image_to_text([f"{turn}a cat"], codes[None])
     width = canvas.tokens.shape[1] - 8
     assert torch.equal(canvas.tokens[:, :width], trained[:, :width])
 

@@ -8,9 +8,10 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mmrl.models.layouts.lumina_chat import LuminaAlbum, LuminaChat
+from mmrl.models.layouts.image_codes_chat import CodesAlbum
+from mmrl.models.layouts.image_size import fit_size, list_sizes
+from mmrl.models.layouts.lumina_chat import LuminaChat
 from mmrl.models.layouts.lumina_rows import ANSWER
-from mmrl.models.layouts.published_sizes import fit_size, list_sizes
 from mmrl.types import Prompt
 from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.small_policies import small_policy
@@ -68,7 +69,7 @@ def test_images_are_encoded_once_and_stand_before_the_end_of_the_turn() -> None:
     layout: Any = policy.layouts["image_to_text"]
     colours = [Image.new("RGB", (8, 8), (250, 0, 0)), Image.new("RGB", (16, 4), (0, 250, 0))]
     prompt = Prompt("q", "image_to_text", "a<image><image> b", images=colours)
-    album = LuminaAlbum(layout)
+    album = CodesAlbum(layout)
     rows = [album.add(colours, n)[0] for n in (0, 1, 0)]
     assert rows[0] is rows[2] and len(rows[0]) == 4 * 5 + 2
     canvas = policy.canvas([prompt], 4)
