@@ -58,9 +58,6 @@ def read_adapter_config(directory: Path) -> dict[str, Any]:
 def find_base(directory: Path) -> str | Path:
     """The path or hub id of the checkpoint that an adapter belongs to; of a relative path that is
     no directory here, the one beside the adapter.
-
-    Raises:
-        ValueError: see `read_adapter_config`.
     """
     base = str(read_adapter_config(directory)["base_model_name_or_path"])
     beside = directory / base

@@ -48,7 +48,6 @@ def locate_adapter(directory: Path, names: Mapping[str, str]) -> dict[str, str]:
     """Where each tensor of an adapter is: by the name that it has on the core, that in the file.
 
     Args:
-        directory: of the adapter.
         names: of the network, see `names_of`.
 
     Raises:
@@ -102,10 +101,6 @@ def attach_stored(network: Network, directory: Path, tensors: Iterable[str]) -> 
 
 def check_adapter(directory: Path, network: Network) -> None:
     """Compare an adapter with the network of its base, from the header of its file.
-
-    Args:
-        directory: of the adapter.
-        network: on the meta device.
 
     Raises:
         FileNotFoundError, ValueError: see `locate_adapter`; also wrong shapes, missing tensors.
@@ -170,7 +165,6 @@ def adapter_tensors(model: Network, state: Mapping[str, Tensor]) -> dict[str, Te
     full. The frozen rest of the network is not read.
 
     Args:
-        model: with peft's layers.
         state: its tensors, or this process's parts of them.
     """
     layers = {name.rpartition(".")[0] for name in trained_in_full(model)}
@@ -193,8 +187,6 @@ def save_adapter(
     well; peft ignores it, `load_model` reads it.
 
     Args:
-        model: with peft's layers.
-        directory: existing.
         dtype: of tensors trained in full; None keeps theirs. Factors keep theirs.
         state: `adapter_tensors` of the network, or all of its tensors.
     """
@@ -220,10 +212,6 @@ def save_adapter(
 
 def name_targets(chosen: Iterable[str], tensors: Iterable[str]) -> list[str] | str:
     """`target_modules` of peft for some layers of a public checkpoint.
-
-    Args:
-        chosen: public names of the layers.
-        tensors: public names of all tensors.
 
     Returns:
         The last parts of their names; where other layers end alike, as LLaDA's output head

@@ -57,7 +57,6 @@ def load_model(
         path_or_hub_id: a directory, or a Hugging Face hub id when there is no such directory. It
             may hold a PEFT adapter, whose `adapter_config.json` names its base.
         dtype: of the weights: float32, bfloat16, float16 or float64.
-        device: where they go.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `choose_attention`.
         merge_adapter: whether an adapter is added to the weights; false loads its base alone.
         quantization_config: holds the linear layers of the blocks in 4 bits, each quantised when
@@ -99,11 +98,8 @@ def read_network(
     Args:
         model: on the meta device, changed in place.
         directory: of its checkpoint, or of an adapter of that.
-        dtype: of the weights.
-        device: where they go.
         adapter: directory of the adapter that is added to them.
         quantization_config: of the linear layers of the blocks.
-        deferred: whether they stay unread.
     """
     kind, whole = resolve_dtype(dtype), find_whole(directory)
     if deferred and quantization_config is not None:
@@ -227,7 +223,6 @@ def save_model(
 
     Args:
         model: from `load_model`, or with `public_config` set.
-        directory: existing or new.
         dtype: of the stored weights; None keeps theirs.
         state: tensors to write in place of the model's own, under the core's names.
     """
@@ -278,7 +273,6 @@ def new_model(config: Mapping[str, Any], generator: torch.Generator) -> Network:
 
     Args:
         config: its `config.json`.
-        generator: draws the weights.
     """
     # layers draw default weights when they are built; all of them are drawn anew below
     with torch.random.fork_rng(devices=[]):

@@ -86,7 +86,6 @@ class Policy:
         """Whether a prompt is short enough for its task.
 
         Args:
-            prompt: of any task.
             length: response positions; None takes those of the task.
 
         Raises:
@@ -105,7 +104,6 @@ class Policy:
         Each image of the prompts is encoded here once, without gradient.
 
         Args:
-            prompts: of one task.
             length: response positions; None takes those of the task.
 
         Raises:
@@ -170,7 +168,6 @@ def load_policy(
             never loads it. `auto` takes the one that the checkpoint names or holds, else
             showlab/magvitv2.
         dtype: of the network; the image tokenizer stays float32.
-        device: of both.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `mmrl.models.network.attention`.
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
         merge_adapter: see `load_model`.
@@ -215,8 +212,6 @@ def outline_policy(
     """The policy of a directory without weights, when its tokenizer belongs to it.
 
     Args:
-        directory: of the checkpoint.
-        options: of the layouts.
         vq: image tokenizer, also without weights; a family without image codes does not read it.
 
     Raises:
@@ -264,10 +259,6 @@ def build_layouts(
 
 def set_blocks(network: Network, options: LayoutConfig) -> None:
     """Give the blocks of a block-causal network another size or alignment, saved with it.
-
-    Args:
-        network: of any family.
-        options: what the user chose.
 
     Raises:
         ValueError: there is a size, and the attention of the network is not causal between blocks.
@@ -350,7 +341,6 @@ def merge_directory(directory: Path, dtype: str, out: Path | None = None) -> Non
     """Add an adapter on disk to the weights of its base, and write the whole model.
 
     Args:
-        directory: of the adapter.
         dtype: of the stored weights. The sum is computed in float32 or wider.
         out: where to; None writes it in the place of the adapter.
     """

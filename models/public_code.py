@@ -33,7 +33,6 @@ def describe_code(config: Mapping[str, Any], source: Source | None) -> dict[str,
     """The config.json of an export: its `auto_map` leads to code from wherever it is read.
 
     Args:
-        config: of the source.
         source: where the network is from; None for a new one.
 
     Returns:

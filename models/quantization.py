@@ -63,7 +63,6 @@ def replace_layers(
     Args:
         network: changed in place.
         weights: from `quantizer`, by the names of `list_quantized`.
-        settings: of the quantisation.
     """
     library = import_extra("bitsandbytes", "quantization")
     for name, weight in weights.items():

@@ -24,8 +24,6 @@ def public_names(
     those that are others of it.
 
     Args:
-        names: of the tensors.
-        tied: those that are others.
         keys: `KEYS` of the family.
     """
     found = {}

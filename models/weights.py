@@ -65,7 +65,6 @@ def read_weights(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
     `*.safetensors`, then `pytorch_model.bin`.
 
     Args:
-        directory: an existing one.
         pickled: whether `pytorch_model.bin` is accepted. Only tensors are read from it, never code.
 
     Raises:
@@ -151,11 +150,6 @@ def check_finite(tensor: Tensor, path: Path, name: str) -> Tensor:
 
     The least and the largest value tell: they take one pass and no memory beside the tensor, and
     NaN wins over numbers.
-
-    Args:
-        tensor: on any device.
-        path: file that it is from.
-        name: its name there.
 
     Raises:
         ValueError: it holds NaN or infinity.

@@ -102,7 +102,6 @@ def check_patterns(network: Network, model: ModelConfig, where: str = "model") -
 
     Args:
         network: of the checkpoint; its weights are not needed.
-        model: settings.
         where: dotted key of the settings, for messages.
 
     Raises:
@@ -131,8 +130,6 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
     """Check what is known of the policy's checkpoints against what a task needs of them.
 
     Args:
-        model: settings.
-        task: its name.
         purpose: what it is for, for messages.
 
     Returns:
@@ -174,8 +171,6 @@ def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
     """Raise a ConfigError for a sampler's cache where the policy's network is known to have none.
 
     Args:
-        model: settings.
-        cache: of the sampler.
         where: dotted key of the sampler, for messages.
     """
     import torch
@@ -199,11 +194,8 @@ def check_network_blocks(
     """Compare a sampler with the blocks in which the policy's network is known to write.
 
     Args:
-        model: settings.
-        sampler: its settings.
         length: response positions; None for the default of texts.
         where: dotted key of the sampler, for messages.
-        length_key: that of the length.
 
     Raises:
         ConfigError: blocks of another size, or that do not divide what they must.

@@ -32,8 +32,6 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
 
     Args:
         network: of the checkpoint, or of the base of the adapter that is continued.
-        settings: of the adapter.
-        seed: of the run.
         path: directory or hub id of the checkpoint, which the adapter names as its base, or of the
             adapter that is continued.
     """

@@ -51,9 +51,6 @@ class Family(Protocol):
 
         Args:
             network: with its `public_config`; the weights are not needed.
-            tokenizer: of the checkpoint.
-            options: what the user chose.
-            vq: image tokenizer.
 
         Raises:
             ValueError: tokenizer, image tokenizer and network do not belong together.

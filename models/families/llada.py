@@ -148,8 +148,6 @@ def text_layout(
     """The layout of text.
 
     Args:
-        tokenizer: of the checkpoint.
-        options: what the user chose.
         ids: of `mask`, `eos` and `eot`; None takes those of LLaDA's special tokens.
         block_size: of the network, see `CoreConfig`.
         block_alignment: of its blocks, see `LayoutConfig`.
@@ -169,13 +167,7 @@ def text_layout(
 def public_config(
     core: CoreConfig, tokenizer: PreTrainedTokenizerBase, max_length: int = 4096
 ) -> dict[str, Any]:
-    """`config.json` of a new network.
-
-    Args:
-        core: its sizes.
-        tokenizer: whose special tokens it names.
-        max_length: longest sequence in tokens.
-    """
+    """`config.json` of a new network."""
     ids = token_ids(tokenizer, TOKENS)
     return {
         **BACKBONE,

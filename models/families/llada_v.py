@@ -162,9 +162,6 @@ def public_config(
     """`config.json` of a new network; `vision` is ours, for the public tower has fixed sizes.
 
     Args:
-        core: its sizes.
-        tokenizer: whose special tokens it names.
-        max_length: longest sequence in tokens.
         tower: sizes of the whole vision tower, see `SO400M`.
         grids: of tiles, see `read_grids`.
         max_tiles: see `Tiling`.

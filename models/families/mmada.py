@@ -119,8 +119,6 @@ def public_config(
 
     Args:
         core: its sizes; the vocabulary follows from the tokenizers.
-        tokenizer: of its text.
-        vq: of its images.
         image_size: side of an image in pixels.
         mask_policy: see `MaskPolicy`.
     """

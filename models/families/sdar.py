@@ -64,7 +64,6 @@ def complete_config(config: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Add the mask id and the block size that a config.json lacks.
 
     Args:
-        config: of a checkpoint.
         directory: of the checkpoint, or its place in the cache of the hub, whose name ends in the
             block size where that is not 4: `SDAR-4B-Chat-b16`.
     """

@@ -69,18 +69,12 @@ class ImageTokenizer(nn.Module):
         """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, N] int64.
 
         N is H * W / downsample ** 2. Computed in float32, whatever the context.
-
-        Raises:
-            ValueError: see `check_pixels`.
         """
         raise NotImplementedError
 
     def decode_code(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
         """Map codes [B, N] of a (height, width) grid, by default a square, to pixels float32
         [B, 3, height * downsample, width * downsample] of about [-1, 1].
-
-        Raises:
-            ValueError: see `check_codes`.
         """
         raise NotImplementedError
 
@@ -151,7 +145,6 @@ def load_vq(
         path_or_hub_id: a directory, or a hub id when no such directory exists; also a checkpoint
             that holds its own image tokenizer in the folder `vqvae`.
         dtype: of the decoder; the encoder stays float32.
-        device: a torch device.
 
     Raises:
         FileNotFoundError: nothing found under this name.
@@ -169,11 +162,7 @@ def load_vq(
 
 
 def outline_vq(directory: Path) -> ImageTokenizer:
-    """The tokenizer of a directory without its weights, on the meta device.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_vq`.
-    """
+    """The tokenizer of a directory without its weights, on the meta device."""
     directory = vq_directory(directory)
     headers = read_headers(directory, pickled=True)
     with torch.device("meta"):
@@ -213,8 +202,6 @@ def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None)
     """Write config.json and model.safetensors, which `load_vq` reads.
 
     Args:
-        vq: the tokenizer.
-        directory: created when missing.
         dtype: stored precision of the weights; by default the one they have.
     """
     directory = Path(directory)

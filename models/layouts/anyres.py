@@ -31,7 +31,6 @@ class Tiling:
     """How the images of one checkpoint are cut.
 
     Args:
-        side: of a tile in pixels.
         patches: along the side of a tile.
         grids: columns and rows of the grids to choose from.
         max_tiles: a larger map is shrunk to about this many tiles.
@@ -95,8 +94,6 @@ class Tiling:
         Args:
             features: [T, patches^2, D], tile by tile.
             newline: [D].
-            width: of the image in pixels.
-            height: of the image in pixels.
 
         Returns:
             [rows, D].
@@ -131,7 +128,6 @@ def read_grids(value: Any, side: int) -> tuple[tuple[int, int], ...]:
     Args:
         value: `image_grid_pinpoints` of a config.json: sizes in pixels, a list of pairs (width,
             height) as published, or the range of grids that the training script turns into it.
-        side: of a tile in pixels.
 
     Raises:
         ValueError: it is neither, or a size is no multiple of the side.

@@ -40,9 +40,7 @@ class ImageChat(QuestionLayout):
     is written.
 
     Args:
-        text: layout of the text.
         ids: of the special tokens of the text, and `bos`, `header` and `end_header` of turns.
-        tiling: of the images.
         max_length: longest row, images and response included; None for any.
     """
 

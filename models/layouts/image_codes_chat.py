@@ -33,11 +33,6 @@ from mmrl.types import Prompt
 class CodesChat(QuestionLayout):
     """Renders prompts with images as codes; a subclass says which grid an image has, and how its
     family frames the codes.
-
-    Args:
-        text: layout of the text.
-        rows: of the checkpoint.
-        vq: its image tokenizer.
     """
 
     needs_vq: ClassVar[bool] = True

@@ -23,8 +23,6 @@ def render(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> s
     the first message of the user.
 
     Args:
-        prompt: with images.
-        tokenizer: with a chat template.
         system: system message before a prompt without messages.
     """
     messages = prompt.messages or [

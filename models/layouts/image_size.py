@@ -30,7 +30,6 @@ def written_grid(
     """Height and width in codes of the images that are written.
 
     Args:
-        options: what the user chose.
         downsample: pixels per code along one side.
         square: height and width where no other is chosen.
 

@@ -35,7 +35,6 @@ class LuminaRows:
     """The rows of one checkpoint.
 
     Args:
-        tokenizer: of the checkpoint.
         ids: of its special tokens: `boi`, `eoi`, `newline`, `answer`, `end_answer` and `mask`.
         code_offset: id of image code 0.
         max_text_len: longest prompt in tokens, without images; longer ones lose the end of U.

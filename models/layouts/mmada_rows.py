@@ -25,10 +25,8 @@ class MmadaRows:
     """The rows of one checkpoint.
 
     Args:
-        tokenizer: of the checkpoint.
         ids: of its special tokens: `soi`, `eoi`, `t2i`, `mmu`, `pad`, `bos`, `eos`, `mask` and
             `end_header`.
-        max_text_len: M.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -46,7 +44,6 @@ class MmadaRows:
         """Image generation, `t2i_gen` (codes are masks) and `t2i` (training).
 
         Args:
-            texts: B prompts.
             codes: [B, n] token ids of the image positions (offset added, or the mask id).
             drop: rows whose text is dropped, for classifier-free guidance.
 
@@ -67,7 +64,6 @@ class MmadaRows:
         """Image editing, `edit`.
 
         Args:
-            texts: B instructions.
             sources: B times the source images, each the token ids [h, w] of its codes; none in rows
                 without, for guidance by the source image.
             codes: [B, n] token ids of the edited images.

@@ -24,10 +24,7 @@ class TextLayout:
     """Renders prompts as canvases with every response position masked, and decodes finished ones.
 
     Args:
-        tokenizer: of the checkpoint.
         ids: of its special tokens: `mask`, `eos`, which pads as well, and `eot`, which ends a turn.
-        max_prompt_length: longest prompt in tokens.
-        max_completion_length: n.
         chat_template: whether a prompt without messages becomes the message of a user; None does
             so where the tokenizer has a chat template.
         block_size: of a network whose attention is causal between blocks, else None.
@@ -164,7 +161,6 @@ def align_blocks(attend: Tensor, size: int, first: int) -> Tensor:
 
     Args:
         attend: [B, L] bool, False on padding left of the tokens, which belongs to block 0.
-        size: of a block.
         first: column where a block begins in every row; 0 begins one at the first token of each.
     """
     place = attend.long().cumsum(1) - 1 if first == 0 else torch.arange(attend.shape[1]) - first

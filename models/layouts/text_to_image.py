@@ -45,10 +45,7 @@ class TextToImage:
     """Renders prompts as canvases with every image position masked, and decodes finished ones.
 
     Args:
-        rows: of the checkpoint.
-        vq: its image tokenizer.
         grid: height and width of the image in codes.
-        mask_policy: what padding means.
     """
 
     needs_vq: ClassVar[bool] = True

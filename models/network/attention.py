@@ -150,7 +150,6 @@ def choose_attention(wish: str, device: str, dtype: torch.dtype) -> tuple[str, s
     Args:
         wish: `auto`, or the kernel to take.
         device: its type, such as cuda or cpu.
-        dtype: of the queries.
     """
     if wish != "auto":
         return wish, "as set"

@@ -134,8 +134,6 @@ class Network(nn.Module, ABC):
         """Bytes that a row of `length` tokens needs for the backward pass, for memory estimates.
 
         Args:
-            length: of the row.
-            recompute: whether blocks are computed again.
             size: bytes of a number that the network computes.
 
         Returns:

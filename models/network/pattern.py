@@ -81,10 +81,8 @@ def may_attend(
     """Whether queries of block `own` and kind `kind` attend to keys of `other` and `other_kind`.
 
     Args:
-        own: block of the query.
         other: block of the key, broadcast against it.
         kind: 0 or False for a clean token, else its copy; None where all are clean.
-        other_kind: of the key.
     """
     if kind is None or other_kind is None:
         return other <= own
@@ -97,10 +95,7 @@ def count_blocks(
     """[B, L] int64: the block of each position, `size` to a block, counted from the first token.
 
     Args:
-        size: of a block.
         attend: [B, L], 0 on padding; padding on the left belongs to the first block.
-        shape: B and L.
-        device: of the result.
     """
     if attend is None:
         return (torch.arange(shape[1], device=device) // size).expand(shape)

@@ -45,8 +45,6 @@ class StoredWeights:
         """Copy some rows of a tensor; arguments and errors as in `read`.
 
         Args:
-            name: of the tensor.
-            rows: which.
             target: where to; what it holds is rounded to `dtype`, whatever its own dtype is.
         """
         self._copy(name, read_rows(*self.files[name], rows), target)
@@ -55,9 +53,6 @@ class StoredWeights:
         """Copy elements of a flattened tensor; otherwise as `copy_rows`.
 
         Args:
-            name: of the tensor.
-            shape: of it.
-            start: the first element.
             target: [n], where to; n may be 0.
         """
         if not target.numel():

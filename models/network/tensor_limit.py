@@ -17,7 +17,6 @@ def limit_tensors(config: Mapping[str, Any], stored: int = 50_000) -> Iterator[N
     could be compared with those of the files, which lists some that are too many.
 
     Args:
-        config: that it is built from.
         stored: tensors in its files; more than known networks have, where they are not read.
 
     Raises:

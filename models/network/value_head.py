@@ -21,8 +21,6 @@ class ValueHead(nn.Module):
 
     Args:
         size: width D of the hidden states.
-        device: of the weight.
-        dtype: of the weight.
     """
 
     def __init__(self, size: int, device: torch.device | str, dtype: torch.dtype) -> None:
@@ -71,7 +69,6 @@ def copy_backbone(network: Network, shared: Mapping[int, Tensor] | None = None) 
     """A copy of a network without its output matrix and vision tower.
 
     Args:
-        network: with neither adapters nor wrappers.
         shared: parameters by `id` that the copy shares with it; all others are copied.
     """
     without: dict[int, Any] = {**(shared or {}), id(network.head): nn.Identity()}
