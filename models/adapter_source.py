@@ -34,11 +34,8 @@ def is_adapter(directory: Path) -> bool:
 
 
 def read_adapter_config(directory: Path) -> dict[str, Any]:
-    """`adapter_config.json` of a directory.
-
-    Raises:
-        ValueError: it is no JSON object, lacks a key, or asks for a variant that is not read.
-    """
+    """`adapter_config.json` of a directory. Raises ValueError: it is no JSON object, lacks a key,
+    or asks for a variant that is not read."""
     path = directory / ADAPTER_CONFIG
     config = read_settings_file(path)
     for key, kind in _NEEDED.items():

@@ -100,11 +100,8 @@ def attach_stored(network: Network, directory: Path, tensors: Iterable[str]) -> 
 
 
 def check_adapter(directory: Path, network: Network) -> None:
-    """Compare an adapter with the network of its base, from the header of its file.
-
-    Raises:
-        FileNotFoundError, ValueError: see `locate_adapter`; also wrong shapes, missing tensors.
-    """
+    """Compare an adapter with the network of its base, from the header of its file. Raises
+    FileNotFoundError, ValueError: see `locate_adapter`; also wrong shapes, missing tensors."""
     names = names_of(network)
     places, header = locate_adapter(directory, names), read_header(directory / ADAPTER_WEIGHTS)
     found = {name: header[key] for name, key in places.items()}

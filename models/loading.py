@@ -147,11 +147,8 @@ def fill_network(model: Network, quantization_config: QuantizationConfig | None)
 
 
 def find_whole(directory: Path) -> Path:
-    """The directory of a whole checkpoint: the given one, or that of the base of an adapter.
-
-    Raises:
-        FileNotFoundError, ValueError: there is no such base, or it is an adapter too.
-    """
+    """The directory of a whole checkpoint: the given one, or that of the base of an adapter. Raises
+    FileNotFoundError, ValueError: there is no such base, or it is an adapter too."""
     if not is_adapter(directory):
         return directory
     base, file = find_base(directory), directory / ADAPTER_CONFIG
@@ -172,11 +169,8 @@ def find_whole(directory: Path) -> Path:
 
 def outline(directory: Path) -> Network:
     """The network of a directory without its weights, on the meta device; that of the base for an
-    adapter, which is compared with it.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_model`; no tensor is read to find them.
-    """
+    adapter, which is compared with it. Raises FileNotFoundError, ValueError: see `load_model`; no
+    tensor is read to find them."""
     if is_adapter(directory):
         model = outline(find_whole(directory))
         check_adapter(directory, model)
@@ -248,12 +242,8 @@ def save_model(
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """`config.json` of a directory, of a known family.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: it is not JSON, or of an unknown family.
-    """
+    """`config.json` of a directory, of a known family. Raises FileNotFoundError: there is none.
+    Raises ValueError: it is not JSON, or of an unknown family."""
     if is_pipeline(directory):
         return read_pipeline(directory)
     path = directory / "config.json"

@@ -258,11 +258,8 @@ def build_layouts(
 
 
 def set_blocks(network: Network, options: LayoutConfig) -> None:
-    """Give the blocks of a block-causal network another size or alignment, saved with it.
-
-    Raises:
-        ValueError: there is a size, and the attention of the network is not causal between blocks.
-    """
+    """Give the blocks of a block-causal network another size or alignment, saved with it. Raises
+    ValueError: there is a size, and the attention of the network is not causal between blocks."""
     size = options.block_size
     if "block_size" in network.public_config and options.block_alignment is not None:
         network.public_config["block_alignment"] = options.block_alignment

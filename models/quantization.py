@@ -19,11 +19,8 @@ BLOCK = 64
 
 
 def list_quantized(network: Network) -> list[str]:
-    """Names of the weights that are quantised where that is wanted.
-
-    Raises:
-        ValueError: a network without `blocks`.
-    """
+    """Names of the weights that are quantised where that is wanted. Raises ValueError: a network
+    without `blocks`."""
     if not hasattr(network, "blocks"):
         raise ValueError(
             "quantization_config is given, and the network of this checkpoint"

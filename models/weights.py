@@ -46,11 +46,7 @@ _writes: ContextVar[list[Callable[[], None]] | None] = ContextVar("deferred writ
 
 
 def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """A torch dtype from its name.
-
-    Raises:
-        ValueError: an unknown name.
-    """
+    """A torch dtype from its name. Raises ValueError: an unknown name."""
     if isinstance(dtype, torch.dtype):
         return dtype
     if dtype not in DTYPES:
@@ -97,12 +93,8 @@ def locate_tensors(directory: Path) -> dict[str, Path]:
 
 
 def read_header(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file on the meta device.
-
-    Raises:
-        ValueError: see `read_tensors`; also a dtype that weights do not have: they would be read
-            as other numbers than were meant.
-    """
+    """The tensors of a file on the meta device. Raises ValueError: see `read_tensors`; also a dtype
+    that weights do not have: they would be read as other numbers than were meant."""
     if path.name == PICKLED_NAME:
         found = {name: (t.shape, str(t.dtype)) for name, t in _read_pickled(path).items()}
     else:
@@ -121,11 +113,8 @@ def read_header(path: Path) -> dict[str, Tensor]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, of safetensors as views of it.
-
-    Raises:
-        ValueError: it is truncated or not what its name says, or a value is not finite.
-    """
+    """The tensors of a file, of safetensors as views of it. Raises ValueError: it is truncated or
+    not what its name says, or a value is not finite."""
     if path.name == PICKLED_NAME:
         tensors = _read_pickled(path)
     else:
@@ -136,11 +125,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def read_rows(path: Path, name: str, rows: slice) -> Tensor:
     """Some rows of a tensor of a safetensors file, as a view of the mapped file; the file is mapped
-    as long as the view exists. Their values are not checked, see `check_finite`.
-
-    Raises:
-        ValueError: the file is truncated or not what its name says.
-    """
+    as long as the view exists. Their values are not checked, see `check_finite`. Raises ValueError:
+    the file is truncated or not what its name says."""
     with _open(path) as file:
         return file.get_slice(name)[rows]
 
@@ -149,11 +135,7 @@ def check_finite(tensor: Tensor, path: Path, name: str) -> Tensor:
     """A tensor as it is, whose values are all finite.
 
     The least and the largest value tell: they take one pass and no memory beside the tensor, and
-    NaN wins over numbers.
-
-    Raises:
-        ValueError: it holds NaN or infinity.
-    """
+    NaN wins over numbers. Raises ValueError: it holds NaN or infinity."""
     if not tensor.is_floating_point() or not tensor.numel():
         return tensor
     if torch.stack(torch.aminmax(tensor.detach())).isfinite().all():

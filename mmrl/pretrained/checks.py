@@ -69,11 +69,8 @@ def check_checkpoints(model: ModelConfig) -> Policy | None:
 
 
 def check_continued(model: ModelConfig, where: str = "model") -> None:
-    """Compare `lora` with the adapter that `path` is, if it is one on this machine.
-
-    Raises:
-        ConfigError: it has another rank, scale or variant, or is of other layers.
-    """
+    """Compare `lora` with the adapter that `path` is, if it is one on this machine. Raises
+    ConfigError: it has another rank, scale or variant, or is of other layers."""
     from mmrl.models.adapter_source import ADAPTER_CONFIG, read_adapter_config
     from mmrl.models.adapter_weights import OPTIONS, list_layers, locate_adapter
     from mmrl.models.loading import outline
@@ -217,10 +214,7 @@ def check_network_blocks(
 
 def check_prompts(model: ModelConfig, task: str, prompts: Sequence[Prompt]) -> None:
     """Refuse prompts that the policy's checkpoint cannot take, as far as its family is known.
-
-    Raises:
-        ConfigError: one with too few or too many images; the message names its place.
-    """
+    Raises ConfigError: one with too few or too many images; the message names its place."""
     layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
     for prompt in prompts if len(layouts) == 1 else ():
         try:

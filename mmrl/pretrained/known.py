@@ -77,12 +77,9 @@ def find_here(key: str, path_or_hub_id: str) -> Path | None:
     the hub that is not here.
 
     Of a published one nothing is asked. Of another the files that say what it is are downloaded, so
-    that a repository that does not exist is found before anything else is done.
-
-    Raises:
-        ConfigError: neither a directory nor possibly on the hub.
-        FileNotFoundError: the hub does not return it.
-    """
+    that a repository that does not exist is found before anything else is done. Raises ConfigError:
+    neither a directory nor possibly on the hub. Raises FileNotFoundError: the hub does not return
+    it."""
     from mmrl.models.families.pipeline import network_directory
     from mmrl.models.source import find_directory
     from mmrl.models.weights import read_headers

@@ -63,11 +63,8 @@ def layouts(
 def image_grid(
     config: Mapping[str, Any], vq: ImageTokenizer, options: LayoutConfig
 ) -> tuple[int, int]:
-    """Height and width of an image in codes.
-
-    Raises:
-        ValueError: an image that is no square, or whose sides the network cannot halve.
-    """
+    """Height and width of an image in codes. Raises ValueError: an image that is no square, or
+    whose sides the network cannot halve."""
     side = config["sample_size"]
     if options.image_size is not None:
         side = count_along("image_size", options.image_size, vq.downsample)

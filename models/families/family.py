@@ -59,11 +59,8 @@ class Family(Protocol):
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, names: Mapping[str, str]) -> dict[str, int]:
-    """Ids of special tokens by their names, under the same keys.
-
-    Raises:
-        ValueError: the tokenizer lacks one.
-    """
+    """Ids of special tokens by their names, under the same keys. Raises ValueError: the tokenizer
+    lacks one."""
     vocabulary = tokenizer.get_vocab()
     absent = sorted(set(names.values()) - vocabulary.keys())
     if absent:

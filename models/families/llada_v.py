@@ -87,11 +87,8 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
 
 
 def network(config: Mapping[str, Any]) -> MaskedTokenModel:
-    """The core with a vision tower before it.
-
-    Raises:
-        ValueError: see `core_config`; also impossible sizes of the tower, or an unknown tiling.
-    """
+    """The core with a vision tower before it. Raises ValueError: see `core_config`; also impossible
+    sizes of the tower, or an unknown tiling."""
     model = MaskedTokenModel(core_config(config))
     sizes = tower_sizes(config)
     kept = sizes["num_hidden_layers"] + _FIXED["mm_vision_select_layer"] + 1
@@ -114,11 +111,8 @@ def layouts(
 
 
 def tower_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes of the whole SigLIP tower: those under `vision`, or of the public one.
-
-    Raises:
-        ValueError: one is missing, or is not that of the projector.
-    """
+    """Sizes of the whole SigLIP tower: those under `vision`, or of the public one. Raises
+    ValueError: one is missing, or is not that of the projector."""
     sizes = config.get("vision", SO400M)
     absent = sorted(SO400M.keys() - sizes.keys())
     if absent:
@@ -133,11 +127,7 @@ def tower_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tiling(config: Mapping[str, Any]) -> Tiling:
-    """How images are cut.
-
-    Raises:
-        ValueError: a setting that is not that of any-resolution tiling.
-    """
+    """How images are cut. Raises ValueError: a setting that is not that of any-resolution tiling."""
     aspect = str(config.get("image_aspect_ratio", "anyres_max_4"))
     found = re.fullmatch(r"anyres_max_([1-9]\d*)", aspect)
     if found is None:

@@ -80,11 +80,8 @@ def build_rows(
     max_text_len: int,
     grid: tuple[int, int],
 ) -> LuminaRows:
-    """The rows of a checkpoint; see `LuminaRows`.
-
-    Raises:
-        ValueError: the tokenizer ends before the special tokens, or takes one of them apart.
-    """
+    """The rows of a checkpoint; see `LuminaRows`. Raises ValueError: the tokenizer ends before the
+    special tokens, or takes one of them apart."""
     offset = network.vocab_size - vq.codebook_size
     if len(tokenizer) < offset:
         raise ValueError(

@@ -84,11 +84,8 @@ def image_grid(
     config: Mapping[str, Any], vq: ImageTokenizer, image_size: int | None
 ) -> tuple[int, int]:
     """Height and width in codes of an image in a prompt, and of one that is written where no other
-    size is chosen.
-
-    Raises:
-        ValueError: the size is no multiple of the patch, or the checkpoint's count is no square.
-    """
+    size is chosen. Raises ValueError: the size is no multiple of the patch, or the checkpoint's
+    count is no square."""
     if image_size is not None:
         side = count_along("image_size", image_size, vq.downsample)
         return side, side

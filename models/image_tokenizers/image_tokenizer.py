@@ -54,11 +54,7 @@ class ImageTokenizer(nn.Module):
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> "ImageTokenizer":
-        """A network with new weights.
-
-        Raises:
-            TypeError, ValueError: a value that cannot be.
-        """
+        """A network with new weights. Raises TypeError, ValueError: a value that cannot be."""
         return cls(cls.Config(**config))
 
     def to_config(self) -> dict[str, Any]:
@@ -105,12 +101,9 @@ class ImageTokenizer(nn.Module):
             )
 
     def check_codes(self, codes: Tensor, shape: tuple[int, int] | None) -> tuple[int, int]:
-        """Height and width of the grid of codes [B, N].
-
-        Raises:
-            ValueError: codes that are no integers or outside the codebook, or a grid that does not
-                hold N codes; without `shape`, N is no square.
-        """
+        """Height and width of the grid of codes [B, N]. Raises ValueError: codes that are no
+        integers or outside the codebook, or a grid that does not hold N codes; without `shape`, N
+        is no square."""
         if codes.ndim != 2 or codes.is_floating_point() or codes.dtype == torch.bool:
             raise ValueError(
                 f"codes must be integers [B, N], got {codes.dtype} {tuple(codes.shape)}."
@@ -179,11 +172,8 @@ def vq_directory(directory: Path) -> Path:
 
 def build_vq(config: Mapping[str, Any], stored: int = 50_000) -> ImageTokenizer:
     """The tokenizer of a config.json with new weights; an empty one is that of showlab/magvitv2.
-    `stored` is that of `limit_tensors`.
-
-    Raises:
-        ValueError: an unknown kind or key, or a value that cannot be.
-    """
+    `stored` is that of `limit_tensors`. Raises ValueError: an unknown kind or key, or a value that
+    cannot be."""
     kind = config.get("_class_name", PUBLIC_KIND)
     if kind not in IMAGE_TOKENIZERS:
         known = ", ".join(IMAGE_TOKENIZERS)

@@ -110,11 +110,8 @@ class MagvitV2(ImageTokenizer):
             return torch.cat([self.decode(part) for part in latent.split(chunk)])
 
     def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype, source: str) -> None:
-        """Take the weights of a checkpoint; see `ImageTokenizer.load_tensors`.
-
-        Raises:
-            ValueError: another table of codes.
-        """
+        """Take the weights of a checkpoint; see `ImageTokenizer.load_tensors`. Raises ValueError:
+        another table of codes."""
         if not torch.equal(tensors["quantize.embedding"].float(), self.quantize.embedding):
             raise ValueError(
                 f"quantize.embedding in '{source}' is not the table of +1/-1 bits of a lookup-free"

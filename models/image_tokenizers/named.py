@@ -15,11 +15,8 @@ KEY, FILE = "vq", "tokenizer_config.json"
 
 
 def find_vq(directories: Iterable[Path]) -> str | None:
-    """A path or hub id: what the first of some checkpoints that names or holds one has.
-
-    Raises:
-        FileNotFoundError: it names a directory that is not there.
-    """
+    """A path or hub id: what the first of some checkpoints that names or holds one has. Raises
+    FileNotFoundError: it names a directory that is not there."""
     for directory in directories:
         file = directory / FILE
         if file.is_file() and (named := read_settings_file(file).get(KEY)) is not None:

@@ -147,11 +147,8 @@ def read_grids(value: Any, side: int) -> tuple[tuple[int, int], ...]:
 
 
 def grids_between(text: str) -> tuple[tuple[int, int], ...]:
-    """Grids of a setting such as `(1x1),...,(6x6)`, from the first to the last.
-
-    Raises:
-        ValueError: it is not of that form.
-    """
+    """Grids of a setting such as `(1x1),...,(6x6)`, from the first to the last. Raises ValueError:
+    it is not of that form."""
     found = re.fullmatch(r"\((\d+)x(\d+)\),\.\.\.,\((\d+)x(\d+)\)", text.replace(" ", ""))
     first, low, last, high = (int(n) for n in found.groups()) if found else (0, 0, 0, 0)
     if not 1 <= first <= last or not 1 <= low <= high:

@@ -80,11 +80,8 @@ class ImageChat(QuestionLayout):
     def pieces(self, prompt: Prompt) -> list[list[int]]:
         """Token ids of the text before, between and after the images of a prompt.
 
-        Deviation: an image that ends a turn does not cost the turn its end token.
-
-        Raises:
-            ValueError: no image, or another number of marks than of images.
-        """
+        Deviation: an image that ends a turn does not cost the turn its end token. Raises
+        ValueError: no image, or another number of marks than of images."""
         self.check(prompt)
         parts = render(prompt, self.text.tokenizer, SYSTEM).split(MARK)
         ids = [list(self.text.tokenizer(p, add_special_tokens=False)["input_ids"]) for p in parts]

@@ -86,11 +86,8 @@ class ImageCodesChat(CodesChat):
             )
 
     def pieces(self, prompt: Prompt) -> list[list[int]]:
-        """Token ids of the text before the image, which is empty, and after it.
-
-        Raises:
-            ValueError: see `check`; also messages, and a tokenizer without a chat template.
-        """
+        """Token ids of the text before the image, which is empty, and after it. Raises ValueError:
+        see `check`; also messages, and a tokenizer without a chat template."""
         self.check(prompt)
         ids, bos = self.text.prompt_ids(without_images(prompt)), self.ids["bos"]
         return [[], ids if ids[:1] == [bos] else [bos, *ids]]

@@ -71,11 +71,8 @@ class ImageEdit(TextToImage):
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """B prompts -> canvas with n masked positions and its two unconditional branches.
 
-        Each source image is opened and encoded once, however many rows show it.
-
-        Raises:
-            ValueError: a `length` other than n, or a prompt without a source image.
-        """
+        Each source image is opened and encoded once, however many rows show it. Raises ValueError:
+        a `length` other than n, or a prompt without a source image."""
         for prompt in prompts:
             self.check(prompt)
         masks = self._masks(len(prompts), length)

@@ -14,11 +14,8 @@ LONGEST = 4
 
 
 def count_along(key: str, side: int, downsample: int) -> int:
-    """Codes along a side of so many pixels.
-
-    Raises:
-        ValueError: it is no multiple of a code's; the message names the key.
-    """
+    """Codes along a side of so many pixels. Raises ValueError: it is no multiple of a code's; the
+    message names the key."""
     if side % downsample:
         raise ValueError(f"{key} is {side}, no multiple of {downsample}")
     return side // downsample

@@ -62,11 +62,8 @@ class QuestionLayout:
         return ()
 
     def pieces(self, prompt: Prompt) -> list[list[int]]:
-        """Token ids of the text before, between and after the images of a prompt.
-
-        Raises:
-            ValueError: a prompt that the layout cannot take.
-        """
+        """Token ids of the text before, between and after the images of a prompt. Raises
+        ValueError: a prompt that the layout cannot take."""
         raise NotImplementedError
 
     def positions(self, prompt: Prompt) -> int:
@@ -88,11 +85,8 @@ class QuestionLayout:
 
         Each image is opened once, however many rows show it; those that a vision tower encodes are
         not encoded yet. The unconditional branch has mask tokens in place of the prompt, its images
-        included, as in the public samplers.
-
-        Raises:
-            ValueError: a prompt that the layout cannot take, or that is too long.
-        """
+        included, as in the public samplers. Raises ValueError: a prompt that the layout cannot
+        take, or that is too long."""
         n = self.text.max_completion_length if length is None else length
         pieces = [self.pieces(prompt) for prompt in prompts]
         for prompt, parts in zip(prompts, pieces, strict=True):

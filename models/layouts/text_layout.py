@@ -53,11 +53,7 @@ class TextLayout:
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt: its messages, or its text, through the chat template if any; then
-        its prefill.
-
-        Raises:
-            ValueError: messages, and a tokenizer without a chat template.
-        """
+        its prefill. Raises ValueError: messages, and a tokenizer without a chat template."""
         chat = bool(self.tokenizer.chat_template)
         messages = prompt.messages
         if messages is None and (chat if self.chat_template is None else self.chat_template):
@@ -81,11 +77,8 @@ class TextLayout:
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
 
-        The unconditional branch has mask tokens in place of the prompt.
-
-        Raises:
-            ValueError: a prompt longer than the limit, or a length below 1.
-        """
+        The unconditional branch has mask tokens in place of the prompt. Raises ValueError: a prompt
+        longer than the limit, or a length below 1."""
         rows = [self.prompt_ids(prompt) for prompt in prompts]
         for prompt, row in zip(prompts, rows, strict=True):
             if len(row) > self.max_prompt_length:
@@ -96,11 +89,8 @@ class TextLayout:
         return self.lay_out(rows, self.max_completion_length if length is None else length)
 
     def lay_out(self, rows: Sequence[list[int]], n: int) -> Canvas:
-        """Token ids of B prompts -> canvas with n masked positions after each.
-
-        Raises:
-            ValueError: n is below 1.
-        """
+        """Token ids of B prompts -> canvas with n masked positions after each. Raises ValueError: n
+        is below 1."""
         if n < 1:
             raise ValueError(f"max_completion_length is {n}; it must be at least 1")
         if self.block_size and self.block_alignment == "right" and n % self.block_size:
@@ -135,11 +125,8 @@ class TextLayout:
         )
 
     def decode(self, canvas: Canvas) -> list[str]:
-        """Finished canvas -> B texts, cut at the first end, without special tokens.
-
-        Raises:
-            ValueError: a response position is unwritten.
-        """
+        """Finished canvas -> B texts, cut at the first end, without special tokens. Raises
+        ValueError: a response position is unwritten."""
         if bool(canvas.masked.any()):
             raise ValueError("the canvas holds unwritten positions; is it finished?")
         rows = canvas.tokens[canvas.response].view(len(canvas), -1)

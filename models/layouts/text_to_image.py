@@ -82,22 +82,16 @@ class TextToImage:
         return torch.equal(*rows)
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """B prompts -> canvas with n masked positions and its unconditional branch.
-
-        Raises:
-            ValueError: a `length` other than n.
-        """
+        """B prompts -> canvas with n masked positions and its unconditional branch. Raises
+        ValueError: a `length` other than n."""
         masks = self._masks(len(prompts), length)
         texts = [prompt.text for prompt in prompts]
         branch = self.rows.text_to_image(texts, masks, [True] * len(prompts))
         return self._lay_out(self.rows.text_to_image(texts, masks), branch)
 
     def decode(self, canvas: Canvas) -> list[Image.Image]:
-        """Finished canvas -> B images.
-
-        Raises:
-            ValueError: a response position is unwritten or holds no image code.
-        """
+        """Finished canvas -> B images. Raises ValueError: a response position is unwritten or holds
+        no image code."""
         tokens = canvas.tokens[canvas.response].view(len(canvas), -1)
         codes = tokens - self.rows.code_offset
         if bool((codes < 0).any() | (codes >= self.vq.codebook_size).any()):

@@ -148,10 +148,7 @@ class MaskedTokenModel(Network):
 
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel, `sdpa`, `eager`, `flex` (FlexAttention where attention is
-        causal between blocks), or `auto` by device and dtype.
-
-        Raises:
-            ValueError: an unknown name.
+        causal between blocks), or `auto` by device and dtype. Raises ValueError: an unknown name.
         """
         if implementation not in ATTENTION:
             raise ValueError(

@@ -113,11 +113,8 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, one of `mmrl.models.network.attention.ATTENTION`.
-
-        Raises:
-            ValueError: an unknown name.
-        """
+        """Choose the attention kernel, one of `mmrl.models.network.attention.ATTENTION`. Raises
+        ValueError: an unknown name."""
 
     @property
     @abstractmethod

@@ -32,11 +32,8 @@ class StoredWeights:
     def read(self, name: str) -> Tensor:
         """A whole tensor in `dtype` on `device`.
 
-        It may be a view of a file, which is mapped as long as the tensor exists.
-
-        Raises:
-            ValueError: the file was damaged since its header was read, or a value is not finite.
-        """
+        It may be a view of a file, which is mapped as long as the tensor exists. Raises ValueError:
+        the file was damaged since its header was read, or a value is not finite."""
         path, key = self.files[name]
         tensor = read_rows(path, key, slice(None)).to(self.device, self.dtype)
         return check_finite(tensor, path, key)
