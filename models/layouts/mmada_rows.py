@@ -27,6 +27,7 @@ class MmadaRows:
     Args:
         ids: of its special tokens: `soi`, `eoi`, `t2i`, `mmu`, `pad`, `bos`, `eos`, `mask` and
             `end_header`.
+        max_text_len: M.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -59,7 +60,6 @@ class MmadaRows:
         sources: Sequence[Sequence[Tensor]],
         codes: Tensor,
         drop: Sequence[bool] | None = None,
-        kinds: Sequence[str] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Image editing, `edit`.
 
@@ -68,7 +68,6 @@ class MmadaRows:
                 without, for guidance by the source image.
             codes: [B, n] token ids of the edited images.
             drop: rows whose text is dropped, for guidance by the text.
-            kinds: of edits, which the rows do not tell apart.
 
         Returns:
             ids [B, M + 2 n + 5], wider with several source images, and mask, 0 on the left padding.

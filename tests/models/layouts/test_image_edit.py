@@ -109,17 +109,6 @@ def test_an_edit_has_exactly_one_source_image(images: int) -> None:
         POLICY.canvas(wrong)
 
 
-def test_a_style_has_a_reference_beside_its_source() -> None:
-    both = [replace(prompt, metadata={"edit_type": "image_ref_transfer"}) for prompt in prompts(2)]
-    edit, ids = layout(), layout().ids
-    canvas = edit.canvas(both)
-    assert canvas.tokens.shape[1] == edit.canvas(prompts()).tokens.shape[1] + 18
-    assert (canvas.tokens == ids["soi"]).sum(1).tolist() == [3, 3]
-    assert (canvas.image_uncond_tokens == ids["soi"]).sum(1).tolist() == [1, 1]
-    with pytest.raises(ValueError, match="1 images .* has a source image and the reference"):
-        edit.canvas([replace(both[0], images=both[0].images[:1])])
-
-
 def test_the_length_of_an_image_cannot_be_chosen() -> None:
     with pytest.raises(ValueError, match="max_completion_length is 9; an image has 16 tokens"):
         layout().canvas(prompts(), 9)
