@@ -93,13 +93,11 @@ def read_network(
     quantization_config: QuantizationConfig | None = None,
     deferred: bool = False,
 ) -> None:
-    """Read the weights of an outlined network; arguments and errors as in `load_model`.
+    """Read the weights of an outlined network, in place; arguments and errors as in `load_model`.
 
     Args:
-        model: on the meta device, changed in place.
         directory: of its checkpoint, or of an adapter of that.
         adapter: directory of the adapter that is added to them.
-        quantization_config: of the linear layers of the blocks.
     """
     kind, whole = resolve_dtype(dtype), find_whole(directory)
     if deferred and quantization_config is not None:
@@ -216,7 +214,6 @@ def save_model(
     """Write the network so that the public code of its family can load it.
 
     Args:
-        model: from `load_model`, or with `public_config` set.
         dtype: of the stored weights; None keeps theirs.
         state: tensors to write in place of the model's own, under the core's names.
     """

@@ -83,14 +83,9 @@ class Policy:
         return self.network.device
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
-        """Whether a prompt is short enough for its task.
-
-        Args:
-            length: response positions; None takes those of the task.
-
-        Raises:
-            ValueError: this checkpoint has no layout for its task, or that cannot take the prompt.
-        """
+        """Whether a prompt is short enough for its task, with `length` response positions or those
+        of the task. Raises ValueError: the checkpoint has no layout for the task, or that cannot
+        take the prompt."""
         return self.layouts[self._task([prompt])].fits(prompt, length)
 
     def cuts(self, prompt: Prompt) -> bool:
@@ -99,17 +94,11 @@ class Policy:
         return isinstance(layout, TextToImage) and layout.cuts(prompt)
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """Canvases of B prompts of one task, on the policy's device, nothing written yet.
+        """Canvases of B prompts of one task with `length` response positions or those of the task,
+        on the policy's device, nothing written yet.
 
-        Each image of the prompts is encoded here once, without gradient.
-
-        Args:
-            length: response positions; None takes those of the task.
-
-        Raises:
-            ValueError: prompts of several tasks, of one this checkpoint has no layout for, or that
-                are too long.
-        """
+        Each image of the prompts is encoded here once, without gradient. Raises ValueError: prompts
+        of several tasks, of one this checkpoint has no layout for, or that are too long."""
         canvas = self.layouts[self._task(prompts)].canvas(prompts, length).to(self.device)
         if canvas.features is not None:
             with torch.no_grad():
@@ -168,11 +157,8 @@ def load_policy(
             never loads it. `auto` takes the one that the checkpoint names or holds, else
             showlab/magvitv2.
         dtype: of the network; the image tokenizer stays float32.
-        attn_implementation: `sdpa`, `eager`, or `auto`, see `mmrl.models.network.attention`.
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
-        merge_adapter: see `load_model`.
-        quantization_config: see `load_model`.
-        deferred: see `load_model`.
+        attn_implementation, merge_adapter, quantization_config, deferred: see `load_model`.
         **options: of the layouts, see `LayoutConfig`.
 
     Raises:
@@ -209,15 +195,9 @@ def load_policy(
 def outline_policy(
     directory: Path, options: LayoutConfig, vq: ImageTokenizer | None = None
 ) -> Policy:
-    """The policy of a directory without weights, when its tokenizer belongs to it.
-
-    Args:
-        vq: image tokenizer, also without weights; a family without image codes does not read it.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_policy`; nothing but headers and the tokenizer is
-            read to find them.
-    """
+    """The policy of a directory without weights, when its tokenizer belongs to it; errors of
+    `load_policy`, which headers and the tokenizer tell. A family without image codes does not read
+    `vq`, an image tokenizer without weights."""
     network = outline(directory)
     return _assemble(network, directory, options, vq if _reads_codes(network) else None)
 
@@ -258,8 +238,8 @@ def build_layouts(
 
 
 def set_blocks(network: Network, options: LayoutConfig) -> None:
-    """Give the blocks of a block-causal network another size or alignment, saved with it. Raises
-    ValueError: there is a size, and the attention of the network is not causal between blocks."""
+    """Give the blocks of a block-causal network the size and alignment that the user chose, saved
+    with it. Raises ValueError: a size for a network without such blocks."""
     size = options.block_size
     if "block_size" in network.public_config and options.block_alignment is not None:
         network.public_config["block_alignment"] = options.block_alignment
@@ -275,11 +255,10 @@ def set_blocks(network: Network, options: LayoutConfig) -> None:
 
 
 def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer of a checkpoint directory.
+    """The tokenizer of a checkpoint directory, or of a tokenizer alone. An adapter without one has
+    that of its base.
 
     Args:
-        directory: of the checkpoint, or of a tokenizer alone. An adapter without one has that of
-            its base.
         family: of the checkpoint, whose special tokens are added where the published tokenizer
             lacks them.
 

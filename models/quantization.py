@@ -55,12 +55,8 @@ def quantizer(settings: QuantizationConfig) -> Callable[[Tensor], Tensor]:
 def replace_layers(
     network: Network, weights: Mapping[str, Tensor], settings: QuantizationConfig
 ) -> None:
-    """Put bitsandbytes' layers in the place of the linear ones.
-
-    Args:
-        network: changed in place.
-        weights: from `quantizer`, by the names of `list_quantized`.
-    """
+    """Put bitsandbytes' layers with `weights`, from `quantizer` by the names of `list_quantized`,
+    in the place of the linear ones."""
     library = import_extra("bitsandbytes", "quantization")
     for name, weight in weights.items():
         layer: Any = network.get_submodule(name.removesuffix(".weight"))

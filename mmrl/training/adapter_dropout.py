@@ -68,11 +68,7 @@ class RowDraws:
 
     @contextmanager
     def use(
-        self,
-        seed: int | None,
-        rows: Tensor | None = None,
-        starts: Tensor | None = None,
-        width: int = 0,
+        self, seed: int | None, rows: Any = None, starts: Any = None, width: int = 0
     ) -> Iterator[None]:
         """Let the layers drop entries by these draws inside the context."""
         before = self.seed, self.rows, self.starts, self.width

@@ -127,7 +127,7 @@ def tower_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tiling(config: Mapping[str, Any]) -> Tiling:
-    """How images are cut. Raises ValueError: a setting that is not that of any-resolution tiling."""
+    """How images are cut. Raises ValueError: it is not by any-resolution tiling."""
     aspect = str(config.get("image_aspect_ratio", "anyres_max_4"))
     found = re.fullmatch(r"anyres_max_([1-9]\d*)", aspect)
     if found is None:

@@ -87,39 +87,36 @@ class ImageTokenizer(nn.Module):
     def check_pixels(self, pixels: Tensor) -> None:
         """Raise a ValueError for pixels that are not [B, channels, H, W] in floating point with
         sides that are positive multiples of `downsample`."""
-        channels, factor = self.channels, self.downsample
-        if pixels.ndim != 4 or pixels.shape[1] != channels or not pixels.is_floating_point():
+        factor, sides = self.downsample, pixels.shape[2:]
+        fits = pixels.ndim == 4 and pixels.shape[1] == self.channels and min(sides) > 0
+        if not fits or not pixels.is_floating_point() or any(side % factor for side in sides):
             raise ValueError(
-                f"pixels must be floating point [B, {channels}, H, W] in [-1, 1], got "
-                f"{pixels.dtype} {tuple(pixels.shape)}."
-            )
-        height, width = pixels.shape[2:]
-        if height % factor or width % factor or not height or not width:
-            raise ValueError(
-                f"Image height {height} and width {width} must be positive multiples of "
-                f"{factor}; resize or crop the image."
+                f"pixels must be floating point [B, {self.channels}, H, W] in [-1, 1] with H and W"
+                f" positive multiples of {factor}, got {pixels.dtype} {tuple(pixels.shape)}; resize"
+                " or crop the image."
             )
 
     def check_codes(self, codes: Tensor, shape: tuple[int, int] | None) -> tuple[int, int]:
         """Height and width of the grid of codes [B, N]. Raises ValueError: codes that are no
         integers or outside the codebook, or a grid that does not hold N codes; without `shape`, N
         is no square."""
-        if codes.ndim != 2 or codes.is_floating_point() or codes.dtype == torch.bool:
+        whole = not codes.is_floating_point() and codes.dtype != torch.bool
+        if codes.ndim != 2 or not whole or not codes.numel():
             raise ValueError(
                 f"codes must be integers [B, N], got {codes.dtype} {tuple(codes.shape)}."
             )
-        if not codes.numel():
-            raise ValueError(f"codes are empty: shape {tuple(codes.shape)}.")
         low, high = int(codes.min()), int(codes.max())
         if low < 0 or high >= self.codebook_size:
             raise ValueError(
                 f"codes range from {low} to {high}; allowed are 0 to {self.codebook_size - 1}. "
                 "Subtract the code offset of the vocabulary and replace masks before decoding."
             )
-        height, width = shape or _square(codes.shape[1])
+        side = math.isqrt(codes.shape[1])
+        height, width = shape or (side, side)
         if height * width != codes.shape[1] or height < 1:
             raise ValueError(
-                f"shape {(height, width)} holds {height * width} codes but got {codes.shape[1]}."
+                f"shape {(height, width)} holds {height * width} codes but got {codes.shape[1]};"
+                " pass shape=(height, width) in codes."
             )
         return height, width
 
@@ -189,11 +186,8 @@ def build_vq(config: Mapping[str, Any], stored: int = 50_000) -> ImageTokenizer:
 
 
 def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None) -> None:
-    """Write config.json and model.safetensors, which `load_vq` reads.
-
-    Args:
-        dtype: stored precision of the weights; by default the one they have.
-    """
+    """Write config.json and model.safetensors, which `load_vq` reads, into a directory; the weights
+    in `dtype`, or in the one they have."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     precision = None if dtype is None else resolve_dtype(dtype)
@@ -215,12 +209,3 @@ def _build(directory: Path, stored: int = 50_000) -> ImageTokenizer:
         return build_vq(config, stored)
     except ValueError as error:
         raise ValueError(f"'{path}': {error}") from error
-
-
-def _square(count: int) -> tuple[int, int]:
-    side = math.isqrt(count)
-    if side * side != count:
-        raise ValueError(
-            f"{count} codes do not form a square grid; pass shape=(height, width) in codes."
-        )
-    return side, side

@@ -43,5 +43,4 @@ def name_vq(vq: str, directory: Path) -> str:
     path, place = Path(vq).resolve(), directory.resolve()
     if not os.path.isabs(vq) or os.path.commonpath((path, place)) == path.anchor:
         return vq
-    relative = os.path.relpath(path, place)
-    return relative if relative.startswith("..") else f"./{relative}"
+    return os.path.join(".", os.path.relpath(path, place))

@@ -128,21 +128,17 @@ def read_grids(value: Any, side: int) -> tuple[tuple[int, int], ...]:
     Args:
         value: `image_grid_pinpoints` of a config.json: sizes in pixels, a list of pairs (width,
             height) as published, or the range of grids that the training script turns into it.
-
-    Raises:
-        ValueError: it is neither, or a size is no multiple of the side.
     """
     if isinstance(value, str):
         return grids_between(value)
-    pairs = value if isinstance(value, Sequence) else ()
-    for pair in pairs:
-        sizes = pair if isinstance(pair, Sequence) else ()
-        if len(sizes) != 2 or not all(isinstance(n, int) and n > 0 for n in sizes):
-            raise ValueError(f"{_GRIDS} has {pair!r}, no pair [width, height] in pixels")
-        if any(n % side for n in sizes):
-            raise ValueError(f"{_GRIDS} has {list(pair)}; tiles are {side} pixels wide and high")
-    if not pairs:
-        raise ValueError(f"{_GRIDS} is {value!r}; give pairs [width, height] in pixels")
+    pairs = list(value) if isinstance(value, Sequence) else []
+    sizes = [n for pair in pairs for n in (pair if isinstance(pair, Sequence) else [None])]
+    whole = all(isinstance(n, int) and n > 0 and n % side == 0 for n in sizes)
+    if not pairs or not whole or any(len(pair) != 2 for pair in pairs):
+        raise ValueError(
+            f"{_GRIDS} is {value!r}; give pairs [width, height] in pixels, multiples of the {side}"
+            " of a tile"
+        )
     return tuple((width // side, height // side) for width, height in pairs)
 
 

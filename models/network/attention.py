@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from mmrl.models.network.core_config import CoreConfig
-from mmrl.models.network.kv_cache import KVCache
+from mmrl.models.network.kv_cache import KVCache, TokenCache
 from mmrl.models.network.norm import RMSNorm
 from mmrl.models.network.pattern import BlockPattern, count_blocks
-from mmrl.models.network.token_cache import TokenCache
 
 Mask = Tensor | BlockMask | None
 """What a kernel takes: nothing, a bool or additive mask, or FlexAttention's form of a pattern."""

@@ -33,11 +33,10 @@ from mmrl.models.network.attention import (
     rope_table,
 )
 from mmrl.models.network.core_config import ROLES, CoreConfig
-from mmrl.models.network.kv_cache import KVCache
+from mmrl.models.network.kv_cache import KVCache, TokenCache
 from mmrl.models.network.network import MaskedLMOutput, Network
 from mmrl.models.network.norm import RMSNorm
 from mmrl.models.network.output_head import OutputHead
-from mmrl.models.network.token_cache import TokenCache
 from mmrl.positions import Positions
 
 

@@ -152,7 +152,7 @@ class Network(nn.Module, ABC):
 
     def new_token_cache(self, length: int) -> Any:
         """An empty cache for rows of `length` tokens of which passes compute any, see
-        `mmrl.models.network.token_cache`."""
+        `mmrl.models.network.kv_cache`."""
         raise NotImplementedError(f"{type(self).__name__} has no cache of tokens")
 
     def count_cached(self, length: int) -> int:

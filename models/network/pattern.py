@@ -78,12 +78,8 @@ class BlockPattern:
 def may_attend(
     own: Tensor, other: Tensor, kind: Tensor | None = None, other_kind: Tensor | None = None
 ) -> Tensor:
-    """Whether queries of block `own` and kind `kind` attend to keys of `other` and `other_kind`.
-
-    Args:
-        other: block of the key, broadcast against it.
-        kind: 0 or False for a clean token, else its copy; None where all are clean.
-    """
+    """Whether queries of block `own` attend to keys of block `other`, broadcast against it. Kinds
+    are 0 or False for a clean token, else its copy; None where all are clean."""
     if kind is None or other_kind is None:
         return other <= own
     return ((other < own) & (other_kind == 0)) | ((other == own) & (kind == other_kind))

@@ -245,7 +245,7 @@ def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(
     shutil.copytree(SHIPPED / checkpoint, tmp_path, dirs_exist_ok=True)
     shutil.copy(SHIPPED / tokenizer / "tokenizer.json", tmp_path)
     for check in (
-        load_policy,
+        lambda path: load_policy(path, vq=None),
         lambda path: check_checkpoints(ModelConfig(path=str(path), vq=None)),
     ):
         with pytest.raises(ValueError, match=named):

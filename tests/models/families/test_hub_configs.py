@@ -98,19 +98,10 @@ def test_grids_are_read_as_the_hub_and_as_the_training_script_write_them() -> No
 
 
 @pytest.mark.parametrize(
-    ("value", "named"),
-    [
-        ([[384, 400]], r"has \[384, 400\]; tiles are 384 pixels"),
-        ([[384]], r"has \[384\], no pair"),
-        ([384, 768], "has 384, no pair"),
-        ([[384, -384]], "no pair"),
-        ([], r"is \[\]; give pairs"),
-        (None, "is None; give pairs"),
-        ("(1x1)", "such as"),
-    ],
+    "value", [[[384, 400]], [[384]], [384, 768], [[384, -384]], [], None, "(1x1)"], ids=str
 )
-def test_grids_that_are_none_are_named(value: Any, named: str) -> None:
-    with pytest.raises(ValueError, match=f"image_grid_pinpoints.*{named}"):
+def test_grids_that_are_none_are_named(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"image_grid_pinpoints is .*; give"):
         read_grids(value, 384)
 
 

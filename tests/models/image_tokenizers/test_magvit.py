@@ -213,12 +213,12 @@ def test_bad_configurations_are_named(tiny: Path, change: dict[str, object], nam
     [
         (torch.tensor([[0, 1, 2, 32]]), None, "0 to 31"),
         (torch.tensor([[0, -1, 2, 3]]), None, "from -1"),
-        (torch.zeros(1, 6, dtype=torch.int64), None, "square"),
+        (torch.zeros(1, 6, dtype=torch.int64), None, "shape=(height"),
         (torch.zeros(1, 6, dtype=torch.int64), (2, 4), "holds 8"),
         (torch.zeros(1, 6, dtype=torch.int64), (-2, -3), "holds"),
         (torch.zeros(6, dtype=torch.int64), None, "[B, N]"),
         (torch.zeros(1, 4), None, "integers"),
-        (torch.zeros(1, 0, dtype=torch.int64), None, "empty"),
+        (torch.zeros(1, 0, dtype=torch.int64), None, "(1, 0)"),
     ],
 )
 def test_codes_that_cannot_be_decoded_are_refused(

@@ -96,7 +96,7 @@ def test_a_checkpoint_that_holds_one_is_a_path_to_it(directory: Path, tmp_path: 
     [
         ([[0, 8192]], (1, 2), "0 to 8191"),
         ([[0, 1, 2]], (2, 2), "holds 4"),
-        ([[0, 1]], None, "square"),
+        ([[0, 1]], None, "shape=(height"),
     ],
 )
 def test_codes_that_cannot_be_decoded_are_refused(

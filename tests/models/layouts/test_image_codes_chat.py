@@ -17,7 +17,7 @@ from mmrl.models import Policy, load_policy
 from mmrl.models.families.mmada import build_rows
 from mmrl.models.image_tokenizers.magvit import MagvitV2
 from mmrl.models.layouts import pixels
-from mmrl.models.layouts.image_codes_chat import ImageCodesChat
+from mmrl.models.layouts.image_codes_chat import CodesAlbum, ImageCodesChat
 from mmrl.models.layouts.pixels import ImageFit, encode_image, image_to_pixels
 from mmrl.types import Canvas, Prompt
 from tests.models.networks import FIXTURES, text_layout, write_small_mmada
@@ -90,7 +90,8 @@ def test_the_ids_are_those_of_the_public_prompting_code(
     tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     public = load_file(FIXTURES / "mmada" / "cases.safetensors")["layouts/mmu/0"]
-    monkeypatch.setattr(ImageCodesChat, "codes", lambda *_: public[0, 2 : 2 + CODES])
+    shown = public[0, : 3 + CODES].tolist()
+    monkeypatch.setattr(CodesAlbum, "_show", lambda *_: (shown, [-1] * len(shown)))
     words = "<|start_header_id|>user<|end_header_id|>\nhi<eot_id><|start_header_id|>"
     text = text_layout(tokenizer, max_prompt_length=30, max_completion_length=4)
     task = ImageCodesChat(text, build_rows(tokenizer, 20), MagvitV2, (4, 4))  # type: ignore[arg-type]
