@@ -97,12 +97,3 @@ def test_a_system_message_takes_the_place_of_the_public_one(layout: LuminaChat) 
 def test_prompts_that_it_cannot_take_are_refused(prompt: Prompt, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         LuminaChat.check(prompt)
-
-
-def test_an_answer_is_cut_at_its_end() -> None:
-    policy = small_policy("lumina")
-    canvas = policy.canvas([question()], 5)
-    words = policy.tokenizer.get_vocab()
-    written = [words["n"], words["o"], policy.layouts["image_to_text"].ids["end_answer"], 1, 2]
-    canvas.tokens[canvas.response] = torch.tensor(written)
-    assert policy.decode(canvas, [question()])[0].replace(" ", "") == "no"

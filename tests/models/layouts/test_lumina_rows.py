@@ -111,35 +111,6 @@ def test_an_image_of_any_sides_is_written_and_read_in_the_same_order(
     image = rows.image(codes + rows.code_offset, (2, 6))
     assert torch.equal(canvas.tokens[:, -image.shape[1] - 1 : -1], image)
     assert canvas.tokens[canvas.response].view(2, 12).sub(rows.code_offset).equal(codes)
-    twin = canvas.unconditional()
-    assert torch.equal(twin.tokens[canvas.response], canvas.tokens[canvas.response])
-    assert twin.attend is not None and not bool(twin.attend[:, 0].any())
-
-
-@torch.no_grad()
-def test_a_shorter_prompt_of_a_batch_is_predicted_as_alone(network: Any) -> None:
-    layout = build_layout(network, "text_to_image", image_size=32)
-    prompts = [Prompt("", "text_to_image", text) for text in ("a cat", "two red dogs and a bird")]
-    together = layout.canvas(prompts)
-    logits = network(
-        input_ids=together.tokens, attention_mask=together.attend, positions=together.response
-    ).logits.view(2, 4, -1)
-    for prompt, row in zip(prompts, logits, strict=True):
-        alone = layout.canvas([prompt])
-        some = network(input_ids=alone.tokens[:, alone.attend[0]]).logits[0, -8:]
-        torch.testing.assert_close(row, some[[0, 1, 3, 4]], atol=2e-5, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"image_size": 40}, "image_size is 40, no multiple of 16"),
-        ({"image_height": 72}, "image_height is 72, no multiple of 16"),
-        ({"image_size": 64, "image_width": 8}, "image_width is 8, no multiple of 16"),
-    ],
-)
-def test_sides_that_do_not_fit_the_grid_are_named(
-    network: Any, options: dict[str, int], named: str
-) -> None:
-    with pytest.raises(ValueError, match=named):
-        build_layout(network, "text_to_image", **options)
+    branch = canvas.unconditional()
+    assert torch.equal(branch.tokens[canvas.response], canvas.tokens[canvas.response])
+    assert branch.attend is not None and not bool(branch.attend[:, 0].any())

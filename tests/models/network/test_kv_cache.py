@@ -59,12 +59,3 @@ def test_a_later_pass_writes_what_it_computed_for_those_after_it() -> None:
     whole = model(input_ids=changed).logits
     torch.testing.assert_close(part, whole[:, 8:10], atol=1e-5, rtol=0)
     assert not torch.allclose(part, model(input_ids=IDS).logits[:, 8:10], atol=1e-3)
-
-
-@torch.no_grad()
-def test_a_mask_covers_the_columns_seen() -> None:
-    model = small_network()
-    cache = model.new_cache()
-    model(input_ids=IDS, cache=cache.at(0, 14, 14))
-    with pytest.raises(ValueError, match=r"\(3, 5\); expected \[B, L\] = \(3, 14\)"):
-        model(input_ids=IDS[:, :5], attention_mask=torch.ones(3, 5), cache=cache.at(0, 5, 14))
