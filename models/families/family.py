@@ -1,6 +1,6 @@
 """The protocol of a family of checkpoints, and what its modules share."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
@@ -8,6 +8,8 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.network import Network
 
 
@@ -56,6 +58,13 @@ class Family(Protocol):
             ValueError: tokenizer, image tokenizer and network do not belong together.
         """
         ...
+
+
+def core_alone(
+    core_config: Callable[[Mapping[str, Any]], CoreConfig],
+) -> Callable[[Mapping[str, Any]], MaskedTokenModel]:
+    """`network` of a family whose network is the core of these sizes and nothing else."""
+    return lambda config: MaskedTokenModel(core_config(config))
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, names: Mapping[str, str]) -> dict[str, int]:

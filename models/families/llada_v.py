@@ -43,14 +43,12 @@ KEYS = {
     "norm.weight": "model.norm.weight",
     "head.weight": "lm_head.weight",
     "blocks.{i}.attn_norm.weight": _BLOCK + "input_layernorm.weight",
-    "blocks.{i}.attn.q.weight": _BLOCK + "self_attn.q_proj.weight",
-    "blocks.{i}.attn.k.weight": _BLOCK + "self_attn.k_proj.weight",
-    "blocks.{i}.attn.v.weight": _BLOCK + "self_attn.v_proj.weight",
-    "blocks.{i}.attn.o.weight": _BLOCK + "self_attn.o_proj.weight",
+    **{f"blocks.{{i}}.attn.{r}.weight": f"{_BLOCK}self_attn.{r}_proj.weight" for r in "qkvo"},
     "blocks.{i}.mlp_norm.weight": _BLOCK + "post_attention_layernorm.weight",
-    "blocks.{i}.mlp.gate.weight": _BLOCK + "mlp.gate_proj.weight",
-    "blocks.{i}.mlp.up.weight": _BLOCK + "mlp.up_proj.weight",
-    "blocks.{i}.mlp.down.weight": _BLOCK + "mlp.down_proj.weight",
+    **{
+        f"blocks.{{i}}.mlp.{role}.weight": f"{_BLOCK}mlp.{role}_proj.weight"
+        for role in ("gate", "up", "down")
+    },
     "vision.newline": "model.image_newline",
     "vision.projector.": "model.mm_projector.",
     "vision.tower.": "model.vision_tower.vision_tower.vision_model.",

@@ -6,6 +6,7 @@ its middle kept.
 """
 
 from functools import cache
+from math import isqrt
 
 from mmrl.models.layouts.layout_config import LayoutConfig
 
@@ -21,22 +22,23 @@ def count_along(key: str, side: int, downsample: int) -> int:
     return side // downsample
 
 
-def written_grid(
-    options: LayoutConfig, downsample: int, square: tuple[int, int]
-) -> tuple[int, int]:
-    """Height and width in codes of the images that are written.
+def square_side(options: LayoutConfig, downsample: int, codes: int) -> int:
+    """Codes along a side of an image: of `image_size`, or of an image of so many codes where no
+    size is chosen. Raises ValueError: see `count_along`; also codes that are no square."""
+    if options.image_size is not None:
+        return count_along("image_size", options.image_size, downsample)
+    if (side := isqrt(codes)) ** 2 != codes:
+        raise ValueError(f"an image has {codes} codes, no square; set image_size")
+    return side
 
-    Args:
-        downsample: pixels per code along one side.
-        square: height and width where no other is chosen.
 
-    Raises:
-        ValueError: a side that is no multiple of a code's.
-    """
+def written_grid(options: LayoutConfig, downsample: int, side: int) -> tuple[int, int]:
+    """Height and width in codes of the images that are written, `side` where no other is chosen;
+    errors of `count_along`."""
     chosen = {"image_height": options.image_height, "image_width": options.image_width}
     height, width = (
-        count if side is None else count_along(key, side, downsample)
-        for (key, side), count in zip(chosen.items(), square, strict=True)
+        side if pixels is None else count_along(key, pixels, downsample)
+        for key, pixels in chosen.items()
     )
     return height, width
 

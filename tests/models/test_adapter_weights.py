@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Generator, nn
 
 from mmrl.models import load_model
-from mmrl.models.adapter_weights import adapter_tensors, name_targets
+from mmrl.models.adapter_weights import name_targets
 from mmrl.models.loading import build_network, outline, save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.tensor_names import names_of
@@ -98,21 +98,6 @@ def test_peft_puts_a_saved_adapter_on_the_public_model(
         torch.testing.assert_close(tensors[public], state[name], atol=1e-6, rtol=1e-5)
     changed = {n for n, t in base.state_dict().items() if not torch.equal(t, state[n])}
     assert len(changed) == 2 * layers + len(parts) + bool(parts)
-
-
-@pytest.mark.parametrize("options", [*VARIANTS[:3], {"modules_to_train": ["blocks.*.mlp.up"]}])
-def test_an_adapter_is_written_without_the_frozen_weights(tmp_path: Path, options: dict) -> None:
-    network, whole = write(tmp_path, **options)
-    state = adapter_tensors(network, network.state_dict())
-    trained = {name for name, p in network.named_parameters() if p.requires_grad}
-    assert trained == state.keys(), (
-        "no layer of this network has a frozen part beside a trained one"
-    )
-    save_model(network, tmp_path / "part", state=state)
-    names = {path.name for path in whole.iterdir()}
-    assert names == {path.name for path in (tmp_path / "part").iterdir()}
-    for name in names:
-        assert (whole / name).read_bytes() == (tmp_path / "part" / name).read_bytes()
 
 
 @pytest.mark.parametrize("options", [*VARIANTS, {"modules_to_train": ["blocks.0.attn"]}])

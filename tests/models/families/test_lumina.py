@@ -87,21 +87,6 @@ def test_a_checkpoint_brings_its_image_tokenizer_and_an_export_takes_it_along(
     assert images[0].size == (64, 32) and images[0].tobytes() == images[1].tobytes()
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"image_size": 40}, "model.image_size is 40.*multiple of 16"),
-        ({"image_height": 40}, "model.image_height is 40.*multiple of 16"),
-        ({"image_width": 8}, "model.image_width is 8.*multiple of 16"),
-    ],
-)
-def test_sides_that_do_not_fit_are_refused_before_anything_loads(
-    checkpoint: Path, changes: dict[str, int], named: str
-) -> None:
-    with pytest.raises(ConfigError, match=named):
-        check_task(ModelConfig(path=str(checkpoint), **changes), "text_to_image", "here")
-
-
 def test_a_checkpoint_of_the_hub_brings_its_image_tokenizer_as_well() -> None:
     model = ModelConfig(path="Alpha-VLLM/Lumina-DiMOO", image_size=512)
     assert own_vq(model) == model.path and check_task(model, "text_to_image", "here") == 1024

@@ -83,5 +83,5 @@ def test_keys_that_diffusers_does_not_know_are_named(directory: Path, tmp_path: 
     shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
     content = json.loads((directory / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**content, "codebook": 3}))
-    with pytest.raises(ValueError, match="codebook.*num_vq_embeddings"):
+    with pytest.raises(ValueError, match="unexpected keyword argument 'codebook'"):
         outline_vq(tmp_path)

@@ -107,20 +107,6 @@ def test_a_conversation_is_llada_vs_with_the_image_in_its_place(policy: Policy) 
     assert before.endswith(head.format("user"))
 
 
-def test_several_images_stand_where_their_marks_are(policy: Policy) -> None:
-    one, two = picture(8, 8, 0), picture(16, 8, 1)
-    prompt = Prompt("0", "image_to_text", "a <image> b <image> c", images=[one, two])
-    features = policy.canvas([prompt]).features
-    assert features is not None and len(features.images) == 2
-    places = features.at[0][features.at[0] >= 0]
-    assert torch.equal(places, torch.arange(len(places)))
-    gaps = (features.at[0] >= 0).int().diff().eq(1).sum()
-    assert int(gaps) == 2
-    messages = [{"role": "user", "content": "<image>\nwhat?"}]
-    own = Prompt("1", "image_to_text", "ignored", messages=messages, images=[one])
-    assert policy.canvas([own]).features is not None
-
-
 IMAGE = {"type": "image"}
 
 
@@ -149,17 +135,6 @@ def test_parts_of_messages_stand_where_marks_in_words_would(
     assert torch.equal(*[c.features.at for c in canvases if c.features is not None])
     ends = (canvases[0].tokens == policy.tokenizer.get_vocab()["<|eot_id|>"]).sum()
     assert int(ends) == 1  # that of the turn, also where an image stands before it
-
-
-def test_an_image_is_looked_at_once_for_its_group_in_all_steps_and_passes(policy: Policy) -> None:
-    group = [PROMPTS[0]] * 4 + [PROMPTS[1]] * 4
-    tower = eyes(policy).tower.encoder
-    with counted(tower) as looked, counted(policy.network.blocks[0]) as passed:
-        done = rolled_out(policy, group, SamplerConfig(name="static", steps=8))
-        for rows in (slice(0, 3), slice(3, 8)):
-            score(policy, done.canvas[rows], halves(done.canvas)[rows])
-    assert len(looked) == 2 and len(passed) == 12
-    assert done.canvas.features is not None and len(done.canvas.features.images) == 2
 
 
 @pytest.mark.parametrize("tower", [False, True])

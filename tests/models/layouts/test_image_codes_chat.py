@@ -101,19 +101,6 @@ def test_wherever_the_image_was_it_stands_before_the_words(prompt: Prompt, polic
     assert torch.equal(policy.canvas([prompt]).tokens, policy.canvas([question()]).tokens)
 
 
-def test_an_image_is_encoded_once_for_its_group_and_without_gradient(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[bool] = []
-    encode = MagvitV2.encode
-    monkeypatch.setattr(
-        MagvitV2, "encode", lambda *a: seen.append(torch.is_grad_enabled()) or encode(*a)
-    )
-    one, two = question(), question("how many?")
-    assert policy.canvas([one] * 4 + [two] * 4).features is None
-    assert seen == [False, False]
-
-
 @pytest.mark.parametrize("size", [(8, 8), (24, 8), (9, 31), (40, 17), (5, 6)])
 @pytest.mark.parametrize("fit", ["crop", "squash"])
 def test_pixels_are_those_of_the_public_transform(size: tuple[int, int], fit: ImageFit) -> None:

@@ -61,10 +61,3 @@ def test_image_understanding(
 ) -> None:
     codes = cases["layouts/mmu/0"][:, 2 : 2 + IMAGE_TOKENS]
     same(rows.image_to_text(texts["chat"], codes), cases, "mmu")
-
-
-def test_a_text_longer_than_the_row_is_cut_and_still_ends(rows: MmadaRows) -> None:
-    masks = torch.full((1, 4), MASK)
-    ids, mask = rows.text_to_image(["a" * 50], masks)
-    assert ids.shape == (1, 20 + 4 + 3) and bool(mask.all())
-    assert ids[0, 0] == rows.ids["t2i"] and ids[0, 20] == rows.ids["eos"]

@@ -123,13 +123,6 @@ def test_gradient_checkpointing_changes_no_gradient() -> None:
 
 
 @torch.no_grad()
-def test_rotary_frequencies_stay_exact_in_a_model_cast_down() -> None:
-    model = small_network()
-    assert not dict(model.named_buffers())
-    assert model.bfloat16()(input_ids=random_ids()).logits.dtype == torch.bfloat16
-
-
-@torch.no_grad()
 def test_two_texts_of_a_row_with_restarted_positions_have_the_logits_of_each_alone() -> None:
     model = small_network()
     ids = torch.arange(12).view(1, 12) % 7
