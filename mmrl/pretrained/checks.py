@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmrl.config import ConfigError, check
 from mmrl.models.image_tokenizers import PUBLIC_VQ
@@ -81,7 +81,9 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
         return
     stored, network = read_adapter_config(directory), outline(directory)
     layers = list_layers(locate_adapter(directory, names_of(network)))
-    found = {key: stored.get(key) or False for key in OPTIONS if key != "lora_dropout"}
+    found: dict[str, Any] = {
+        key: stored.get(key) or False for key in OPTIONS if key != "lora_dropout"
+    }
     known = network.layer_roles.items()
     found["target_modules"] = [
         role for role, ends in known if any(layer.endswith(tuple(ends)) for layer in layers)

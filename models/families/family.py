@@ -37,7 +37,7 @@ class Family(Protocol):
         """Whether the keys of a config.json are those of this family."""
         ...
 
-    def network(self, config: Mapping[str, Any]) -> Network:
+    def network(self, config: Mapping[str, Any], /) -> Network:
         """The network of a config.json, on the current default device; a ValueError for a variant
         that is not supported."""
         ...
