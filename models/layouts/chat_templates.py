@@ -46,11 +46,8 @@ def render_chat(
     """The text of messages through the chat template, up to where the answer begins. Raises
     ValueError: the template does not take them; names the place."""
     try:
-        return str(
-            tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, tokenize=False
-            )
-        )
+        said = [dict(message) for message in messages]
+        return str(tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False))
     except ERRORS as error:
         roles = ", ".join(str(message["role"]) for message in messages)
         raise ValueError(

@@ -106,16 +106,17 @@ class MmadaRows:
 
     def language(self, texts: Sequence[str], length: int) -> tuple[Tensor, Tensor]:
         """Plain text, `lm`: ids [B, length] and a mask of ones. A cut text has no final eos."""
-        rows = [(self._text(text)[:length]) for text in texts]
-        ids = torch.tensor([row + [self.ids["eos"]] * (length - len(row)) for row in rows])
+        ids = self._pad([self._text(text)[:length] for text in texts], length)
         return ids, torch.ones_like(ids)
 
     def image_to_text(self, texts: Sequence[str], codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Image understanding, `mmu`: ids [B, n + 3 + M] and the prompt mask (image included)."""
-        text = torch.tensor([self._pad(text, self.max_text_len) for text in texts])
+        """Image understanding, `mmu`: ids [B, n + 3 + M] and the prompt mask: 1 for the image and
+        the text up to and including its last end-of-header token."""
+        text = self._pad([self._text(text, self.max_text_len) for text in texts], self.max_text_len)
+        header = (text == self.ids["end_header"]).int()
+        asked = (header.flip(1).cumsum(1).flip(1) > 0).long()
         image = self.show(codes)
-        mask = torch.cat((torch.ones_like(image), self._prompt_mask(text)), 1)
-        return torch.cat((image, text), 1), mask
+        return torch.cat((image, text), 1), torch.cat((torch.ones_like(image), asked), 1)
 
     def show(self, codes: Tensor) -> Tensor:
         """What shows an image before a question, `mmu soi code×n eoi`: ids [B, n + 3]."""
@@ -134,11 +135,5 @@ class MmadaRows:
         row = [self.ids[head], *ids] if head else ids
         return [*row[: None if length is None else length - 1], self.ids["eos"]]
 
-    def _pad(self, text: str, length: int) -> list[int]:
-        row = self._text(text, length)
-        return row + [self.ids["eos"]] * (length - len(row))
-
-    def _prompt_mask(self, ids: Tensor) -> Tensor:
-        """1 up to and including the last end-of-header token of each row, 0 after."""
-        header = (ids == self.ids["end_header"]).int()
-        return (header.flip(1).cumsum(1).flip(1) > 0).long()
+    def _pad(self, rows: Sequence[list[int]], length: int) -> Tensor:
+        return torch.tensor([row + [self.ids["eos"]] * (length - len(row)) for row in rows])

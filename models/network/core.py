@@ -13,7 +13,7 @@ vocabulary, and skips the queries and the MLP of the last block everywhere else.
 the same without logits; a value head (`mmrl.models.network.value_head`) reads them as well.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -154,11 +154,9 @@ class MaskedTokenModel(Network):
                 f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
             )
         self.attn_implementation = implementation
-        for module in self._attentions():
-            module.implementation = implementation
-
-    def _attentions(self) -> Iterator[Attention]:
-        return (module for module in self.modules() if isinstance(module, Attention))
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.implementation = implementation
 
     def forward(
         self,
