@@ -157,7 +157,6 @@ def test_an_adapter_is_continued_where_it_was_left(tmp_path: Path) -> None:
             {"r": 4},
             r"model\.lora\.r is 4; it must be 3, which .*adapter_config.json has.*merge_adap",
         ),
-        ({"use_rslora": True}, r"model\.lora\.use_rslora is True; it must be False"),
         ({"target_modules": ["q"]}, r"model\.lora\.target_modules is \['q'\]"),
     ],
 )

@@ -47,15 +47,6 @@ def test_a_public_checkpoint_saved_again_holds_the_same_tensors_and_configuratio
     assert found == public
 
 
-def test_saving_in_half_precision_rounds_once_and_loads_back_as_asked(tmp_path: Path) -> None:
-    model = small_network()
-    save_model(model, tmp_path, dtype="bfloat16")
-    assert load_model(tmp_path, dtype=torch.bfloat16).embed.weight.dtype == torch.bfloat16
-    loaded = load_model(tmp_path)
-    assert torch.equal(loaded.embed.weight, model.embed.weight.bfloat16().float())
-    assert not loaded.training
-
-
 def test_shards_with_an_index_load_as_one_file_does(saved: Path) -> None:
     tensors = load_file(saved / "model.safetensors")
     save_torch_state_dict(tensors, saved, max_shard_size=20_000)
@@ -112,21 +103,6 @@ def test_a_tied_head_is_stored_once_and_loads_tied(tmp_path: Path) -> None:
     assert torch.equal(loaded.embed.weight, model.embed.weight)
     save_file({**tensors, HEAD: tensors[EMBEDDING].clone()}, tmp_path / "model.safetensors")
     assert torch.equal(load_model(tmp_path).head.weight, model.embed.weight)
-
-
-def test_missing_unexpected_and_misshaped_tensors_are_listed(saved: Path) -> None:
-    tensors = load_file(saved / "model.safetensors")
-    tensors["model.transformer.extra"] = tensors.pop("model.transformer.ln_f.weight")
-    tensors["model.transformer.blocks.0.q_proj.weight"] = torch.zeros(32, 31)
-    save_file(tensors, saved / "model.safetensors")
-    with pytest.raises(ValueError) as caught:
-        load_model(saved)
-    for part in (
-        "missing: model.transformer.ln_f",
-        "unexpected: model.transformer.extra",
-        "blocks.0.q_proj.weight is (32, 31), expected (32, 32)",
-    ):
-        assert part in str(caught.value)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "misshaped", "stray"])

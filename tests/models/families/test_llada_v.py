@@ -16,7 +16,6 @@ from torch import Tensor
 
 from mmrl.features import PromptImage
 from mmrl.models import load_model
-from mmrl.models.loading import save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.vision import Vision
 from tests.models.networks import FIXTURES, write_llada_v
@@ -100,13 +99,3 @@ def test_states_are_those_of_transformers_tower_bit_for_bit(
     tower.embeddings.position_ids = None
     assert len(states) == 3
     assert torch.equal(model(images=tiles, shown=shown).source, states[-1])
-
-
-def test_a_public_checkpoint_saved_again_holds_the_same_tensors_and_configuration(
-    directory: Path, tmp_path: Path
-) -> None:
-    save_model(load_model(directory, dtype="bfloat16"), tmp_path, dtype="bfloat16")
-    before, after = (load_file(path / "model.safetensors") for path in (directory, tmp_path))
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name].bfloat16(), after[name]) for name in before)
-    assert json.loads((tmp_path / "config.json").read_text()) == CONFIG

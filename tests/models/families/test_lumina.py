@@ -12,16 +12,14 @@ from safetensors.torch import load_file
 from mmrl.config import ConfigError
 from mmrl.models import load_policy
 from mmrl.models.families import FAMILIES, find_family
-from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.loading import save_model
-from mmrl.models.policy import build_layouts
 from mmrl.pretrained.checks import check_task
 from mmrl.pretrained.known import own_vq
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
-from tests.models.llada_tokenizer import LUMINA, SPECIAL, llada_tokenizer
-from tests.models.lumina import FIXTURE, draw_network, public_vq, write_vq
+from tests.models.llada_tokenizer import LUMINA, llada_tokenizer
+from tests.models.lumina import FIXTURE, draw_network, write_vq
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +44,6 @@ def test_logits_are_those_of_the_public_code(network: Any) -> None:
         logits = network(input_ids=given.view(-1, given.shape[-1])).logits.squeeze(0)
         torch.testing.assert_close(logits[..., ::997], expected, atol=2e-5, rtol=1e-5)
         assert logits.argmax(-1).tolist() == cases[f"logits/{name}/argmax"].tolist()
-
-
-def test_a_tokenizer_that_takes_the_end_of_a_turn_apart_is_refused(network: Any) -> None:
-    special = {n: name for n, name in LUMINA.items() if name != "</user>"}
-    with pytest.raises(ValueError, match="encodes </user> as .* must be one token"):
-        build_layouts(network, llada_tokenizer(special, 126356), LayoutConfig(), public_vq())
-    special = {**SPECIAL, **LUMINA, 126350: "<uncondition>", 126351: "<|eoi|>"}
-    with pytest.raises(ValueError, match="<uncondition> as .126350., .*be the token 126351"):
-        build_layouts(network, llada_tokenizer(special, 126356), LayoutConfig(), public_vq())
 
 
 @pytest.fixture(scope="module")

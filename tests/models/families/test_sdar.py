@@ -44,13 +44,6 @@ def test_the_block_size_follows_the_option_the_config_and_the_name(tmp_path: Pat
     assert len(names) == 3
 
 
-def test_a_block_size_is_refused_where_all_tokens_attend_to_each_other() -> None:
-    with pytest.raises(ValueError, match=r"block_size is 4, and all tokens of this checkpoint"):
-        load_policy("datasets/text/checkpoints/llada", vq=None, block_size=4)
-    with pytest.raises(ValueError, match=r"block_alignment is 'middle'; allowed: left, right"):
-        load_policy("datasets/text/checkpoints/llada", vq=None, block_alignment="middle")
-
-
 @pytest.mark.parametrize("alignment", ["left", "right"])
 def test_completions_are_written_block_by_block(tmp_path: Path, alignment: str) -> None:
     folder = write_checkpoint(tmp_path / "sdar")

@@ -52,13 +52,6 @@ def test_decoded_pixels_and_bytes_are_those_of_the_public_code(
     assert torch.equal(vq.decode_code(cases["codes"], (2, 6)), alone * 2 - 1)
 
 
-def test_it_is_the_model_of_diffusers(vq: Any, directory: Path) -> None:
-    public = diffusers.VQModel.from_pretrained(directory)
-    assert isinstance(vq, diffusers.VQModel) and (vq.codebook_size, vq.downsample) == (8192, 16)
-    for name, value in public.state_dict().items():
-        assert torch.equal(vq.state_dict()[name], value.float()), name
-
-
 def test_rows_are_coded_and_decoded_as_alone_in_any_number(
     vq: Any, cases: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.data.prompts import drop_long
 from mmrl.models import load_policy
 from mmrl.models.layouts.chat_templates import read_template
 from mmrl.pretrained.checks import check_checkpoints
@@ -72,28 +70,3 @@ def test_a_template_that_cannot_be_used_is_named(
     model = ModelConfig(path=str(checkpoint), vq=None, chat_template=str(path))
     with pytest.raises(ConfigError, match=r"model\.chat_template is '.*chat\.jinja', which "):
         check_checkpoints(model)
-
-
-REFUSES = (
-    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
-    "{% endif %}" + TEMPLATE
-)
-
-
-def test_a_template_that_refuses_a_message_is_one_line_that_names_the_row(
-    checkpoint: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "chat.jinja").write_text(REFUSES)
-    policy = load_policy(checkpoint, chat_template=str(tmp_path / "chat.jinja"))
-    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
-    image = Image.new("RGB", (8, 8))
-    for prompt in (
-        Prompt("7", "text", "1+1?", turns, place="rows.jsonl, line 7"),
-        Prompt("7", "image_to_text", "1+1?", turns, [image], place="rows.jsonl, line 7"),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            drop_long([prompt], policy.fits, "rows.jsonl")
-        said = str(caught.value)
-        assert said.startswith("rows.jsonl, line 7: the chat template refuses its messages (system")
-        assert "System role not supported" in said and said.count("line 7") == 1
-        assert "\n" not in said

@@ -77,15 +77,6 @@ def test_masked_padding_makes_a_row_of_a_batch_what_it_is_alone() -> None:
     assert shorter.tokens.shape[1] == together.tokens.shape[1] - len(TEXTS[0]) + len(TEXTS[1])
 
 
-def test_a_source_is_opened_and_encoded_once_for_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    edit, seen = layout(), []
-    encode = edit.vq.get_code
-    monkeypatch.setattr(edit.vq, "get_code", lambda images: seen.append(1) or encode(images))
-    first, second = prompts()
-    edit.canvas([first] * 4 + [second] * 4)
-    assert len(seen) == 2
-
-
 @pytest.mark.parametrize("images", [0, 2])
 def test_an_edit_has_exactly_one_source_image(images: int) -> None:
     wrong = prompts(images)

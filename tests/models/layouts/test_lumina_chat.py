@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mmrl.models.layouts.image_codes_chat import CodesAlbum
-from mmrl.models.layouts.image_size import fit_size, list_sizes
+from mmrl.models.layouts.image_size import list_sizes
 from mmrl.models.layouts.lumina_chat import LuminaChat
 from mmrl.models.layouts.lumina_rows import ANSWER
 from mmrl.types import Prompt
@@ -54,16 +54,6 @@ def test_sizes_are_those_of_the_public_code(cells: int, name: str) -> None:
     assert listed == sorted(map(tuple, CASES[f"crop/{name}"].tolist()))
 
 
-@pytest.mark.parametrize(
-    ("size", "fitted"),
-    [((96, 64), (3, 2)), ((64, 96), (2, 3)), ((70, 70), (2, 2)), ((900, 10), (4, 1))],
-)
-def test_an_image_takes_the_sides_nearest_its_own(
-    size: tuple[int, int], fitted: tuple[int, int]
-) -> None:
-    assert fit_size(size, 6) == fitted
-
-
 def test_images_are_encoded_once_and_stand_before_the_end_of_the_turn() -> None:
     policy = small_policy("lumina")
     layout: Any = policy.layouts["image_to_text"]
@@ -77,13 +67,6 @@ def test_images_are_encoded_once_and_stand_before_the_end_of_the_turn() -> None:
     answer, tail = layout.ids["answer"], [*[canvas.mask_id] * 4, layout.ids["end_answer"]]
     assert ids[-len(rows[0]) - len(rows[1]) - 7 :] == [*rows[0], *rows[1], end, answer, *tail]
     assert len(ids) == len(layout.rows.prompt("ab", ANSWER)) + layout.positions(prompt) + 6
-
-
-def test_a_system_message_takes_the_place_of_the_public_one(layout: LuminaChat) -> None:
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "what?"}]
-    pieces = layout.pieces(question(messages=messages, prefill="It"))
-    assert pieces[0] + pieces[1][:1] == layout.rows.prompt("what?", "Be brief.")
-    assert pieces[1][1:] == [126354, 1000 + ord("I"), 1000 + ord("t")]
 
 
 @pytest.mark.parametrize(

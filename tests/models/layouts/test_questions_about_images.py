@@ -90,14 +90,6 @@ def test_a_response_is_text_of_the_tokenizer(policy: Policy) -> None:
     assert all(isinstance(text, str) for text in policy.decode(done, PROMPTS * 4))
 
 
-def test_the_branch_without_prompt_has_masks_in_place_of_the_prompt(policy: Policy) -> None:
-    canvas = policy.canvas(PROMPTS)
-    assert canvas.uncond_tokens is not None
-    assert bool((canvas.uncond_tokens == policy.mask_id).all())
-    assert canvas.attend is not None and canvas.uncond_attend is not None
-    assert torch.equal(canvas.attend, canvas.uncond_attend)
-
-
 def test_a_picture_of_a_file_is_measured_unopened_and_opened_once_for_its_group(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,14 +105,3 @@ def test_a_picture_of_a_file_is_measured_unopened_and_opened_once_for_its_group(
     if canvas.features is not None and given.features is not None:
         assert torch.equal(canvas.features.at[:1], given.features.at)
         assert torch.equal(canvas.features.rows, given.features.rows)
-
-
-def test_a_policy_saved_and_loaded_writes_the_same(policy: Policy, tmp_path: Path) -> None:
-    policy.save(tmp_path)
-    loaded = load(tmp_path)
-    # an image tokenizer is no part of a checkpoint
-    loaded.layouts = {**loaded.layouts, "image_to_text": policy.layouts["image_to_text"]}
-    assert torch.equal(
-        rolled_out(loaded, PROMPTS).canvas.tokens, rolled_out(policy, PROMPTS).canvas.tokens
-    )
-    assert loaded.mask_id == loaded.tokenizer.get_vocab()["<|mdm_mask|>"]

@@ -60,19 +60,6 @@ def test_logits_under_a_pairwise_mask_are_those_of_the_public_code(
 
 
 @torch.no_grad()
-def test_a_row_mask_is_a_bidirectional_padding_mask() -> None:
-    model, ids = small_network(), random_ids()
-    keep = torch.ones_like(ids)
-    keep[0, :5] = keep[1, 9:] = 0
-    pairs = (keep[:, None, :, None] * keep[:, None, None, :]).bool()
-    masked = model(input_ids=ids, attention_mask=keep).logits
-    valid = keep.bool()
-    close(masked[valid], model(input_ids=ids, attention_mask=pairs).logits[valid])
-    assert (masked - model(input_ids=ids).logits).abs()[0, 5:].max() > 1e-2
-    assert masked.isfinite().all()
-
-
-@torch.no_grad()
 def test_a_row_under_padding_equals_the_row_alone() -> None:
     model, ids = small_network(), random_ids()
     keep = torch.ones_like(ids, dtype=torch.bool)

@@ -23,17 +23,6 @@ def test_hidden_states_are_what_logits_are_computed_from() -> None:
     torch.testing.assert_close(network.hidden_states(**ask, positions=SOME), hidden[SOME])
 
 
-@torch.no_grad()
-def test_a_head_is_zero_at_the_start_and_changes_no_logits() -> None:
-    network = small_network()
-    before, values = network(input_ids=TOKENS, positions=SOME)
-    assert values is None
-    network.value_head = ValueHead(32, "cpu", torch.float32)
-    logits, values = network(input_ids=TOKENS, positions=SOME)
-    assert torch.equal(logits, before) and values.tolist() == [0, 0, 0]
-    assert network(input_ids=TOKENS).values.shape == (2, 7)
-
-
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_network_of_its_own_has_the_policys_features_and_no_output_matrix(tied: bool) -> None:
     policy = small_network(tied_head=tied)
