@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from mmrl.models.adapter_source import ADAPTER_CONFIG, LORA, find_base, read_adapter_config
+from mmrl.models.families.tensor_names import VALUE_HEAD, names_of
 from mmrl.models.network.network import Network
-from mmrl.models.tensor_names import VALUE_HEAD, names_of
 from mmrl.models.weights import (
     list_differences,
     list_first,

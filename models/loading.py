@@ -23,6 +23,7 @@ from mmrl.models.families.pipeline import (
     network_directory,
     read_pipeline,
 )
+from mmrl.models.families.tensor_names import names_of, public_names
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.stored_weights import StoredWeights
@@ -31,7 +32,6 @@ from mmrl.models.public_code import Source, copy_code, describe_code
 from mmrl.models.quantization import list_quantized, quantizer, replace_layers
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.source import find_directory
-from mmrl.models.tensor_names import names_of, public_names
 from mmrl.models.weights import (
     DIFFUSERS_NAME,
     check_weights,

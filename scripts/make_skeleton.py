@@ -444,8 +444,8 @@ def make_skeleton(config: Config) -> None:
         return _make_amused(config, folder)
     from mmrl.models.families import get_family
     from mmrl.models.families.llada import TOKEN_IDS
+    from mmrl.models.families.tensor_names import public_names
     from mmrl.models.loading import build_network
-    from mmrl.models.tensor_names import public_names
 
     raw = model_config(config)
     (folder / "config.json").write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")

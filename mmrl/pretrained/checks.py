@@ -73,8 +73,8 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
     ConfigError: it has another rank, scale or variant, or is of other layers."""
     from mmrl.models.adapter_source import ADAPTER_CONFIG, read_adapter_config
     from mmrl.models.adapter_weights import OPTIONS, list_layers, locate_adapter
+    from mmrl.models.families.tensor_names import names_of
     from mmrl.models.loading import outline
-    from mmrl.models.tensor_names import names_of
 
     directory = adapter_directory(model.path)
     if model.lora is None or directory is None:

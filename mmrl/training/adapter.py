@@ -15,8 +15,8 @@ from mmrl.models.adapter_weights import (
     locate_adapter,
     read_adapter,
 )
+from mmrl.models.families.tensor_names import names_of
 from mmrl.models.network.network import Network
-from mmrl.models.tensor_names import names_of
 from mmrl.pretrained.known import adapter_directory
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.randomness import generator

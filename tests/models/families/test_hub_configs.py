@@ -14,9 +14,9 @@ from transformers import PreTrainedTokenizerFast
 
 from mmrl.models.families import FAMILIES, find_family, get_family
 from mmrl.models.families.family import add_missing_tokens
+from mmrl.models.families.tensor_names import public_names
 from mmrl.models.layouts.anyres import read_grids
 from mmrl.models.loading import build_network
-from mmrl.models.tensor_names import public_names
 from tests.models.networks import FIXTURES
 
 PAIRS = [[384 * i, 384 * j] for i in range(1, 7) for j in range(1, 7)]
