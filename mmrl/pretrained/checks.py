@@ -97,15 +97,8 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
 
 
 def check_patterns(network: Network, model: ModelConfig, where: str = "model") -> None:
-    """Refuse patterns that name nothing, or nothing that can be trained.
-
-    Args:
-        network: of the checkpoint; its weights are not needed.
-        where: dotted key of the settings, for messages.
-
-    Raises:
-        ConfigError: a pattern fits no parameter.
-    """
+    """Refuse patterns that name nothing of the network, or nothing that can be trained. Raises
+    ConfigError: a pattern fits no parameter; `where` is the dotted key of the settings."""
     from mmrl.models.quantization import list_quantized
 
     names = {n for n, _ in network.named_parameters()} - network.unread
@@ -126,17 +119,13 @@ def check_vision_tower(model: ModelConfig, purpose: str) -> None:
 
 
 def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
-    """Check what is known of the policy's checkpoints against what a task needs of them.
-
-    Args:
-        purpose: what it is for, for messages.
+    """Check what is known of the policy's checkpoints against what a task needs of them. Raises
+    ConfigError: a family without such a task, no image tokenizer, or an impossible image size; it
+    says the purpose.
 
     Returns:
         The number of tokens of an image that is written or read as codes; None where there is
         none, or where only checkpoints that are not here say it.
-
-    Raises:
-        ConfigError: a family without such a task, no image tokenizer, or an impossible image size.
     """
     from mmrl.models.families import FAMILIES
 
@@ -167,11 +156,8 @@ def _known_image_tokens(model: ModelConfig, task: str) -> int | None:
 
 
 def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
-    """Raise a ConfigError for a sampler's cache where the policy's network is known to have none.
-
-    Args:
-        where: dotted key of the sampler, for messages.
-    """
+    """Raise a ConfigError for a sampler's cache where the policy's network is known to have none;
+    `where` is the dotted key of the sampler."""
     import torch
 
     from mmrl.models.families import find_family
@@ -190,14 +176,12 @@ def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
 def check_network_blocks(
     model: ModelConfig, sampler: SamplerConfig, length: int | None, where: str, length_key: str
 ) -> None:
-    """Compare a sampler with the blocks in which the policy's network is known to write.
+    """Compare a sampler with the blocks in which the policy's network is known to write. Raises
+    ConfigError: blocks of another size, or that do not divide what they must.
 
     Args:
         length: response positions; None for the default of texts.
-        where: dotted key of the sampler, for messages.
-
-    Raises:
-        ConfigError: blocks of another size, or that do not divide what they must.
+        where: dotted key of the sampler, and `length_key` that of the length.
     """
     own = known_blocks(model)
     if own is None:

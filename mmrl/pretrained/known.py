@@ -173,12 +173,8 @@ def patch_size(model: ModelConfig) -> int | None:
 
 
 def image_tokens(model: ModelConfig, raw: Mapping[str, Any], written: bool = True) -> int:
-    """Tokens of an image, from the image size or else the checkpoint.
-
-    Args:
-        raw: `config.json` of the policy.
-        written: whether it is an image that is written, rather than one in a prompt.
-    """
+    """Tokens of an image that is written or else in a prompt, from the image size or else the
+    checkpoint, whose config.json is `raw`."""
     from mmrl.models.families import find_family, mmada
 
     patch = patch_size(model) or PUBLIC_PATCH

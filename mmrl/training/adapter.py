@@ -74,12 +74,8 @@ def continue_full(network: Network, directory: Path, tensors: dict[str, Tensor])
 
 
 def name_base(path: str, continued: Path | None) -> str | None:
-    """What an adapter names as its base: the whole path of a directory, a hub id as it is.
-
-    Args:
-        path: of the checkpoint; empty for a network of none.
-        continued: directory of the adapter that is continued, whose base it keeps.
-    """
+    """What an adapter names as its base: the whole path of a directory, a hub id as it is, and that
+    of the adapter that is continued; none for a network of no checkpoint."""
     base = path if continued is None else str(find_base(continued))
     local = Path(base).expanduser()
     return str(local.resolve()) if base and local.is_dir() else base or None

@@ -78,15 +78,8 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, names: Mapping[str, str]) -> d
 
 
 def add_missing_tokens(tokenizer: PreTrainedTokenizerBase, ids: Mapping[str, int]) -> None:
-    """Add the special tokens that a tokenizer of the public vocabulary lacks, at their ids.
-
-    Args:
-        tokenizer: changed in place; one of another vocabulary stays as it is.
-        ids: of the public vocabulary by name.
-
-    Raises:
-        ValueError: a token would get another id.
-    """
+    """Add the special tokens that a tokenizer of the public vocabulary lacks, at their ids; one of
+    another vocabulary stays as it is. Raises ValueError: a token would get another id."""
     known = tokenizer.get_vocab()
     present = [name for name in ids if name in known]
     if not present or any(known[name] != ids[name] for name in present):

@@ -144,13 +144,8 @@ def text_layout(
     block_size: int | None = None,
     block_alignment: BlockAlignment = "left",
 ) -> TextLayout:
-    """The layout of text.
-
-    Args:
-        ids: of `mask`, `eos` and `eot`; None takes those of LLaDA's special tokens.
-        block_size: of the network, see `CoreConfig`.
-        block_alignment: of its blocks, see `LayoutConfig`.
-    """
+    """The layout of text; `ids` are those of LLaDA's special tokens by default, block size and
+    alignment those of the network, see `TextLayout`."""
     wanted = options.chat_template
     return TextLayout(
         tokenizer,

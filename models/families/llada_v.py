@@ -148,12 +148,7 @@ def public_config(
     max_tiles: int,
 ) -> dict[str, Any]:
     """`config.json` of a new network; `vision` is ours, for the public tower has fixed sizes.
-
-    Args:
-        tower: sizes of the whole vision tower, see `SO400M`.
-        grids: of tiles, see `read_grids`.
-        max_tiles: see `Tiling`.
-    """
+    Sizes of the whole tower are named as in `SO400M`, grids and tiles as in `Tiling`."""
     ids = token_ids(tokenizer, TOKENS)
     return {
         **_FIXED,

@@ -96,13 +96,8 @@ def public_config(
     image_size: int,
     mask_policy: str,
 ) -> dict[str, Any]:
-    """`config.json` of a new network; `mask_policy` is ours.
-
-    Args:
-        core: its sizes; the vocabulary follows from the tokenizers.
-        image_size: side of an image in pixels.
-        mask_policy: see `MaskPolicy`.
-    """
+    """`config.json` of a new network whose images have `image_size` pixels along a side;
+    `mask_policy` is ours. The vocabulary follows from the tokenizers."""
     rows = len(tokenizer) + vq.codebook_size
     return {
         **llada.public_config(core, tokenizer),

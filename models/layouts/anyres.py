@@ -89,15 +89,8 @@ class Tiling:
         return self.patches**2 + high * (wide + 1)
 
     def arrange(self, features: Tensor, newline: Tensor, width: int, height: int) -> Tensor:
-        """Embeddings of an image from those of its tiles.
-
-        Args:
-            features: [T, patches^2, D], tile by tile.
-            newline: [D].
-
-        Returns:
-            [rows, D].
-        """
+        """Embeddings [rows, D] of an image of so many pixels from those of its tiles, `features`
+        [T, patches^2, D], and the newline vector [D]."""
         (columns, rows), n = self.grid(width, height), self.patches
         tiles = features[1:].view(rows, columns, n, n, -1)
         whole = tiles.permute(4, 0, 2, 1, 3).reshape(-1, rows * n, columns * n)
@@ -123,11 +116,11 @@ def letterbox(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def read_grids(value: Any, side: int) -> tuple[tuple[int, int], ...]:
-    """Columns and rows of the grids to choose from.
+    """Columns and rows of the grids to choose from, of tiles with so many pixels along a side.
 
-    Args:
-        value: `image_grid_pinpoints` of a config.json: sizes in pixels, a list of pairs (width,
-            height) as published, or the range of grids that the training script turns into it.
+    `image_grid_pinpoints` of a config.json are sizes in pixels, a list of pairs (width, height) as
+    published, or the range of grids that the training script turns into it. Raises ValueError: it
+    is neither, or a size is no multiple of the side.
     """
     if isinstance(value, str):
         return grids_between(value)

@@ -32,8 +32,7 @@ from mmrl.types import Prompt
 @dataclass(frozen=True)
 class CodesChat(QuestionLayout):
     """Renders prompts with images as codes; a subclass says which grid an image has, and how its
-    family frames the codes.
-    """
+    family frames the codes."""
 
     needs_vq: ClassVar[bool] = True
     needs_tower: ClassVar[bool] = False

@@ -81,6 +81,6 @@ class ImageEdit(TextToImage):
         keys = [image_key(prompt.images or (), 0) for prompt in prompts]
         for key, prompt in zip(keys, prompts, strict=True):
             if key not in known:
-                codes = encode_image(self.vq, (prompt.images or ())[0], self.grid, self.image_fit)
+                codes = encode_image(self.vq, (prompt.images or [])[0], self.grid, self.image_fit)
                 known[key] = codes.view(self.grid) + self.rows.code_offset
         return [[known[key]] for key in keys]

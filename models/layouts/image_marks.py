@@ -20,10 +20,7 @@ def render(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> s
     the prefill.
 
     Images are placed at the marks of the text, else at the image parts of the messages, else before
-    the first message of the user.
-
-    Args:
-        system: system message before a prompt without messages.
+    the first message of the user. A prompt without messages has `system` before it.
     """
     messages = prompt.messages or [
         {"role": "system", "content": system},

@@ -18,11 +18,7 @@ Row = tuple[list[int], list[int]]
 
 
 class Album:
-    """The images of a batch of prompts as rows, each opened once.
-
-    Args:
-        show: makes the row of an image.
-    """
+    """The images of a batch of prompts as rows, which `show` makes, each opened once."""
 
     def __init__(self, show: Callable[[Image.Image], Row]) -> None:
         self.show = show

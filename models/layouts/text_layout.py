@@ -144,12 +144,9 @@ class TextLayout:
 
 
 def align_blocks(attend: Tensor, size: int, first: int) -> Tensor:
-    """[B, L] int64: the block of each position, counted from that of the first token.
-
-    Args:
-        attend: [B, L] bool, False on padding left of the tokens, which belongs to block 0.
-        first: column where a block begins in every row; 0 begins one at the first token of each.
-    """
+    """[B, L] int64: the block of `size` of each position, counted from that of the first token.
+    `attend` [B, L] is False on padding left of the tokens, which belongs to block 0; a block begins
+    at column `first` in every row, or where that is 0 at the first token of each."""
     place = attend.long().cumsum(1) - 1 if first == 0 else torch.arange(attend.shape[1]) - first
     blocks = (place // size).expand(attend.shape)
     lowest = blocks.masked_fill(~attend, attend.shape[1]).amin(1, keepdim=True)

@@ -313,12 +313,7 @@ def find_predecessors(x: Tensor, position_ids: Tensor | None, mask: Tensor | Non
     """[B, L] int64: the position whose output predicts each one, in a network that shifts logits.
 
     It is the one before it, and itself for the first of a text: the first of the row, that of each
-    text of a packed row, and the first behind padding.
-
-    Args:
-        x: [B, L, D] the input.
-        position_ids: [B, L] int64 or None.
-        mask: [B, L] with 0 on padding keys, None, or a 4-D mask, which tells of no padding.
+    text of a packed row, and the first behind padding. A 4-D mask tells of no padding.
     """
     own = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
     first = own == 0

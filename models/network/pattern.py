@@ -88,11 +88,8 @@ def may_attend(
 def count_blocks(
     size: int, attend: Tensor | None, shape: tuple[int, int], device: torch.device
 ) -> Tensor:
-    """[B, L] int64: the block of each position, `size` to a block, counted from the first token.
-
-    Args:
-        attend: [B, L], 0 on padding; padding on the left belongs to the first block.
-    """
+    """[B, L] int64: the block of each position, `size` to a block, counted from the first token;
+    padding on the left, 0 in `attend` [B, L], belongs to the first block."""
     if attend is None:
         return (torch.arange(shape[1], device=device) // size).expand(shape)
     return (attend.long().cumsum(1) - 1).clamp(min=0) // size

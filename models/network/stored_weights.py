@@ -39,19 +39,13 @@ class StoredWeights:
         return check_finite(tensor, path, key)
 
     def copy_rows(self, name: str, rows: slice, target: Tensor) -> None:
-        """Copy some rows of a tensor; arguments and errors as in `read`.
-
-        Args:
-            target: where to; what it holds is rounded to `dtype`, whatever its own dtype is.
-        """
+        """Copy some rows of a tensor into `target`, rounded to `dtype` whatever the dtype of
+        `target` is; errors as in `read`."""
         self._copy(name, read_rows(*self.files[name], rows), target)
 
     def copy_elements(self, name: str, shape: torch.Size, start: int, target: Tensor) -> None:
-        """Copy elements of a flattened tensor; otherwise as `copy_rows`.
-
-        Args:
-            target: [n], where to; n may be 0.
-        """
+        """Copy elements of a flattened tensor of this shape, from `start` on, into `target` [n],
+        where n may be 0; otherwise as `copy_rows`."""
         if not target.numel():
             return
         width = math.prod(shape[1:])

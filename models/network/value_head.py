@@ -66,11 +66,8 @@ class ValueNetwork(nn.Module):
 
 
 def copy_backbone(network: Network, shared: Mapping[int, Tensor] | None = None) -> Network:
-    """A copy of a network without its output matrix and vision tower.
-
-    Args:
-        shared: parameters by `id` that the copy shares with it; all others are copied.
-    """
+    """A copy of a network, with neither adapters nor wrappers, without its output matrix and vision
+    tower; parameters that are `shared`, by `id`, are not copied."""
     without: dict[int, Any] = {**(shared or {}), id(network.head): nn.Identity()}
     if network.vision is not None:
         without[id(network.vision)] = None
