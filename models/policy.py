@@ -50,7 +50,6 @@ class Policy:
 
     Attributes:
         model: the network, possibly wrapped (LoRA, distributed training).
-        tokenizer: of the checkpoint.
         layouts: of each task, by the name prompts carry.
         network: the network itself, also when `model` is wrapped.
         sampling: context around calls of `model` without gradient, set where processes share one

@@ -44,12 +44,8 @@ class MmadaRows:
     ) -> tuple[Tensor, Tensor]:
         """Image generation, `t2i_gen` (codes are masks) and `t2i` (training).
 
-        Args:
-            codes: [B, n] token ids of the image positions (offset added, or the mask id).
-            drop: rows whose text is dropped, for classifier-free guidance.
-
-        Returns:
-            ids [B, M + n + 3] and mask, 0 on the left padding.
+        Codes [B, n] are token ids, offset added, or the mask id; rows of `drop` lose their text for
+        classifier-free guidance. Ids are [B, M + n + 3], and the mask is 0 on the left padding.
         """
         rows = self._prompts(texts, drop or [False] * len(texts))
         return self._before_image(rows, self.max_text_len + 1, codes)
@@ -61,16 +57,8 @@ class MmadaRows:
         codes: Tensor,
         drop: Sequence[bool] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Image editing, `edit`.
-
-        Args:
-            sources: B times the source images, each the token ids [h, w] of its codes; none in rows
-                without, for guidance by the source image.
-            codes: [B, n] token ids of the edited images.
-            drop: rows whose text is dropped, for guidance by the text.
-
-        Returns:
-            ids [B, M + 2 n + 5], wider with several source images, and mask, 0 on the left padding.
+        """Image editing, `edit`; see `mmrl.models.layouts.image_edit.EditRows`. Ids have
+        [B, M + 2 n + 5], wider with several source images, and the mask is 0 on the left padding.
         """
         rows = self._prompts(texts, drop or [False] * len(texts))
         shown = [

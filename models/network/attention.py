@@ -47,11 +47,8 @@ def _long_rope_table(
 
 
 def angles_at(table: Tensor, index: Tensor) -> Tensor:
-    """Entries `index` [B, n] of a table [L, head_dim], or of one [B, 1, L, head_dim] per row.
-
-    Returns:
-        [B, 1, n, head_dim].
-    """
+    """Entries `index` [B, n] of a table [L, head_dim], or of one [B, 1, L, head_dim] per row, as
+    [B, 1, n, head_dim]."""
     return (table[index] if table.dim() == 2 else gather(table[:, 0], index)).unsqueeze(1)
 
 

@@ -105,11 +105,8 @@ class Network(nn.Module, ABC):
         positions: Tensor | None = None,
         **optional: Any,
     ) -> Tensor:
-        """What logits and values are computed from; arguments as in `forward`.
-
-        Returns:
-            [B, L, D], or [N, D] at `positions`.
-        """
+        """What logits and values are computed from, [B, L, D], or [N, D] at `positions`; arguments
+        as in `forward`."""
 
     @abstractmethod
     def set_attention(self, implementation: str) -> None:

@@ -17,11 +17,7 @@ from mmrl.models.network.network import Network
 
 
 class ValueHead(nn.Module):
-    """A linear map from hidden states to one number, zero at the start.
-
-    Args:
-        size: width D of the hidden states.
-    """
+    """A linear map from hidden states of width `size` to one number, zero at the start."""
 
     def __init__(self, size: int, device: torch.device | str, dtype: torch.dtype) -> None:
         super().__init__()
