@@ -6,6 +6,8 @@ from typing import Any
 from mmrl.config.settings_file import read_settings_file
 
 ADAPTER_CONFIG = "adapter_config.json"
+LORA = ".lora_"
+"""What the names of an adapter's tensors have after that of their layer."""
 _NEEDED = {"peft_type": str, "base_model_name_or_path": str, "r": int, "lora_alpha": int | float}
 _ALLOWED: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
@@ -32,11 +34,8 @@ def is_adapter(directory: Path) -> bool:
 
 
 def read_adapter_config(directory: Path) -> dict[str, Any]:
-    """`adapter_config.json` of a directory.
-
-    Raises:
-        ValueError: it is no JSON object, lacks a key, or asks for a variant that is not read.
-    """
+    """`adapter_config.json` of a directory. Raises ValueError: it is no JSON object, lacks a key,
+    or asks for a variant that is not read."""
     path = directory / ADAPTER_CONFIG
     config = read_settings_file(path)
     for key, kind in _NEEDED.items():
@@ -56,9 +55,6 @@ def read_adapter_config(directory: Path) -> dict[str, Any]:
 def find_base(directory: Path) -> str | Path:
     """The path or hub id of the checkpoint that an adapter belongs to; of a relative path that is
     no directory here, the one beside the adapter.
-
-    Raises:
-        ValueError: see `read_adapter_config`.
     """
     base = str(read_adapter_config(directory)["base_model_name_or_path"])
     beside = directory / base

@@ -1,4 +1,4 @@
-"""The tensors of a PEFT adapter: reading, checking, merging and writing them.
+"""The tensors of a PEFT adapter under the names of a public checkpoint; peft does the rest.
 
 On disk they have peft's names around those of the public checkpoint, so that
 `peft.PeftModel.from_pretrained` puts the adapter on the public model:
@@ -11,150 +11,138 @@ On disk they have peft's names around those of the public checkpoint, so that
 
 from __future__ import annotations
 
-import json
+import copy
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
-from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, read_adapter_config
-from mmrl.models.weights import list_differences, list_first, read_header, read_tensors
+from mmrl.models.adapter_source import ADAPTER_CONFIG, LORA, find_base, read_adapter_config
+from mmrl.models.families.tensor_names import VALUE_HEAD, names_of
+from mmrl.models.network.network import Network
+from mmrl.models.weights import (
+    list_differences,
+    list_first,
+    read_header,
+    read_tensors,
+    write_weights,
+)
 
 if TYPE_CHECKING:
-    from peft import LoraConfig
-
-    from mmrl.models.network.network import Network
+    pass
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-LORA = ".lora_"
+OPTIONS = ("r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora")
+"""Options of peft's `LoraConfig` that an adapter may have here."""
 _PREFIX = "base_model.model."
-
-
-class Adapter(NamedTuple):
-    """Tensors of an adapter under the names of the core.
-
-    `layers`: layer -> its tensors A, B and, for DoRA, magnitude. `full`: replaced tensors.
-    `scaling`: factor of the product.
-    """
-
-    layers: dict[str, dict[str, Tensor]]
-    full: dict[str, Tensor]
-    scaling: float
-
-
-def read_adapter(directory: Path, names: Mapping[str, str], headers: bool = False) -> Adapter:
-    """The tensors of an adapter.
-
-    Args:
-        directory: of the adapter.
-        names: public name of every tensor of the network by its core name.
-        headers: whether to read shapes alone, as tensors on the meta device.
-
-    Raises:
-        FileNotFoundError: it holds no weights.
-        ValueError: a damaged file, or tensors that are of no layer of the network.
-    """
-    path, config = directory / ADAPTER_WEIGHTS, read_adapter_config(directory)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"'{path}' is not there; adapters are read from safetensors. Save it again with peft's"
-            " save_pretrained."
-        )
-    tensors = read_header(path) if headers else read_tensors(path)
-    core = {public: name for name, public in names.items()}
-    layers: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    full, unknown = {}, []
-    for key, tensor in tensors.items():
-        public = key.removeprefix(_PREFIX).replace(".default", "")
-        layer, factor, part = public.partition(LORA)
-        name = core.get(f"{layer}.weight" if factor else public)
-        if name is None:
-            unknown.append(key)
-        elif factor:
-            kind = part.removesuffix(".weight").replace("magnitude_vector", "magnitude")
-            layers[name.removesuffix(".weight")][kind] = tensor
-        else:
-            full[name] = tensor
-    if unknown:
-        raise ValueError(
-            f"'{path}' has {len(unknown)} tensors of no layer of its base"
-            f" {str(find_base(directory))!r}: {list_first(sorted(unknown))}. {_OTHER_BASE}"
-        )
-    root = config["r"] ** 0.5 if config.get("use_rslora") else config["r"]
-    return Adapter(dict(layers), full, config["lora_alpha"] / root)
-
-
 _OTHER_BASE = (
     f"It belongs to another model: write the one it was trained on into base_model_name_or_path of"
     f" {ADAPTER_CONFIG}."
 )
 
 
-def check_adapter(directory: Path, names: Mapping[str, str], state: Mapping[str, Tensor]) -> None:
-    """Compare an adapter with the network of its base, from the headers of its file.
+def locate_adapter(directory: Path, names: Mapping[str, str]) -> dict[str, str]:
+    """Where each tensor of an adapter is: by the name that it has on the core, that in the file.
 
     Args:
-        directory: of the adapter.
-        names: public name of every tensor of the network by its core name.
-        state: the tensors of the network; their values are not read.
+        names: of the network, see `names_of`.
 
     Raises:
-        FileNotFoundError, ValueError: see `read_adapter`; also wrong shapes or missing tensors.
+        FileNotFoundError: it holds no weights.
+        ValueError: a damaged file, or tensors that are of no layer of the network.
     """
-    adapter, config = read_adapter(directory, names, headers=True), read_adapter_config(directory)
-    rank, found, expected = config["r"], {}, {}
-    for layer, parts in adapter.layers.items():
-        rows, columns = state[f"{layer}.weight"].shape
-        shapes = {"A": (rank, columns), "B": (rows, rank)}
-        shapes |= {"magnitude": (rows,)} if config.get("use_dora") else {}
-        start = names[f"{layer}.weight"].removesuffix("weight") + "lora_"
-        found |= {start + part: tensor for part, tensor in parts.items()}
-        expected |= {start + p: torch.empty(shapes[p], device="meta") for p in shapes}
-    found |= {names[name]: tensor for name, tensor in adapter.full.items()}
-    expected |= {names[name]: state[name] for name in adapter.full}
-    problems = list_differences(found, expected) if found else "it holds no tensor"
+    path = directory / ADAPTER_WEIGHTS
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"'{path}' is not there; adapters are read from safetensors. Save it again with peft's"
+            " save_pretrained."
+        )
+    core = {public: name for name, public in names.items()}
+    found, unknown = {}, []
+    for key in read_header(path):
+        public = key.removeprefix(_PREFIX).replace(".default", "")
+        layer, factor, part = public.partition(LORA)
+        name = core.get(f"{layer}.weight" if factor else public)
+        if name is None:
+            unknown.append(key)
+        else:
+            found[name.removesuffix(".weight") + LORA + part if factor else name] = key
+    if unknown:
+        raise ValueError(
+            f"'{path}' has {len(unknown)} tensors of no layer of its base"
+            f" {str(find_base(directory))!r}: {list_first(sorted(unknown))}. {_OTHER_BASE}"
+        )
+    return found
+
+
+def read_adapter(directory: Path, names: Mapping[str, str]) -> dict[str, Tensor]:
+    """The tensors of an adapter by their names on the core; arguments and errors as above."""
+    places, tensors = locate_adapter(directory, names), read_tensors(directory / ADAPTER_WEIGHTS)
+    return {name: tensors[key] for name, key in places.items()}
+
+
+def list_layers(tensors: Iterable[str]) -> list[str]:
+    """The layers that have factors among these tensors."""
+    return sorted({name.partition(LORA)[0] for name in tensors if LORA in name})
+
+
+def attach_stored(network: Network, directory: Path, tensors: Iterable[str]) -> Any:
+    """Put the layers of an adapter on disk, which has these tensors, on its base; peft's model."""
+    import peft
+
+    stored = read_adapter_config(directory)
+    options: Any = {key: stored[key] for key in OPTIONS if key in stored}
+    config = peft.LoraConfig(**options, target_modules=list_layers(tensors))
+    return peft.get_peft_model(network, config)  # type: ignore[arg-type]
+
+
+def check_adapter(directory: Path, network: Network) -> None:
+    """Compare an adapter with the network of its base, from the header of its file. Raises
+    FileNotFoundError, ValueError: see `locate_adapter`; also wrong shapes, missing tensors."""
+    names = names_of(network)
+    places, header = locate_adapter(directory, names), read_header(directory / ADAPTER_WEIGHTS)
+    found = {name: header[key] for name, key in places.items()}
+    expected = {name: t for name, t in network.state_dict().items() if name in found}
+    problems = "it holds no tensor of a layer"
+    if list_layers(found):
+        other = copy.deepcopy(network)
+        attach_stored(other, directory, found)
+        expected |= adapter_factors(other, other.state_dict())
+        both = ({_public(n, names): t for n, t in side.items()} for side in (found, expected))
+        problems = list_differences(*both)
     if problems:
+        rank = read_adapter_config(directory)["r"]
         raise ValueError(
             f"'{directory / ADAPTER_WEIGHTS}' does not fit its base {str(find_base(directory))!r}"
             f" and {ADAPTER_CONFIG} (r is {rank}): {problems}. {_OTHER_BASE}"
         )
 
 
-def merge_layer(weight: Tensor, parts: Mapping[str, Tensor], scaling: float) -> Tensor:
-    """The weight of a layer with its adapter, computed in float32 or wider.
-
-    Args:
-        weight: [out, in].
-        parts: tensors A, B and, for DoRA, magnitude.
-        scaling: factor of the product.
-
-    Returns:
-        [out, in] in the dtype and place of `weight`.
-    """
-    wide = torch.promote_types(weight.dtype, torch.float32)
-    low, high = parts["A"].to(weight.device, wide), parts["B"].to(weight.device, wide)
-    merged = weight.to(wide) + (high @ low) * scaling
-    if "magnitude" in parts:
-        length = parts["magnitude"].to(weight.device, wide) / merged.norm(dim=1)
-        merged = length[:, None] * merged
-    return merged.to(weight.dtype)
+def load_full(network: Network, tensors: Mapping[str, Tensor]) -> None:
+    """Copy what an adapter has trained in full into its base."""
+    network.load_state_dict({n: t for n, t in tensors.items() if LORA not in n}, strict=False)
 
 
-@torch.no_grad()
-def merge_into(state: Mapping[str, Tensor], adapter: Adapter) -> dict[str, Tensor]:
-    """A network's tensors with an adapter merged into them; those it leaves alone are shared."""
-    merged = dict(state)
-    for name, tensor in adapter.full.items():
-        merged[name] = tensor.to(state[name].device, state[name].dtype)
-    for layer, parts in adapter.layers.items():
-        name = f"{layer}.weight"
-        merged[name] = merge_layer(merged[name], parts, adapter.scaling)
-    return merged
+def load_factors(network: Network, tensors: Mapping[str, Tensor]) -> None:
+    """Copy the factors of an adapter into a network with its layers."""
+    from peft import set_peft_model_state_dict
+
+    set_peft_model_state_dict(network, {n: t for n, t in tensors.items() if LORA in n})
+
+
+def merge_stored(network: Network, directory: Path) -> None:
+    """Add an adapter on disk to the weights of its base; errors of `read_adapter`."""
+    tensors = read_adapter(directory, names_of(network))
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    load_full(network, tensors)
+    model = attach_stored(network, directory, tensors)
+    load_factors(network, tensors)
+    model.merge_and_unload()
+    for parameter in trained:  # which peft has frozen
+        parameter.requires_grad_(True)
 
 
 def has_adapter(state: Iterable[str]) -> bool:
@@ -162,105 +150,65 @@ def has_adapter(state: Iterable[str]) -> bool:
     return any(LORA in name for name in state)
 
 
-def split_adapter(
-    state: Mapping[str, Tensor], config: LoraConfig, trained: Iterable[str] = ()
-) -> tuple[dict[str, Tensor], Adapter]:
-    """Separate the tensors of a network with peft's layers.
+def adapter_factors(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The factors among the tensors of a network with peft's layers, without the adapter's name."""
+    from peft import get_peft_model_state_dict
+
+    return get_peft_model_state_dict(model, dict(state), save_embedding_layers=False)
+
+
+def adapter_tensors(model: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What `save_adapter` needs of a state: factors, and layers of which a tensor is trained in
+    full. The frozen rest of the network is not read.
 
     Args:
-        state: the network's tensors.
-        config: of the adapter.
-        trained: names among them that are trained in full.
-
-    Returns:
-        The tensors of the network without the adapter under the core's names, and the adapter.
+        state: its tensors, or this process's parts of them.
     """
-    layers: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    base, chosen = {}, set(trained)
-    full = {}
-    for name, tensor in state.items():
-        layer, factor, part = name.partition(LORA)
-        if factor:
-            kind = part.partition(".")[0].replace("magnitude_vector", "magnitude")
-            layers[layer][kind] = tensor
-            continue
-        if ".weight." in name:  # the scales of a quantised weight
-            continue
-        own = name.replace(".base_layer.", ".")
-        base[own] = tensor
-        if name in chosen:
-            full[own] = tensor
-    root = config.r**0.5 if config.use_rslora else config.r
-    return base, Adapter(dict(layers), full, config.lora_alpha / root)
+    layers = {name.rpartition(".")[0] for name in trained_in_full(model)}
+    return {n: t for n, t in state.items() if LORA in n or n.rpartition(".")[0] in layers}
 
 
-def write_adapter(
-    adapter: Adapter,
-    base: Mapping[str, Tensor],
-    config: LoraConfig,
-    network: Network,
-    names: Mapping[str, str],
-    directory: Path,
+def trained_in_full(model: Network) -> set[str]:
+    """Names of the trained tensors that are neither factors of an adapter nor the value head's."""
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    return {name for name in trained if LORA not in name and not name.startswith(VALUE_HEAD)}
+
+
+def save_adapter(
+    model: Any, directory: Path, dtype: torch.dtype | None, state: Mapping[str, Tensor]
 ) -> None:
-    """Write an adapter as peft does, into an existing directory.
+    """Write the adapter of a network as a PEFT directory, with what is trained in full besides.
 
     A tensor trained in full is listed by its layer under `modules_to_save`. One that peft cannot
     list, a parameter outside a layer or the base of a layer with an adapter, is in the file as
     well; peft ignores it, `load_model` reads it.
 
     Args:
-        adapter: under the core's names.
-        base: the other tensors of the network, likewise.
-        config: that the layers were built with; `base_model_name_or_path` names the base.
-        network: with or without the adapter.
-        names: public name of every tensor of the network by its core name.
-        directory: written into.
+        dtype: of tensors trained in full; None keeps theirs. Factors keep theirs.
+        state: `adapter_tensors` of the network, or all of its tensors.
     """
-    from peft import LoraConfig
-
-    public = {layer: names[f"{layer}.weight"].removesuffix(".weight") for layer in adapter.layers}
-    tensors, saved = {}, set()
-    for layer, parts in adapter.layers.items():
-        for part, tensor in parts.items():
-            end = "lora_magnitude_vector" if part == "magnitude" else f"lora_{part}.weight"
-            tensors[f"{_PREFIX}{public[layer]}.{end}"] = tensor
-    for name, tensor in adapter.full.items():
-        tensors[_PREFIX + names[name]] = tensor
-        if not any(network.get_submodule(name.rpartition(".")[0]).children()):
-            saved.add(names[name].rpartition(".")[0])
-    for name, own in names.items():  # of such a layer peft reads all tensors
-        if own.rpartition(".")[0] in saved:
-            tensors.setdefault(_PREFIX + own, base[name])
-    written = LoraConfig(
-        **{key: getattr(config, key) for key in _OPTIONS},
-        target_modules=name_targets(public.values(), names.values()),
-        modules_to_save=sorted(saved) or None,
-        inference_mode=True,
-    ).to_dict()
-    plain = {key: sorted(v) if isinstance(v, set) else v for key, v in written.items()}
-    text = json.dumps(plain, indent=2, sort_keys=True)
-    (directory / ADAPTER_CONFIG).write_text(text + "\n")
-    kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(kept, directory / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-    (directory / ADAPTER_WEIGHTS).chmod(0o644)
-
-
-_OPTIONS = (
-    "base_model_name_or_path",
-    "r",
-    "lora_alpha",
-    "lora_dropout",
-    "use_rslora",
-    "use_dora",
-)
+    names, factors = names_of(model), adapter_factors(model, state)
+    base = {n.replace(".base_layer.", "."): t for n, t in state.items() if LORA not in n}
+    full = {name.replace(".base_layer.", ".") for name in trained_in_full(model)}
+    layers = {name.rpartition(".")[0] for name in full}
+    listed = {layer for layer in layers if not any(model.get_submodule(layer).children())}
+    whole = {name for name in names if name.rpartition(".")[0] in listed}  # peft reads all of it
+    tensors = {_public(name, names): tensor for name, tensor in factors.items()}
+    for name in sorted(full | whole):
+        tensors[names[name]] = base[name].to("cpu", dtype if name in full else None)
+    [config] = model.peft_config.values()
+    written = copy.copy(config)
+    chosen = [names[f"{layer}.weight"].rpartition(".")[0] for layer in list_layers(factors)]
+    written.target_modules = name_targets(chosen, names.values())
+    written.modules_to_save = sorted({names[n].rpartition(".")[0] for n in whole}) or None
+    written.inference_mode = True
+    written.save_pretrained(str(directory))
+    keyed = {_PREFIX + name: tensor for name, tensor in tensors.items()}
+    write_weights(keyed, directory, ADAPTER_WEIGHTS)
 
 
 def name_targets(chosen: Iterable[str], tensors: Iterable[str]) -> list[str] | str:
     """`target_modules` of peft for some layers of a public checkpoint.
-
-    Args:
-        chosen: public names of the layers.
-        tensors: public names of all tensors.
 
     Returns:
         The last parts of their names; where other layers end alike, as LLaDA's output head
@@ -275,3 +223,9 @@ def name_targets(chosen: Iterable[str], tensors: Iterable[str]) -> list[str] | s
         return sorted(ends)
     patterns = {re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(layer)) for layer in layers}
     return "|".join(sorted(patterns))
+
+
+def _public(name: str, names: Mapping[str, str]) -> str:
+    """The name of a tensor or of a factor in the public checkpoint, from that of the core."""
+    layer, factor, part = name.partition(LORA)
+    return names[f"{layer}.weight"].removesuffix(".weight") + LORA + part if factor else names[name]

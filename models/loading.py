@@ -5,7 +5,7 @@ configuration says how its keys and its tensor names map to the core; see `find_
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,7 @@ from torch import Tensor
 
 from mmrl.config.settings_file import read_settings_file
 from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
-from mmrl.models.adapter_weights import (
-    LORA,
-    check_adapter,
-    has_adapter,
-    merge_into,
-    read_adapter,
-    split_adapter,
-    write_adapter,
-)
+from mmrl.models.adapter_weights import check_adapter, has_adapter, merge_stored, save_adapter
 from mmrl.models.families import get_family
 from mmrl.models.families.pipeline import (
     TEXT_ENCODER,
@@ -31,6 +23,7 @@ from mmrl.models.families.pipeline import (
     network_directory,
     read_pipeline,
 )
+from mmrl.models.families.tensor_names import names_of, public_names
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.stored_weights import StoredWeights
@@ -48,8 +41,6 @@ from mmrl.models.weights import (
     write_weights,
 )
 
-VALUE_HEAD = "value_head."
-
 
 def load_model(
     path_or_hub_id: str | Path,
@@ -66,7 +57,6 @@ def load_model(
         path_or_hub_id: a directory, or a Hugging Face hub id when there is no such directory. It
             may hold a PEFT adapter, whose `adapter_config.json` names its base.
         dtype: of the weights: float32, bfloat16, float16 or float64.
-        device: where they go.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `choose_attention`.
         merge_adapter: whether an adapter is added to the weights; false loads its base alone.
         quantization_config: holds the linear layers of the blocks in 4 bits, each quantised when
@@ -81,30 +71,58 @@ def load_model(
     Raises:
         FileNotFoundError: no such directory, or it lacks config.json or weights.
         ValueError: an unknown family, a truncated file, tensors missing, unexpected or of the
-            wrong shape, an adapter of another base, or weights of 4 bits that are deferred.
+            wrong shape, an adapter of another base, or weights of 4 bits or an adapter to be merged
+            that are deferred.
     """
-    kind, directory = resolve_dtype(dtype), find_directory(path_or_hub_id)
-    model, whole = outline(directory), find_whole(directory)
+    directory = find_directory(path_or_hub_id)
+    model = outline(directory)
     adapter = directory if merge_adapter and is_adapter(directory) else None
+    read_network(model, directory, dtype, device, adapter, quantization_config, deferred)
+    model.set_attention(attn_implementation)
+    if not is_adapter(directory):
+        model.source = Source(str(path_or_hub_id), directory)
+    return model
+
+
+def read_network(
+    model: Network,
+    directory: Path,
+    dtype: str | torch.dtype,
+    device: str | torch.device,
+    adapter: Path | None = None,
+    quantization_config: QuantizationConfig | None = None,
+    deferred: bool = False,
+) -> None:
+    """Read the weights of an outlined network, in place; arguments and errors as in `load_model`.
+
+    Args:
+        directory: of its checkpoint, or of an adapter of that.
+        adapter: directory of the adapter that is added to them.
+    """
+    kind, whole = resolve_dtype(dtype), find_whole(directory)
     if deferred and quantization_config is not None:
         raise ValueError(
             "quantization_config is given and the processes share the weights: those of 4 bits"
             " are not sharded. Launch with --config_file configs/accelerate/multi_gpu.yaml."
         )
-    names, places = names_of(model), locate_tensors(network_directory(whole))
-    files = {key: (places[name], name) for key, name in names.items()}
+    if deferred and adapter is not None:
+        raise ValueError(
+            f"'{adapter}' is an adapter, and the processes share the weights: it is continued with"
+            " `lora`, and not added to them. Merge it first: python scripts/merge_adapter.py."
+        )
+    places = locate_tensors(network_directory(whole))
+    files = {key: (places[name], name) for key, name in names_of(model).items()}
     model.stored = StoredWeights(files, kind, torch.device(device))
-    if adapter is not None and quantization_config is None:
-        model.stored.adapter = read_adapter(adapter, names)
     if deferred:
         model.to(kind)
     else:
         fill_network(model, quantization_config)
     model.load_parts(whole, kind, device)
-    model.set_attention(attn_implementation)
-    base = find_base(directory) if is_adapter(directory) else path_or_hub_id
+    if adapter is not None and quantization_config is None:
+        merge_stored(model, adapter)
+    base = find_base(directory) if is_adapter(directory) else directory
     model.source = Source(str(base), whole)
-    return model.eval()
+    model.eval()
 
 
 def fill_network(model: Network, quantization_config: QuantizationConfig | None) -> None:
@@ -127,11 +145,8 @@ def fill_network(model: Network, quantization_config: QuantizationConfig | None)
 
 
 def find_whole(directory: Path) -> Path:
-    """The directory of a whole checkpoint: the given one, or that of the base of an adapter.
-
-    Raises:
-        FileNotFoundError, ValueError: there is no such base, or it is an adapter too.
-    """
+    """The directory of a whole checkpoint: the given one, or that of the base of an adapter. Raises
+    FileNotFoundError, ValueError: there is no such base, or it is an adapter too."""
     if not is_adapter(directory):
         return directory
     base, file = find_base(directory), directory / ADAPTER_CONFIG
@@ -152,14 +167,11 @@ def find_whole(directory: Path) -> Path:
 
 def outline(directory: Path) -> Network:
     """The network of a directory without its weights, on the meta device; that of the base for an
-    adapter, which is compared with it.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_model`; no tensor is read to find them.
-    """
+    adapter, which is compared with it. Raises FileNotFoundError, ValueError: see `load_model`; no
+    tensor is read to find them."""
     if is_adapter(directory):
         model = outline(find_whole(directory))
-        check_adapter(directory, names_of(model), model.state_dict())
+        check_adapter(directory, model)
         return model
     config, tensors = read_config(directory), read_headers(network_directory(directory))
     if is_pipeline(directory):
@@ -202,8 +214,6 @@ def save_model(
     """Write the network so that the public code of its family can load it.
 
     Args:
-        model: from `load_model`, or with `public_config` set.
-        directory: existing or new.
         dtype: of the stored weights; None keeps theirs.
         state: tensors to write in place of the model's own, under the core's names.
     """
@@ -228,79 +238,9 @@ def save_model(
         copy_code(model.source, config, directory)
 
 
-def save_adapter(
-    model: Network, directory: Path, dtype: torch.dtype | None, state: Mapping[str, Tensor]
-) -> None:
-    """Write the adapter of a network as a PEFT directory, with what is trained in full besides.
-
-    Args:
-        model: with peft's layers.
-        directory: existing.
-        dtype: of tensors trained in full; None keeps theirs. Factors keep theirs.
-        state: `adapter_tensors` of the network, or all of its tensors.
-    """
-    config = _peft_config(model)
-    base, adapter = split_adapter(state, config, trained_in_full(model))
-    full = {name: tensor.to("cpu", dtype) for name, tensor in adapter.full.items()}
-    every, _ = split_adapter(model.state_dict(), config)  # whose names alone are read
-    names = public_names(every, model.tied, get_family(model.public_config).KEYS)
-    write_adapter(adapter._replace(full=full), base, config, model, names, directory)
-
-
-def adapter_tensors(model: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `save_adapter` needs of a state: factors, and layers of which a tensor is trained in
-    full. The frozen rest of the network is not read.
-
-    Args:
-        model: with peft's layers.
-        state: its tensors, or this process's parts of them.
-    """
-    layers = {name.rpartition(".")[0] for name in trained_in_full(model)}
-    return {
-        name: tensor
-        for name, tensor in state.items()
-        if LORA in name or name.rpartition(".")[0] in layers
-    }
-
-
-def trained_in_full(model: Network) -> set[str]:
-    """Names of the trained tensors that are neither factors of an adapter nor the value head's."""
-    named = model.named_parameters()
-    trained = {name for name, p in named if p.requires_grad and not name.startswith(VALUE_HEAD)}
-    return {name for name in trained if LORA not in name}
-
-
-def merge_state(model: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a network without its adapter, which is added to the weights.
-
-    Args:
-        model: with peft's layers.
-        state: its whole tensors.
-    """
-    if not has_adapter(state):
-        return dict(state)
-    config = _peft_config(model)
-    return merge_into(*split_adapter(state, config))
-
-
-def _peft_config(model: Any) -> Any:
-    """What peft built the layers of a network with."""
-    [config] = model.peft_config.values()
-    return config
-
-
-def names_of(model: Network) -> dict[str, str]:
-    """Core tensor name -> public tensor name of a network without peft's layers."""
-    return public_names(model.state_dict(), model.tied, get_family(model.public_config).KEYS)
-
-
 def read_config(directory: Path) -> dict[str, Any]:
-    """`config.json` of a directory, of a known family.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: it is not JSON, or of an unknown family.
-    """
+    """`config.json` of a directory, of a known family. Raises FileNotFoundError: there is none.
+    Raises ValueError: it is not JSON, or of an unknown family."""
     if is_pipeline(directory):
         return read_pipeline(directory)
     path = directory / "config.json"
@@ -315,35 +255,11 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config if complete is None else complete(config, directory)
 
 
-def public_names(
-    state: Mapping[str, Tensor], tied: Collection[str], keys: Mapping[str, str]
-) -> dict[str, str]:
-    """Own tensor name -> public tensor name for every tensor of the network but its value head and
-    those that are others of it."""
-    names = {}
-    for name in state:
-        if name.startswith(VALUE_HEAD) or name in tied:
-            continue
-        parts = name.split(".")
-        block = parts[1] if parts[0] == "blocks" else ""
-        pattern = name.replace(f"blocks.{block}.", "blocks.{i}.", 1) if block else name
-        names[name] = _public_name(pattern, keys).format(i=block)
-    return names
-
-
-def _public_name(name: str, keys: Mapping[str, str]) -> str:
-    if name in keys:
-        return keys[name]
-    prefix = next(key for key in keys if key.endswith(".") and name.startswith(key))
-    return keys[prefix] + name.removeprefix(prefix)
-
-
 def new_model(config: Mapping[str, Any], generator: torch.Generator) -> Network:
     """A new network: weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers).
 
     Args:
         config: its `config.json`.
-        generator: draws the weights.
     """
     # layers draw default weights when they are built; all of them are drawn anew below
     with torch.random.fork_rng(devices=[]):

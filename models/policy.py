@@ -1,7 +1,7 @@
 """A policy: the network with its tokenizer, layouts and decoding."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,8 @@ from transformers import (
     Qwen2Tokenizer,
 )
 
-from mmrl.models.adapter_source import is_adapter
+from mmrl.models.adapter_source import ADAPTER_CONFIG, is_adapter
+from mmrl.models.adapter_weights import ADAPTER_WEIGHTS
 from mmrl.models.families import Family, get_family
 from mmrl.models.families.family import add_missing_tokens
 from mmrl.models.families.pipeline import TOKENIZER, is_pipeline
@@ -29,7 +30,7 @@ from mmrl.models.layouts.chat_templates import read_template
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_image import TextToImage
-from mmrl.models.loading import find_whole, load_model, outline, save_model
+from mmrl.models.loading import find_whole, load_model, outline, read_network, save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
@@ -39,7 +40,7 @@ from mmrl.models.source import find_directory
 from mmrl.types import Canvas, Prompt
 
 
-def _sample_alone(ragged: bool) -> AbstractContextManager[None]:
+def _sample_alone(uneven: bool) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -49,7 +50,6 @@ class Policy:
 
     Attributes:
         model: the network, possibly wrapped (LoRA, distributed training).
-        tokenizer: of the checkpoint.
         layouts: of each task, by the name prompts carry.
         network: the network itself, also when `model` is wrapped.
         sampling: context around calls of `model` without gradient, set where processes share one
@@ -82,15 +82,9 @@ class Policy:
         return self.network.device
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
-        """Whether a prompt is short enough for its task.
-
-        Args:
-            prompt: of any task.
-            length: response positions; None takes those of the task.
-
-        Raises:
-            ValueError: this checkpoint has no layout for its task, or that cannot take the prompt.
-        """
+        """Whether a prompt is short enough for its task, with `length` response positions or those
+        of the task. Raises ValueError: the checkpoint has no layout for the task, or that cannot
+        take the prompt."""
         return self.layouts[self._task([prompt])].fits(prompt, length)
 
     def cuts(self, prompt: Prompt) -> bool:
@@ -99,18 +93,11 @@ class Policy:
         return isinstance(layout, TextToImage) and layout.cuts(prompt)
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """Canvases of B prompts of one task, on the policy's device, nothing written yet.
+        """Canvases of B prompts of one task with `length` response positions or those of the task,
+        on the policy's device, nothing written yet.
 
-        Each image of the prompts is encoded here once, without gradient.
-
-        Args:
-            prompts: of one task.
-            length: response positions; None takes those of the task.
-
-        Raises:
-            ValueError: prompts of several tasks, of one this checkpoint has no layout for, or that
-                are too long.
-        """
+        Each image of the prompts is encoded here once, without gradient. Raises ValueError: prompts
+        of several tasks, of one this checkpoint has no layout for, or that are too long."""
         canvas = self.layouts[self._task(prompts)].canvas(prompts, length).to(self.device)
         if canvas.features is not None:
             with torch.no_grad():
@@ -169,12 +156,8 @@ def load_policy(
             never loads it. `auto` takes the one that the checkpoint names or holds, else
             showlab/magvitv2.
         dtype: of the network; the image tokenizer stays float32.
-        device: of both.
-        attn_implementation: `sdpa`, `eager`, or `auto`, see `mmrl.models.network.attention`.
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
-        merge_adapter: see `load_model`.
-        quantization_config: see `load_model`.
-        deferred: see `load_model`.
+        attn_implementation, merge_adapter, quantization_config, deferred: see `load_model`.
         **options: of the layouts, see `LayoutConfig`.
 
     Raises:
@@ -184,32 +167,60 @@ def load_policy(
         TypeError: an unknown option.
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
-    outlined = outline_policy(directory, choices)
-    network, tokenizer = outlined.network, outlined.tokenizer
+    network = outline(directory)
     if train_vision_tower and network.vision is None:
         raise ValueError(
             "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
         )
-    kinds = get_family(network.public_config).LAYOUTS.values()
     images = None
-    if vq is not None and any(layout.needs_vq for layout in kinds):
+    if vq is not None and _reads_codes(network):
         if str(vq) == OWN_VQ:
             vq = find_vq((directory, find_whole(directory))) or PUBLIC_VQ
         images = load_vq(vq, device=str(device))
-    with _naming(directory):
-        layouts = build_layouts(network, tokenizer, choices, images)
-    if not layouts:
+    policy = _assemble(network, directory, choices, images)
+    if not policy.layouts:
         raise ValueError("vq is null, and this checkpoint does nothing without an image tokenizer")
+    adapter = directory if merge_adapter and is_adapter(directory) else None
     # last, because it takes longest: what is wrong with the rest is known by now
-    network = load_model(
-        directory, dtype, device, attn_implementation, merge_adapter, quantization_config, deferred
-    )
-    set_blocks(network, choices)
+    read_network(network, directory, dtype, device, adapter, quantization_config, deferred)
+    network.set_attention(attn_implementation)
     if not is_adapter(directory):
         network.source = Source(str(path_or_hub_id), directory)  # a hub id rather than its cache
     if isinstance(network.vision, Vision):
         network.vision.train_tower(train_vision_tower)
+    return policy
+
+
+def outline_policy(
+    directory: Path, options: LayoutConfig, vq: ImageTokenizer | None = None
+) -> Policy:
+    """The policy of a directory without weights, when its tokenizer belongs to it; errors of
+    `load_policy`, which headers and the tokenizer tell. A family without image codes does not read
+    `vq`, an image tokenizer without weights."""
+    network = outline(directory)
+    return _assemble(network, directory, options, vq if _reads_codes(network) else None)
+
+
+def _assemble(
+    network: Network, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
+) -> Policy:
+    """The policy of an outlined network, with its tokenizer and layouts."""
+    set_blocks(network, options)
+    tokenizer = load_tokenizer(directory, get_family(network.public_config))
+    if isinstance(options.chat_template, str):
+        tokenizer.chat_template = read_template(options.chat_template)
+    try:
+        layouts = build_layouts(network, tokenizer, options, vq)
+    except ValueError as error:
+        advice = "Copy or download its config.json and tokenizer.json again."
+        raise ValueError(f"'{directory}': {error}. {advice}") from error
     return Policy(network, tokenizer, layouts, network)
+
+
+def _reads_codes(network: Network) -> bool:
+    """Whether a task of the network's family has images that are codes."""
+    layouts = get_family(network.public_config).LAYOUTS.values()
+    return any(layout.needs_vq for layout in layouts)
 
 
 def build_layouts(
@@ -225,42 +236,9 @@ def build_layouts(
     return layouts
 
 
-def outline_policy(
-    directory: Path, options: LayoutConfig, vq: ImageTokenizer | None = None
-) -> Policy:
-    """The policy of a directory without weights, when its tokenizer belongs to it.
-
-    Args:
-        directory: of the checkpoint.
-        options: of the layouts.
-        vq: image tokenizer, also without weights; a family without image codes does not read it.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_policy`; nothing but headers and the tokenizer is
-            read to find them.
-    """
-    network = outline(directory)
-    set_blocks(network, options)
-    family = get_family(network.public_config)
-    tokenizer = load_tokenizer(directory, family)
-    if isinstance(options.chat_template, str):
-        tokenizer.chat_template = read_template(options.chat_template)
-    images = vq if any(layout.needs_vq for layout in family.LAYOUTS.values()) else None
-    with _naming(directory):
-        layouts = build_layouts(network, tokenizer, options, images)
-    return Policy(network, tokenizer, layouts, network)
-
-
 def set_blocks(network: Network, options: LayoutConfig) -> None:
-    """Give the blocks of a block-causal network another size or alignment, saved with it.
-
-    Args:
-        network: of any family.
-        options: what the user chose.
-
-    Raises:
-        ValueError: there is a size, and the attention of the network is not causal between blocks.
-    """
+    """Give the blocks of a block-causal network the size and alignment that the user chose, saved
+    with it. Raises ValueError: a size for a network without such blocks."""
     size = options.block_size
     if "block_size" in network.public_config and options.block_alignment is not None:
         network.public_config["block_alignment"] = options.block_alignment
@@ -275,22 +253,11 @@ def set_blocks(network: Network, options: LayoutConfig) -> None:
     network.public_config["block_size"] = size
 
 
-@contextmanager
-def _naming(directory: Path) -> Iterator[None]:
-    """Put the directory into an error about what is in it."""
-    try:
-        yield
-    except ValueError as error:
-        advice = "Copy or download its config.json and tokenizer.json again."
-        raise ValueError(f"'{directory}': {error}. {advice}") from error
-
-
 def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer of a checkpoint directory.
+    """The tokenizer of a checkpoint directory, or of a tokenizer alone. An adapter without one has
+    that of its base.
 
     Args:
-        directory: of the checkpoint, or of a tokenizer alone. An adapter without one has that of
-            its base.
         family: of the checkpoint, whose special tokens are added where the published tokenizer
             lacks them.
 
@@ -343,3 +310,17 @@ def save_checkpoint(
         options |= {} if held else {KEY: name_vq(vq, Path(directory))}
     written.init_kwargs = options
     written.save_pretrained(directory)
+
+
+def merge_directory(directory: Path, dtype: str, out: Path | None = None) -> None:
+    """Add an adapter on disk to the weights of its base, and write the whole model.
+
+    Args:
+        dtype: of the stored weights. The sum is computed in float32 or wider.
+        out: where to; None writes it in the place of the adapter.
+    """
+    network, tokenizer = load_model(directory, dtype), load_tokenizer(directory)
+    if out is None:
+        for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+            (directory / name).unlink()
+    save_checkpoint(network, tokenizer, out or directory)

@@ -30,15 +30,8 @@ class Source(NamedTuple):
 
 
 def describe_code(config: Mapping[str, Any], source: Source | None) -> dict[str, Any]:
-    """The config.json of an export: its `auto_map` leads to code from wherever it is read.
-
-    Args:
-        config: of the source.
-        source: where the network is from; None for a new one.
-
-    Returns:
-        The same with `auto_map`, the family's where the source has none and the family has one.
-    """
+    """The config.json of an export: its `auto_map`, the family's where the source has none and the
+    family has one, leads to code from wherever it is read. A new network has no source."""
     repository, known = get_family(config).PUBLIC_CODE or (None, {})
     entries = config.get("auto_map") or {
         name: f"{repository}--{entry}" for name, entry in known.items()

@@ -19,11 +19,8 @@ BLOCK = 64
 
 
 def list_quantized(network: Network) -> list[str]:
-    """Names of the weights that are quantised where that is wanted.
-
-    Raises:
-        ValueError: a network without `blocks`.
-    """
+    """Names of the weights that are quantised where that is wanted. Raises ValueError: a network
+    without `blocks`."""
     if not hasattr(network, "blocks"):
         raise ValueError(
             "quantization_config is given, and the network of this checkpoint"
@@ -58,13 +55,8 @@ def quantizer(settings: QuantizationConfig) -> Callable[[Tensor], Tensor]:
 def replace_layers(
     network: Network, weights: Mapping[str, Tensor], settings: QuantizationConfig
 ) -> None:
-    """Put bitsandbytes' layers in the place of the linear ones.
-
-    Args:
-        network: changed in place.
-        weights: from `quantizer`, by the names of `list_quantized`.
-        settings: of the quantisation.
-    """
+    """Put bitsandbytes' layers with `weights`, from `quantizer` by the names of `list_quantized`,
+    in the place of the linear ones."""
     library = import_extra("bitsandbytes", "quantization")
     for name, weight in weights.items():
         layer: Any = network.get_submodule(name.removesuffix(".weight"))

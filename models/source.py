@@ -18,15 +18,11 @@ HALVES = "*.fp16.*"
 def find_directory(
     path_or_hub_id: str | Path, pickled: bool = False, patterns: Sequence[str] = PATTERNS
 ) -> Path:
-    """A local directory holding the checkpoint, downloaded when it is a hub id.
+    """A local directory holding the checkpoint, downloaded when it is a hub id. Raises
+    FileNotFoundError: neither an existing directory nor a repository the hub returned.
 
     Args:
-        path_or_hub_id: an existing directory, or else a hub id.
         pickled: whether to fetch `pytorch_model.bin` from a repository without safetensors.
-        patterns: of the files that are downloaded.
-
-    Raises:
-        FileNotFoundError: neither an existing directory nor a repository the hub returned.
     """
     name = str(path_or_hub_id)
     path = Path(name).expanduser()
@@ -46,10 +42,9 @@ def find_directory(
 
 
 def _download(hub_id: str, pickled: bool, patterns: Sequence[str]) -> Path:
-    directory = Path(
-        snapshot_download(hub_id, allow_patterns=list(patterns), ignore_patterns=HALVES)
-    )
+    wanted = {"allow_patterns": list(patterns), "ignore_patterns": HALVES}
+    directory = Path(snapshot_download(hub_id, **wanted))
     if pickled and not any(directory.glob("*.safetensors")):
-        patterns = [*PATTERNS, PICKLED_NAME]
-        return Path(snapshot_download(hub_id, allow_patterns=patterns, ignore_patterns=HALVES))
+        wanted["allow_patterns"] = [*PATTERNS, PICKLED_NAME]
+        snapshot_download(hub_id, **wanted)
     return directory

@@ -46,11 +46,7 @@ _writes: ContextVar[list[Callable[[], None]] | None] = ContextVar("deferred writ
 
 
 def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """A torch dtype from its name.
-
-    Raises:
-        ValueError: an unknown name.
-    """
+    """A torch dtype from its name. Raises ValueError: an unknown name."""
     if isinstance(dtype, torch.dtype):
         return dtype
     if dtype not in DTYPES:
@@ -62,34 +58,25 @@ def read_weights(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
     """Every tensor of a directory.
 
     The shards of an index win, then one safetensors file of a usual name, then all
-    `*.safetensors`, then `pytorch_model.bin`.
-
-    Args:
-        directory: an existing one.
-        pickled: whether `pytorch_model.bin` is accepted. Only tensors are read from it, never code.
+    `*.safetensors`, then, where `pickled`, `pytorch_model.bin`, of which tensors alone are read,
+    never code.
 
     Raises:
         FileNotFoundError: the directory holds no weights, or lacks a shard of its index.
         ValueError: a file is truncated or not what its name says, or a value is not finite.
     """
-    return {
-        name: tensor
-        for path in _files(directory, pickled)
-        for name, tensor in read_tensors(path).items()
-    }
+    files = _files(directory, pickled)
+    return {name: tensor for path in files for name, tensor in read_tensors(path).items()}
 
 
 def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
-    """Every tensor of a directory on the meta device: its name, shape and dtype.
+    """Every tensor of a directory on the meta device: its name, shape and dtype; errors of
+    `read_weights`, and a dtype that weights do not have.
 
     Of safetensors only the headers are read, which also say how long the file has to be.
-    Arguments and errors are those of `read_weights`; also a dtype that weights do not have.
     """
-    return {
-        name: tensor
-        for path in _files(directory, pickled)
-        for name, tensor in read_header(path).items()
-    }
+    files = _files(directory, pickled)
+    return {name: tensor for path in files for name, tensor in read_header(path).items()}
 
 
 def locate_tensors(directory: Path) -> dict[str, Path]:
@@ -98,12 +85,8 @@ def locate_tensors(directory: Path) -> dict[str, Path]:
 
 
 def read_header(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file on the meta device.
-
-    Raises:
-        ValueError: see `read_tensors`; also a dtype that weights do not have: they would be read
-            as other numbers than were meant.
-    """
+    """The tensors of a file on the meta device. Raises ValueError: see `read_tensors`; also a dtype
+    that weights do not have: they would be read as other numbers than were meant."""
     if path.name == PICKLED_NAME:
         found = {name: (t.shape, str(t.dtype)) for name, t in _read_pickled(path).items()}
     else:
@@ -122,11 +105,8 @@ def read_header(path: Path) -> dict[str, Tensor]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, of safetensors as views of it.
-
-    Raises:
-        ValueError: it is truncated or not what its name says, or a value is not finite.
-    """
+    """The tensors of a file, of safetensors as views of it. Raises ValueError: it is truncated or
+    not what its name says, or a value is not finite."""
     if path.name == PICKLED_NAME:
         tensors = _read_pickled(path)
     else:
@@ -137,28 +117,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def read_rows(path: Path, name: str, rows: slice) -> Tensor:
     """Some rows of a tensor of a safetensors file, as a view of the mapped file; the file is mapped
-    as long as the view exists. Their values are not checked, see `check_finite`.
-
-    Raises:
-        ValueError: the file is truncated or not what its name says.
-    """
+    as long as the view exists. Their values are not checked, see `check_finite`. Raises ValueError:
+    the file is truncated or not what its name says."""
     with _open(path) as file:
         return file.get_slice(name)[rows]
 
 
 def check_finite(tensor: Tensor, path: Path, name: str) -> Tensor:
-    """A tensor as it is, whose values are all finite.
+    """A tensor as it is, with its file and its name there. Raises ValueError: it holds NaN or
+    infinity.
 
     The least and the largest value tell: they take one pass and no memory beside the tensor, and
     NaN wins over numbers.
-
-    Args:
-        tensor: on any device.
-        path: file that it is from.
-        name: its name there.
-
-    Raises:
-        ValueError: it holds NaN or infinity.
     """
     if not tensor.is_floating_point() or not tensor.numel():
         return tensor
@@ -204,11 +174,8 @@ def defer_writes() -> Iterator[list[Callable[[], None]]]:
 
 
 def write_or_defer(write: Callable[[], None]) -> None:
-    """Write a file, now or, inside `defer_writes`, when its caller calls what it has collected.
-
-    Args:
-        write: writes; its tensors must not change, see `keep_tensors`.
-    """
+    """Write a file, now or, inside `defer_writes`, when its caller calls what it has collected; its
+    tensors must not change, see `keep_tensors`."""
     deferred = _writes.get()
     if deferred is None:
         write()
@@ -234,19 +201,15 @@ def check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], s
 
 def list_differences(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
     """The tensors that are missing, unexpected, or of the wrong shape or kind of numbers."""
-    kinds = {True: "", False: " of integers"}
-    shown = [
-        {key: f"{tuple(t.shape)}{kinds[t.is_floating_point()]}" for key, t in side.items()}
-        for side in (given, expected)
-    ]
+
+    def show(tensor: Tensor) -> str:
+        return f"{tuple(tensor.shape)}{'' if tensor.is_floating_point() else ' of integers'}"
+
+    both = [(key, show(given[key]), show(expected[key])) for key in given if key in expected]
     found = {
         "missing": sorted(expected.keys() - given.keys()),
         "unexpected": sorted(given.keys() - expected.keys()),
-        "of the wrong shape": [
-            f"{key} is {shown[0][key]}, expected {shown[1][key]}"
-            for key in sorted(given.keys() & expected.keys())
-            if shown[0][key] != shown[1][key]
-        ],
+        "of the wrong shape": [f"{k} is {a}, expected {b}" for k, a, b in sorted(both) if a != b],
     }
     problems = [f"{len(keys)} {kind}: {list_first(keys)}" for kind, keys in found.items() if keys]
     return "; ".join(problems)

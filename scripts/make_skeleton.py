@@ -155,7 +155,8 @@ def write_weights(raw: dict[str, Any], folder: Path) -> None:
     from huggingface_hub import save_torch_state_dict
 
     from mmrl.models.families import get_family
-    from mmrl.models.loading import build_network, public_names
+    from mmrl.models.families.tensor_names import public_names
+    from mmrl.models.loading import build_network
 
     with torch.device("meta"):
         network = build_network(raw)

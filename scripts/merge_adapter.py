@@ -8,6 +8,7 @@ one that peft has written for a public checkpoint. Its `adapter_config.json` nam
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -44,21 +45,15 @@ def merge(config: Config) -> None:
         ConfigError: it is no adapter.
         FileNotFoundError, ValueError: see `load_model`.
     """
-    from mmrl.models import load_model
     from mmrl.models.adapter_source import ADAPTER_CONFIG, is_adapter
-    from mmrl.models.policy import load_tokenizer, save_checkpoint
+    from mmrl.models.policy import merge_directory
     from mmrl.models.source import find_directory
     from mmrl.run.checkpoint import write_directory
 
     directory = find_directory(config.adapter)
     if not is_adapter(directory):
         raise ConfigError(f"adapter is '{config.adapter}', which holds no {ADAPTER_CONFIG}.")
-    network, tokenizer = load_model(directory, config.dtype), load_tokenizer(directory)
-
-    def write(folder: Path) -> None:
-        save_checkpoint(network, tokenizer, folder)
-
-    write_directory(Path(config.out), write)
+    write_directory(Path(config.out), partial(merge_directory, directory, config.dtype))
     print(f"{config.out}: {config.adapter}, merged")
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmrl.config import ConfigError, check
 from mmrl.models.image_tokenizers import PUBLIC_VQ
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, LayoutConfig
-from mmrl.models.network.core_config import ROLES
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.known import (
     adapter_directory,
@@ -21,7 +19,7 @@ from mmrl.pretrained.known import (
     own_vq,
     patch_size,
 )
-from mmrl.pretrained.model_config import ModelConfig, matches, part_of
+from mmrl.pretrained.model_config import ModelConfig, layout_options, matches, part_of
 from mmrl.types import Prompt
 
 if TYPE_CHECKING:
@@ -54,9 +52,8 @@ def check_checkpoints(model: ModelConfig) -> Policy | None:
         except (FileNotFoundError, ValueError) as error:
             raise ConfigError(f"model.{error}") from error
     if model.train_vision_tower:
-        check_sight(model, "to train its vision tower")
-    names = {item.name for item in fields(LayoutConfig)}
-    options = LayoutConfig(**{name: v for name, v in vars(model).items() if name in names})
+        check_vision_tower(model, "to train its vision tower")
+    options = LayoutConfig(**layout_options(model))
     check_continued(model)
     own, directory = own_vq(model), find_here("model.path", model.path)
     tokenizer = None if own is None else find_here("model.vq", own)
@@ -72,43 +69,36 @@ def check_checkpoints(model: ModelConfig) -> Policy | None:
 
 
 def check_continued(model: ModelConfig, where: str = "model") -> None:
-    """Compare `lora` with the adapter that `path` is, if it is one on this machine.
-
-    Raises:
-        ConfigError: it has another rank, scale or variant, or is of other layers.
-    """
+    """Compare `lora` with the adapter that `path` is, if it is one on this machine. Raises
+    ConfigError: it has another rank, scale or variant, or is of other layers."""
     from mmrl.models.adapter_source import ADAPTER_CONFIG, read_adapter_config
-    from mmrl.models.adapter_weights import read_adapter
-    from mmrl.models.loading import names_of, outline
+    from mmrl.models.adapter_weights import OPTIONS, list_layers, locate_adapter
+    from mmrl.models.families.tensor_names import names_of
+    from mmrl.models.loading import outline
 
     directory = adapter_directory(model.path)
     if model.lora is None or directory is None:
         return
-    stored, file = read_adapter_config(directory), directory / ADAPTER_CONFIG
-    network = outline(directory)
-    layers = read_adapter(directory, names_of(network), headers=True).layers
-    found = {key: stored.get(key) or False for key in ("r", "lora_alpha", "use_rslora", "use_dora")}
+    stored, network = read_adapter_config(directory), outline(directory)
+    layers = list_layers(locate_adapter(directory, names_of(network)))
+    found: dict[str, Any] = {
+        key: stored.get(key) or False for key in OPTIONS if key != "lora_dropout"
+    }
     known = network.layer_roles.items()
-    ends = {role for role, some in known if any(n.endswith(tuple(some)) for n in layers)}
-    found["target_modules"] = [role for role in ROLES if role in ends]
+    found["target_modules"] = [
+        role for role, ends in known if any(layer.endswith(tuple(ends)) for layer in layers)
+    ]
+    advice = "Take that, or merge the adapter first: python scripts/merge_adapter.py."
     for key, value in found.items():
         given = getattr(model.lora, key)
-        same = set(given) == ends if key == "target_modules" else given == value
-        advice = "Take that, or merge the adapter first: python scripts/merge_adapter.py."
-        check(same, f"{where}.lora.{key}", given, f"{value!r}, which {file} has", advice)
+        same = sorted(given) == sorted(value) if key == "target_modules" else given == value
+        allowed = f"{value!r}, which {directory / ADAPTER_CONFIG} has"
+        check(same, f"{where}.lora.{key}", given, allowed, advice)
 
 
 def check_patterns(network: Network, model: ModelConfig, where: str = "model") -> None:
-    """Refuse patterns that name nothing, or nothing that can be trained.
-
-    Args:
-        network: of the checkpoint; its weights are not needed.
-        model: settings.
-        where: dotted key of the settings, for messages.
-
-    Raises:
-        ConfigError: a pattern fits no parameter.
-    """
+    """Refuse patterns that name nothing of the network, or nothing that can be trained. Raises
+    ConfigError: a pattern fits no parameter; `where` is the dotted key of the settings."""
     from mmrl.models.quantization import list_quantized
 
     names = {n for n, _ in network.named_parameters()} - network.unread
@@ -121,7 +111,7 @@ def check_patterns(network: Network, model: ModelConfig, where: str = "model") -
         check(free, key, pattern, f"of weights that {where}.quantization_config leaves as they are")
 
 
-def check_sight(model: ModelConfig, purpose: str) -> None:
+def check_vision_tower(model: ModelConfig, purpose: str) -> None:
     """Raise a ConfigError where the policy's checkpoint is known to have no vision tower."""
     layouts = [layout for family in families(model) for layout in family.LAYOUTS.values()]
     sees = any(layout.needs_tower for layout in layouts)
@@ -129,19 +119,13 @@ def check_sight(model: ModelConfig, purpose: str) -> None:
 
 
 def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
-    """Check what is known of the policy's checkpoints against what a task needs of them.
-
-    Args:
-        model: settings.
-        task: its name.
-        purpose: what it is for, for messages.
+    """Check what is known of the policy's checkpoints against what a task needs of them. Raises
+    ConfigError: a family without such a task, no image tokenizer, or an impossible image size; it
+    says the purpose.
 
     Returns:
         The number of tokens of an image that is written or read as codes; None where there is
         none, or where only checkpoints that are not here say it.
-
-    Raises:
-        ConfigError: a family without such a task, no image tokenizer, or an impossible image size.
     """
     from mmrl.models.families import FAMILIES
 
@@ -172,13 +156,8 @@ def _known_image_tokens(model: ModelConfig, task: str) -> int | None:
 
 
 def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
-    """Raise a ConfigError for a sampler's cache where the policy's network is known to have none.
-
-    Args:
-        model: settings.
-        cache: of the sampler.
-        where: dotted key of the sampler, for messages.
-    """
+    """Raise a ConfigError for a sampler's cache where the policy's network is known to have none;
+    `where` is the dotted key of the sampler."""
     import torch
 
     from mmrl.models.families import find_family
@@ -197,17 +176,12 @@ def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
 def check_network_blocks(
     model: ModelConfig, sampler: SamplerConfig, length: int | None, where: str, length_key: str
 ) -> None:
-    """Compare a sampler with the blocks in which the policy's network is known to write.
+    """Compare a sampler with the blocks in which the policy's network is known to write. Raises
+    ConfigError: blocks of another size, or that do not divide what they must.
 
     Args:
-        model: settings.
-        sampler: its settings.
         length: response positions; None for the default of texts.
-        where: dotted key of the sampler, for messages.
-        length_key: that of the length.
-
-    Raises:
-        ConfigError: blocks of another size, or that do not divide what they must.
+        where: dotted key of the sampler, and `length_key` that of the length.
     """
     own = known_blocks(model)
     if own is None:
@@ -226,10 +200,7 @@ def check_network_blocks(
 
 def check_prompts(model: ModelConfig, task: str, prompts: Sequence[Prompt]) -> None:
     """Refuse prompts that the policy's checkpoint cannot take, as far as its family is known.
-
-    Raises:
-        ConfigError: one with too few or too many images; the message names its place.
-    """
+    Raises ConfigError: one with too few or too many images; the message names its place."""
     layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
     for prompt in prompts if len(layouts) == 1 else ():
         try:

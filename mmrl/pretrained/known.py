@@ -44,10 +44,6 @@ PUBLIC_PATCH = 16
 def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
     """`config.json` of a checkpoint on this machine, a directory or cached, that of the base for an
     adapter, and what `read_pipeline` makes of a pipeline; None if neither.
-
-    Raises:
-        ConfigError: see `read_settings_file`.
-        FileNotFoundError, ValueError: see `find_base` and `read_pipeline`.
     """
     from mmrl.models.families.pipeline import is_pipeline, read_pipeline
 
@@ -81,16 +77,9 @@ def find_here(key: str, path_or_hub_id: str) -> Path | None:
     the hub that is not here.
 
     Of a published one nothing is asked. Of another the files that say what it is are downloaded, so
-    that a repository that does not exist is found before anything else is done.
-
-    Args:
-        key: of the setting, for messages.
-        path_or_hub_id: its value.
-
-    Raises:
-        ConfigError: neither a directory nor possibly on the hub.
-        FileNotFoundError: the hub does not return it.
-    """
+    that a repository that does not exist is found before anything else is done. Raises ConfigError:
+    neither a directory nor possibly on the hub. Raises FileNotFoundError: the hub does not return
+    it."""
     from mmrl.models.families.pipeline import network_directory
     from mmrl.models.source import find_directory
     from mmrl.models.weights import read_headers
@@ -184,13 +173,8 @@ def patch_size(model: ModelConfig) -> int | None:
 
 
 def image_tokens(model: ModelConfig, raw: Mapping[str, Any], written: bool = True) -> int:
-    """Tokens of an image, from the image size or else the checkpoint.
-
-    Args:
-        model: settings.
-        raw: `config.json` of the policy.
-        written: whether it is an image that is written, rather than one in a prompt.
-    """
+    """Tokens of an image that is written or else in a prompt, from the image size or else the
+    checkpoint, whose config.json is `raw`."""
     from mmrl.models.families import find_family, mmada
 
     patch = patch_size(model) or PUBLIC_PATCH

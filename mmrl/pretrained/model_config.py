@@ -9,12 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.models.image_tokenizers import OWN_VQ
-from mmrl.models.layouts.layout_config import (
-    BlockAlignment,
-    ImageFit,
-    LayoutConfig,
-    MaskPolicy,
-)
+from mmrl.models.layouts.layout_config import LayoutOptions
 from mmrl.models.network.core_config import ROLES
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.task_names import EDITS
@@ -56,42 +51,25 @@ class LoraConfig:
 
 
 @dataclass(kw_only=True)
-class ModelConfig:
-    """The policy's checkpoint, its precision, and which of its weights are trained."""
+class CheckpointConfig:
+    """The checkpoint of a policy and its precision."""
 
     path: str = ""
     """Directory or hub id of the policy, or of a PEFT adapter of one."""
+
     vq: str | None = OWN_VQ
     """Directory or hub id of its image tokenizer; null for text only. `auto` takes the one that the
     checkpoint names in its tokenizer_config.json or holds in the folder `vqvae`, else
     showlab/magvitv2."""
+
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """Of the weights. In float64 the tokens of a row do not depend on what it is batched with."""
-    max_prompt_length: int = 256
-    """Longest prompt in tokens. Longer ones are cut for images and left out, counted, for text."""
-    chat_template: bool | str | None = None
-    """Whether a text prompt becomes a user's message; null follows the tokenizer. The path of a
-    Jinja file takes that template in place of the tokenizer's; it is saved with the model."""
-    image_size: int | None = None
-    """Side in pixels of images that are codes, written or in prompts; null follows the
-    checkpoint."""
-    image_height: int | None = None
-    """Height in pixels of images that are written, where it is not `image_size`."""
-    image_width: int | None = None
-    """Width in pixels of images that are written, where it is not `image_size`."""
-    image_fit: ImageFit = "crop"
-    """How an image in a prompt becomes that square: its shorter side is resized and the middle
-    kept, or it is squashed, as MMaDA does with charts, documents and diagrams. A vision tower
-    tiles images of any shape and reads neither."""
-    mask_policy: MaskPolicy | None = None
-    """Whether padding is attended to; null follows the checkpoint."""
-    block_size: int | None = None
-    """Positions of a block of a network that writes block by block (SDAR, TraDo); null follows its
-    config.json or its name."""
-    block_alignment: BlockAlignment | None = None
-    """Where the blocks of such a network begin: `left` at the first token, as its public samplers
-    count, or `right` at the first token of the response, as TraceRL's training counts; null follows
-    its config.json."""
+
+
+@dataclass(kw_only=True)
+class ModelConfig(LayoutOptions, CheckpointConfig):
+    """The policy's checkpoint, its precision, and which of its weights are trained."""
+
     attn_implementation: Literal["auto", "sdpa", "eager", "flex"] = "auto"
     """Attention kernel of scoring and its backward pass; `auto` follows device and precision, see
     `mmrl.models.network.attention`. Sampling always takes `sdpa`."""
@@ -127,17 +105,22 @@ class ModelConfig:
             raise ConfigError("model.modules_to_train is empty: name something, or take null.")
 
 
+def layout_options(model: ModelConfig) -> dict[str, Any]:
+    """Arguments of `LayoutConfig`."""
+    return {item.name: getattr(model, item.name) for item in fields(LayoutOptions)}
+
+
 def policy_options(model: ModelConfig) -> dict[str, Any]:
     """Arguments of `load_policy`."""
-    names = {
-        "vq",
-        "dtype",
-        "train_vision_tower",
-        "quantization_config",
-        *(item.name for item in fields(LayoutConfig)),
+    return {
+        "path_or_hub_id": model.path,
+        "vq": model.vq,
+        "dtype": model.dtype,
+        "train_vision_tower": model.train_vision_tower,
+        "merge_adapter": model.lora is None,
+        "quantization_config": model.quantization_config,
+        **layout_options(model),
     }
-    options = {name: value for name, value in vars(model).items() if name in names}
-    return {"path_or_hub_id": model.path, "merge_adapter": model.lora is None, **options}
 
 
 def matches(name: str, wanted: Iterable[str]) -> bool:

@@ -4,20 +4,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from mmrl.models.adapter_source import find_base
-from mmrl.models.adapter_weights import LORA, Adapter, read_adapter
-from mmrl.models.families import get_family
-from mmrl.models.loading import public_names
+from mmrl.models.adapter_source import LORA, find_base
+from mmrl.models.adapter_weights import (
+    ADAPTER_WEIGHTS,
+    OPTIONS,
+    load_factors,
+    load_full,
+    locate_adapter,
+    read_adapter,
+)
+from mmrl.models.families.tensor_names import names_of
 from mmrl.models.network.network import Network
 from mmrl.pretrained.known import adapter_directory
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.randomness import generator
 from mmrl.training.adapter_dropout import replace_dropout
-
-PEFT_OPTIONS = ("r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora")
-"""Options of `LoraConfig` that peft's has under the same names."""
 
 
 def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "") -> nn.Module:
@@ -29,8 +32,6 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
 
     Args:
         network: of the checkpoint, or of the base of the adapter that is continued.
-        settings: of the adapter.
-        seed: of the run.
         path: directory or hub id of the checkpoint, which the adapter names as its base, or of the
             adapter that is continued.
     """
@@ -38,9 +39,12 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
 
     from mmrl.training.lora_layer import InPlaceLora
 
-    options = {name: getattr(settings, name) for name in PEFT_OPTIONS}
+    options = {name: getattr(settings, name) for name in OPTIONS}
     names = sorted({n for role in settings.target_modules for n in network.layer_roles[role]})
-    continued = adapter_directory(path)
+    continued, stored = adapter_directory(path), {}
+    if continued is not None:
+        stored = read_adapter(continued, names_of(network))
+        continue_full(network, continued, stored)
     config = peft.LoraConfig(**options, target_modules=names)
     if not getattr(network, "is_loaded_in_4bit", False):  # peft has layers for those
         config._register_custom_module({nn.Linear: InPlaceLora})
@@ -55,17 +59,23 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
         place_adapter(network)
     draw_adapter(network, seed)
     if continued is not None:
-        copy_adapter(network, continued)
+        load_factors(network, stored)
     return model
 
 
-def name_base(path: str, continued: Path | None) -> str | None:
-    """What an adapter names as its base: the whole path of a directory, a hub id as it is.
+def continue_full(network: Network, directory: Path, tensors: dict[str, Tensor]) -> None:
+    """Give a network what an adapter on disk has trained in full, or have it read from there."""
+    if network.stored is None:
+        load_full(network, tensors)
+        return
+    places = locate_adapter(directory, names_of(network))
+    file = directory / ADAPTER_WEIGHTS
+    network.stored.files |= {n: (file, key) for n, key in places.items() if LORA not in n}
 
-    Args:
-        path: of the checkpoint; empty for a network of none.
-        continued: directory of the adapter that is continued, whose base it keeps.
-    """
+
+def name_base(path: str, continued: Path | None) -> str | None:
+    """What an adapter names as its base: the whole path of a directory, a hub id as it is, and that
+    of the adapter that is continued; none for a network of no checkpoint."""
     base = path if continued is None else str(find_base(continued))
     local = Path(base).expanduser()
     return str(local.resolve()) if base and local.is_dir() else base or None
@@ -101,22 +111,3 @@ def draw_adapter(network: Network, seed: int) -> None:
             else:
                 weight = network.stored.read(f"{layer}.weight").to(parameter.device)
             parameter.data = weight.to(parameter.dtype).norm(dim=1)
-
-
-@torch.no_grad()
-def copy_adapter(network: Network, directory: Path) -> None:
-    """Give a network with peft's layers the tensors of an adapter on disk."""
-    state = {name.replace(".base_layer.", "."): p for name, p in network.named_parameters()}
-    own = {name: p for name, p in state.items() if LORA not in name}
-    keys = get_family(network.public_config).KEYS
-    adapter = read_adapter(directory, public_names(own, network.tied, keys))
-    if network.stored is not None:  # to be read in the place of those of the base
-        network.stored.adapter = Adapter({}, adapter.full, 1.0)
-    for name, tensor in adapter.full.items() if network.stored is None else ():
-        own[name].copy_(tensor)
-    for layer, parts in adapter.layers.items():
-        module: Any = network.get_submodule(layer)
-        module.lora_A["default"].weight.copy_(parts["A"])
-        module.lora_B["default"].weight.copy_(parts["B"])
-        if "magnitude" in parts:
-            module.lora_magnitude_vector["default"].weight.copy_(parts["magnitude"])

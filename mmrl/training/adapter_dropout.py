@@ -31,15 +31,9 @@ _FACTOR = 0x01000193
 
 
 class RowDraws:
-    """What the layers of one adapter share.
-
-    Attributes:
-        layers: with the adapter.
-        seed: of the draws; None where dropout is off.
-        rows: [B] int32, a hash of what each row of the present forward pass reads.
-        starts: [B] int32, the padding on the left of each row.
-        width: of the rows. The last block reads positions that are gathered, without padding.
-    """
+    """What the layers of one adapter share: the seed of the draws, None where dropout is off; of
+    the present forward pass the hashes of its rows [B] int32, the padding on their left [B] int32
+    and their width. The last block reads positions that are gathered, without padding."""
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         self.layers = layers
@@ -68,11 +62,7 @@ class RowDraws:
 
     @contextmanager
     def use(
-        self,
-        seed: int | None,
-        rows: Tensor | None = None,
-        starts: Tensor | None = None,
-        width: int = 0,
+        self, seed: int | None, rows: Any = None, starts: Any = None, width: int = 0
     ) -> Iterator[None]:
         """Let the layers drop entries by these draws inside the context."""
         before = self.seed, self.rows, self.starts, self.width

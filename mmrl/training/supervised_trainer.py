@@ -11,8 +11,7 @@ from accelerate import Accelerator
 from accelerate.utils import send_to_device
 from torch import Tensor
 
-from mmrl.models.loading import merge_state
-from mmrl.models.network.network import Network
+from mmrl.models.policy import merge_directory
 from mmrl.objectives.objective import Objective
 from mmrl.run_config import build_schedule
 from mmrl.runtime.activity import activity, advance
@@ -138,10 +137,10 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         with self._saved_weights():
             state = self.sharding.gather(self.sharding.weights(self.network))
             if self.accelerator.is_main_process:
-                if merge and isinstance(self.network, Network):
-                    state = merge_state(self.network, state)
                 with use_state(self.network, state):
                     self.objective.save(folder)
+                if merge:
+                    merge_directory(folder, self.objective.config.save_dtype)  # type: ignore[attr-defined]
 
     def state(self) -> dict[str, Any]:
         """Trained weights, optimisers, schedules and average."""

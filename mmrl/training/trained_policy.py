@@ -11,8 +11,8 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from mmrl.models import Policy
-from mmrl.models.adapter_weights import has_adapter
-from mmrl.models.loading import adapter_tensors, merge_state
+from mmrl.models.adapter_weights import adapter_tensors, has_adapter
+from mmrl.models.policy import merge_directory
 from mmrl.pretrained.known import adapter_directory
 from mmrl.rl_config import MAX_AUTO_BATCH, RLConfig
 from mmrl.run_config import build_schedule
@@ -122,12 +122,13 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         network = self.policy.network
         with self.averaged():
             weights = self.sharding.weights(network)
-            if has_adapter(weights) and not merge:  # the frozen base stays where it is
+            if has_adapter(weights):  # the frozen base stays where it is
                 weights = adapter_tensors(network, weights)
             state = self.sharding.gather(weights)
             if self.accelerator.is_main_process:
-                state = merge_state(network, state) if merge else state
                 self.policy.save(folder, self.config.save_dtype, state)
+                if merge:
+                    merge_directory(folder, self.config.save_dtype or self.config.model.dtype)
 
     def save(self, folder: Path) -> None:
         """Write model and trainer state; `load` continues exactly. Rank 0 writes."""

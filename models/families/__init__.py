@@ -33,11 +33,7 @@ def find_family(config: Mapping[str, Any]) -> Family | None:
 
 
 def get_family(config: Mapping[str, Any]) -> Family:
-    """The family of a config.json that has one.
-
-    Raises:
-        ValueError: it is of none.
-    """
+    """The family of a config.json that has one. Raises ValueError: it is of none."""
     family = find_family(config)
     if family is None:
         raise ValueError(

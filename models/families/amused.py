@@ -12,7 +12,7 @@ from mmrl.models.families.family import check_variant, read_number
 from mmrl.models.families.pipeline import CLASS
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.clip_rows import ClipRows
-from mmrl.models.layouts.image_size import count_along, written_grid
+from mmrl.models.layouts.image_size import square_side, written_grid
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_image import TextToImage
@@ -63,15 +63,10 @@ def layouts(
 def image_grid(
     config: Mapping[str, Any], vq: ImageTokenizer, options: LayoutConfig
 ) -> tuple[int, int]:
-    """Height and width of an image in codes.
-
-    Raises:
-        ValueError: an image that is no square, or whose sides the network cannot halve.
-    """
-    side = config["sample_size"]
-    if options.image_size is not None:
-        side = count_along("image_size", options.image_size, vq.downsample)
-    height, width = written_grid(options, vq.downsample, (side, side))
+    """Height and width of an image in codes. Raises ValueError: an image that is no square, or
+    whose sides the network cannot halve."""
+    side = square_side(options, vq.downsample, count_codes(config))
+    height, width = written_grid(options, vq.downsample, side)
     if height != width or (config.get("downsample") and side % 2):
         even = " with an even number of codes along a side" if config.get("downsample") else ""
         raise ValueError(

@@ -11,13 +11,18 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import llada, llada_v
-from mmrl.models.families.family import check_variant, read_number, read_sizes, token_ids
+from mmrl.models.families.family import (
+    check_variant,
+    core_alone,
+    read_number,
+    read_sizes,
+    token_ids,
+)
 from mmrl.models.families.llada_llama import KEYS as LLAMA_KEYS
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_layout import TextLayout
-from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.network import Network
 
@@ -61,9 +66,7 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
     )
 
 
-def network(config: Mapping[str, Any]) -> MaskedTokenModel:
-    """The core alone."""
-    return MaskedTokenModel(core_config(config))
+network = core_alone(core_config)
 
 
 def layouts(
@@ -81,11 +84,8 @@ def layouts(
 def read_ids(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """Ids of the mask and of the ends of a text and of a turn.
 
-    The first two go by config.json, since tokenizers name them differently.
-
-    Raises:
-        ValueError: the tokenizer lacks the end of a turn, or config.json the mask.
-    """
+    The first two go by config.json, since tokenizers name them differently. Raises ValueError: the
+    tokenizer lacks the end of a turn, or config.json the mask."""
     turn = token_ids(tokenizer, {"eot": "<|im_end|>"})
     end = config.get("pad_token_id") or read_number(config, "eos_token_id", least=0)
     return {"mask": read_number(config, "mask_token_id", least=0), "eos": end, **turn}

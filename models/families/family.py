@@ -1,6 +1,6 @@
 """The protocol of a family of checkpoints, and what its modules share."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
@@ -8,6 +8,8 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.network import Network
 
 
@@ -35,7 +37,7 @@ class Family(Protocol):
         """Whether the keys of a config.json are those of this family."""
         ...
 
-    def network(self, config: Mapping[str, Any]) -> Network:
+    def network(self, config: Mapping[str, Any], /) -> Network:
         """The network of a config.json, on the current default device; a ValueError for a variant
         that is not supported."""
         ...
@@ -51,9 +53,6 @@ class Family(Protocol):
 
         Args:
             network: with its `public_config`; the weights are not needed.
-            tokenizer: of the checkpoint.
-            options: what the user chose.
-            vq: image tokenizer.
 
         Raises:
             ValueError: tokenizer, image tokenizer and network do not belong together.
@@ -61,12 +60,16 @@ class Family(Protocol):
         ...
 
 
-def token_ids(tokenizer: PreTrainedTokenizerBase, names: Mapping[str, str]) -> dict[str, int]:
-    """Ids of special tokens by their names, under the same keys.
+def core_alone(
+    core_config: Callable[[Mapping[str, Any]], CoreConfig],
+) -> Callable[[Mapping[str, Any]], MaskedTokenModel]:
+    """`network` of a family whose network is the core of these sizes and nothing else."""
+    return lambda config: MaskedTokenModel(core_config(config))
 
-    Raises:
-        ValueError: the tokenizer lacks one.
-    """
+
+def token_ids(tokenizer: PreTrainedTokenizerBase, names: Mapping[str, str]) -> dict[str, int]:
+    """Ids of special tokens by their names, under the same keys. Raises ValueError: the tokenizer
+    lacks one."""
     vocabulary = tokenizer.get_vocab()
     absent = sorted(set(names.values()) - vocabulary.keys())
     if absent:
@@ -75,15 +78,8 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, names: Mapping[str, str]) -> d
 
 
 def add_missing_tokens(tokenizer: PreTrainedTokenizerBase, ids: Mapping[str, int]) -> None:
-    """Add the special tokens that a tokenizer of the public vocabulary lacks, at their ids.
-
-    Args:
-        tokenizer: changed in place; one of another vocabulary stays as it is.
-        ids: of the public vocabulary by name.
-
-    Raises:
-        ValueError: a token would get another id.
-    """
+    """Add the special tokens that a tokenizer of the public vocabulary lacks, at their ids; one of
+    another vocabulary stays as it is. Raises ValueError: a token would get another id."""
     known = tokenizer.get_vocab()
     present = [name for name in ids if name in known]
     if not present or any(known[name] != ids[name] for name in present):

@@ -9,12 +9,17 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.models.families.family import check_variant, read_head_dim, read_number, token_ids
+from mmrl.models.families.family import (
+    check_variant,
+    core_alone,
+    read_head_dim,
+    read_number,
+    token_ids,
+)
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import BlockAlignment, LayoutConfig
 from mmrl.models.layouts.text_layout import TextLayout
-from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.network import Network
 
@@ -44,13 +49,9 @@ KEYS = {
     "norm.weight": "model.transformer.ln_f.weight",
     "head.weight": "model.transformer.ff_out.weight",
     "blocks.{i}.attn_norm.weight": _BLOCK + "attn_norm.weight",
-    "blocks.{i}.attn.q.weight": _BLOCK + "q_proj.weight",
-    "blocks.{i}.attn.k.weight": _BLOCK + "k_proj.weight",
-    "blocks.{i}.attn.v.weight": _BLOCK + "v_proj.weight",
+    **{f"blocks.{{i}}.attn.{r}.weight": f"{_BLOCK}{r}_proj.weight" for r in "qkv"},
+    **{f"blocks.{{i}}.attn.{r}.bias": f"{_BLOCK}{r}_proj.bias" for r in "qkv"},
     "blocks.{i}.attn.o.weight": _BLOCK + "attn_out.weight",
-    "blocks.{i}.attn.q.bias": _BLOCK + "q_proj.bias",
-    "blocks.{i}.attn.k.bias": _BLOCK + "k_proj.bias",
-    "blocks.{i}.attn.v.bias": _BLOCK + "v_proj.bias",
     "blocks.{i}.mlp_norm.weight": _BLOCK + "ff_norm.weight",
     "blocks.{i}.mlp.gate.weight": _BLOCK + "ff_proj.weight",
     "blocks.{i}.mlp.up.weight": _BLOCK + "up_proj.weight",
@@ -123,9 +124,7 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
     )
 
 
-def network(config: Mapping[str, Any]) -> MaskedTokenModel:
-    """The core alone."""
-    return MaskedTokenModel(core_config(config))
+network = core_alone(core_config)
 
 
 def layouts(
@@ -145,15 +144,8 @@ def text_layout(
     block_size: int | None = None,
     block_alignment: BlockAlignment = "left",
 ) -> TextLayout:
-    """The layout of text.
-
-    Args:
-        tokenizer: of the checkpoint.
-        options: what the user chose.
-        ids: of `mask`, `eos` and `eot`; None takes those of LLaDA's special tokens.
-        block_size: of the network, see `CoreConfig`.
-        block_alignment: of its blocks, see `LayoutConfig`.
-    """
+    """The layout of text; `ids` are those of LLaDA's special tokens by default, block size and
+    alignment those of the network, see `TextLayout`."""
     wanted = options.chat_template
     return TextLayout(
         tokenizer,
@@ -169,13 +161,7 @@ def text_layout(
 def public_config(
     core: CoreConfig, tokenizer: PreTrainedTokenizerBase, max_length: int = 4096
 ) -> dict[str, Any]:
-    """`config.json` of a new network.
-
-    Args:
-        core: its sizes.
-        tokenizer: whose special tokens it names.
-        max_length: longest sequence in tokens.
-    """
+    """`config.json` of a new network."""
     ids = token_ids(tokenizer, TOKENS)
     return {
         **BACKBONE,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmrl.models.families import llada, llada_v
-from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.families.family import core_alone
 
 LAYOUTS, TOKEN_IDS, layouts = llada.LAYOUTS, llada.TOKEN_IDS, llada.layouts
 PUBLIC_CODE, VOCAB_KEYS = llada_v.PUBLIC_CODE, llada_v.VOCAB_KEYS
@@ -20,6 +20,4 @@ def matches(config: Mapping[str, Any]) -> bool:
     return config.get("model_type") == "llada" and "hidden_size" in config
 
 
-def network(config: Mapping[str, Any]) -> MaskedTokenModel:
-    """The core alone."""
-    return MaskedTokenModel(core_config(config))
+network = core_alone(core_config)

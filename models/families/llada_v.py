@@ -43,14 +43,12 @@ KEYS = {
     "norm.weight": "model.norm.weight",
     "head.weight": "lm_head.weight",
     "blocks.{i}.attn_norm.weight": _BLOCK + "input_layernorm.weight",
-    "blocks.{i}.attn.q.weight": _BLOCK + "self_attn.q_proj.weight",
-    "blocks.{i}.attn.k.weight": _BLOCK + "self_attn.k_proj.weight",
-    "blocks.{i}.attn.v.weight": _BLOCK + "self_attn.v_proj.weight",
-    "blocks.{i}.attn.o.weight": _BLOCK + "self_attn.o_proj.weight",
+    **{f"blocks.{{i}}.attn.{r}.weight": f"{_BLOCK}self_attn.{r}_proj.weight" for r in "qkvo"},
     "blocks.{i}.mlp_norm.weight": _BLOCK + "post_attention_layernorm.weight",
-    "blocks.{i}.mlp.gate.weight": _BLOCK + "mlp.gate_proj.weight",
-    "blocks.{i}.mlp.up.weight": _BLOCK + "mlp.up_proj.weight",
-    "blocks.{i}.mlp.down.weight": _BLOCK + "mlp.down_proj.weight",
+    **{
+        f"blocks.{{i}}.mlp.{role}.weight": f"{_BLOCK}mlp.{role}_proj.weight"
+        for role in ("gate", "up", "down")
+    },
     "vision.newline": "model.image_newline",
     "vision.projector.": "model.mm_projector.",
     "vision.tower.": "model.vision_tower.vision_tower.vision_model.",
@@ -87,11 +85,8 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
 
 
 def network(config: Mapping[str, Any]) -> MaskedTokenModel:
-    """The core with a vision tower before it.
-
-    Raises:
-        ValueError: see `core_config`; also impossible sizes of the tower, or an unknown tiling.
-    """
+    """The core with a vision tower before it. Raises ValueError: see `core_config`; also impossible
+    sizes of the tower, or an unknown tiling."""
     model = MaskedTokenModel(core_config(config))
     sizes = tower_sizes(config)
     kept = sizes["num_hidden_layers"] + _FIXED["mm_vision_select_layer"] + 1
@@ -114,11 +109,8 @@ def layouts(
 
 
 def tower_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes of the whole SigLIP tower: those under `vision`, or of the public one.
-
-    Raises:
-        ValueError: one is missing, or is not that of the projector.
-    """
+    """Sizes of the whole SigLIP tower: those under `vision`, or of the public one. Raises
+    ValueError: one is missing, or is not that of the projector."""
     sizes = config.get("vision", SO400M)
     absent = sorted(SO400M.keys() - sizes.keys())
     if absent:
@@ -133,11 +125,7 @@ def tower_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tiling(config: Mapping[str, Any]) -> Tiling:
-    """How images are cut.
-
-    Raises:
-        ValueError: a setting that is not that of any-resolution tiling.
-    """
+    """How images are cut. Raises ValueError: it is not by any-resolution tiling."""
     aspect = str(config.get("image_aspect_ratio", "anyres_max_4"))
     found = re.fullmatch(r"anyres_max_([1-9]\d*)", aspect)
     if found is None:
@@ -160,15 +148,7 @@ def public_config(
     max_tiles: int,
 ) -> dict[str, Any]:
     """`config.json` of a new network; `vision` is ours, for the public tower has fixed sizes.
-
-    Args:
-        core: its sizes.
-        tokenizer: whose special tokens it names.
-        max_length: longest sequence in tokens.
-        tower: sizes of the whole vision tower, see `SO400M`.
-        grids: of tiles, see `read_grids`.
-        max_tiles: see `Tiling`.
-    """
+    Sizes of the whole tower are named as in `SO400M`, grids and tiles as in `Tiling`."""
     ids = token_ids(tokenizer, TOKENS)
     return {
         **_FIXED,

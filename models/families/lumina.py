@@ -14,7 +14,7 @@ from mmrl.models.families import llada
 from mmrl.models.families.family import token_ids
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.image_edit import ImageEdit
-from mmrl.models.layouts.image_size import count_along, written_grid
+from mmrl.models.layouts.image_size import square_side, written_grid
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.lumina_chat import LuminaChat
@@ -62,8 +62,8 @@ def layouts(
     if vq is None:
         token_ids(tokenizer, TOKENS)
         return {}
-    side = count_along("image_size", options.image_size or IMAGE_SIZE, vq.downsample)
-    grid = written_grid(options, vq.downsample, (side, side))
+    side = square_side(options, vq.downsample, (IMAGE_SIZE // vq.downsample) ** 2)
+    grid = written_grid(options, vq.downsample, side)
     rows = build_rows(network, tokenizer, vq, options.max_prompt_length, grid)
     policy = options.mask_policy or "key_padding"
     return {
@@ -80,11 +80,8 @@ def build_rows(
     max_text_len: int,
     grid: tuple[int, int],
 ) -> LuminaRows:
-    """The rows of a checkpoint; see `LuminaRows`.
-
-    Raises:
-        ValueError: the tokenizer ends before the special tokens, or takes one of them apart.
-    """
+    """The rows of a checkpoint; see `LuminaRows`. Raises ValueError: the tokenizer ends before the
+    special tokens, or takes one of them apart."""
     offset = network.vocab_size - vq.codebook_size
     if len(tokenizer) < offset:
         raise ValueError(

@@ -10,7 +10,7 @@ from mmrl.models.families.family import token_ids
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.image_codes_chat import ImageCodesChat
 from mmrl.models.layouts.image_edit import ImageEdit
-from mmrl.models.layouts.image_size import count_along, written_grid
+from mmrl.models.layouts.image_size import square_side, written_grid
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.mmada_rows import MmadaRows
@@ -64,12 +64,12 @@ def layouts(
             f" rows and the checkpoint has {network.vocab_size}: tokenizer, image tokenizer"
             " and network do not belong together"
         )
-    grid = image_grid(config, vq, options.image_size)
-    written = written_grid(options, vq.downsample, grid)
+    side = square_side(options, vq.downsample, count_codes(config))
+    written = written_grid(options, vq.downsample, side)
     mask_policy = options.mask_policy or config.get("mask_policy", "ignore")
     return {
         "image_edit": ImageEdit(rows, vq, written, mask_policy, options.image_fit),
-        "image_to_text": ImageCodesChat(text, rows, vq, grid, options.image_fit),
+        "image_to_text": ImageCodesChat(text, rows, vq, (side, side), options.image_fit),
         "text": text,
         "text_to_image": TextToImage(rows, vq, written, mask_policy),
     }
@@ -78,25 +78,6 @@ def layouts(
 def build_rows(tokenizer: PreTrainedTokenizerBase, max_text_len: int) -> MmadaRows:
     """The rows of a tokenizer whose longest text has `max_text_len` tokens."""
     return MmadaRows(tokenizer, token_ids(tokenizer, TOKENS), max_text_len)
-
-
-def image_grid(
-    config: Mapping[str, Any], vq: ImageTokenizer, image_size: int | None
-) -> tuple[int, int]:
-    """Height and width in codes of an image in a prompt, and of one that is written where no other
-    size is chosen.
-
-    Raises:
-        ValueError: the size is no multiple of the patch, or the checkpoint's count is no square.
-    """
-    if image_size is not None:
-        side = count_along("image_size", image_size, vq.downsample)
-        return side, side
-    count = count_codes(config)
-    side = round(count**0.5)
-    if side * side != count:
-        raise ValueError(f"num_vq_tokens is {count}, no square; set image_size")
-    return side, side
 
 
 def count_codes(config: Mapping[str, Any]) -> int:
@@ -115,15 +96,8 @@ def public_config(
     image_size: int,
     mask_policy: str,
 ) -> dict[str, Any]:
-    """`config.json` of a new network; `mask_policy` is ours.
-
-    Args:
-        core: its sizes; the vocabulary follows from the tokenizers.
-        tokenizer: of its text.
-        vq: of its images.
-        image_size: side of an image in pixels.
-        mask_policy: see `MaskPolicy`.
-    """
+    """`config.json` of a new network whose images have `image_size` pixels along a side;
+    `mask_policy` is ours. The vocabulary follows from the tokenizers."""
     rows = len(tokenizer) + vq.codebook_size
     return {
         **llada.public_config(core, tokenizer),

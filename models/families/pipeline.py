@@ -37,12 +37,9 @@ def network_directory(directory: Path) -> Path:
 
 def read_pipeline(directory: Path) -> dict[str, Any]:
     """What config.json is to other checkpoints: that of the transformer, with those of `vqvae` and
-    `text_encoder` under their names, the id of the mask, and the class of the pipeline.
-
-    Raises:
-        FileNotFoundError: a part is missing; the message names it.
-        ValueError: a file is not JSON, or the pipeline another.
-    """
+    `text_encoder` under their names, the id of the mask, and the class of the pipeline. Raises
+    FileNotFoundError: a part is missing; the message names it. Raises ValueError: a file is not
+    JSON, or the pipeline another."""
     index = read_settings_file(directory / INDEX)
     if index.get("_class_name") != CLASS:
         raise ValueError(

@@ -13,13 +13,12 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import dream, llada, llada_v
-from mmrl.models.families.family import check_variant, read_number, read_sizes
+from mmrl.models.families.family import check_variant, core_alone, read_number, read_sizes
 from mmrl.models.families.llada_llama import KEYS as LLAMA_KEYS
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_layout import TextLayout
-from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.network import Network
 
@@ -63,10 +62,8 @@ def matches(config: Mapping[str, Any]) -> bool:
 def complete_config(config: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Add the mask id and the block size that a config.json lacks.
 
-    Args:
-        config: of a checkpoint.
-        directory: of the checkpoint, or its place in the cache of the hub, whose name ends in the
-            block size where that is not 4: `SDAR-4B-Chat-b16`.
+    The name of the directory, or of its place in the cache of the hub, ends in the block size where
+    that is not 4: `SDAR-4B-Chat-b16`.
     """
     names = [part for part in directory.parts if re.search(r"-b\d+$", part)]
     named = int(names[-1].rpartition("-b")[2]) if names else BLOCK_SIZE
@@ -85,9 +82,7 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
     )
 
 
-def network(config: Mapping[str, Any]) -> MaskedTokenModel:
-    """The core alone."""
-    return MaskedTokenModel(core_config(config))
+network = core_alone(core_config)
 
 
 def layouts(

@@ -20,11 +20,8 @@ def check_tokenizer(
     tokenizer: PreTrainedTokenizerBase,
     layouts: Mapping[str, Layout],
 ) -> None:
-    """Compare the tokenizer of a directory with the config.json of its network.
-
-    Raises:
-        ValueError: another number of tokens, or special tokens with other ids.
-    """
+    """Compare the tokenizer of a directory with the config.json of its network. Raises ValueError:
+    another number of tokens, or special tokens with other ids."""
     config, tokens, rows = network.public_config, len(tokenizer), network.vocab_size
     if tokens > rows:
         refuse(f"{tokens} tokens", f"{rows} vocabulary rows")

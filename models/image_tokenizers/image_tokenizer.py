@@ -8,7 +8,7 @@ diffusers holds that directory as its subfolder `vqvae`.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -48,17 +48,8 @@ class ImageTokenizer(nn.Module):
     config: Any
 
     @classmethod
-    def known_keys(cls) -> set[str]:
-        """The keys of config.json, without those that begin with an underscore."""
-        return {item.name for item in fields(cls.Config)}
-
-    @classmethod
     def build(cls, config: Mapping[str, Any]) -> "ImageTokenizer":
-        """A network with new weights.
-
-        Raises:
-            TypeError, ValueError: a value that cannot be.
-        """
+        """A network with new weights. Raises TypeError, ValueError: a value that cannot be."""
         return cls(cls.Config(**config))
 
     def to_config(self) -> dict[str, Any]:
@@ -69,18 +60,12 @@ class ImageTokenizer(nn.Module):
         """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, N] int64.
 
         N is H * W / downsample ** 2. Computed in float32, whatever the context.
-
-        Raises:
-            ValueError: see `check_pixels`.
         """
         raise NotImplementedError
 
     def decode_code(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
         """Map codes [B, N] of a (height, width) grid, by default a square, to pixels float32
         [B, 3, height * downsample, width * downsample] of about [-1, 1].
-
-        Raises:
-            ValueError: see `check_codes`.
         """
         raise NotImplementedError
 
@@ -97,42 +82,36 @@ class ImageTokenizer(nn.Module):
     def check_pixels(self, pixels: Tensor) -> None:
         """Raise a ValueError for pixels that are not [B, channels, H, W] in floating point with
         sides that are positive multiples of `downsample`."""
-        channels, factor = self.channels, self.downsample
-        if pixels.ndim != 4 or pixels.shape[1] != channels or not pixels.is_floating_point():
+        factor, sides = self.downsample, pixels.shape[2:]
+        fits = pixels.ndim == 4 and pixels.shape[1] == self.channels and min(sides) > 0
+        if not fits or not pixels.is_floating_point() or any(side % factor for side in sides):
             raise ValueError(
-                f"pixels must be floating point [B, {channels}, H, W] in [-1, 1], got "
-                f"{pixels.dtype} {tuple(pixels.shape)}."
-            )
-        height, width = pixels.shape[2:]
-        if height % factor or width % factor or not height or not width:
-            raise ValueError(
-                f"Image height {height} and width {width} must be positive multiples of "
-                f"{factor}; resize or crop the image."
+                f"pixels must be floating point [B, {self.channels}, H, W] in [-1, 1] with H and W"
+                f" positive multiples of {factor}, got {pixels.dtype} {tuple(pixels.shape)}; resize"
+                " or crop the image."
             )
 
     def check_codes(self, codes: Tensor, shape: tuple[int, int] | None) -> tuple[int, int]:
-        """Height and width of the grid of codes [B, N].
-
-        Raises:
-            ValueError: codes that are no integers or outside the codebook, or a grid that does not
-                hold N codes; without `shape`, N is no square.
-        """
-        if codes.ndim != 2 or codes.is_floating_point() or codes.dtype == torch.bool:
+        """Height and width of the grid of codes [B, N]. Raises ValueError: codes that are no
+        integers or outside the codebook, or a grid that does not hold N codes; without `shape`, N
+        is no square."""
+        whole = not codes.is_floating_point() and codes.dtype != torch.bool
+        if codes.ndim != 2 or not whole or not codes.numel():
             raise ValueError(
                 f"codes must be integers [B, N], got {codes.dtype} {tuple(codes.shape)}."
             )
-        if not codes.numel():
-            raise ValueError(f"codes are empty: shape {tuple(codes.shape)}.")
         low, high = int(codes.min()), int(codes.max())
         if low < 0 or high >= self.codebook_size:
             raise ValueError(
                 f"codes range from {low} to {high}; allowed are 0 to {self.codebook_size - 1}. "
                 "Subtract the code offset of the vocabulary and replace masks before decoding."
             )
-        height, width = shape or _square(codes.shape[1])
+        side = math.isqrt(codes.shape[1])
+        height, width = shape or (side, side)
         if height * width != codes.shape[1] or height < 1:
             raise ValueError(
-                f"shape {(height, width)} holds {height * width} codes but got {codes.shape[1]}."
+                f"shape {(height, width)} holds {height * width} codes but got {codes.shape[1]};"
+                " pass shape=(height, width) in codes."
             )
         return height, width
 
@@ -151,7 +130,6 @@ def load_vq(
         path_or_hub_id: a directory, or a hub id when no such directory exists; also a checkpoint
             that holds its own image tokenizer in the folder `vqvae`.
         dtype: of the decoder; the encoder stays float32.
-        device: a torch device.
 
     Raises:
         FileNotFoundError: nothing found under this name.
@@ -169,11 +147,7 @@ def load_vq(
 
 
 def outline_vq(directory: Path) -> ImageTokenizer:
-    """The tokenizer of a directory without its weights, on the meta device.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_vq`.
-    """
+    """The tokenizer of a directory without its weights, on the meta device."""
     directory = vq_directory(directory)
     headers = read_headers(directory, pickled=True)
     with torch.device("meta"):
@@ -190,33 +164,22 @@ def vq_directory(directory: Path) -> Path:
 
 def build_vq(config: Mapping[str, Any], stored: int = 50_000) -> ImageTokenizer:
     """The tokenizer of a config.json with new weights; an empty one is that of showlab/magvitv2.
-    `stored` is that of `limit_tensors`.
-
-    Raises:
-        ValueError: an unknown kind or key, or a value that cannot be.
-    """
+    `stored` is that of `limit_tensors`. Raises ValueError: an unknown kind or key, or a value that
+    cannot be."""
     kind = config.get("_class_name", PUBLIC_KIND)
     if kind not in IMAGE_TOKENIZERS:
         known = ", ".join(IMAGE_TOKENIZERS)
         raise ValueError(f"_class_name is {kind!r}; known image tokenizers: {known}")
     module, _, name = IMAGE_TOKENIZERS[kind].partition(":")
     tokenizer: type[ImageTokenizer] = getattr(import_module(module), name)
-    known = tokenizer.known_keys()
     given = {key: value for key, value in config.items() if not key.startswith("_")}
-    if unknown := sorted(given.keys() - known):
-        raise ValueError(f"unknown keys {unknown}; allowed are {sorted(known)}.")
     with limit_tensors(given, stored):
         return tokenizer.build(given)
 
 
 def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None) -> None:
-    """Write config.json and model.safetensors, which `load_vq` reads.
-
-    Args:
-        vq: the tokenizer.
-        directory: created when missing.
-        dtype: stored precision of the weights; by default the one they have.
-    """
+    """Write config.json and model.safetensors, which `load_vq` reads, into a directory; the weights
+    in `dtype`, or in the one they have."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     precision = None if dtype is None else resolve_dtype(dtype)
@@ -238,12 +201,3 @@ def _build(directory: Path, stored: int = 50_000) -> ImageTokenizer:
         return build_vq(config, stored)
     except ValueError as error:
         raise ValueError(f"'{path}': {error}") from error
-
-
-def _square(count: int) -> tuple[int, int]:
-    side = math.isqrt(count)
-    if side * side != count:
-        raise ValueError(
-            f"{count} codes do not form a square grid; pass shape=(height, width) in codes."
-        )
-    return side, side

@@ -57,32 +57,18 @@ class MagvitV2(ImageTokenizer):
         self.quantize = LookupFreeQuantizer(config.bits)
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Reconstruct pixels through the quantiser, for training.
+        """Reconstruct pixels [B, in_channels, H, W] in [-1, 1] through the quantiser, for training;
+        return the same in float32, and the latent before quantisation.
 
         The gradient with respect to the signs is passed straight through to the latent.
-
-        Args:
-            pixels: [B, in_channels, H, W] in [-1, 1].
-
-        Returns:
-            Reconstruction [B, in_channels, H, W] and the latent before quantisation, both float32.
         """
         latent = self.encode(pixels)
         signs = torch.where(latent > 0, 1.0, -1.0)
         return self.decode(latent + (signs - latent).detach()), latent
 
     def encode(self, pixels: Tensor) -> Tensor:
-        """Map pixels to the latent before quantisation, always in float32.
-
-        Args:
-            pixels: [B, in_channels, H, W] in [-1, 1], H and W multiples of `downsample`.
-
-        Returns:
-            [B, bits, H/downsample, W/downsample] float32.
-
-        Raises:
-            ValueError: a shape that the network cannot encode, or pixels that are not finite.
-        """
+        """Map pixels [B, in_channels, H, W] in [-1, 1] to the latent before quantisation
+        [B, bits, H/downsample, W/downsample], always in float32; errors of `check_pixels`."""
         self.check_pixels(pixels)
         with torch.autocast(pixels.device.type, enabled=False):
             if next(self.encoder.parameters()).dtype == torch.float32:
@@ -110,11 +96,8 @@ class MagvitV2(ImageTokenizer):
             return torch.cat([self.decode(part) for part in latent.split(chunk)])
 
     def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype, source: str) -> None:
-        """Take the weights of a checkpoint; see `ImageTokenizer.load_tensors`.
-
-        Raises:
-            ValueError: another table of codes.
-        """
+        """Take the weights of a checkpoint; see `ImageTokenizer.load_tensors`. Raises ValueError:
+        another table of codes."""
         if not torch.equal(tensors["quantize.embedding"].float(), self.quantize.embedding):
             raise ValueError(
                 f"quantize.embedding in '{source}' is not the table of +1/-1 bits of a lookup-free"

@@ -15,11 +15,8 @@ KEY, FILE = "vq", "tokenizer_config.json"
 
 
 def find_vq(directories: Iterable[Path]) -> str | None:
-    """A path or hub id: what the first of some checkpoints that names or holds one has.
-
-    Raises:
-        FileNotFoundError: it names a directory that is not there.
-    """
+    """A path or hub id: what the first of some checkpoints that names or holds one has. Raises
+    FileNotFoundError: it names a directory that is not there."""
     for directory in directories:
         file = directory / FILE
         if file.is_file() and (named := read_settings_file(file).get(KEY)) is not None:
@@ -46,5 +43,4 @@ def name_vq(vq: str, directory: Path) -> str:
     path, place = Path(vq).resolve(), directory.resolve()
     if not os.path.isabs(vq) or os.path.commonpath((path, place)) == path.anchor:
         return vq
-    relative = os.path.relpath(path, place)
-    return relative if relative.startswith("..") else f"./{relative}"
+    return os.path.join(".", os.path.relpath(path, place))

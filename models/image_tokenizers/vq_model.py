@@ -5,7 +5,6 @@ A code is the nearest entry of a learned codebook. The network takes and gives p
 """
 
 from collections.abc import Mapping
-from inspect import signature
 from typing import Any
 
 import torch
@@ -22,10 +21,6 @@ _PIXELS = 2**20
 
 class VQModel(ImageTokenizer, diffusers.VQModel):
     """The network of diffusers with the functions of an image tokenizer."""
-
-    @classmethod
-    def known_keys(cls) -> set[str]:
-        return set(signature(diffusers.VQModel.__init__).parameters) - {"self"}
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> "VQModel":

@@ -31,7 +31,6 @@ class Tiling:
     """How the images of one checkpoint are cut.
 
     Args:
-        side: of a tile in pixels.
         patches: along the side of a tile.
         grids: columns and rows of the grids to choose from.
         max_tiles: a larger map is shrunk to about this many tiles.
@@ -90,17 +89,8 @@ class Tiling:
         return self.patches**2 + high * (wide + 1)
 
     def arrange(self, features: Tensor, newline: Tensor, width: int, height: int) -> Tensor:
-        """Embeddings of an image from those of its tiles.
-
-        Args:
-            features: [T, patches^2, D], tile by tile.
-            newline: [D].
-            width: of the image in pixels.
-            height: of the image in pixels.
-
-        Returns:
-            [rows, D].
-        """
+        """Embeddings [rows, D] of an image of so many pixels from those of its tiles, `features`
+        [T, patches^2, D], and the newline vector [D]."""
         (columns, rows), n = self.grid(width, height), self.patches
         tiles = features[1:].view(rows, columns, n, n, -1)
         whole = tiles.permute(4, 0, 2, 1, 3).reshape(-1, rows * n, columns * n)
@@ -126,36 +116,28 @@ def letterbox(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def read_grids(value: Any, side: int) -> tuple[tuple[int, int], ...]:
-    """Columns and rows of the grids to choose from.
+    """Columns and rows of the grids to choose from, of tiles with so many pixels along a side.
 
-    Args:
-        value: `image_grid_pinpoints` of a config.json: sizes in pixels, a list of pairs (width,
-            height) as published, or the range of grids that the training script turns into it.
-        side: of a tile in pixels.
-
-    Raises:
-        ValueError: it is neither, or a size is no multiple of the side.
+    `image_grid_pinpoints` of a config.json are sizes in pixels, a list of pairs (width, height) as
+    published, or the range of grids that the training script turns into it. Raises ValueError: it
+    is neither, or a size is no multiple of the side.
     """
     if isinstance(value, str):
         return grids_between(value)
-    pairs = value if isinstance(value, Sequence) else ()
-    for pair in pairs:
-        sizes = pair if isinstance(pair, Sequence) else ()
-        if len(sizes) != 2 or not all(isinstance(n, int) and n > 0 for n in sizes):
-            raise ValueError(f"{_GRIDS} has {pair!r}, no pair [width, height] in pixels")
-        if any(n % side for n in sizes):
-            raise ValueError(f"{_GRIDS} has {list(pair)}; tiles are {side} pixels wide and high")
-    if not pairs:
-        raise ValueError(f"{_GRIDS} is {value!r}; give pairs [width, height] in pixels")
+    pairs = list(value) if isinstance(value, Sequence) else []
+    sizes = [n for pair in pairs for n in (pair if isinstance(pair, Sequence) else [None])]
+    whole = all(isinstance(n, int) and n > 0 and n % side == 0 for n in sizes)
+    if not pairs or not whole or any(len(pair) != 2 for pair in pairs):
+        raise ValueError(
+            f"{_GRIDS} is {value!r}; give pairs [width, height] in pixels, multiples of the {side}"
+            " of a tile"
+        )
     return tuple((width // side, height // side) for width, height in pairs)
 
 
 def grids_between(text: str) -> tuple[tuple[int, int], ...]:
-    """Grids of a setting such as `(1x1),...,(6x6)`, from the first to the last.
-
-    Raises:
-        ValueError: it is not of that form.
-    """
+    """Grids of a setting such as `(1x1),...,(6x6)`, from the first to the last. Raises ValueError:
+    it is not of that form."""
     found = re.fullmatch(r"\((\d+)x(\d+)\),\.\.\.,\((\d+)x(\d+)\)", text.replace(" ", ""))
     first, low, last, high = (int(n) for n in found.groups()) if found else (0, 0, 0, 0)
     if not 1 <= first <= last or not 1 <= low <= high:

@@ -17,12 +17,8 @@ def read_template(path: str | Path) -> str:
     """The Jinja source of a chat template that renders a message of a user.
 
     It is rendered as transformers does, in a sandbox whose templates can neither call functions of
-    Python nor change what they are given.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not text, is no template, or fails on the message.
-    """
+    Python nor change what they are given. Raises FileNotFoundError: there is no such file. Raises
+    ValueError: it is not text, is no template, or fails on the message."""
     file, named = Path(path).expanduser(), f"chat_template is '{path}'"
     if not file.is_file():
         raise FileNotFoundError(
@@ -47,17 +43,11 @@ def read_template(path: str | Path) -> str:
 def render_chat(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]], place: str
 ) -> str:
-    """The text of messages through the chat template, up to where the answer begins.
-
-    Raises:
-        ValueError: the template does not take them; names the place.
-    """
+    """The text of messages through the chat template, up to where the answer begins. Raises
+    ValueError: the template does not take them; names the place."""
     try:
-        return str(
-            tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, tokenize=False
-            )
-        )
+        said = [dict(message) for message in messages]
+        return str(tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False))
     except ERRORS as error:
         roles = ", ".join(str(message["role"]) for message in messages)
         raise ValueError(

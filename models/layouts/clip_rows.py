@@ -13,7 +13,6 @@ class ClipRows:
     """The rows of one checkpoint.
 
     Args:
-        tokenizer: CLIP's.
         ids: of `mask`.
         text_length: ids of a text, to which it is padded or cut.
         text_offset: id of token 0 of the text, behind those of codes.

@@ -10,7 +10,7 @@ first piece begins with the token that begins a text.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,8 +20,8 @@ from torch import Tensor
 
 from mmrl.features import Features, PromptImage
 from mmrl.models.layouts.anyres import Tiling
-from mmrl.models.layouts.image_marks import MARK, count_marks, render
-from mmrl.models.layouts.question_layout import QuestionLayout, Row, image_key
+from mmrl.models.layouts.image_marks import MARK, count_marks, refuse_images, render
+from mmrl.models.layouts.question_layout import Album, QuestionLayout, Row
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.types import Prompt
 
@@ -40,9 +40,7 @@ class ImageChat(QuestionLayout):
     is written.
 
     Args:
-        text: layout of the text.
         ids: of the special tokens of the text, and `bos`, `header` and `end_header` of turns.
-        tiling: of the images.
         max_length: longest row, images and response included; None for any.
     """
 
@@ -72,18 +70,20 @@ class ImageChat(QuestionLayout):
     @staticmethod
     def check(prompt: Prompt) -> None:
         """Raise a ValueError unless a prompt has images, and a mark for each of them or none."""
-        _check_marks(prompt, count_marks(prompt) or len(prompt.images or ()))
+        images = len(prompt.images or ())
+        if images == 0 or count_marks(prompt) not in (0, images):
+            refuse_images(
+                prompt,
+                "give one mark per image, at least one, or none to have the images come first.",
+            )
 
     def pieces(self, prompt: Prompt) -> list[list[int]]:
         """Token ids of the text before, between and after the images of a prompt.
 
-        Deviation: an image that ends a turn does not cost the turn its end token.
-
-        Raises:
-            ValueError: no image, or another number of marks than of images.
-        """
+        Deviation: an image that ends a turn does not cost the turn its end token. Raises
+        ValueError: no image, or another number of marks than of images."""
+        self.check(prompt)
         parts = render(prompt, self.text.tokenizer, SYSTEM).split(MARK)
-        _check_marks(prompt, len(parts) - 1)
         ids = [list(self.text.tokenizer(p, add_special_tokens=False)["input_ids"]) for p in parts]
         if ids[0][:1] != [self.ids["bos"]]:
             return ids
@@ -96,38 +96,22 @@ class ImageChat(QuestionLayout):
         return EmbeddingAlbum(self.tiling, self.ids["eos"])
 
 
-def _check_marks(prompt: Prompt, marks: int) -> None:
-    count = len(prompt.images or ())
-    if count == 0 or marks != count:
-        raise ValueError(
-            f"prompt {prompt.id!r} has {count} images and {marks} marks {MARK}; give one mark per"
-            " image, at least one, or none to have the images come first."
-        )
-
-
-class EmbeddingAlbum:
-    """The images of a batch of prompts, each opened and cut once."""
+class EmbeddingAlbum(Album):
+    """Images as fillers, whose tokens embeddings replace, each opened and cut once."""
 
     def __init__(self, tiling: Tiling, filler: int) -> None:
-        self.tiling, self.filler, self.count = tiling, filler, 0
-        self.images: dict[Hashable, tuple[PromptImage, Tensor, range]] = {}
+        super().__init__(self._show)
+        self.tiling, self.filler = tiling, filler
+        self.shown: list[PromptImage] = []
+        self.tiles: list[Tensor] = []
 
-    def add(self, images: Sequence[Image.Image], number: int) -> Row:
-        """The row of an image: the filler, whose tokens embeddings replace."""
-        key = image_key(images, number)
-        if key not in self.images:
-            image, tiling = images[number], self.tiling
-            size = image.size
-            shown = PromptImage(*size, tiling.count(*size), tiling.rows(*size))
-            places = range(self.count, self.count + shown.rows)
-            self.images[key] = shown, tiling.cut(image), places
-            self.count += shown.rows
-        places = self.images[key][2]
-        return [self.filler] * len(places), list(places)
+    def _show(self, image: Image.Image) -> Row:
+        size, first = image.size, sum(shown.rows for shown in self.shown)
+        self.shown.append(PromptImage(*size, self.tiling.count(*size), self.tiling.rows(*size)))
+        self.tiles.append(self.tiling.cut(image))
+        count = self.shown[-1].rows
+        return [self.filler] * count, list(range(first, first + count))
 
     def features(self, at: Tensor) -> Features | None:
         """The images with their pixels, whose embeddings replace tokens at `at` [B, L]."""
-        if not self.images:
-            return None
-        shown, tiles, _ = zip(*self.images.values(), strict=True)
-        return Features(at, tuple(shown), torch.cat(tiles))
+        return Features(at, tuple(self.shown), torch.cat(self.tiles)) if self.shown else None

@@ -1,4 +1,4 @@
-"""Questions about images as canvases, for networks that read images as tokens (MMaDA).
+"""Questions about images as canvases, for networks that read images as tokens: MMaDA's.
 
     eos* mmu soi code×n eoi conversation | mask×n'
 
@@ -11,105 +11,109 @@ the mask policy of image generation is.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
-from mmrl.models.layouts.image_marks import MARK, count_marks, without_images
+from mmrl.models.layouts.image_marks import count_marks, refuse_images, without_images
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.models.layouts.mmada_rows import MmadaRows
-from mmrl.models.layouts.pixels import image_to_pixels
-from mmrl.models.layouts.question_layout import QuestionLayout, Row, image_key
+from mmrl.models.layouts.pixels import encode_image
+from mmrl.models.layouts.question_layout import Album, QuestionLayout, Row, image_key
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.types import Prompt
 
 
 @dataclass(frozen=True)
-class ImageCodesChat(QuestionLayout):
-    """Renders prompts with an image as codes.
-
-    Args:
-        text: layout of the text.
-        rows: of the checkpoint.
-        vq: its image tokenizer.
-        grid: height and width of an image in codes.
-        image_fit: how an image becomes a square.
-    """
+class CodesChat(QuestionLayout):
+    """Renders prompts with images as codes; a subclass says which grid an image has, and how its
+    family frames the codes."""
 
     needs_vq: ClassVar[bool] = True
     needs_tower: ClassVar[bool] = False
 
     text: TextLayout
-    rows: MmadaRows
+    rows: Any
     vq: ImageTokenizer
-    grid: tuple[int, int]
-    image_fit: ImageFit = "crop"
 
     @property
     def ids(self) -> Mapping[str, int]:
         return self.rows.ids
 
-    @staticmethod
-    def check(prompt: Prompt) -> None:
-        """Raise a ValueError unless a prompt has exactly one image, and one mark or none."""
-        images, marks = len(prompt.images or ()), count_marks(prompt)
-        if images != 1 or marks > 1:
-            raise ValueError(
-                f"prompt {prompt.id!r} has {images} images and {marks} marks {MARK}; this"
-                " checkpoint reads exactly one image, before the text. Give one, with one mark or"
-                " none."
-            )
+    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width in codes of an image of so many pixels, width first."""
+        raise NotImplementedError
 
-    def pieces(self, prompt: Prompt) -> list[list[int]]:
-        """Token ids of the text before the image, which is empty, and after it.
-
-        Raises:
-            ValueError: see `check`; also messages, and a tokenizer without a chat template.
-        """
-        self.check(prompt)
-        ids, bos = self.text.prompt_ids(without_images(prompt)), self.ids["bos"]
-        return [[], ids if ids[:1] == [bos] else [bos, *ids]]
+    def frame(self, codes: Tensor, grid: tuple[int, int]) -> Tensor:
+        """Token ids [m] that show an image, from those of its codes [n]."""
+        raise NotImplementedError
 
     def positions(self, prompt: Prompt) -> int:
-        frame = self.rows.show(torch.zeros(1, 0, dtype=torch.long)).shape[1]
-        return frame + self.grid[0] * self.grid[1]
+        grids = (self.grid_of(size) for size in prompt.image_sizes)
+        return sum(len(self.frame(torch.zeros(h * w, dtype=torch.long), (h, w))) for h, w in grids)
 
     def album(self) -> CodesAlbum:
         return CodesAlbum(self)
 
-    def codes(self, image: Image.Image) -> Tensor:
-        """[n] int64 token ids of an image, encoded alone so that no other can change them."""
-        device = next(self.vq.parameters()).device
-        pixels = image_to_pixels(image, self.grid[0] * self.vq.downsample, self.image_fit)
-        return self.vq.get_code(pixels[None].to(device))[0] + self.rows.code_offset
+
+@dataclass(frozen=True)
+class ImageCodesChat(CodesChat):
+    """Renders prompts with one image.
+
+    Args:
+        grid: height and width of an image in codes.
+        image_fit: how an image becomes a square.
+    """
+
+    rows: MmadaRows
+    grid: tuple[int, int]
+    image_fit: ImageFit = "crop"
+
+    @staticmethod
+    def check(prompt: Prompt) -> None:
+        """Raise a ValueError unless a prompt has exactly one image, and one mark or none."""
+        if len(prompt.images or ()) != 1 or count_marks(prompt) > 1:
+            refuse_images(
+                prompt,
+                "this checkpoint reads exactly one image, before the text. Give one, with one mark"
+                " or none.",
+            )
+
+    def pieces(self, prompt: Prompt) -> list[list[int]]:
+        """Token ids of the text before the image, which is empty, and after it. Raises ValueError:
+        see `check`; also messages, and a tokenizer without a chat template."""
+        self.check(prompt)
+        ids, bos = self.text.prompt_ids(without_images(prompt)), self.ids["bos"]
+        return [[], ids if ids[:1] == [bos] else [bos, *ids]]
+
+    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        return self.grid
+
+    def frame(self, codes: Tensor, grid: tuple[int, int]) -> Tensor:
+        return self.rows.show(codes[None])[0]
 
 
-class CodesAlbum:
+class CodesAlbum(Album):
     """Images as the tokens that show them, each opened and encoded once."""
 
-    def __init__(self, chat: ImageCodesChat) -> None:
+    def __init__(self, chat: Any) -> None:
+        super().__init__(self._show)
         self.chat = chat
-        self.images: dict[Hashable, Tensor] = {}
-
-    def add(self, images: Sequence[Image.Image], number: int) -> Row:
-        """The row of an image: its tokens."""
-        key = image_key(images, number)
-        if key not in self.images:
-            self._show(key, self.chat.codes(images[number]).cpu())
-        ids = self.images[key].tolist()
-        return ids, [-1] * len(ids)
 
     def put(self, images: Sequence[Image.Image], number: int, codes: Tensor) -> None:
         """Add an image that is encoded already: codes [n] of its tokenizer."""
-        self._show(image_key(images, number), codes + self.chat.rows.code_offset)
+        grid = self.chat.grid_of(images[number].size)
+        self.rows[image_key(images, number)] = self._frame(codes, grid)
 
-    def _show(self, key: Hashable, ids: Tensor) -> None:
-        self.images[key] = self.chat.rows.show(ids[None])[0].int()
+    def _show(self, image: Image.Image) -> Row:
+        grid = self.chat.grid_of(image.size)
+        return self._frame(encode_image(self.chat.vq, image, grid, self.chat.image_fit), grid)
 
-    def features(self, at: Tensor) -> None:
-        """None: no embedding replaces a token."""
+    def _frame(self, codes: Tensor, grid: tuple[int, int]) -> Row:
+        ids = self.chat.frame(codes + self.chat.rows.code_offset, grid).tolist()
+        return ids, [-1] * len(ids)

@@ -11,13 +11,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from PIL import Image
 from torch import Tensor
 
-from mmrl.models.layouts.image_marks import MARK, count_marks, without_images
+from mmrl.models.layouts.image_marks import count_marks, refuse_images, without_images
 from mmrl.models.layouts.layout_config import ImageFit
-from mmrl.models.layouts.lumina_edits import DEFAULT, STYLE_REFERENCE
-from mmrl.models.layouts.pixels import image_to_pixels
+from mmrl.models.layouts.pixels import encode_image
 from mmrl.models.layouts.question_layout import image_key
 from mmrl.models.layouts.text_to_image import ImageRows, TextToImage
 from mmrl.types import Canvas, Prompt
@@ -32,10 +30,9 @@ class EditRows(ImageRows, Protocol):
         sources: Sequence[Sequence[Tensor]],
         codes: Tensor,
         drop: Sequence[bool] | None = None,
-        kinds: Sequence[str] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """As `text_to_image` with the source images of B edits, each token ids [h, w]; none for a
-        row without. `kinds` of edits are for families that word them differently."""
+        row without."""
         ...
 
 
@@ -53,7 +50,9 @@ class ImageEdit(TextToImage):
     @staticmethod
     def check(prompt: Prompt) -> None:
         """Raise a ValueError unless a prompt has exactly one image, and one mark or none."""
-        check_source(prompt)
+        if len(prompt.images or ()) != 1 or count_marks(prompt) > 1:
+            wanted = "an edit has exactly one source image. Give one, with one mark or none."
+            refuse_images(prompt, wanted)
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Every prompt with a source image fits: longer instructions are truncated."""
@@ -61,58 +60,27 @@ class ImageEdit(TextToImage):
         return True
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """B prompts -> canvas with n masked positions and its two unconditional twins.
+        """B prompts -> canvas with n masked positions and its two unconditional branches.
 
-        Each source image is opened and encoded once, however many rows show it.
-
-        Raises:
-            ValueError: a `length` other than n, or a prompt without a source image.
-        """
+        Each source image is opened and encoded once, however many rows show it. Raises ValueError:
+        a `length` other than n, or a prompt without a source image."""
         for prompt in prompts:
             self.check(prompt)
         masks = self._masks(len(prompts), length)
         texts = [without_images(prompt).text for prompt in prompts]
-        kinds = [edit_type(prompt) for prompt in prompts]
         sources, whole = self._encode(prompts), [False] * len(prompts)
         return self._lay_out(
-            self.rows.image_edit(texts, sources, masks, whole, kinds),
-            self.rows.image_edit(texts, sources, masks, [True] * len(prompts), kinds),
-            self.rows.image_edit(texts, [()] * len(prompts), masks, whole, kinds),
+            self.rows.image_edit(texts, sources, masks, whole),
+            self.rows.image_edit(texts, sources, masks, [True] * len(prompts)),
+            self.rows.image_edit(texts, [()] * len(prompts), masks, whole),
         )
 
     def _encode(self, prompts: Sequence[Prompt]) -> list[list[Tensor]]:
         """Token ids [h, w] int64 of the source images of each prompt, each encoded alone."""
         known: dict[Hashable, Tensor] = {}
-        found = []
-        for prompt in prompts:
-            images = prompt.images or ()
-            keys = [image_key(images, number) for number in range(len(images))]
-            for number, key in enumerate(keys):
-                if key not in known:
-                    known[key] = self._codes(images[number])
-            found.append([known[key] for key in keys])
-        return found
-
-    def _codes(self, image: Image.Image) -> Tensor:
-        height, width = (side * self.vq.downsample for side in self.grid)
-        pixels = image_to_pixels(image, (height, width), self.image_fit)
-        codes = self.vq.get_code(pixels[None].to(next(self.vq.parameters()).device))[0]
-        return codes.cpu().view(self.grid) + self.rows.code_offset
-
-
-def edit_type(prompt: Prompt) -> str:
-    """The kind of an edit, of prompts that name one in their metadata."""
-    return str(prompt.metadata.get("edit_type") or DEFAULT)
-
-
-def check_source(prompt: Prompt) -> None:
-    """Raise a ValueError unless an edit has exactly one source image, and one mark or none; one
-    that transfers the style of a reference has that image too, after the source."""
-    images, marks = len(prompt.images or ()), count_marks(prompt)
-    styled = edit_type(prompt) == STYLE_REFERENCE
-    if images != 1 + styled or marks > images:
-        wanted = "a source image and the reference" if styled else "exactly one source image"
-        raise ValueError(
-            f"prompt {prompt.id!r} has {images} images and {marks} marks {MARK}; an edit of the"
-            f" type {edit_type(prompt)} has {wanted}. Give that, with a mark for each or none."
-        )
+        keys = [image_key(prompt.images or (), 0) for prompt in prompts]
+        for key, prompt in zip(keys, prompts, strict=True):
+            if key not in known:
+                codes = encode_image(self.vq, (prompt.images or [])[0], self.grid, self.image_fit)
+                known[key] = codes.view(self.grid) + self.rows.code_offset
+        return [[known[key]] for key in keys]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from transformers import PreTrainedTokenizerBase
 
@@ -20,12 +20,7 @@ def render(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> s
     the prefill.
 
     Images are placed at the marks of the text, else at the image parts of the messages, else before
-    the first message of the user.
-
-    Args:
-        prompt: with images.
-        tokenizer: with a chat template.
-        system: system message before a prompt without messages.
+    the first message of the user. A prompt without messages has `system` before it.
     """
     messages = prompt.messages or [
         {"role": "system", "content": system},
@@ -57,6 +52,14 @@ def count_marks(prompt: Prompt) -> int:
     """How many marks the text of a prompt holds."""
     texts = [_text_of(m["content"]) for m in prompt.messages] if prompt.messages else [prompt.text]
     return sum(text.count(MARK) for text in texts)
+
+
+def refuse_images(prompt: Prompt, wanted: str) -> NoReturn:
+    """Raise a ValueError that says how many images and marks a prompt has, and what is wanted."""
+    images = len(prompt.images or ())
+    raise ValueError(
+        f"prompt {prompt.id!r} has {images} images and {count_marks(prompt)} marks {MARK}; {wanted}"
+    )
 
 
 def join_parts(parts: Sequence[str | None]) -> str:

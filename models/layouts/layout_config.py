@@ -18,42 +18,56 @@ MaskPolicy = Literal["ignore", "key_padding"]
 
 
 @dataclass(kw_only=True)
-class LayoutConfig:
+class LayoutOptions:
     """What a user may choose about prompts and images; a family reads what concerns it."""
 
     max_prompt_length: int = 256
-    """Longest prompt in tokens; longer ones are cut for images and refused for text."""
-    max_completion_length: int = MAX_COMPLETION_LENGTH
-    """Response positions of a text."""
+    """Longest prompt in tokens. Longer ones are cut for images and left out, counted, for text."""
+
     chat_template: bool | str | None = None
-    """Whether a text prompt goes through the chat template; None where the tokenizer has one. A
-    path takes the template of a Jinja file instead. Messages always go through it."""
+    """Whether a text prompt becomes a user's message; null follows the tokenizer. The path of a
+    Jinja file takes that template in place of the tokenizer's; it is saved with the model. Messages
+    always go through it."""
+
     image_size: int | None = None
-    """Side in pixels of images that are codes; None follows the checkpoint."""
+    """Side in pixels of images that are codes, written or in prompts; null follows the
+    checkpoint."""
+
     image_height: int | None = None
     """Height in pixels of images that are written, where it is not `image_size`."""
+
     image_width: int | None = None
     """Width in pixels of images that are written, where it is not `image_size`."""
+
     image_fit: ImageFit = "crop"
-    """How an image in a prompt becomes the square whose codes the network reads; a vision tower
-    tiles images of any shape."""
+    """How an image in a prompt becomes that square: its shorter side is resized and the middle
+    kept, or it is squashed, as MMaDA does with charts, documents and diagrams. A vision tower
+    tiles images of any shape and reads neither."""
+
     mask_policy: MaskPolicy | None = None
-    """What padding of image prompts means; None follows the checkpoint, and `ignore` where it names
-    none."""
+    """Whether padding of image prompts is attended to; null follows the checkpoint, and `ignore`
+    where it names none."""
+
     block_size: int | None = None
-    """Positions of a block of a network whose attention is causal between blocks; None follows the
-    checkpoint, by its config.json or its name."""
+    """Positions of a block of a network that writes block by block (SDAR, TraDo); null follows its
+    config.json or its name."""
+
     block_alignment: BlockAlignment | None = None
-    """Whether blocks are counted from the first token, or from the first one of the response; None
-    follows the checkpoint, and `left` where its config.json names none."""
+    """Where the blocks of such a network begin: `left` at the first token, as its public samplers
+    count, or `right` at the first token of the response, as TraceRL's training counts; null follows
+    its config.json."""
+
+
+@dataclass(kw_only=True)
+class LayoutConfig(LayoutOptions):
+    """Options of the layouts of a checkpoint."""
+
+    max_completion_length: int = MAX_COMPLETION_LENGTH
+    """Response positions of a text."""
 
     def __post_init__(self) -> None:
-        kinds = {
-            "image_fit": ImageFit,
-            "mask_policy": MaskPolicy,
-            "block_alignment": BlockAlignment,
-        }
-        for key, kind in kinds.items():
+        kinds = {"image_fit": ImageFit, "mask_policy": MaskPolicy}
+        for key, kind in {**kinds, "block_alignment": BlockAlignment}.items():
             value, allowed = getattr(self, key), get_args(kind)
             if value is not None and value not in allowed:
                 raise ValueError(f"{key} is {value!r}; allowed: {', '.join(allowed)}")

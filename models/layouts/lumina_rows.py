@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.models.layouts.lumina_edits import DEFAULT, word_edit
-
 DRAW = "Generate an image according to the text prompt."
+EDIT = "Generate an image applying the following editing instruction based on the original image."
 ANSWER = (
     "You are a multimodal model that can process both text and images. Answer the following"
     " question based on the provided images. Analyze each image and combine relevant details to"
@@ -35,7 +34,6 @@ class LuminaRows:
     """The rows of one checkpoint.
 
     Args:
-        tokenizer: of the checkpoint.
         ids: of its special tokens: `boi`, `eoi`, `newline`, `answer`, `end_answer` and `mask`.
         code_offset: id of image code 0.
         max_text_len: longest prompt in tokens, without images; longer ones lose the end of U.
@@ -60,17 +58,12 @@ class LuminaRows:
         sources: Sequence[Sequence[Tensor]],
         codes: Tensor,
         drop: Sequence[bool] | None = None,
-        kinds: Sequence[str] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Image editing, `edit`; see `mmrl.models.layouts.text_to_image.ImageRows`; kinds of
-        edits are those of `mmrl.models.layouts.lumina_edits`."""
-        dropped = drop or [False] * len(texts)
+        """Image editing, `edit`; see `mmrl.models.layouts.image_edit.EditRows`."""
         prompts = []
-        for n, (text, images) in enumerate(zip(texts, sources, strict=True)):
-            system, user = word_edit(text, DEFAULT if kinds is None else kinds[n])
-            [prompt] = self._prompts([user], system, [dropped[n]])
+        for prompt, images in zip(self._prompts(texts, EDIT, drop), sources, strict=True):
             shown = [self.image(own.flatten(), (len(own), own.shape[1])).tolist() for own in images]
-            prompts.append(insert_images(prompt, [token for image in shown for token in image]))
+            prompts.append([*prompt[:-1], *sum(shown, []), prompt[-1]])
         return self._before_image(prompts, codes)
 
     def written(self, grid: tuple[int, int]) -> Tensor:
@@ -110,8 +103,3 @@ class LuminaRows:
         end = codes.new_full((len(codes), 1), self.ids["end_answer"])
         image = torch.cat((self.image(codes, self.grid), end), 1)
         return torch.cat((text, image), 1), torch.cat((mask, torch.ones_like(image)), 1)
-
-
-def insert_images(prompt: list[int], images: list[int]) -> list[int]:
-    """A prompt with images before its last token."""
-    return [*prompt[:-1], *images, prompt[-1]]

@@ -25,7 +25,6 @@ class MmadaRows:
     """The rows of one checkpoint.
 
     Args:
-        tokenizer: of the checkpoint.
         ids: of its special tokens: `soi`, `eoi`, `t2i`, `mmu`, `pad`, `bos`, `eos`, `mask` and
             `end_header`.
         max_text_len: M.
@@ -45,13 +44,8 @@ class MmadaRows:
     ) -> tuple[Tensor, Tensor]:
         """Image generation, `t2i_gen` (codes are masks) and `t2i` (training).
 
-        Args:
-            texts: B prompts.
-            codes: [B, n] token ids of the image positions (offset added, or the mask id).
-            drop: rows whose text is dropped, for classifier-free guidance.
-
-        Returns:
-            ids [B, M + n + 3] and mask, 0 on the left padding.
+        Codes [B, n] are token ids, offset added, or the mask id; rows of `drop` lose their text for
+        classifier-free guidance. Ids are [B, M + n + 3], and the mask is 0 on the left padding.
         """
         rows = self._prompts(texts, drop or [False] * len(texts))
         return self._before_image(rows, self.max_text_len + 1, codes)
@@ -62,20 +56,9 @@ class MmadaRows:
         sources: Sequence[Sequence[Tensor]],
         codes: Tensor,
         drop: Sequence[bool] | None = None,
-        kinds: Sequence[str] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Image editing, `edit`.
-
-        Args:
-            texts: B instructions.
-            sources: B times the source images, each the token ids [h, w] of its codes; none in rows
-                without, for guidance by the source image.
-            codes: [B, n] token ids of the edited images.
-            drop: rows whose text is dropped, for guidance by the text.
-            kinds: of edits, which the rows do not tell apart.
-
-        Returns:
-            ids [B, M + 2 n + 5], wider with several source images, and mask, 0 on the left padding.
+        """Image editing, `edit`; see `mmrl.models.layouts.image_edit.EditRows`. Ids have
+        [B, M + 2 n + 5], wider with several source images, and the mask is 0 on the left padding.
         """
         rows = self._prompts(texts, drop or [False] * len(texts))
         shown = [
@@ -111,16 +94,17 @@ class MmadaRows:
 
     def language(self, texts: Sequence[str], length: int) -> tuple[Tensor, Tensor]:
         """Plain text, `lm`: ids [B, length] and a mask of ones. A cut text has no final eos."""
-        rows = [(self._text(text)[:length]) for text in texts]
-        ids = torch.tensor([row + [self.ids["eos"]] * (length - len(row)) for row in rows])
+        ids = self._pad([self._text(text)[:length] for text in texts], length)
         return ids, torch.ones_like(ids)
 
     def image_to_text(self, texts: Sequence[str], codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Image understanding, `mmu`: ids [B, n + 3 + M] and the prompt mask (image included)."""
-        text = torch.tensor([self._pad(text, self.max_text_len) for text in texts])
+        """Image understanding, `mmu`: ids [B, n + 3 + M] and the prompt mask: 1 for the image and
+        the text up to and including its last end-of-header token."""
+        text = self._pad([self._text(text, self.max_text_len) for text in texts], self.max_text_len)
+        header = (text == self.ids["end_header"]).int()
+        asked = (header.flip(1).cumsum(1).flip(1) > 0).long()
         image = self.show(codes)
-        mask = torch.cat((torch.ones_like(image), self._prompt_mask(text)), 1)
-        return torch.cat((image, text), 1), mask
+        return torch.cat((image, text), 1), torch.cat((torch.ones_like(image), asked), 1)
 
     def show(self, codes: Tensor) -> Tensor:
         """What shows an image before a question, `mmu soi code×n eoi`: ids [B, n + 3]."""
@@ -139,11 +123,5 @@ class MmadaRows:
         row = [self.ids[head], *ids] if head else ids
         return [*row[: None if length is None else length - 1], self.ids["eos"]]
 
-    def _pad(self, text: str, length: int) -> list[int]:
-        row = self._text(text, length)
-        return row + [self.ids["eos"]] * (length - len(row))
-
-    def _prompt_mask(self, ids: Tensor) -> Tensor:
-        """1 up to and including the last end-of-header token of each row, 0 after."""
-        header = (ids == self.ids["end_header"]).int()
-        return (header.flip(1).cumsum(1).flip(1) > 0).long()
+    def _pad(self, rows: Sequence[list[int]], length: int) -> Tensor:
+        return torch.tensor([row + [self.ids["eos"]] * (length - len(row)) for row in rows])

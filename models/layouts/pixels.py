@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout_config import ImageFit
 
 MAX_ASPECT_RATIO = 100
@@ -25,6 +26,16 @@ def image_to_pixels(
     image, (height, width) = image.convert("RGB"), (size, size) if isinstance(size, int) else size
     fitted = (_crop_middle if fit == "crop" else _resize)(image, (width, height))
     return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).float().div(255).sub(0.5).div(0.5)
+
+
+def encode_image(
+    vq: ImageTokenizer, image: Image.Image, grid: tuple[int, int], fit: ImageFit
+) -> Tensor:
+    """Codes [height * width] int64 on the CPU of an image, fitted to a grid of so many codes; it is
+    encoded alone so that no other can change them."""
+    height, width = (side * vq.downsample for side in grid)
+    pixels = image_to_pixels(image, (height, width), fit)
+    return vq.get_code(pixels[None].to(next(vq.parameters()).device))[0].cpu()
 
 
 def _crop_middle(image: Image.Image, size: tuple[int, int]) -> Image.Image:

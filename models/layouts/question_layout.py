@@ -1,8 +1,8 @@
 """Prompts that show images as canvases, whatever the network reads in place of an image."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from PIL import Image
@@ -17,16 +17,22 @@ Row = tuple[list[int], list[int]]
 -1 where none does."""
 
 
-class Album(Protocol):
-    """The images of a batch of prompts, each opened once."""
+class Album:
+    """The images of a batch of prompts as rows, which `show` makes, each opened once."""
+
+    def __init__(self, show: Callable[[Image.Image], Row]) -> None:
+        self.show = show
+        self.rows: dict[Hashable, Row] = {}
 
     def add(self, images: Sequence[Image.Image], number: int) -> Row:
         """The row of an image of a prompt, which is opened unless it was before."""
-        ...
+        key = image_key(images, number)
+        if key not in self.rows:
+            self.rows[key] = self.show(images[number])
+        return self.rows[key]
 
     def features(self, at: Tensor) -> Features | None:
         """The images whose embeddings replace tokens at `at` [B, L]; None where none do."""
-        ...
 
 
 class QuestionLayout:
@@ -52,11 +58,8 @@ class QuestionLayout:
         return ()
 
     def pieces(self, prompt: Prompt) -> list[list[int]]:
-        """Token ids of the text before, between and after the images of a prompt.
-
-        Raises:
-            ValueError: a prompt that the layout cannot take.
-        """
+        """Token ids of the text before, between and after the images of a prompt. Raises
+        ValueError: a prompt that the layout cannot take."""
         raise NotImplementedError
 
     def positions(self, prompt: Prompt) -> int:
@@ -77,12 +80,9 @@ class QuestionLayout:
         """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
 
         Each image is opened once, however many rows show it; those that a vision tower encodes are
-        not encoded yet. The twin has mask tokens in place of the prompt, its images included, as in
-        the public samplers.
-
-        Raises:
-            ValueError: a prompt that the layout cannot take, or that is too long.
-        """
+        not encoded yet. The unconditional branch has mask tokens in place of the prompt, its images
+        included, as in the public samplers. Raises ValueError: a prompt that the layout cannot
+        take, or that is too long."""
         n = self.text.max_completion_length if length is None else length
         pieces = [self.pieces(prompt) for prompt in prompts]
         for prompt, parts in zip(prompts, pieces, strict=True):

@@ -24,10 +24,7 @@ class TextLayout:
     """Renders prompts as canvases with every response position masked, and decodes finished ones.
 
     Args:
-        tokenizer: of the checkpoint.
         ids: of its special tokens: `mask`, `eos`, which pads as well, and `eot`, which ends a turn.
-        max_prompt_length: longest prompt in tokens.
-        max_completion_length: n.
         chat_template: whether a prompt without messages becomes the message of a user; None does
             so where the tokenizer has a chat template.
         block_size: of a network whose attention is causal between blocks, else None.
@@ -56,11 +53,7 @@ class TextLayout:
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt: its messages, or its text, through the chat template if any; then
-        its prefill.
-
-        Raises:
-            ValueError: messages, and a tokenizer without a chat template.
-        """
+        its prefill. Raises ValueError: messages, and a tokenizer without a chat template."""
         chat = bool(self.tokenizer.chat_template)
         messages = prompt.messages
         if messages is None and (chat if self.chat_template is None else self.chat_template):
@@ -84,21 +77,20 @@ class TextLayout:
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
 
-        The unconditional twin has mask tokens in place of the prompt.
-
-        Raises:
-            ValueError: a prompt longer than the limit, or a length below 1.
-        """
+        The unconditional branch has mask tokens in place of the prompt. Raises ValueError: a prompt
+        longer than the limit, or a length below 1."""
         rows = [self.prompt_ids(prompt) for prompt in prompts]
-        self._check(prompts, rows)
+        for prompt, row in zip(prompts, rows, strict=True):
+            if len(row) > self.max_prompt_length:
+                raise ValueError(
+                    f"prompt {prompt.id!r} has {len(row)} tokens; max_prompt_length is"
+                    f" {self.max_prompt_length}. Raise it, or leave the prompt out."
+                )
         return self.lay_out(rows, self.max_completion_length if length is None else length)
 
     def lay_out(self, rows: Sequence[list[int]], n: int) -> Canvas:
-        """Token ids of B prompts -> canvas with n masked positions after each.
-
-        Raises:
-            ValueError: n is below 1.
-        """
+        """Token ids of B prompts -> canvas with n masked positions after each. Raises ValueError: n
+        is below 1."""
         if n < 1:
             raise ValueError(f"max_completion_length is {n}; it must be at least 1")
         if self.block_size and self.block_alignment == "right" and n % self.block_size:
@@ -133,11 +125,8 @@ class TextLayout:
         )
 
     def decode(self, canvas: Canvas) -> list[str]:
-        """Finished canvas -> B texts, cut at the first end, without special tokens.
-
-        Raises:
-            ValueError: a response position is unwritten.
-        """
+        """Finished canvas -> B texts, cut at the first end, without special tokens. Raises
+        ValueError: a response position is unwritten."""
         if bool(canvas.masked.any()):
             raise ValueError("the canvas holds unwritten positions; is it finished?")
         rows = canvas.tokens[canvas.response].view(len(canvas), -1)
@@ -153,23 +142,11 @@ class TextLayout:
         end = min((ids.index(token) for token in self.stop_ids if token in ids), default=len(ids))
         return str(self.tokenizer.decode(ids[:end], skip_special_tokens=True))
 
-    def _check(self, prompts: Sequence[Prompt], rows: Sequence[list[int]]) -> None:
-        for prompt, row in zip(prompts, rows, strict=True):
-            if len(row) > self.max_prompt_length:
-                raise ValueError(
-                    f"prompt {prompt.id!r} has {len(row)} tokens; max_prompt_length is"
-                    f" {self.max_prompt_length}. Raise it, or leave the prompt out."
-                )
-
 
 def align_blocks(attend: Tensor, size: int, first: int) -> Tensor:
-    """[B, L] int64: the block of each position, counted from that of the first token.
-
-    Args:
-        attend: [B, L] bool, False on padding left of the tokens, which belongs to block 0.
-        size: of a block.
-        first: column where a block begins in every row; 0 begins one at the first token of each.
-    """
+    """[B, L] int64: the block of `size` of each position, counted from that of the first token.
+    `attend` [B, L] is False on padding left of the tokens, which belongs to block 0; a block begins
+    at column `first` in every row, or where that is 0 at the first token of each."""
     place = attend.long().cumsum(1) - 1 if first == 0 else torch.arange(attend.shape[1]) - first
     blocks = (place // size).expand(attend.shape)
     lowest = blocks.masked_fill(~attend, attend.shape[1]).amin(1, keepdim=True)

@@ -45,10 +45,7 @@ class TextToImage:
     """Renders prompts as canvases with every image position masked, and decodes finished ones.
 
     Args:
-        rows: of the checkpoint.
-        vq: its image tokenizer.
         grid: height and width of the image in codes.
-        mask_policy: what padding means.
     """
 
     needs_vq: ClassVar[bool] = True
@@ -85,22 +82,16 @@ class TextToImage:
         return torch.equal(*rows)
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """B prompts -> canvas with n masked positions and its unconditional twin.
-
-        Raises:
-            ValueError: a `length` other than n.
-        """
+        """B prompts -> canvas with n masked positions and its unconditional branch. Raises
+        ValueError: a `length` other than n."""
         masks = self._masks(len(prompts), length)
         texts = [prompt.text for prompt in prompts]
-        twin = self.rows.text_to_image(texts, masks, [True] * len(prompts))
-        return self._lay_out(self.rows.text_to_image(texts, masks), twin)
+        branch = self.rows.text_to_image(texts, masks, [True] * len(prompts))
+        return self._lay_out(self.rows.text_to_image(texts, masks), branch)
 
     def decode(self, canvas: Canvas) -> list[Image.Image]:
-        """Finished canvas -> B images.
-
-        Raises:
-            ValueError: a response position is unwritten or holds no image code.
-        """
+        """Finished canvas -> B images. Raises ValueError: a response position is unwritten or holds
+        no image code."""
         tokens = canvas.tokens[canvas.response].view(len(canvas), -1)
         codes = tokens - self.rows.code_offset
         if bool((codes < 0).any() | (codes >= self.vq.codebook_size).any()):
@@ -122,17 +113,17 @@ class TextToImage:
     def _lay_out(
         self,
         row: tuple[Tensor, Tensor],
-        twin: tuple[Tensor, Tensor],
-        image_twin: tuple[Tensor, Tensor] | None = None,
+        branch: tuple[Tensor, Tensor],
+        image_branch: tuple[Tensor, Tensor] | None = None,
     ) -> Canvas:
-        """The canvas of rows and their unconditional twins, each ids [B, L] and mask, aligned at
-        the right."""
-        sides = {"": row, "uncond_": twin}
-        if image_twin is not None:
-            sides["image_uncond_"] = image_twin
-        width = max(ids.shape[1] for ids, _ in sides.values())
-        sides = {name: pad_left(*side, width) for name, side in sides.items()}
-        tokens, written = sides[""][0], self.rows.written(self.grid)
+        """The canvas of rows and their unconditional branches, each ids [B, L] and mask, aligned
+        at the right."""
+        all_rows = {"": row, "uncond_": branch}
+        if image_branch is not None:
+            all_rows["image_uncond_"] = image_branch
+        width = max(ids.shape[1] for ids, _ in all_rows.values())
+        all_rows = {name: pad_left(*each, width) for name, each in all_rows.items()}
+        tokens, written = all_rows[""][0], self.rows.written(self.grid)
         response = torch.zeros_like(tokens, dtype=torch.bool)
         response[:, -len(written) :] = written
         mask_id = self.rows.ids["mask"]
@@ -140,10 +131,10 @@ class TextToImage:
         if self.mask_policy == "ignore":
             first, kept = 0, {}
         else:  # cut the columns that no row attends to
-            used = torch.stack([mask.bool() for _, mask in sides.values()]).any(0)
+            used = torch.stack([mask.bool() for _, mask in all_rows.values()]).any(0)
             first = int(used.any(0).int().argmax())
-            kept = {f"{name}attend": mask[:, first:].bool() for name, (_, mask) in sides.items()}
-        cut = {f"{name}tokens": ids[:, first:] for name, (ids, _) in sides.items()}
+            kept = {f"{name}attend": mask[:, first:].bool() for name, (_, mask) in all_rows.items()}
+        cut = {f"{name}tokens": ids[:, first:] for name, (ids, _) in all_rows.items()}
         return replace(canvas, response=response[:, first:], **cut, **kept)
 
 

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from mmrl.models.network.core_config import CoreConfig
-from mmrl.models.network.kv_cache import KVCache
+from mmrl.models.network.kv_cache import KVCache, TokenCache
 from mmrl.models.network.norm import RMSNorm
 from mmrl.models.network.pattern import BlockPattern, count_blocks
-from mmrl.models.network.token_cache import TokenCache
 
 Mask = Tensor | BlockMask | None
 """What a kernel takes: nothing, a bool or additive mask, or FlexAttention's form of a pattern."""
@@ -48,11 +47,8 @@ def _long_rope_table(
 
 
 def angles_at(table: Tensor, index: Tensor) -> Tensor:
-    """Entries `index` [B, n] of a table [L, head_dim], or of one [B, 1, L, head_dim] per row.
-
-    Returns:
-        [B, 1, n, head_dim].
-    """
+    """Entries `index` [B, n] of a table [L, head_dim], or of one [B, 1, L, head_dim] per row, as
+    [B, 1, n, head_dim]."""
     return (table[index] if table.dim() == 2 else gather(table[:, 0], index)).unsqueeze(1)
 
 
@@ -141,16 +137,11 @@ def attend(
 
 
 def choose_attention(wish: str, device: str, dtype: torch.dtype) -> tuple[str, str]:
-    """The attention kernel, `sdpa` or `eager`, and the reason.
+    """The attention kernel, `sdpa` or `eager`, and the reason; a wish other than `auto` is taken.
 
     Fused attention is the faster one but for training in bfloat16 on a CPU. Of 32 rows of 90
     positions with 4 heads of 32 on one core of an AVX-512 Xeon, forward and backward take 15 ms in
     float32 fused and 21 ms from matrix products; in bfloat16 73 ms and 25 ms.
-
-    Args:
-        wish: `auto`, or the kernel to take.
-        device: its type, such as cuda or cpu.
-        dtype: of the queries.
     """
     if wish != "auto":
         return wish, "as set"
@@ -235,16 +226,9 @@ def find_mask(
     blocks: Tensor | None,
     copies: Tensor | None,
 ) -> Tensor | BlockPattern | None:
-    """What the queries of a forward pass may attend to.
-
-    Args:
-        attention_mask: of `MaskedTokenModel.forward`; a 4-D one is all there is.
-        x: [B, n, D] the input.
-        span: first and last column of the queries, and the number L of keys.
-        block_size: of a network whose attention is causal between blocks, else None.
-        blocks: [B, L] or None.
-        copies: [B, L] or None.
-    """
+    """What the queries of a forward pass over x [B, n, D] may attend to; a 4-D mask is all there
+    is. `span`: first and last column of the queries, and the number L of keys; `block_size` is None
+    but for attention that is causal between blocks; `blocks` and `copies` are [B, L] or None."""
     start, stop, seen = span
     mask = key_mask(attention_mask, x, seen)
     if block_size is None or (attention_mask is not None and attention_mask.dim() == 4):

@@ -13,7 +13,7 @@ vocabulary, and skips the queries and the MLP of the last block everywhere else.
 the same without logits; a value head (`mmrl.models.network.value_head`) reads them as well.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,11 +33,10 @@ from mmrl.models.network.attention import (
     rope_table,
 )
 from mmrl.models.network.core_config import ROLES, CoreConfig
-from mmrl.models.network.kv_cache import KVCache
+from mmrl.models.network.kv_cache import KVCache, TokenCache
 from mmrl.models.network.network import MaskedLMOutput, Network
 from mmrl.models.network.norm import RMSNorm
 from mmrl.models.network.output_head import OutputHead
-from mmrl.models.network.token_cache import TokenCache
 from mmrl.positions import Positions
 
 
@@ -148,59 +147,33 @@ class MaskedTokenModel(Network):
 
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel, `sdpa`, `eager`, `flex` (FlexAttention where attention is
-        causal between blocks), or `auto` by device and dtype.
-
-        Raises:
-            ValueError: an unknown name.
+        causal between blocks), or `auto` by device and dtype. Raises ValueError: an unknown name.
         """
         if implementation not in ATTENTION:
             raise ValueError(
                 f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
             )
         self.attn_implementation = implementation
-        for module in self._attentions():
-            module.implementation = implementation
-
-    def _attentions(self) -> Iterator[Attention]:
-        return (module for module in self.modules() if isinstance(module, Attention))
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.implementation = implementation
 
     def forward(
         self,
         input_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        positions: Tensor | None = None,
         columns: tuple[int, int] | None = None,
-        cache: KVCache | TokenCache | None = None,
-        position_ids: Tensor | None = None,
-        features: Tensor | None = None,
-        feature_at: Tensor | None = None,
         images: Tensor | None = None,
         shown: Any = (),
-        blocks: Tensor | None = None,
-        copies: Tensor | None = None,
         reduce: Callable[[Tensor, OutputHead], Any] | None = None,
+        **inputs: Any,
     ) -> MaskedLMOutput:
         """Logits of every position, or of the requested ones.
 
         Args:
-            input_ids: [B, L] int64; exactly one of `input_ids` and `inputs_embeds` is given.
-            inputs_embeds: [B, L, D].
-            attention_mask: None (all attend to all), [B, L] with 0 on padding keys, or a 4-D mask
-                broadcastable to [B, H, L, L]: bool (True = may attend) or float (added). Padding
-                queries of a 2-D mask attend to the same keys as the others.
-            positions: [B, L] bool, where logits are wanted.
+            input_ids: see `hidden_states`, as `inputs_embeds`, `attention_mask` and `inputs`.
             columns: half-open range of vocabulary rows to compute.
-            cache: from `new_cache`, without gradient. Then the input and `positions` are the
-                columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
-            position_ids: [B, L] int64 below L, the position of each token in its text, for rows
-                that hold several; None counts from the left end of the row. Not with a `KVCache`.
-            features: [N, D] embeddings that replace tokens, shared by all rows.
-            feature_at: [B, L] int64, which of them replaces the token at a position, -1 for none.
-            blocks: [B, L] int64 (with `cache`: of the columns seen), the block of each position,
-                for a network whose attention is causal between blocks; None counts blocks from the
-                first token that is no padding. A 4-D mask is the whole pattern, without them.
-            copies: [B, L] int64, see `mmrl.models.network.pattern`; None where all are clean.
             reduce: takes the place of computing logits, see `Network.forward`.
             images, shown: images to encode, see `mmrl.models.network.vision`. Their embeddings are
                 the `features` of this pass; without input, what `vision` makes of them is returned.
@@ -208,27 +181,13 @@ class MaskedTokenModel(Network):
         Returns:
             logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or
             what `reduce` returns; with a value head also values.
-
-        Raises:
-            ValueError: both or neither input given, or shapes that do not fit.
         """
         if images is not None and self.vision is not None:
             seen = self.vision(images, shown, self.gradient_checkpointing)
             if input_ids is None and inputs_embeds is None:
                 return seen
-            features = seen.rows
-        x = self.hidden_states(
-            input_ids,
-            inputs_embeds,
-            attention_mask,
-            positions,
-            cache,
-            position_ids,
-            features,
-            feature_at,
-            blocks,
-            copies,
-        )
+            inputs["features"] = seen.rows
+        x = self.hidden_states(input_ids, inputs_embeds, attention_mask, **inputs)
         values = None if self.value_head is None else self.value_head(x)
         weight = self.head.weight if columns is None else self.head.weight[slice(*columns)]
         head = OutputHead(weight, None, self.core.logits_fp32)
@@ -247,10 +206,31 @@ class MaskedTokenModel(Network):
         blocks: Tensor | None = None,
         copies: Tensor | None = None,
     ) -> Tensor:
-        """What logits and values are computed from; arguments and errors of `forward`.
+        """What logits and values are computed from.
+
+        Args:
+            input_ids: [B, L] int64; exactly one of `input_ids` and `inputs_embeds` is given.
+            inputs_embeds: [B, L, D].
+            attention_mask: None (all attend to all), [B, L] with 0 on padding keys, or a 4-D mask
+                broadcastable to [B, H, L, L]: bool (True = may attend) or float (added). Padding
+                queries of a 2-D mask attend to the same keys as the others.
+            positions: [B, L] bool, where logits are wanted.
+            cache: from `new_cache`, without gradient. Then the input and `positions` are the
+                columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
+            position_ids: [B, L] int64 below L, the position of each token in its text, for rows
+                that hold several; None counts from the left end of the row. Not with a `KVCache`.
+            features: [N, D] embeddings that replace tokens, shared by all rows.
+            feature_at: [B, L] int64, which of them replaces the token at a position, -1 for none.
+            blocks: [B, L] int64 (with `cache`: of the columns seen), the block of each position,
+                for a network whose attention is causal between blocks; None counts blocks from the
+                first token that is no padding. A 4-D mask is the whole pattern, without them.
+            copies: [B, L] int64, see `mmrl.models.network.pattern`; None where all are clean.
 
         Returns:
             [B, L, D] final hidden states after the last norm, or [N, D] at `positions`.
+
+        Raises:
+            ValueError: both or neither input given, or shapes that do not fit.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
@@ -333,12 +313,7 @@ def find_predecessors(x: Tensor, position_ids: Tensor | None, mask: Tensor | Non
     """[B, L] int64: the position whose output predicts each one, in a network that shifts logits.
 
     It is the one before it, and itself for the first of a text: the first of the row, that of each
-    text of a packed row, and the first behind padding.
-
-    Args:
-        x: [B, L, D] the input.
-        position_ids: [B, L] int64 or None.
-        mask: [B, L] with 0 on padding keys, None, or a 4-D mask, which tells of no padding.
+    text of a packed row, and the first behind padding. A 4-D mask tells of no padding.
     """
     own = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
     first = own == 0

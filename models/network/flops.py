@@ -13,7 +13,7 @@ first block's q, k and v need none for their inputs either.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -55,10 +55,7 @@ def row_sizes(
     """The size of a pass over rows without padding that attend to all of themselves.
 
     Args:
-        rows: their number.
-        length: of each.
         wanted: positions of each whose logits are wanted.
-        columns: of the vocabulary.
         computed: positions of each that the blocks compute, the others being cached; None for all.
     """
     computed = length if computed is None else computed
@@ -103,10 +100,9 @@ def measure_pass(
 
 def count_forward(core: CoreConfig, size: PassSize, adapter: Adapter | None = None) -> float:
     """Operations of a forward pass; with an adapter those of its products as well."""
-    return sum(
-        _layers(core, tokens) + _adapter(core, tokens, adapter) + _attention(core, pairs)
-        for tokens, pairs in _blocks(core, size)
-    ) + _head(core, size)
+    ranks = _ranks(adapter)
+    layers = (2 * n * (a * b + ranks[role] * (a + b)) for role, n, a, b in _layers(core, size))
+    return sum(layers) + _attention(core, size) + _head(core, size)
 
 
 def count_backward(core: CoreConfig, size: PassSize, adapter: Adapter | None = None) -> float:
@@ -114,11 +110,12 @@ def count_backward(core: CoreConfig, size: PassSize, adapter: Adapter | None = N
     adapter alone."""
     if adapter is None:
         return 2 * count_forward(core, size)
-    total = _head(core, size)
-    for tokens, pairs in _blocks(core, size):
-        total += _layers(core, tokens) + 2 * _adapter(core, tokens, adapter)
-        total += 2 * _attention(core, pairs)
-    return total - _unread_gradients(core, size, adapter)
+    ranks, total = _ranks(adapter), 2 * _attention(core, size) + _head(core, size)
+    for number, (role, n, a, b) in enumerate(_layers(core, size)):
+        total += 2 * n * (a * b + 2 * ranks[role] * (a + b))
+        if number < len("qkv"):  # nothing is trained below the first block's inputs
+            total -= 2 * n * a * (b + ranks[role])
+    return total
 
 
 def shapes(core: CoreConfig) -> dict[str, tuple[int, int]]:
@@ -136,34 +133,22 @@ def shapes(core: CoreConfig) -> dict[str, tuple[int, int]]:
     }
 
 
-def _blocks(core: CoreConfig, size: PassSize) -> list[tuple[dict[str, float], float]]:
-    """Positions that each layer of a block computes, by role, and its pairs; block by block."""
-    everywhere = dict.fromkeys(ROLES, size.tokens)
-    last = {role: size.tokens if role in "kv" else size.wanted for role in ROLES}
-    blocks = [(everywhere, size.pairs)] * (core.num_layers - 1)
-    return [*blocks, (last, size.wanted_pairs)]
+def _ranks(adapter: Adapter | None) -> dict[str, int]:
+    roles = () if adapter is None else adapter.roles
+    return {role: adapter.rank if adapter and role in roles else 0 for role in ROLES}
 
 
-def _layers(core: CoreConfig, tokens: dict[str, float]) -> float:
-    return sum(2 * tokens[role] * a * b for role, (a, b) in shapes(core).items())
+def _layers(core: CoreConfig, size: PassSize) -> Iterator[tuple[str, float, int, int]]:
+    """Role, computed positions, inputs and outputs of every layer, block by block; the last block
+    computes all but keys and values at the wanted positions alone."""
+    for block in range(core.num_layers):
+        for role, (inputs, outputs) in shapes(core).items():
+            everywhere = block < core.num_layers - 1 or role in "kv"
+            yield role, size.tokens if everywhere else size.wanted, inputs, outputs
 
 
-def _adapter(core: CoreConfig, tokens: dict[str, float], adapter: Adapter | None) -> float:
-    if adapter is None:
-        return 0.0
-    sizes = shapes(core)
-    return sum(2 * tokens[role] * adapter.rank * sum(sizes[role]) for role in adapter.roles)
-
-
-def _unread_gradients(core: CoreConfig, size: PassSize, adapter: Adapter) -> float:
-    """Of the inputs of the first block's q, k and v, below which nothing is trained."""
-    tokens, _ = _blocks(core, size)[0]
-    low = {role: adapter.rank if role in adapter.roles else 0 for role in "qkv"}
-    sizes = {role: shapes(core)[role] for role in "qkv"}
-    return sum(2 * tokens[role] * a * (b + low[role]) for role, (a, b) in sizes.items())
-
-
-def _attention(core: CoreConfig, pairs: float) -> float:
+def _attention(core: CoreConfig, size: PassSize) -> float:
+    pairs = size.pairs * (core.num_layers - 1) + size.wanted_pairs
     return 4 * pairs * core.num_heads * core.head_dim
 
 

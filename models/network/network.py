@@ -105,19 +105,13 @@ class Network(nn.Module, ABC):
         positions: Tensor | None = None,
         **optional: Any,
     ) -> Tensor:
-        """What logits and values are computed from; arguments as in `forward`.
-
-        Returns:
-            [B, L, D], or [N, D] at `positions`.
-        """
+        """What logits and values are computed from, [B, L, D], or [N, D] at `positions`; arguments
+        as in `forward`."""
 
     @abstractmethod
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, one of `mmrl.models.network.attention.ATTENTION`.
-
-        Raises:
-            ValueError: an unknown name.
-        """
+        """Choose the attention kernel, one of `mmrl.models.network.attention.ATTENTION`. Raises
+        ValueError: an unknown name."""
 
     @property
     @abstractmethod
@@ -134,8 +128,6 @@ class Network(nn.Module, ABC):
         """Bytes that a row of `length` tokens needs for the backward pass, for memory estimates.
 
         Args:
-            length: of the row.
-            recompute: whether blocks are computed again.
             size: bytes of a number that the network computes.
 
         Returns:
@@ -157,7 +149,7 @@ class Network(nn.Module, ABC):
 
     def new_token_cache(self, length: int) -> Any:
         """An empty cache for rows of `length` tokens of which passes compute any, see
-        `mmrl.models.network.token_cache`."""
+        `mmrl.models.network.kv_cache`."""
         raise NotImplementedError(f"{type(self).__name__} has no cache of tokens")
 
     def count_cached(self, length: int) -> int:

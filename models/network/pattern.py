@@ -78,14 +78,8 @@ class BlockPattern:
 def may_attend(
     own: Tensor, other: Tensor, kind: Tensor | None = None, other_kind: Tensor | None = None
 ) -> Tensor:
-    """Whether queries of block `own` and kind `kind` attend to keys of `other` and `other_kind`.
-
-    Args:
-        own: block of the query.
-        other: block of the key, broadcast against it.
-        kind: 0 or False for a clean token, else its copy; None where all are clean.
-        other_kind: of the key.
-    """
+    """Whether queries of block `own` attend to keys of block `other`, broadcast against it. Kinds
+    are 0 or False for a clean token, else its copy; None where all are clean."""
     if kind is None or other_kind is None:
         return other <= own
     return ((other < own) & (other_kind == 0)) | ((other == own) & (kind == other_kind))
@@ -94,14 +88,8 @@ def may_attend(
 def count_blocks(
     size: int, attend: Tensor | None, shape: tuple[int, int], device: torch.device
 ) -> Tensor:
-    """[B, L] int64: the block of each position, `size` to a block, counted from the first token.
-
-    Args:
-        size: of a block.
-        attend: [B, L], 0 on padding; padding on the left belongs to the first block.
-        shape: B and L.
-        device: of the result.
-    """
+    """[B, L] int64: the block of each position, `size` to a block, counted from the first token;
+    padding on the left, 0 in `attend` [B, L], belongs to the first block."""
     if attend is None:
         return (torch.arange(shape[1], device=device) // size).expand(shape)
     return (attend.long().cumsum(1) - 1).clamp(min=0) // size

@@ -16,12 +16,8 @@ def limit_tensors(config: Mapping[str, Any], stored: int = 50_000) -> Iterator[N
     A million layers on the meta device would take the memory of the machine before their names
     could be compared with those of the files, which lists some that are too many.
 
-    Args:
-        config: that it is built from.
-        stored: tensors in its files; more than known networks have, where they are not read.
-
-    Raises:
-        ValueError: too many tensors, or values that no network can be built from.
+    `stored` is the number of tensors in its files; more than known networks have, where they are
+    not read. Raises ValueError: too many tensors, or values that no network can be built from.
     """
     thread, number = get_ident(), count(1)
 

@@ -29,11 +29,8 @@ class TextEncoder:
 
     @classmethod
     def load(cls, folder: Path, dtype: torch.dtype, device: torch.device | str) -> "TextEncoder":
-        """The encoder of a folder in transformers' format.
-
-        Raises:
-            ValueError: its files cannot be read, or hold other tensors or values than weights.
-        """
+        """The encoder of a folder in transformers' format. Raises ValueError: its files cannot be
+        read, or hold other tensors or values than weights."""
         from transformers import CLIPTextModelWithProjection
 
         try:

@@ -123,11 +123,8 @@ class UVit(Network):
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """What the last convolution reads; see `Network.hidden_states`.
-
-        Raises:
-            ValueError: padding, which this network has none of, or no square of codes.
-        """
+        """What the last convolution reads; see `Network.hidden_states`. Raises ValueError: padding,
+        which this network has none of, or no square of codes."""
         assert self.text is not None
         text, codes = input_ids.split((self.text_length, input_ids.shape[1] - self.text_length), 1)
         side = isqrt(codes.shape[1])

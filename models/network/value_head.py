@@ -17,13 +17,7 @@ from mmrl.models.network.network import Network
 
 
 class ValueHead(nn.Module):
-    """A linear map from hidden states to one number, zero at the start.
-
-    Args:
-        size: width D of the hidden states.
-        device: of the weight.
-        dtype: of the weight.
-    """
+    """A linear map from hidden states of width `size` to one number, zero at the start."""
 
     def __init__(self, size: int, device: torch.device | str, dtype: torch.dtype) -> None:
         super().__init__()
@@ -68,12 +62,8 @@ class ValueNetwork(nn.Module):
 
 
 def copy_backbone(network: Network, shared: Mapping[int, Tensor] | None = None) -> Network:
-    """A copy of a network without its output matrix and vision tower.
-
-    Args:
-        network: with neither adapters nor wrappers.
-        shared: parameters by `id` that the copy shares with it; all others are copied.
-    """
+    """A copy of a network, with neither adapters nor wrappers, without its output matrix and vision
+    tower; parameters that are `shared`, by `id`, are not copied."""
     without: dict[int, Any] = {**(shared or {}), id(network.head): nn.Identity()}
     if network.vision is not None:
         without[id(network.vision)] = None

@@ -43,8 +43,6 @@ class Vision(nn.Module):
 
     Args:
         sizes: of the tower, named as in SigLIP's configuration, the layers that are kept.
-        width: D of the embeddings.
-        tiling: of the images.
     """
 
     def __init__(self, sizes: Mapping[str, Any], width: int, tiling: Tiling) -> None:
@@ -85,7 +83,6 @@ class Vision(nn.Module):
         Args:
             images: [T, 3, H, W] uint8 tiles of all images, or the states [T, n, W] that the tower
                 made of them.
-            shown: the images.
             recompute: whether the layers of a tower that is trained are computed again in the
                 backward pass rather than kept.
         """

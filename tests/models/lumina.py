@@ -17,9 +17,10 @@ from torch import Generator, Tensor
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import lumina
+from mmrl.models.families.tensor_names import names_of
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
-from mmrl.models.loading import build_network, names_of
+from mmrl.models.loading import build_network
 from mmrl.models.network.core import MaskedTokenModel
 from tests.models.llada_tokenizer import LUMINA, llada_tokenizer
 

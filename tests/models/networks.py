@@ -19,11 +19,12 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import llada, llada_v
 from mmrl.models.families.llada import KEYS
+from mmrl.models.families.tensor_names import public_names
 from mmrl.models.image_tokenizers.image_tokenizer import save_vq
 from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_layout import TextLayout
-from mmrl.models.loading import build_network, public_names, save_model
+from mmrl.models.loading import build_network, save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
 from tests.models.llada_tokenizer import small_tokenizer

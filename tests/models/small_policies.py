@@ -21,8 +21,7 @@ from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from mmrl.models.layouts.image_chat import SYSTEM
 from mmrl.models.layouts.layout_config import LayoutConfig
-from mmrl.models.layouts.lumina_edits import word_edit
-from mmrl.models.layouts.lumina_rows import ANSWER, DRAW
+from mmrl.models.layouts.lumina_rows import ANSWER, DRAW, EDIT
 from mmrl.models.loading import build_network
 from mmrl.models.policy import build_layouts
 from mmrl.types import Prompt
@@ -79,7 +78,7 @@ def lumina_policy() -> Policy:
     """With an image tokenizer: images are 6 x 8 pixels, 12 codes out of 32 in rows of 4."""
     vq = MagvitV2(MagvitConfig(ch=4, bits=5, norm_groups=2, **LEVELS))
     draw_weights(vq, 5)
-    marks = ["<system>", "</system>", "<user>", "</user>", DRAW, word_edit("")[0], ANSWER]
+    marks = ["<system>", "</system>", "<user>", "</user>", DRAW, EDIT, ANSWER]
     last = ["<|boi|>", "<|eoi|>", "<uncondition>", "<|1|>", "<|2|>", "<answer>", "</answer>"]
     tokenizer = character_tokenizer([*marks, *SPECIAL_WORDS, *last])
     raw = {**CONFIG, "architectures": [lumina.ARCHITECTURE]}

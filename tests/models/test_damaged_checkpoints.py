@@ -23,6 +23,7 @@ from mmrl.training.trainable import train_parts
 from tests.models.networks import small_network, write_small_mmada
 
 HEAD = KEYS["head.weight"]
+LORA_A = "base_model.model.model.transformer.blocks.0.q_proj.lora_A.weight"
 SHIPPED = Path(__file__).parents[2] / "datasets"
 BAD = [math.nan, math.inf, -math.inf]
 
@@ -93,74 +94,38 @@ def test_values_that_are_not_finite_are_refused_by_file_and_tensor(
         network.stored.copy_rows("head.weight", slice(-3, None), held)
 
 
-def test_a_value_that_the_dtype_cannot_hold_is_refused(folder: Path) -> None:
-    change(folder / "model.safetensors", HEAD, put(1e5))
-    load_model(folder, "bfloat16")
-    with pytest.raises(ValueError, match=f"{HEAD} as torch.float16 holds 0 NaN and 1 infinite"):
-        load_model(folder, "float16")
-
-
-@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.complex64, torch.int64])
-def test_tensors_of_other_dtypes_are_refused_before_one_is_read(
-    dtype: torch.dtype, folder: Path
-) -> None:
-    change(folder / "model.safetensors", HEAD, lambda tensor: tensor.to(dtype))
-    for load in (load_model, lambda path: check_checkpoints(ModelConfig(path=str(path), vq=None))):
-        with pytest.raises(ValueError, match=f"(model.safetensors': |wrong shape: ){HEAD} is"):
-            load(folder)
-
-
+@pytest.mark.parametrize("place", ["network", "adapter", "image tokenizer"])
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (put(math.nan), r"lora_A\.weight as torch.float32 holds 1 NaN"),
-        (put(math.inf), "holds 0 NaN and 1 infinite"),
-        (
-            lambda tensor: tensor.to(torch.int8),
-            r"adapter_model.*lora_A.weight is I8;",
-        ),
+        (put(math.nan), "as torch.float32 holds 1 NaN"),
+        (put(math.inf), "as torch.float32 holds 0 NaN and 1 infinite"),
+        (lambda tensor: tensor.to(torch.int8), "is I8; weights are"),
+        (lambda tensor: tensor.to(torch.bool), "is BOOL; weights are"),
     ],
 )
-def test_an_adapter_is_checked_as_a_checkpoint_is(
-    make: Callable[[Tensor], Tensor], named: str, adapter: Path
+def test_tensors_are_checked_wherever_they_are(
+    make: Callable[[Tensor], Tensor], named: str, place: str, folder: Path, adapter: Path
 ) -> None:
-    file = adapter / "adapter_model.safetensors"
-    change(file, next(name for name in load_file(file) if "lora_A" in name), make)
-    with pytest.raises(ValueError, match=named):
-        load_model(adapter)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "named"),
-    [
-        ("lora_alpha", math.nan, "lora_alpha is nan; it must be a finite number"),
-        ("lora_alpha", math.inf, "lora_alpha is inf"),
-        ("lora_alpha", "16", "lora_alpha is '16'; write what"),
-        ("lora_alpha", True, "lora_alpha is True"),
-        ("lora_alpha", -2, "lora_alpha is -2"),
-        ("r", 2.5, "r is 2.5"),
-        ("r", -1, "r is -1"),
-    ],
-)
-def test_numbers_of_an_adapter_are_checked(key: str, value: Any, named: str, adapter: Path) -> None:
-    rewrite(adapter / "adapter_config.json", **{key: value})
-    with pytest.raises(ValueError, match=f"adapter_config.json.*{named}"):
-        load_model(adapter)
+    file, name, load = {
+        "network": (folder / "model.safetensors", HEAD, load_model),
+        "adapter": (adapter / "adapter_model.safetensors", LORA_A, load_model),
+        "image tokenizer": (folder / "vq/model.safetensors", "encoder.conv_in.bias", load_vq),
+    }[place]
+    change(file, name, make)
+    with pytest.raises(ValueError, match=f"{file.name}': {name} {named}"):
+        load(file.parent)
 
 
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
         ({"rope_theta": math.nan}, "rope_theta is nan; it must be a finite number"),
-        ({"rope_theta": math.inf}, "rope_theta is inf"),
         ({"rope_theta": 10**400}, "rope_theta is an integer beyond float64"),
         ({"rope_theta": -3.0}, "rope_theta is -3.0; it must be a number from 1"),
-        ({"rope_theta": "1e4"}, "rope_theta is '1e4'"),
         ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
         ({"nested": {"deep": [0, math.nan]}}, "deep is nan"),
         ({"n_layers": True}, "n_layers is True; it must be a whole number"),
-        ({"n_layers": 2.5}, "n_layers is 2.5"),
-        ({"n_layers": 0}, "n_layers is 0"),
         ({"n_layers": 999_999}, "more tensors than the 21 stored: n_layers is 999999"),
         ({"d_model": 10**30}, "can be built from its values|expected"),
     ],
@@ -188,24 +153,6 @@ def test_values_of_an_image_tokenizer_are_refused_by_key(
 ) -> None:
     rewrite(folder / "vq" / "config.json", **changes)
     with pytest.raises(ValueError, match=f"(?s)config.json.*{named}"):
-        load_vq(folder / "vq")
-
-
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (put(math.nan), "encoder.conv_in.bias as torch.float32 holds 1 NaN"),
-        (
-            lambda tensor: tensor.to(torch.int8),
-            "': encoder.conv_in.bias is I8; weights",
-        ),
-    ],
-)
-def test_an_image_tokenizer_is_checked_as_a_checkpoint_is(
-    make: Callable[[Tensor], Tensor], named: str, folder: Path
-) -> None:
-    change(folder / "vq" / "model.safetensors", "encoder.conv_in.bias", make)
-    with pytest.raises(ValueError, match=named):
         load_vq(folder / "vq")
 
 
@@ -245,7 +192,7 @@ def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(
     shutil.copytree(SHIPPED / checkpoint, tmp_path, dirs_exist_ok=True)
     shutil.copy(SHIPPED / tokenizer / "tokenizer.json", tmp_path)
     for check in (
-        load_policy,
+        lambda path: load_policy(path, vq=None),
         lambda path: check_checkpoints(ModelConfig(path=str(path), vq=None)),
     ):
         with pytest.raises(ValueError, match=named):
@@ -259,21 +206,15 @@ def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(
             {"eos_token_id": 40, "pad_token_id": 40},
             "no special tokens .40. .*_id .40, 40",
         ),
-        ({"pad_token_id": 41}, "no special tokens .41. .*_id .1, 41"),
         ({"eos_token_id": 3, "pad_token_id": 3}, "the end of a text 1 .* pad_token_id .3, 3"),
         ({"mask_token_id": 17}, "the mask 18 .* mask_token_id 17"),
-        ({"mask_token_id": "18"}, "the mask 18 .* mask_token_id 18"),
-        ({"llm_vocab_size": 512}, None),
         ({"llm_vocab_size": 509 + 128}, "509 tokens .* 637 llm_vocab_size"),
     ],
 )
 def test_special_tokens_with_other_ids_than_config_json_says_are_refused(
-    changes: dict[str, Any], named: str | None, tmp_path: Path
+    changes: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     shutil.copytree(SHIPPED / "shapes/checkpoints/mmada", tmp_path, dirs_exist_ok=True)
     rewrite(tmp_path / "config.json", **changes)
-    if named is None:  # rows that make their number a multiple of 8
-        load_policy(tmp_path, vq=None)
-        return
     with pytest.raises(ValueError, match=named):
         load_policy(tmp_path, vq=None)

@@ -21,12 +21,6 @@ def snapshot(cache: Path, hub_id: str) -> Path:
     return folder
 
 
-def test_a_directory_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "model").mkdir()
-    assert find_directory(tmp_path / "model") == find_directory("~/model") == tmp_path / "model"
-
-
 def test_a_hub_id_loads_from_the_local_cache_without_a_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

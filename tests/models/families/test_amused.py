@@ -1,6 +1,5 @@
 """aMUSEd: the network of diffusers as a policy, and directories of its pipeline in and out."""
 
-import json
 import shutil
 from collections.abc import Callable
 from copy import deepcopy
@@ -15,7 +14,7 @@ from torch import Tensor
 from mmrl.models import Policy, load_policy
 from mmrl.models.loading import load_model
 from mmrl.models.network.uvit import UVit
-from mmrl.pretrained.checks import check_checkpoints, check_task
+from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.training.adapter import add_adapter
 from mmrl.types import Prompt
@@ -64,18 +63,6 @@ def test_logits_are_those_of_diffusers_at_the_places_and_codes_asked_for(
     torch.testing.assert_close(few, expected[some[:, TEXT_LENGTH:]][:, 8:20], atol=2e-5, rtol=0)
 
 
-def test_a_hidden_word_is_another_text_and_no_code(policy: Policy) -> None:
-    canvas = policy.canvas(PROMPTS[:1])
-    hidden = canvas.tokens.clone()
-    hidden[0, 2] = MASK
-    exclamation = canvas.tokens.clone()
-    exclamation[0, 2] = MASK + 1  # token 0 of CLIP
-    rows = torch.cat((canvas.tokens, hidden, exclamation))
-    plain, noised, same = policy.model(input_ids=rows).logits
-    torch.testing.assert_close(noised, same, atol=1e-6, rtol=0)
-    assert (plain - noised).abs().max() > 1e-3
-
-
 def test_each_prompt_is_encoded_once(folder: Path) -> None:
     network = load_model(folder)
     assert isinstance(network, UVit) and network.text is not None
@@ -92,22 +79,6 @@ def test_each_prompt_is_encoded_once(folder: Path) -> None:
     done = len(calls)
     network(input_ids=rows)  # is as it was
     assert len(calls) == done
-
-
-@pytest.mark.parametrize("halved", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_recomputed_blocks_change_no_gradient(tmp_path: Path, halved: bool) -> None:
-    network = load_model(write_amused(tmp_path / "amused", halved))
-    canvas = load_policy(tmp_path / "amused").canvas(PROMPTS)
-    found = []
-    for recompute in (False, True):
-        network.gradient_checkpointing = recompute
-        network.zero_grad()
-        logits = network(input_ids=canvas.tokens, positions=canvas.response).logits
-        logits.logsumexp(-1).sum().backward()
-        found.append({name: p.grad for name, p in network.named_parameters()})
-    for name, gradient in found[0].items():
-        assert gradient is not None and bool(gradient.any()), name
-        assert torch.equal(gradient, found[1][name])  # type: ignore[arg-type]
 
 
 def test_a_saved_policy_is_a_pipeline_of_diffusers(
@@ -154,20 +125,6 @@ def test_an_adapter_is_one_of_peft_and_is_merged_where_it_is_loaded(
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("part", ["transformer", "vqvae", "text_encoder", "tokenizer", "scheduler"])
-def test_a_directory_without_a_part_is_refused_by_its_name(
-    folder: Path, tmp_path: Path, part: str
-) -> None:
-    broken = tmp_path / "broken"
-    shutil.copytree(folder, broken)
-    shutil.rmtree(broken / part)
-    named = f"AmusedPipeline and lacks {part}: there is no {part}/"
-    with pytest.raises(FileNotFoundError, match=named):
-        load_policy(broken)
-    with pytest.raises(FileNotFoundError, match=named):
-        check_checkpoints(ModelConfig(path=str(broken)))
-
-
 @pytest.mark.parametrize("part", ["transformer", "vqvae", "text_encoder"])
 def test_a_part_without_weights_is_refused_before_one_loads(
     folder: Path, tmp_path: Path, part: str
@@ -199,30 +156,3 @@ def test_a_text_encoder_is_checked_as_the_network_is(
     save_file(tensors | ({name: change(weight)} if change else {}), file, {"format": "pt"})
     with pytest.raises(ValueError, match=f"text.encoder.*{named}"):
         load_policy(tmp_path)
-
-
-def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(folder, other)
-    path = other / "scheduler" / "scheduler_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "mask_token_id": 70}))
-    with pytest.raises(ValueError, match="mask_token_id is 70; only 71 is supported"):
-        load_policy(other)
-    with pytest.raises(ValueError, match="image_size is 9, no multiple of 2"):
-        load_policy(folder, image_size=9)
-    halved = write_amused(tmp_path / "halved", halved=True)
-    with pytest.raises(ValueError, match="even number of codes"):
-        load_policy(halved, image_size=10)
-    index = other / "model_index.json"
-    index.write_text(json.dumps({"_class_name": "StableDiffusionPipeline"}))
-    with pytest.raises(ValueError, match="StableDiffusionPipeline.*only AmusedPipeline"):
-        load_policy(other)
-
-
-def test_a_task_that_it_lacks_is_refused(policy: Policy, folder: Path) -> None:
-    with pytest.raises(ValueError, match="Its config.json says AmusedPipeline"):
-        check_task(ModelConfig(path=str(folder)), "text", "for x")
-    with pytest.raises(ValueError, match="one task at a time out of .'text_to_image'"):
-        policy.canvas([Prompt("0", "text", "Why?")])
-    with pytest.raises(ValueError, match="vq is null"):
-        load_policy(folder, vq=None)

@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
-from torch import Generator, Tensor
+from safetensors.torch import load_file
+from torch import Tensor
 
 from mmrl.features import PromptImage
 from mmrl.models import load_model
-from mmrl.models.families.llada_v import network
-from mmrl.models.loading import new_model, save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.vision import Vision
-from tests.models.networks import FIXTURES, LLADA_V, write_llada_v
+from tests.models.networks import FIXTURES, write_llada_v
 
 TOKENS = json.loads((FIXTURES / "llada_v" / "tokens.json").read_text())
 CONFIG = json.loads((FIXTURES / "llada_v" / "config.json").read_text())
@@ -101,75 +99,3 @@ def test_states_are_those_of_transformers_tower_bit_for_bit(
     tower.embeddings.position_ids = None
     assert len(states) == 3
     assert torch.equal(model(images=tiles, shown=shown).source, states[-1])
-
-
-@torch.no_grad()
-def test_an_image_has_the_same_embeddings_alone_and_beside_others(
-    model: MaskedTokenModel, cases: dict[str, Tensor]
-) -> None:
-    (one, first), (two, second) = (
-        pictured(model, cases[f"{name}/image"]) for name in ("300x200", "384x384")
-    )
-    both = model(images=torch.cat((one, two)), shown=[*first, *second])
-    alone = torch.cat([model(images=one, shown=first).rows, model(images=two, shown=second).rows])
-    assert torch.equal(both.rows, alone)
-    again = model(images=both.source, shown=[*first, *second])
-    assert torch.equal(again.rows, both.rows) and torch.equal(again.source, both.source)
-
-
-def test_a_public_checkpoint_saved_again_holds_the_same_tensors_and_configuration(
-    directory: Path, tmp_path: Path
-) -> None:
-    save_model(load_model(directory, dtype="bfloat16"), tmp_path, dtype="bfloat16")
-    before, after = (load_file(path / "model.safetensors") for path in (directory, tmp_path))
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name].bfloat16(), after[name]) for name in before)
-    assert json.loads((tmp_path / "config.json").read_text()) == CONFIG
-
-
-def test_a_missing_tensor_of_the_tower_is_named_as_in_the_file(
-    directory: Path, tmp_path: Path
-) -> None:
-    tensors = load_file(directory / "model.safetensors")
-    lost = "model.vision_tower.vision_tower.vision_model.encoder.layers.1.mlp.fc1.bias"
-    save_file({n: t for n, t in tensors.items() if n != lost}, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    with pytest.raises(ValueError, match=f"1 missing: {lost}"):
-        load_model(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"rope_scaling": {"factor": 2}}, "rope_scaling is"),
-        ({"mm_projector_type": "linear"}, "'linear'; only 'mlp2x_gelu'"),
-        ({"hidden_size": None}, "lacks 'hidden_size'"),
-        ({"num_attention_heads": 5}, "no multiple of num_attention_heads = 5"),
-        ({"image_aspect_ratio": "pad"}, "image_aspect_ratio is 'pad'"),
-        ({"image_grid_pinpoints": "384"}, "image_grid_pinpoints is '384'"),
-        ({"vision": {"hidden_size": 24}}, "vision lacks image_size, intermediate_size"),
-        ({"mm_hidden_size": 1152}, "mm_hidden_size is 1152 and the vision tower's hidden_size 24"),
-    ],
-)
-def test_configurations_of_other_models_are_refused_by_key(
-    changes: dict[str, object], named: str
-) -> None:
-    config = {**CONFIG, **changes}
-    with pytest.raises(ValueError, match=named):
-        network(config)
-
-
-def test_without_sizes_the_tower_is_the_public_one() -> None:
-    config = {key: value for key, value in CONFIG.items() if key != "vision"}
-    config["mm_hidden_size"] = 1152
-    with torch.device("meta"):
-        tower = eyes(network(config)).tower
-    assert len(tower.encoder.layers) == 26
-    assert tower.embeddings.position_embedding.weight.shape == (729, 1152)
-
-
-def test_a_fresh_network_follows_from_its_generator() -> None:
-    config = {**LLADA_V, "vocab_size": 30}
-    one, two = (new_model(config, Generator().manual_seed(5)).state_dict() for _ in range(2))
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert float(one["vision.tower.embeddings.patch_embedding.weight"].std()) > 0.01

@@ -8,21 +8,18 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tokenizers import AddedToken
 
 from mmrl.config import ConfigError
 from mmrl.models import load_policy
-from mmrl.models.families import FAMILIES, find_family, lumina
-from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.families import FAMILIES, find_family
 from mmrl.models.loading import save_model
-from mmrl.models.policy import build_layouts
 from mmrl.pretrained.checks import check_task
 from mmrl.pretrained.known import own_vq
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
-from tests.models.llada_tokenizer import LUMINA, SPECIAL, llada_tokenizer
-from tests.models.lumina import FIXTURE, draw_network, public_vq, write_vq
+from tests.models.llada_tokenizer import LUMINA, llada_tokenizer
+from tests.models.lumina import FIXTURE, draw_network, write_vq
 
 
 @pytest.fixture(scope="module")
@@ -47,29 +44,6 @@ def test_logits_are_those_of_the_public_code(network: Any) -> None:
         logits = network(input_ids=given.view(-1, given.shape[-1])).logits.squeeze(0)
         torch.testing.assert_close(logits[..., ::997], expected, atol=2e-5, rtol=1e-5)
         assert logits.argmax(-1).tolist() == cases[f"logits/{name}/argmax"].tolist()
-
-
-def test_codes_beyond_the_rows_of_the_checkpoint_are_refused(network: Any) -> None:
-    tokenizer = llada_tokenizer()
-    with pytest.raises(ValueError, match="134548 vocabulary rows, 8192 .*126349 tokens.*belong"):
-        build_layouts(network, tokenizer, LayoutConfig(), public_vq())
-
-
-def test_a_tokenizer_that_takes_the_end_of_a_turn_apart_is_refused(network: Any) -> None:
-    special = {n: name for n, name in LUMINA.items() if name != "</user>"}
-    with pytest.raises(ValueError, match="encodes </user> as .* must be one token"):
-        build_layouts(network, llada_tokenizer(special, 126356), LayoutConfig(), public_vq())
-    special = {**SPECIAL, **LUMINA, 126350: "<uncondition>", 126351: "<|eoi|>"}
-    with pytest.raises(ValueError, match="<uncondition> as .126350., .*be the token 126351"):
-        build_layouts(network, llada_tokenizer(special, 126356), LayoutConfig(), public_vq())
-
-
-def test_a_tokenizer_with_the_codes_as_tokens_has_the_same_ids(network: Any) -> None:
-    tokenizer = llada_tokenizer(LUMINA, 126356)
-    short = lumina.build_rows(network, tokenizer, public_vq(), 100, (2, 2))
-    tokenizer.add_tokens([AddedToken(f"<code {n}>") for n in range(8192)])
-    assert len(tokenizer) == 134548
-    assert lumina.build_rows(network, tokenizer, public_vq(), 100, (2, 2)).ids == short.ids
 
 
 @pytest.fixture(scope="module")
@@ -102,33 +76,6 @@ def test_a_checkpoint_brings_its_image_tokenizer_and_an_export_takes_it_along(
     assert images[0].size == (64, 32) and images[0].tobytes() == images[1].tobytes()
 
 
-def test_without_an_image_tokenizer_it_does_nothing_and_says_so(checkpoint: Path) -> None:
-    with pytest.raises(ValueError, match="vq is null.*nothing without an image tokenizer"):
-        load_policy(checkpoint, vq=None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"image_size": 40}, "model.image_size is 40.*multiple of 16"),
-        ({"image_height": 40}, "model.image_height is 40.*multiple of 16"),
-        ({"image_width": 8}, "model.image_width is 8.*multiple of 16"),
-    ],
-)
-def test_sides_that_do_not_fit_are_refused_before_anything_loads(
-    checkpoint: Path, changes: dict[str, int], named: str
-) -> None:
-    with pytest.raises(ConfigError, match=named):
-        check_task(ModelConfig(path=str(checkpoint), **changes), "text_to_image", "here")
-
-
-def test_the_tokens_of_an_image_follow_its_sides_or_the_published_script(checkpoint: Path) -> None:
-    sizes = {"image_size": 32, "image_width": 64}
-    for changes, tokens in (({}, 4096), (sizes, 8), ({"image_height": 32}, 128)):
-        model = ModelConfig(path=str(checkpoint), **changes)
-        assert check_task(model, "text_to_image", "here") == tokens
-
-
 def test_a_checkpoint_of_the_hub_brings_its_image_tokenizer_as_well() -> None:
     model = ModelConfig(path="Alpha-VLLM/Lumina-DiMOO", image_size=512)
     assert own_vq(model) == model.path and check_task(model, "text_to_image", "here") == 1024
@@ -136,8 +83,3 @@ def test_a_checkpoint_of_the_hub_brings_its_image_tokenizer_as_well() -> None:
     with pytest.raises(ConfigError, match="model.image_size is 500.*multiple of 16"):
         check_task(replace(model, image_size=500), "text_to_image", "here")
     assert own_vq(replace(model, path="Gen-Verse/MMaDA-8B-MixCoT")) == "showlab/magvitv2"
-
-
-def test_a_task_that_it_lacks_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(ConfigError, match="model.path.*checkpoint of type .* to write text"):
-        check_task(ModelConfig(path=str(checkpoint)), "text", "to write text")

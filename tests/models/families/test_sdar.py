@@ -44,21 +44,6 @@ def test_the_block_size_follows_the_option_the_config_and_the_name(tmp_path: Pat
     assert len(names) == 3
 
 
-def test_the_mask_is_the_public_one_where_config_json_names_none(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "sdar", mask_token_id=None, pad_token_id=None)
-    config = load_model(folder).public_config
-    assert config["mask_token_id"] == 151669
-    with pytest.raises(ValueError, match=r"mask token is 151669, and the checkpoint has 600"):
-        load_policy(folder, vq=None)
-
-
-def test_a_block_size_is_refused_where_all_tokens_attend_to_each_other() -> None:
-    with pytest.raises(ValueError, match=r"block_size is 4, and all tokens of this checkpoint"):
-        load_policy("datasets/text/checkpoints/llada", vq=None, block_size=4)
-    with pytest.raises(ValueError, match=r"block_alignment is 'middle'; allowed: left, right"):
-        load_policy("datasets/text/checkpoints/llada", vq=None, block_alignment="middle")
-
-
 @pytest.mark.parametrize("alignment", ["left", "right"])
 def test_completions_are_written_block_by_block(tmp_path: Path, alignment: str) -> None:
     folder = write_checkpoint(tmp_path / "sdar")
@@ -80,10 +65,3 @@ def test_completions_are_written_block_by_block(tmp_path: Path, alignment: str) 
         for k in range(int(place[row].max())):
             assert order[row][place[row] == k].max() < order[row][place[row] == k + 1].min()
     assert len(policy.decode(done.canvas, prompts)) == 3
-
-
-def test_right_aligned_blocks_must_divide_the_completion(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "sdar")
-    policy = load_policy(folder, vq=None, max_completion_length=6, block_alignment="right")
-    with pytest.raises(ValueError, match=r"max_completion_length is 6, no multiple of .* size 4"):
-        policy.canvas([Prompt(id="0", task="text", text="hello")])

@@ -6,7 +6,6 @@ generator with seed 2, norm scales 1 + 0.01 n and everything else 0.05 n, rounde
 `full_size_keys.txt` lists name and shape of every tensor of the full-size network.
 """
 
-import json
 from pathlib import Path
 
 import pytest
@@ -102,30 +101,6 @@ def test_decoded_pixels_equal_those_of_the_public_code(
     assert (vq.decode_code(codes, shape=grid(size)) - expected).abs().max() < 1e-5
 
 
-def test_a_square_grid_needs_no_shape(vq: MagvitV2, cases: dict[str, Tensor]) -> None:
-    codes = cases["outputs/64x64/codes"]
-    assert torch.equal(vq.decode_code(codes), vq.decode_code(codes, shape=(4, 4)))
-
-
-def test_channel_0_is_the_most_significant_bit_and_zero_counts_as_negative(
-    vq: MagvitV2, cases: dict[str, Tensor]
-) -> None:
-    assert torch.equal(vq.quantize.power_vals, cases["outputs/power_vals"])
-    latent = torch.zeros(1, 13, 1, 2)
-    latent[0, 0, 0, 1] = 1e-9
-    assert vq.quantize.codes(latent).tolist() == [[0, 4096]]
-    every = torch.arange(8192)
-    latents = vq.quantize.latent(every).T[None, :, None]
-    assert torch.equal(vq.quantize.codes(latents)[0], every)
-
-
-def test_a_row_of_a_batch_decodes_as_it_does_alone(vq: MagvitV2) -> None:
-    codes = torch.arange(12).reshape(3, 4) * 600
-    together = vq.decode_code(codes)
-    alone = torch.cat([vq.decode_code(row[None]) for row in codes])
-    torch.testing.assert_close(together, alone, atol=5e-5, rtol=0)
-
-
 def test_codes_do_not_depend_on_the_precision_of_the_model(
     public_directory: Path, cases: dict[str, Tensor]
 ) -> None:
@@ -158,31 +133,6 @@ def test_pickled_weights_load_and_other_pickles_do_not_run(tiny: Path) -> None:
         load_vq(tiny)
 
 
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere.*neither an existing directory"):
-        load_vq(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="no weights"):
-        load_vq(tmp_path)
-
-
-def test_missing_unexpected_and_misshaped_tensors_are_listed(tiny: Path) -> None:
-    tensors = load_file(tiny / "model.safetensors")
-    tensors["decoder.conv_in.bias"] = torch.zeros(3)
-    tensors["encoder.extra"] = tensors.pop("encoder.conv_in.bias")
-    save_file(tensors, tiny / "model.safetensors")
-    with pytest.raises(ValueError) as caught:
-        load_vq(tiny)
-    for part in ("missing: encoder.conv_in.bias", "unexpected: encoder.extra", "(3,)", "(8,)"):
-        assert part in str(caught.value)
-
-
-def test_truncated_weights_are_an_error(tiny: Path) -> None:
-    whole = (tiny / "model.safetensors").read_bytes()
-    (tiny / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="truncated"):
-        load_vq(tiny)
-
-
 def test_another_code_table_is_refused(tiny: Path) -> None:
     tensors = load_file(tiny / "model.safetensors")
     tensors["quantize.embedding"] = tensors["quantize.embedding"].flip(1)
@@ -192,33 +142,16 @@ def test_another_code_table_is_refused(tiny: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"chanels": 3}, "chanels"),
-        ({"ch": 5}, "norm_groups"),
-        ({"bits": 40}, "bits is 40"),
-        ({"encoder_ch_mult": [1, 2, 2]}, "encoder_ch_mult"),
-        ({"ch": "wide"}, "no network can be built"),
-    ],
-)
-def test_bad_configurations_are_named(tiny: Path, change: dict[str, object], named: str) -> None:
-    content = json.loads((tiny / "config.json").read_text())
-    (tiny / "config.json").write_text(json.dumps({**content, **change}))
-    with pytest.raises(ValueError, match=named):
-        load_vq(tiny)
-
-
-@pytest.mark.parametrize(
     ("codes", "shape", "named"),
     [
         (torch.tensor([[0, 1, 2, 32]]), None, "0 to 31"),
         (torch.tensor([[0, -1, 2, 3]]), None, "from -1"),
-        (torch.zeros(1, 6, dtype=torch.int64), None, "square"),
+        (torch.zeros(1, 6, dtype=torch.int64), None, "shape=(height"),
         (torch.zeros(1, 6, dtype=torch.int64), (2, 4), "holds 8"),
         (torch.zeros(1, 6, dtype=torch.int64), (-2, -3), "holds"),
         (torch.zeros(6, dtype=torch.int64), None, "[B, N]"),
         (torch.zeros(1, 4), None, "integers"),
-        (torch.zeros(1, 0, dtype=torch.int64), None, "empty"),
+        (torch.zeros(1, 0, dtype=torch.int64), None, "(1, 0)"),
     ],
 )
 def test_codes_that_cannot_be_decoded_are_refused(
@@ -227,28 +160,3 @@ def test_codes_that_cannot_be_decoded_are_refused(
     with pytest.raises(ValueError) as caught:
         MagvitV2(MagvitConfig(**TINY)).decode_code(codes, shape=shape)
     assert named in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "pixels",
-    [
-        torch.zeros(1, 3, 7, 8),
-        torch.zeros(1, 3, 8, 7),
-        torch.zeros(1, 1, 8, 8),
-        torch.zeros(3, 8, 8),
-        torch.zeros(1, 3, 0, 8),
-        torch.zeros(1, 3, 8, 8, dtype=torch.uint8),
-    ],
-)
-def test_pixels_that_cannot_be_encoded_are_refused(pixels: Tensor) -> None:
-    with pytest.raises(ValueError):
-        MagvitV2(MagvitConfig(**TINY)).get_code(pixels)
-
-
-def test_a_gradient_passes_through_the_quantiser() -> None:
-    vq = MagvitV2(MagvitConfig(**TINY))
-    pixels, latent = vq(torch.rand(2, 3, 8, 8, generator=Generator().manual_seed(0)) * 2 - 1)
-    pixels.square().mean().backward()
-    gradient = vq.encoder.conv_in.weight.grad
-    assert gradient is not None and gradient.abs().max() > 0
-    assert latent.shape == (2, 5, 4, 4)

@@ -54,28 +54,3 @@ def test_patches_stand_where_they_are_in_the_image_and_lines_end_with_the_newlin
     numbers = torch.arange(12.0).view(3, 4, 1)
     rows = SMALL.arrange(numbers, torch.tensor([-1.0]), 16, 8)[:, 0].tolist()
     assert rows == [0, 1, 2, 3, 4, 5, 8, 9, -1, 6, 7, 10, 11, -1]
-
-
-def test_borders_are_cut_and_large_maps_shrunk() -> None:
-    wide, high = SMALL.lines(16, 4)
-    assert (wide, high) == (slice(0, 2), slice(0, 4))
-    assert Tiling(8, 4, ((1, 1),), 4).lines(4, 8) == (slice(0, 4), slice(1, 3))
-    assert PUBLIC.shape(2304, 2304) == (54, 54)
-
-
-def test_the_first_tile_is_the_whole_image_and_the_others_stand_on_black() -> None:
-    image = Image.new("RGB", (8, 4), (200, 100, 50))
-    whole, part = Tiling(8, 2, ((1, 1),), 4).cut(image)
-    assert whole.flatten(1).unique(dim=1).flatten().tolist() == [200, 100, 50]
-    assert part[:, :2].max() == part[:, 6:].max() == 0
-    assert part[0, 2:6].unique().tolist() == [200]
-
-
-def test_grey_images_are_taken_as_colour() -> None:
-    assert SMALL.cut(Image.new("L", (8, 8), 7)).unique().tolist() == [7]
-
-
-@pytest.mark.parametrize("text", ["(1x1)", "[[384, 768]]", "(2x2),...,(1x1)", "(0x1),...,(2x2)"])
-def test_a_range_of_grids_that_is_none_is_named(text: str) -> None:
-    with pytest.raises(ValueError, match="image_grid_pinpoints.*such as"):
-        grids_between(text)

@@ -3,15 +3,12 @@
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
-from mmrl.config import ConfigError, load_config
-from mmrl.data.prompts import drop_long
+from mmrl.config import ConfigError
 from mmrl.models import load_policy
 from mmrl.models.layouts.chat_templates import read_template
 from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.model_config import ModelConfig, policy_options
-from mmrl.rl_config import RLConfig
 from mmrl.types import Prompt
 from tests.models.networks import write_small_llada_v
 
@@ -50,27 +47,6 @@ def test_a_file_takes_the_place_of_the_template_and_is_saved_with_the_model(
     assert own.layouts["text"].prompt_ids(PROMPT) != ids  # type: ignore[attr-defined]
 
 
-def test_a_tokenizer_without_a_template_gets_one(checkpoint: Path, template: Path) -> None:
-    policy = load_policy(checkpoint, vq=None)
-    policy.tokenizer.chat_template = None
-    policy.tokenizer.save_pretrained(checkpoint)
-    (checkpoint / "chat_template.jinja").unlink(missing_ok=True)
-    with pytest.raises(ValueError, match="chat_template is true and the tokenizer has none"):
-        load_policy(checkpoint, vq=None, chat_template=True)
-    given = load_policy(checkpoint, vq=None, chat_template=str(template))
-    ids = given.tokenizer(SAID, add_special_tokens=False)["input_ids"]
-    assert given.layouts["text"].prompt_ids(PROMPT) == ids  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("word", ["true", "false", "null", "chat.jinja"])
-def test_a_command_line_may_say_yes_no_nothing_or_a_file(word: str) -> None:
-    task = "{prompts: p.jsonl, task: text, rewards: [{name: math}]}"
-    words = ["model.path=p", f"tasks.t={task}", f"model.chat_template={word}"]
-    found = load_config(RLConfig, words).model.chat_template
-    assert found is {"true": True, "false": False, "null": None}.get(word, found)
-    assert word != "chat.jinja" or found == word
-
-
 @pytest.mark.parametrize(
     ("source", "named"),
     [
@@ -94,36 +70,3 @@ def test_a_template_that_cannot_be_used_is_named(
     model = ModelConfig(path=str(checkpoint), vq=None, chat_template=str(path))
     with pytest.raises(ConfigError, match=r"model\.chat_template is '.*chat\.jinja', which "):
         check_checkpoints(model)
-
-
-def test_a_missing_file_is_named_before_anything_loads(tmp_path: Path, checkpoint: Path) -> None:
-    gone = str(tmp_path / "gone.jinja")
-    with pytest.raises(ConfigError, match=r"model\.chat_template is '.*gone.*no such file"):
-        check_checkpoints(ModelConfig(path=str(checkpoint), vq=None, chat_template=gone))
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        load_policy(checkpoint, vq=None, chat_template=gone)
-
-
-REFUSES = (
-    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
-    "{% endif %}" + TEMPLATE
-)
-
-
-def test_a_template_that_refuses_a_message_is_one_line_that_names_the_row(
-    checkpoint: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "chat.jinja").write_text(REFUSES)
-    policy = load_policy(checkpoint, chat_template=str(tmp_path / "chat.jinja"))
-    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
-    image = Image.new("RGB", (8, 8))
-    for prompt in (
-        Prompt("7", "text", "1+1?", turns, place="rows.jsonl, line 7"),
-        Prompt("7", "image_to_text", "1+1?", turns, [image], place="rows.jsonl, line 7"),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            drop_long([prompt], policy.fits, "rows.jsonl")
-        said = str(caught.value)
-        assert said.startswith("rows.jsonl, line 7: the chat template refuses its messages (system")
-        assert "System role not supported" in said and said.count("line 7") == 1
-        assert "\n" not in said

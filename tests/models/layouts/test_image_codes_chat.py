@@ -1,6 +1,5 @@
 """Questions about images that MMaDA reads as codes: what stands where, from image to ids."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from mmrl.models import Policy, load_policy
 from mmrl.models.families.mmada import build_rows
 from mmrl.models.image_tokenizers.magvit import MagvitV2
 from mmrl.models.layouts import pixels
-from mmrl.models.layouts.image_codes_chat import ImageCodesChat
-from mmrl.models.layouts.pixels import ImageFit, image_to_pixels
-from mmrl.types import Canvas, Prompt
+from mmrl.models.layouts.image_codes_chat import CodesAlbum, ImageCodesChat
+from mmrl.models.layouts.pixels import ImageFit, encode_image, image_to_pixels
+from mmrl.types import Prompt
 from tests.models.networks import FIXTURES, text_layout, write_small_mmada
 
 IMAGE = {"type": "image"}
@@ -58,21 +57,6 @@ def layout(policy: Policy) -> ImageCodesChat:
     return task
 
 
-def test_a_row_is_the_framed_codes_and_the_conversation(policy: Policy) -> None:
-    prompt = question()
-    canvas, task = policy.canvas([prompt]), layout(policy)
-    [row], ids = canvas.tokens.tolist(), task.rows.ids
-    assert (row[0], row[1], row[2 + CODES]) == (ids["mmu"], ids["soi"], ids["eoi"])
-    codes = task.vq.get_code(image_to_pixels(picture(8, 8), 8)[None])[0]
-    assert row[2 : 2 + CODES] == (codes + len(policy.tokenizer)).tolist()
-    assert len(set(row[2 : 2 + CODES])) > 4
-    words = policy.canvas([replace(prompt, task="text", images=None)]).tokens[0].tolist()
-    assert row[3 + CODES :] == words and words[0] == ids["bos"]
-    assert canvas.response[0].tolist() == [False] * (len(row) - 8) + [True] * 8
-    assert canvas.attend is None and canvas.vocab == (0, len(policy.tokenizer))
-    assert (canvas.stop_ids, canvas.banned) == ((ids["eos"], ids["eot"]), ())
-
-
 def test_a_row_is_what_understanding_was_trained_with(policy: Policy) -> None:
     """`MmadaRows.image_to_text` is the layout of training, where the answer follows the header."""
     prompt = question("describe the image")
@@ -80,7 +64,8 @@ def test_a_row_is_what_understanding_was_trained_with(policy: Policy) -> None:
     turn = policy.tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt.text}], tokenize=False
     )
-    trained, _ = task.rows.image_to_text([f"{turn}a cat"], task.codes(picture(8, 8))[None])
+    codes = encode_image(task.vq, picture(8, 8), task.grid, task.image_fit) + task.rows.code_offset
+    trained, _ = task.rows.image_to_text([f"{turn}a cat"], codes[None])
     width = canvas.tokens.shape[1] - 8
     assert torch.equal(canvas.tokens[:, :width], trained[:, :width])
 
@@ -89,7 +74,8 @@ def test_the_ids_are_those_of_the_public_prompting_code(
     tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     public = load_file(FIXTURES / "mmada" / "cases.safetensors")["layouts/mmu/0"]
-    monkeypatch.setattr(ImageCodesChat, "codes", lambda *_: public[0, 2 : 2 + CODES])
+    shown = public[0, : 3 + CODES].tolist()
+    monkeypatch.setattr(CodesAlbum, "_show", lambda *_: (shown, [-1] * len(shown)))
     words = "<|start_header_id|>user<|end_header_id|>\nhi<eot_id><|start_header_id|>"
     text = text_layout(tokenizer, max_prompt_length=30, max_completion_length=4)
     task = ImageCodesChat(text, build_rows(tokenizer, 20), MagvitV2, (4, 4))  # type: ignore[arg-type]
@@ -115,27 +101,6 @@ def test_wherever_the_image_was_it_stands_before_the_words(prompt: Prompt, polic
     assert torch.equal(policy.canvas([prompt]).tokens, policy.canvas([question()]).tokens)
 
 
-def test_an_image_is_encoded_once_for_its_group_and_without_gradient(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[bool] = []
-    encode = MagvitV2.encode
-    monkeypatch.setattr(
-        MagvitV2, "encode", lambda *a: seen.append(torch.is_grad_enabled()) or encode(*a)
-    )
-    one, two = question(), question("how many?")
-    assert policy.canvas([one] * 4 + [two] * 4).features is None
-    assert seen == [False, False]
-
-
-def test_shorter_words_are_padded_on_the_left_where_nothing_is_attended_to(policy: Policy) -> None:
-    canvas = policy.canvas([question("?"), question("which colour?")])
-    padding = len("which colour?") - len("?")
-    assert canvas.attend is not None
-    assert canvas.attend.sum(1).diff().tolist() == [padding]
-    assert not bool(canvas.attend[0, :padding].any()) and bool(canvas.attend[0, padding:].all())
-
-
 @pytest.mark.parametrize("size", [(8, 8), (24, 8), (9, 31), (40, 17), (5, 6)])
 @pytest.mark.parametrize("fit", ["crop", "squash"])
 def test_pixels_are_those_of_the_public_transform(size: tuple[int, int], fit: ImageFit) -> None:
@@ -144,19 +109,6 @@ def test_pixels_are_those_of_the_public_transform(size: tuple[int, int], fit: Im
     steps = [resize, transforms.CenterCrop((8, 8)), transforms.ToTensor(), centred]
     public = transforms.Compose(steps)
     assert torch.equal(image_to_pixels(picture(*size), 8, fit), public(picture(*size)))
-
-
-@pytest.mark.parametrize(
-    ("size", "whole"), [((32, 32), (16, 16)), ((48, 12), (32, 8)), ((8, 2), (32, 8))]
-)
-def test_the_middle_of_an_image_fills_a_rectangle(
-    size: tuple[int, int], whole: tuple[int, int]
-) -> None:
-    left, top = (whole[0] - 16) // 2, (whole[1] - 8) // 2
-    larger = picture(*size).resize(whole, Image.Resampling.BICUBIC)
-    cut = torch.from_numpy(np.array(larger.crop((left, top, left + 16, top + 8))))
-    pixels = image_to_pixels(picture(*size), (8, 16))
-    torch.testing.assert_close(pixels, cut.permute(2, 0, 1) / 127.5 - 1, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("upright", [False, True])
@@ -180,14 +132,6 @@ def test_a_line_of_pixels_takes_no_more_memory_than_its_middle(
     assert max(max(size) for size in resized) == 512 * pixels.MAX_ASPECT_RATIO
 
 
-def test_how_an_image_becomes_a_square_is_a_setting(directory: Path) -> None:
-    wide = replace(question(), images=[picture(24, 8)])
-    canvases: list[Canvas] = [load(directory, image_fit=fit).canvas([wide]) for fit in FITS]
-    assert not torch.equal(canvases[0].tokens, canvases[1].tokens)
-    with pytest.raises(ValueError, match="image_fit is 'stretch'; allowed: crop, squash"):
-        load(directory, image_fit="stretch")
-
-
 FITS: tuple[ImageFit, ...] = ("crop", "squash")
 
 
@@ -205,17 +149,3 @@ def test_prompts_that_cannot_be_laid_out_are_named(
 ) -> None:
     with pytest.raises(ValueError, match=named):
         policy.canvas([prompt])
-
-
-def test_a_checkpoint_without_a_chat_template_takes_the_words_as_they_are(
-    directory: Path, policy: Policy
-) -> None:
-    bare = load(directory, chat_template=False).canvas([question()]).tokens[0].tolist()
-    words = policy.tokenizer("which?", add_special_tokens=False)["input_ids"]
-    assert bare[3 + CODES : -8] == [layout(policy).ids["bos"], *words]
-
-
-def test_without_its_image_tokenizer_a_policy_reads_no_images(directory: Path) -> None:
-    assert set(load_policy(directory, vq=None).layouts) == {"text"}
-    with pytest.raises(ValueError, match="one task at a time out of"):
-        load_policy(directory, vq=None).canvas([question()])

@@ -8,15 +8,12 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.models.layouts.image_edit import ImageEdit
-from mmrl.models.layouts.text_to_image import TextToImage
-from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
-from tests.mmrl.canvases import generators, guided_logits
+from tests.mmrl.canvases import guided_logits
 from tests.models.small_policies import small_policy
 
 POLICY = small_policy("mmada")
 TEXTS = ["is it", "is"]
-BOTH = SamplerConfig(name="maskgit", steps=3, cfg_scale=1.0, image_guidance_scale=2.0)
 
 
 def layout(mask_policy: str = "ignore") -> ImageEdit:
@@ -80,24 +77,6 @@ def test_masked_padding_makes_a_row_of_a_batch_what_it_is_alone() -> None:
     assert shorter.tokens.shape[1] == together.tokens.shape[1] - len(TEXTS[0]) + len(TEXTS[1])
 
 
-def test_both_guidances_write_an_image_of_the_grid() -> None:
-    canvas = layout().canvas(prompts())
-    done = sample(POLICY, canvas, BOTH, generators(2))
-    images = layout().decode(done.canvas)
-    assert [image.size for image in images] == [(8, 8), (8, 8)]
-    plain = sample(POLICY, canvas, replace(BOTH, image_guidance_scale=0.0), generators(2))
-    assert not torch.equal(plain.canvas.tokens, done.canvas.tokens)
-
-
-def test_a_source_is_opened_and_encoded_once_for_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    edit, seen = layout(), []
-    encode = edit.vq.get_code
-    monkeypatch.setattr(edit.vq, "get_code", lambda images: seen.append(1) or encode(images))
-    first, second = prompts()
-    edit.canvas([first] * 4 + [second] * 4)
-    assert len(seen) == 2
-
-
 @pytest.mark.parametrize("images", [0, 2])
 def test_an_edit_has_exactly_one_source_image(images: int) -> None:
     wrong = prompts(images)
@@ -107,25 +86,3 @@ def test_an_edit_has_exactly_one_source_image(images: int) -> None:
         POLICY.fits(wrong[0])
     with pytest.raises(ValueError, match="exactly one source image"):
         POLICY.canvas(wrong)
-
-
-def test_a_style_has_a_reference_beside_its_source() -> None:
-    both = [replace(prompt, metadata={"edit_type": "image_ref_transfer"}) for prompt in prompts(2)]
-    edit, ids = layout(), layout().ids
-    canvas = edit.canvas(both)
-    assert canvas.tokens.shape[1] == edit.canvas(prompts()).tokens.shape[1] + 18
-    assert (canvas.tokens == ids["soi"]).sum(1).tolist() == [3, 3]
-    assert (canvas.image_uncond_tokens == ids["soi"]).sum(1).tolist() == [1, 1]
-    with pytest.raises(ValueError, match="1 images .* has a source image and the reference"):
-        edit.canvas([replace(both[0], images=both[0].images[:1])])
-
-
-def test_the_length_of_an_image_cannot_be_chosen() -> None:
-    with pytest.raises(ValueError, match="max_completion_length is 9; an image has 16 tokens"):
-        layout().canvas(prompts(), 9)
-
-
-def test_a_family_without_image_codes_is_refused() -> None:
-    assert isinstance(layout(), TextToImage)
-    with pytest.raises(ValueError, match=r"image_edit.*\['text'\] is possible"):
-        small_policy("llada").canvas(prompts())

@@ -8,9 +8,10 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mmrl.models.layouts.lumina_chat import LuminaAlbum, LuminaChat
+from mmrl.models.layouts.image_codes_chat import CodesAlbum
+from mmrl.models.layouts.image_size import list_sizes
+from mmrl.models.layouts.lumina_chat import LuminaChat
 from mmrl.models.layouts.lumina_rows import ANSWER
-from mmrl.models.layouts.published_sizes import fit_size, list_sizes
 from mmrl.types import Prompt
 from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.small_policies import small_policy
@@ -39,7 +40,7 @@ def test_a_row_is_that_of_the_public_benchmark_code(
 ) -> None:
     expected = CASES["mmu/clean/ids"].tolist()
     shown = layout.rows.image(codes_of(expected).flatten(), (4, 6)).tolist()
-    monkeypatch.setattr(LuminaChat, "show", lambda *_: shown)
+    monkeypatch.setattr(CodesAlbum, "_show", lambda *_: (shown, [-1] * len(shown)))
     canvas = layout.canvas([question()], 16)
     assert canvas.tokens.tolist() == [expected] and canvas.stop_ids == (126355,)
     assert canvas.tokens[canvas.response].tolist() == [MASK] * 16 and canvas.response.sum() == 16
@@ -53,22 +54,12 @@ def test_sizes_are_those_of_the_public_code(cells: int, name: str) -> None:
     assert listed == sorted(map(tuple, CASES[f"crop/{name}"].tolist()))
 
 
-@pytest.mark.parametrize(
-    ("size", "fitted"),
-    [((96, 64), (3, 2)), ((64, 96), (2, 3)), ((70, 70), (2, 2)), ((900, 10), (4, 1))],
-)
-def test_an_image_takes_the_sides_nearest_its_own(
-    size: tuple[int, int], fitted: tuple[int, int]
-) -> None:
-    assert fit_size(size, 6) == fitted
-
-
 def test_images_are_encoded_once_and_stand_before_the_end_of_the_turn() -> None:
     policy = small_policy("lumina")
     layout: Any = policy.layouts["image_to_text"]
     colours = [Image.new("RGB", (8, 8), (250, 0, 0)), Image.new("RGB", (16, 4), (0, 250, 0))]
     prompt = Prompt("q", "image_to_text", "a<image><image> b", images=colours)
-    album = LuminaAlbum(layout)
+    album = CodesAlbum(layout)
     rows = [album.add(colours, n)[0] for n in (0, 1, 0)]
     assert rows[0] is rows[2] and len(rows[0]) == 4 * 5 + 2
     canvas = policy.canvas([prompt], 4)
@@ -76,13 +67,6 @@ def test_images_are_encoded_once_and_stand_before_the_end_of_the_turn() -> None:
     answer, tail = layout.ids["answer"], [*[canvas.mask_id] * 4, layout.ids["end_answer"]]
     assert ids[-len(rows[0]) - len(rows[1]) - 7 :] == [*rows[0], *rows[1], end, answer, *tail]
     assert len(ids) == len(layout.rows.prompt("ab", ANSWER)) + layout.positions(prompt) + 6
-
-
-def test_a_system_message_takes_the_place_of_the_public_one(layout: LuminaChat) -> None:
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "what?"}]
-    pieces = layout.pieces(question(messages=messages, prefill="It"))
-    assert pieces[0] + pieces[1][:1] == layout.rows.prompt("what?", "Be brief.")
-    assert pieces[1][1:] == [126354, 1000 + ord("I"), 1000 + ord("t")]
 
 
 @pytest.mark.parametrize(
@@ -96,12 +80,3 @@ def test_a_system_message_takes_the_place_of_the_public_one(layout: LuminaChat) 
 def test_prompts_that_it_cannot_take_are_refused(prompt: Prompt, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         LuminaChat.check(prompt)
-
-
-def test_an_answer_is_cut_at_its_end() -> None:
-    policy = small_policy("lumina")
-    canvas = policy.canvas([question()], 5)
-    words = policy.tokenizer.get_vocab()
-    written = [words["n"], words["o"], policy.layouts["image_to_text"].ids["end_answer"], 1, 2]
-    canvas.tokens[canvas.response] = torch.tensor(written)
-    assert policy.decode(canvas, [question()])[0].replace(" ", "") == "no"

@@ -5,10 +5,8 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families.mmada import build_rows
 from mmrl.models.layouts.mmada_rows import MmadaRows
@@ -63,32 +61,3 @@ def test_image_understanding(
 ) -> None:
     codes = cases["layouts/mmu/0"][:, 2 : 2 + IMAGE_TOKENS]
     same(rows.image_to_text(texts["chat"], codes), cases, "mmu")
-
-
-def test_codes_follow_the_tokenizer_in_the_vocabulary(
-    rows: MmadaRows, cases: dict[str, Tensor]
-) -> None:
-    assert rows.code_offset == 126349
-    assert cases["layouts/t2i/0"][:, -IMAGE_TOKENS - 1 : -1].min() == rows.code_offset
-
-
-def test_a_text_longer_than_the_row_is_cut_and_still_ends(rows: MmadaRows) -> None:
-    masks = torch.full((1, 4), MASK)
-    ids, mask = rows.text_to_image(["a" * 50], masks)
-    assert ids.shape == (1, 20 + 4 + 3) and bool(mask.all())
-    assert ids[0, 0] == rows.ids["t2i"] and ids[0, 20] == rows.ids["eos"]
-
-
-def test_the_unconditional_row_differs_in_the_text_only(rows: MmadaRows) -> None:
-    codes = torch.arange(8).view(2, 4) + rows.code_offset
-    full, _ = rows.text_to_image(["a cat", "a dog"], codes)
-    bare, _ = rows.text_to_image(["", ""], codes)
-    dropped, _ = rows.text_to_image(["a cat", "a dog"], codes, drop=[True, True])
-    assert torch.equal(bare, dropped)
-    assert torch.equal(full[:, -6:], bare[:, -6:])
-
-
-def test_a_tokenizer_without_the_special_tokens_is_refused_with_their_names() -> None:
-    plain = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}, "a")))
-    with pytest.raises(ValueError, match=r"<\|mdm_mask\|>"):
-        build_rows(plain, 20)

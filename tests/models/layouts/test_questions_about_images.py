@@ -12,11 +12,9 @@ from PIL import Image
 from torch import Generator
 
 from mmrl.data.lazy_images import LazyImage, LazyImages
-from mmrl.estimators import score
 from mmrl.models import Policy, load_policy
-from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Canvas, Passes, Prompt, Rollout
+from mmrl.types import Prompt, Rollout
 from tests.models.networks import write_small_llada_v, write_small_mmada
 
 SETTINGS = SamplerConfig(name="static", steps=4)
@@ -58,21 +56,6 @@ def rolled_out(policy: Policy, prompts: list[Prompt], sampler: SamplerConfig = S
     return sample(policy, policy.canvas(prompts), sampler, generators(len(prompts)))
 
 
-def halves(canvas: Canvas) -> Passes:
-    """Two passes that hide and score every other response position."""
-    even = torch.arange(canvas.tokens.shape[1]) % 2 == 0
-    hidden = torch.stack((canvas.response & even, canvas.response & ~even))
-    return Passes(hidden, hidden, torch.ones(hidden.shape))
-
-
-def test_what_is_shown_changes_what_is_written(policy: Policy) -> None:
-    other = replace(PROMPTS[0], images=[picture(8, 8, 99)])
-    greedy = replace(SETTINGS, temperature=0.0)
-    done = sample(policy, policy.canvas([PROMPTS[0], other]), greedy, generators(2)).canvas
-    written = done.tokens[done.response].view(2, -1)
-    assert not torch.equal(written[0], written[1])
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -107,14 +90,6 @@ def test_a_response_is_text_of_the_tokenizer(policy: Policy) -> None:
     assert all(isinstance(text, str) for text in policy.decode(done, PROMPTS * 4))
 
 
-def test_the_twin_of_guidance_has_masks_in_place_of_the_prompt(policy: Policy) -> None:
-    canvas = policy.canvas(PROMPTS)
-    assert canvas.uncond_tokens is not None
-    assert bool((canvas.uncond_tokens == policy.mask_id).all())
-    assert canvas.attend is not None and canvas.uncond_attend is not None
-    assert torch.equal(canvas.attend, canvas.uncond_attend)
-
-
 def test_a_picture_of_a_file_is_measured_unopened_and_opened_once_for_its_group(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,32 +105,3 @@ def test_a_picture_of_a_file_is_measured_unopened_and_opened_once_for_its_group(
     if canvas.features is not None and given.features is not None:
         assert torch.equal(canvas.features.at[:1], given.features.at)
         assert torch.equal(canvas.features.rows, given.features.rows)
-
-
-def test_batches_of_different_widths_join_as_if_sampled_together(policy: Policy) -> None:
-    parts = [rolled_out(policy, [prompt]) for prompt in (*PROMPTS, PROMPTS[0])]
-    joined = concatenate(parts)
-    logprobs, *_ = score(policy, joined.canvas, halves(joined.canvas))
-    for row, part in enumerate(parts):
-        width = part.canvas.tokens.shape[1]
-        hidden = halves(joined.canvas).hidden[:, row : row + 1, -width:]
-        own, *_ = score(policy, part.canvas, Passes(hidden, hidden, hidden.float()))
-        torch.testing.assert_close(logprobs[:, row, -width:], own[:, 0], atol=1e-4, rtol=0)
-
-
-def test_a_policy_saved_and_loaded_writes_the_same(policy: Policy, tmp_path: Path) -> None:
-    policy.save(tmp_path)
-    loaded = load(tmp_path)
-    # an image tokenizer is no part of a checkpoint
-    loaded.layouts = {**loaded.layouts, "image_to_text": policy.layouts["image_to_text"]}
-    assert torch.equal(
-        rolled_out(loaded, PROMPTS).canvas.tokens, rolled_out(policy, PROMPTS).canvas.tokens
-    )
-    assert loaded.mask_id == loaded.tokenizer.get_vocab()["<|mdm_mask|>"]
-
-
-def test_text_alone_goes_through_the_same_network(policy: Policy) -> None:
-    canvas = policy.canvas([Prompt("0", "text", "2 + 3?")])
-    assert canvas.features is None and canvas.banned == ()
-    done = sample(policy, canvas, SETTINGS, generators(1))
-    assert not bool(done.canvas.masked.any())

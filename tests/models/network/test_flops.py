@@ -56,13 +56,6 @@ def test_a_pass_with_everything_trained_is_what_torch_counts(heads: int) -> None
     assert counted(network, arguments(), True) == expected
 
 
-def test_all_positions_and_columns_are_wanted_where_none_are_named() -> None:
-    network = network_of()
-    given = arguments(positions=None, columns=None)
-    size = measure_pass(network.core, **given)
-    assert counted(network, given, False)[0] == count_forward(network.core, size)
-
-
 def test_a_pass_with_an_adapter_is_what_torch_counts() -> None:
     network = network_of()
     adapted, adapter = add_adapter(network, LoraConfig(r=3), seed=0), Adapter(3)
@@ -83,17 +76,3 @@ def test_a_pass_with_a_cache_is_what_torch_counts() -> None:
     size = measure_pass(network.core, **given)
     assert size == row_sizes(ROWS, LENGTH, WANTED, 20, computed=WANTED)
     assert counted(network, given, False)[0] == count_forward(network.core, size)
-
-
-def test_padding_counts_nothing() -> None:
-    core, attend = network_of().core, torch.ones(ROWS, LENGTH, dtype=torch.long)
-    attend[:, :3] = 0
-    padded = measure_pass(core, **arguments(attention_mask=attend))
-    assert padded == row_sizes(ROWS, LENGTH - 3, WANTED, 20)
-
-
-def test_attention_that_is_causal_between_blocks_counts_the_pairs_that_attend() -> None:
-    size = measure_pass(small_network(block_size=4).core, **arguments())
-    pairs = ROWS * (4 * 4 + 4 * 8 + 3 * 11)
-    assert (size.tokens, size.pairs) == (ROWS * LENGTH, pairs)
-    assert size.wanted_pairs == ROWS * (8 + 3 * 11)

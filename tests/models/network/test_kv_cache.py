@@ -37,16 +37,6 @@ def test_a_part_of_an_unchanged_row_has_the_logits_of_the_whole(
 
 
 @torch.no_grad()
-def test_what_lies_beyond_the_columns_seen_is_as_if_cut_off() -> None:
-    model = small_network(num_layers=1)
-    cache = model.new_cache()
-    model(input_ids=IDS, cache=cache.at(0, 14, 14))
-    part = model(input_ids=IDS[:, 4:9], cache=cache.at(4, 9, 9)).logits
-    cut = model(input_ids=IDS[:, :9]).logits
-    torch.testing.assert_close(part, cut[:, 4:9], atol=1e-5, rtol=0)
-
-
-@torch.no_grad()
 def test_a_later_pass_writes_what_it_computed_for_those_after_it() -> None:
     """Two changes one after the other leave the keys of both, which one layer shows exactly."""
     model = small_network(num_layers=1)
@@ -59,12 +49,3 @@ def test_a_later_pass_writes_what_it_computed_for_those_after_it() -> None:
     whole = model(input_ids=changed).logits
     torch.testing.assert_close(part, whole[:, 8:10], atol=1e-5, rtol=0)
     assert not torch.allclose(part, model(input_ids=IDS).logits[:, 8:10], atol=1e-3)
-
-
-@torch.no_grad()
-def test_a_mask_covers_the_columns_seen() -> None:
-    model = small_network()
-    cache = model.new_cache()
-    model(input_ids=IDS, cache=cache.at(0, 14, 14))
-    with pytest.raises(ValueError, match=r"\(3, 5\); expected \[B, L\] = \(3, 14\)"):
-        model(input_ids=IDS[:, :5], attention_mask=torch.ones(3, 5), cache=cache.at(0, 5, 14))

@@ -12,7 +12,6 @@ from mmrl.estimators.masks.strategy import passes_of
 from mmrl.estimators.scoring import score
 from mmrl.models import Policy
 from mmrl.models.network.network import Network
-from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from mmrl.models.quantization import list_quantized
 from mmrl.pretrained.checks import check_cache
 from mmrl.pretrained.model_config import ModelConfig
@@ -45,13 +44,6 @@ def test_a_network_of_a_few_lines_samples_and_is_scored(network: Network) -> Non
     scores.sum().backward()
     assert bool((scores[passes.scored] < 0).all())
     assert all(p.grad is not None and bool(p.grad.any()) for p in network.parameters())
-
-
-def test_a_copy_for_a_value_model_leaves_out_the_output_matrix(network: Network) -> None:
-    canvas = small_canvas()
-    head = ValueHead(network.width, "cpu", torch.float32)
-    values = ValueNetwork(copy_backbone(network), head)(canvas.tokens, None, canvas.response)
-    assert values.shape == (int(canvas.response.sum()),)
 
 
 def test_what_a_network_lacks_is_refused(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,3 @@ def test_logits_by_column_are_those_by_row(biased: bool, into: bool) -> None:
     found = head.by_column(x, out)
     torch.testing.assert_close(found, head(x).T)
     assert out is None or found.data_ptr() == out.data_ptr()
-
-
-def test_logits_of_half_precision_are_widened_by_column_as_by_row() -> None:
-    weight, x = torch.randn(5, 4).bfloat16(), torch.randn(2, 4).bfloat16()
-    head = OutputHead(weight, wide=True)
-    assert head.by_column(x).dtype == head(x).dtype == torch.float32

@@ -1,13 +1,10 @@
 """Attention that is causal between blocks and full inside them."""
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.models import load_model
 from mmrl.models.network.pattern import BlockPattern, count_blocks
-from tests.models.networks import FIXTURES
 
 
 def test_the_pattern_of_prompt_clean_and_noisy_is_that_of_the_public_training() -> None:
@@ -48,21 +45,3 @@ def test_flex_attention_masks_what_the_dense_mask_does(
             seen = mask.mask_mod(b[:, None, None], head, q[None, :, None], k[None, None])
             assert torch.equal(seen, dense[:, 0])
         assert torch.equal(pattern.at(chosen).dense()[0], pattern.dense()[0][:, chosen[0]])
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called without")
-def test_flex_attention_equals_the_dense_mask_to_rounding() -> None:
-    model = load_model(FIXTURES / "sdar")
-    ids = torch.randint(0, 500, (2, 40), generator=torch.Generator().manual_seed(0))
-    attend = torch.arange(40)[None] >= torch.tensor([[0], [7]])
-    wanted = attend & (torch.arange(40) % 3 == 0)
-    inputs = {"input_ids": ids, "attention_mask": attend, "positions": wanted}
-    with torch.no_grad():
-        dense = model(**inputs).logits
-        with model.attention("flex"):
-            found = model(**inputs).logits
-    torch.testing.assert_close(found, dense, atol=2e-5, rtol=0)
-    with model.attention("flex"):  # no backward pass on a CPU: there the dense mask is taken
-        trained = model(**inputs).logits
-    trained.square().mean().backward()
-    torch.testing.assert_close(trained, dense, atol=2e-5, rtol=0)

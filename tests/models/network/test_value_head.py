@@ -1,13 +1,10 @@
 """The value head, and the network it stands on when it has one of its own."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from mmrl.models import load_model
-from mmrl.models.loading import save_model
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from tests.models.networks import small_network
 
@@ -26,17 +23,6 @@ def test_hidden_states_are_what_logits_are_computed_from() -> None:
     torch.testing.assert_close(network.hidden_states(**ask, positions=SOME), hidden[SOME])
 
 
-@torch.no_grad()
-def test_a_head_is_zero_at_the_start_and_changes_no_logits() -> None:
-    network = small_network()
-    before, values = network(input_ids=TOKENS, positions=SOME)
-    assert values is None
-    network.value_head = ValueHead(32, "cpu", torch.float32)
-    logits, values = network(input_ids=TOKENS, positions=SOME)
-    assert torch.equal(logits, before) and values.tolist() == [0, 0, 0]
-    assert network(input_ids=TOKENS).values.shape == (2, 7)
-
-
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_network_of_its_own_has_the_policys_features_and_no_output_matrix(tied: bool) -> None:
     policy = small_network(tied_head=tied)
@@ -51,31 +37,3 @@ def test_a_network_of_its_own_has_the_policys_features_and_no_output_matrix(tied
     values.sum().backward()
     assert all(p.grad is None for p in policy.parameters())
     assert all(p.grad is not None for p in model.parameters())
-
-
-def test_parameters_that_are_shared_are_not_copied() -> None:
-    policy = small_network()
-    backbone = copy_backbone(policy, {id(p): p for p in policy.parameters()})
-    theirs = dict(policy.named_parameters())
-    assert all(p is theirs[name] for name, p in backbone.named_parameters())
-    assert backbone.blocks[0] is not policy.blocks[0]
-
-
-def test_values_are_float32_whatever_the_precision_of_the_network() -> None:
-    head = ValueHead(32, "cpu", torch.bfloat16)
-    torch.nn.init.ones_(head.weight)
-    hidden = torch.full((3, 32), 1.0078125, dtype=torch.bfloat16)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        values = head(hidden)
-    assert values.dtype == torch.float32 and values.tolist() == [32.25] * 3
-
-
-def test_a_saved_network_comes_without_its_value_head(tmp_path: Path) -> None:
-    network = small_network()
-    network.value_head = ValueHead(32, "cpu", torch.float32)
-    save_model(network, tmp_path)
-    loaded = load_model(tmp_path)
-    assert loaded.value_head is None
-    with torch.no_grad():
-        expected = network(input_ids=TOKENS).logits
-        assert torch.equal(loaded(input_ids=TOKENS).logits, expected)
