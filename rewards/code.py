@@ -17,7 +17,7 @@ from mmrl.rewards import PartialFailure
 from mmrl.rewards.parsing.metadata import read_sample
 from mmrl.rewards.parsing.program_tests import read_tests
 from mmrl.rewards.parsing.programs import find_program
-from mmrl.rewards.sandbox.jail.runnable_tests import compile_tests
+from mmrl.rewards.sandbox.jail.runnable_tests import parse_tests
 from mmrl.rewards.sandbox.remote_sandbox import RemoteSandbox
 from mmrl.rewards.sandbox.sandbox import ISOLATION, Job, JobVerdict, Sandbox
 from mmrl.types import Sample
@@ -125,7 +125,7 @@ class CodeReward:
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the tests could not be run."""
         for case in _cases(Sample("", "", dict(metadata)), self.partial) or []:
-            compile_tests(case.job.setup, case.job.tests, case.job.entry_point)
+            parse_tests(case.job.setup, case.job.tests, case.job.entry_point)
 
     def _score(self, passed: list[bool], count: int) -> float:
         return sum(passed) / count if self.partial else float(passed == [True] * count)

@@ -119,7 +119,7 @@ def test_no_call_ends_what_a_test_iterates_over(sandbox: Sandbox, test: str) -> 
 SPY = """
 import os, json, struct
 def ask(action, number, **content):
-    body = json.dumps({'ask': action, 'object': number, **content}).encode()
+    body = json.dumps({'do': action, 'object': number, **content}).encode()
     os.write(3, struct.pack('<I', len(body)) + body)
     size, = struct.unpack('<I', os.read(3, 4))
     return json.loads(os.read(3, size))
@@ -128,12 +128,12 @@ def spy(f, *more):
     names = ('__globals__', '__code__', '__closure__', '__class__', '__self__', '__func__',
              '__dict__', '__init__', 'gi_frame', 'gi_code', 'f_globals', 'secret', 'hidden', '_x')
     text = [['str', name] for name in names]
-    replies = [ask('getattr', n, name=name) for n in range(5) for name in names]
-    replies += [ask('setattr', n, name=name, value=True) for n in range(5) for name in names[:9]]
-    replies += [ask('operate', n, name=op, arguments=[t]) for n in range(5) for t in text[:2]
+    replies = [ask('getattr', n, arguments=[['str', name]], named={}) for n in range(5) for name in names]
+    replies += [ask('setattr', n, arguments=[['str', name], True], named={}) for n in range(5) for name in names[:9]]
+    replies += [ask(op, n, arguments=[t], named={}) for n in range(5) for t in text[:2]
                 for op in ('getitem', 'getattr', 'eval', 'mod', 'call', '__getattribute__')]
-    replies += [ask(a, n, name='x', arguments=[['str', '1 + 1']], named={}, value=None)
-                for n in (0, -99, 10 ** 9) for a in ('lend', 'hand_over', '_lent', 'gone', '')]
+    replies += [ask(a, n, arguments=[['str', '1 + 1']], named={})
+                for n in (0, -99, 10 ** 9) for a in ('lend', 'perform', 'use', 'gone', '', 'list', 'next', 'load', 'name')]
     replies += [ask('call', 1, arguments=[['str', '__import__("os")._exit(0)']], named={})]
     return [r for r in replies if 'raised' not in r]
 """
