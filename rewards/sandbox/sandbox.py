@@ -42,7 +42,7 @@ JAIL = Path(__file__).with_name("jail")
 BOOTED = ("-s", "-S", "-c", BOOT)
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 """With a fixed hash seed the order of a set, and with it a verdict, is the same in every run."""
-_BWRAP = ("bwrap", "--unshare-all", "--as-pid-1", "--die-with-parent", "--hostname", "sandbox")
+_BWRAP = "--unshare-all --as-pid-1 --die-with-parent --hostname sandbox --dev-bind /dev/null /dev/null"
 START_SECONDS = 60.0
 _TRIAL = """import _thread, time
 _thread.stack_size(1 << 16)
@@ -192,7 +192,8 @@ class Sandbox:
                 problems.append(f"{self.level}: {error}")
                 continue
             if verdict.passed == [True]:
-                logger.info("code runs at isolation: %s (%s)", isolation, self.level)
+                why = f"; {problems[0]}" if problems else ""
+                logger.info("code runs at isolation: %s (%s%s)", isolation, self.level, why)
                 if isolation == "process":
                     logger.warning(
                         "isolation: process leaves out the namespaces: code runs among this "
@@ -211,7 +212,7 @@ class Sandbox:
             readable = [*self._limits["readable"], python, str(JAIL)]
             scratch = ["--size", str(self._limits["output_kb"] << 10), "--tmpfs", "/tmp"]
             bound = [part for path in readable for part in ("--ro-bind", path, path)]
-            command = [*_BWRAP, *bound, *scratch, "--remount-ro", "/", *command]
+            command = [shutil.which("bwrap") or "", *_BWRAP.split(), *bound, *scratch, "--remount-ro", "/", *command]
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -131,9 +131,9 @@ def spy(f, *more):
     replies = [ask('getattr', n, arguments=[['str', name]], named={}) for n in range(5) for name in names]
     replies += [ask('setattr', n, arguments=[['str', name], True], named={}) for n in range(5) for name in names[:9]]
     replies += [ask(op, n, arguments=[t], named={}) for n in range(5) for t in text[:2]
-                for op in ('getitem', 'getattr', 'eval', 'mod', 'call', '__getattribute__')]
+                for op in ('getitem', 'getattr', 'eval', 'mod', 'contains', '__getattribute__')]
     replies += [ask(a, n, arguments=[['str', '1 + 1']], named={})
-                for n in (0, -99, 10 ** 9) for a in ('lend', 'perform', 'use', 'gone', '', 'list', 'next', 'load', 'name')]
+                for n in (0, -99, 10 ** 9) for a in ('lend', 'perform', 'use', 'gone', '', 'list', 'load', 'name')]
     replies += [ask('call', 1, arguments=[['str', '__import__("os")._exit(0)']], named={})]
     return [r for r in replies if 'raised' not in r]
 """
@@ -388,7 +388,7 @@ def sandbox_processes() -> set[str]:
         try:
             above = ancestors(int(process))
             beside = os.getppid() in above and here not in above
-            if str(JAIL).encode() in Path(f"/proc/{process}/cmdline").read_bytes() and not beside:
+            if str(JAIL.parent).encode() in Path(f"/proc/{process}/cmdline").read_bytes() and not beside:
                 found.add(process)
         except OSError:
             continue  # it has ended since
