@@ -42,7 +42,13 @@ JAIL = Path(__file__).with_name("jail")
 BOOTED = ("-s", "-S", "-c", BOOT)
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 """With a fixed hash seed the order of a set, and with it a verdict, is the same in every run."""
-_BWRAP = "--unshare-all --as-pid-1 --die-with-parent --hostname sandbox --dev-bind /dev/null /dev/null"
+_BWRAP = "--unshare-all --as-pid-1 --die-with-parent --dev-bind /dev/null /dev/null"
+_LEVELS = {
+    "bwrap": "namespaces made by bwrap",
+    "namespaces": "own namespaces",
+    "process": "no namespaces: code runs among this user's other processes, closed off by a system "
+    "call filter and Landlock only, and cannot write",
+}
 START_SECONDS = 60.0
 _TRIAL = """import _thread, time
 _thread.stack_size(1 << 16)
@@ -184,7 +190,7 @@ class Sandbox:
         """The first level of an isolation that works here, which is said in the log."""
         can_bwrap = isolation == "full" and shutil.which("bwrap") and os.getuid() != 0
         levels = {"full": ["bwrap"] * bool(can_bwrap) + ["namespaces"], "process": ["process"]}
-        problems = []
+        problems: list[str] = []
         for self.level in levels[isolation]:
             try:
                 verdict = self._run(Job(_TRIAL, [_LIMITED]))
@@ -192,14 +198,9 @@ class Sandbox:
                 problems.append(f"{self.level}: {error}")
                 continue
             if verdict.passed == [True]:
-                why = f"; {problems[0]}" if problems else ""
-                logger.info("code runs at isolation: %s (%s%s)", isolation, self.level, why)
-                if isolation == "process":
-                    logger.warning(
-                        "isolation: process leaves out the namespaces: code runs among this "
-                        "user's other processes, closed off by a system call filter and Landlock "
-                        "only, and cannot write"
-                    )
+                how = "; ".join([_LEVELS[self.level], *problems])
+                level = logging.INFO if isolation == "full" else logging.WARNING
+                logger.log(level, "code runs at isolation: %s (%s)", isolation, how)
                 return self.level
             problems.append(f"{self.level}: a trial run failed: {verdict.reason}")
             self.close()
@@ -212,7 +213,8 @@ class Sandbox:
             readable = [*self._limits["readable"], python, str(JAIL)]
             scratch = ["--size", str(self._limits["output_kb"] << 10), "--tmpfs", "/tmp"]
             bound = [part for path in readable for part in ("--ro-bind", path, path)]
-            command = [shutil.which("bwrap") or "", *_BWRAP.split(), *bound, *scratch, "--remount-ro", "/", *command]
+            start = [shutil.which("bwrap") or "bwrap", *_BWRAP.split()]
+            command = [*start, *bound, *scratch, "--remount-ro", "/", *command]
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -229,11 +231,8 @@ def library_paths() -> list[str]:
     own = [os.path.dirname(os.__file__), "/etc/ld.so.cache"]
     own += [os.path.join(prefix, "lib") for prefix in (sys.base_prefix, sys.base_exec_prefix)]
     shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"]
-    paths: list[str] = []
-    for path in sorted({os.path.abspath(p) for p in own + shared if os.path.exists(p)}):
-        if not any(path.startswith(f"{kept}/") for kept in paths):
-            paths.append(path)
-    return paths
+    found = {os.path.abspath(path) for path in own + shared if os.path.exists(path)}
+    return sorted(p for p in found if not any(p.startswith(f"{other}/") for other in found))
 
 
 def read_verdict(reply: dict[str, Any], job: Job) -> JobVerdict:

@@ -107,15 +107,21 @@ class _Program(Peer):
         is_plain = PLAIN_TYPES.get(name) is value and id(value) not in self._bodies
         return ["type", name, None] if is_plain else super().refer(value)
 
+    def resolve(self, body: list[Any]) -> Any:
+        value = super().resolve(body)
+        if body[0] != self.own and body[2][0] == "copy":
+            del self._proxies[body[1]]  # the object may have changed when it comes again
+        return value
+
     def borrow(self, number: int, about: list[str]) -> Any:
         kind, word = about
         if kind == "copy":
             return _Copies(io.BytesIO(base64.b64decode(word)), self.resolve).load()
         if kind == "function":
-            return self.keep(number, self._function(number, word))
+            return self._function(number, word)
         if kind == "iterator":
-            return self.keep(number, self._iterator(number))
-        return self.keep(number, type(word, (_Borrowed,), {"__slots__": ()})(self, number))
+            return self._iterator(number)
+        return type(word, (_Borrowed,), {"__slots__": ()})(self, number)
 
     def _function(self, number: int, name: str) -> Callable[..., Any]:
         def lent(*arguments: Any, **named: Any) -> Any:

@@ -138,18 +138,13 @@ class Peer:
         if owner == "type":
             return PLAIN_TYPES[number]
         if (value := self._proxies.get(number)) is None:
-            value = self.borrow(number, about)
+            value = self._proxies[number] = self.borrow(number, about)
         self._bodies[id(value)] = value, body
         return value
 
     def resolve_argument(self, body: list[Any]) -> Any:
         """The same for what the other process hands to an own object."""
         return self.resolve(body)
-
-    def keep(self, number: int, proxy: Any) -> Any:
-        """Have an object always stand for by the same proxy."""
-        self._proxies[number] = proxy
-        return proxy
 
     def describe(self, value: Any, number: int) -> Any:
         """What the other process needs to know of an own object."""

@@ -32,7 +32,8 @@ def parse_tests(
     if packages := _PACKAGES & set(find_free_names(trees)):
         raise ValueError(f"the tests use {min(packages)} without importing it")
     used = used.union(*map(_names, trees))
-    texts = [pair for pair in zip(tests, trees[1:], strict=True) if isinstance(pair[0], str)]
+    pairs = zip(tests, trees[1:], strict=True)
+    texts = [(test, tree) for test, tree in pairs if isinstance(test, str)]
     empty = [test for test, tree in texts if not any(map(_is_assertion, _running(tree, used)))]
     for test, tree in texts:
         is_preparation = tree.body and all(isinstance(n, _PREPARATIONS) for n in tree.body)
@@ -52,8 +53,9 @@ def _parse(text: str) -> ast.Module:
         raise ValueError(f"the tests do not compile: {error!r}") from error
     parts: list[ast.stmt] = []
     for node in tree.body:
-        is_main = isinstance(node, ast.If) and "__name__" in _names(node.test)
-        parts += node.body if is_main else [node]
+        parts += (
+            node.body if isinstance(node, ast.If) and "__name__" in _names(node.test) else [node]
+        )
     tree.body = [node for node in parts if not ast.unparse(node).startswith("pytest.main(")]
     used = _names(tree) | {"*"}
     tree.body = [node for node in tree.body if not _is_void(node, used)]
@@ -81,7 +83,9 @@ def _call_tests(tree: ast.Module, used: set[str], entry_point: str) -> list[ast.
         if not isinstance(node, ast.FunctionDef) or node.name in used:
             continue
         if node.name == "check" and not entry_point:
-            raise ValueError("the tests define `check`, and no entry_point to call it with")
+            raise ValueError(
+                "the tests define `check`, and no entry_point is given to call it with"
+            )
         if node.name == "check":
             calls.append(f"check({entry_point})")
         elif node.name.startswith("test"):

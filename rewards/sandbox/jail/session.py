@@ -47,13 +47,11 @@ class Session(Peer):
         self.limits, self.limit = limits, limits.output_kb << 10
         self.gone = ""
         self._kinds: dict[int, str] = {}
-        self.stdin = os.memfd_create("stdin")
-        self.stdout, stdout = os.pipe()
+        self.stdin, self.stdout = os.memfd_create("stdin"), os.memfd_create("stdout")
         self.pid = os.fork()
         if self.pid == 0:
-            become_candidate(limits, self.stdin, stdout, null, theirs.fileno())
+            become_candidate(limits, self.stdin, self.stdout, null, theirs.fileno())
         theirs.close()
-        os.close(stdout)
         self.ended = os.pidfd_open(self.pid)
         if (answer := receive(self.channel, deadline=time.monotonic() + 30)) != "ready":
             raise Gone(str(answer))
@@ -123,35 +121,18 @@ class Session(Peer):
 
     def borrow(self, number: int, about: Any) -> Any:
         """The candidate's object as tests see it."""
-        return self.keep(number, Remote(self, int(number)))
+        return Remote(self, int(number))
 
     def run_script(self, setup: str, code: str, text: str) -> tuple[str, str]:
         """Run a program: its output, and why the output is not valid (empty if it is)."""
         os.write(self.stdin, text.encode("utf-8", "surrogatepass"))
         os.lseek(self.stdin, 0, os.SEEK_SET)
         send(self.channel, {"script": True, "setup": setup, "code": code})
-        self.start_test()
-        printed, problem = b"", ""
-        while not problem and (part := self._read_output()) != b"":
-            problem = "out of time" if part is None else ""
-            printed += part or b""
-            if len(printed) > self.limit:
-                problem = f"more than {self.limit >> 10} kB of output"
-        return printed[: self.limit].decode("utf-8", "replace"), problem or self._exit_problem()
-
-    def _read_output(self) -> bytes | None:
-        is_ready = self._has(self.stdout)
-        return os.read(self.stdout, 1 << 16) if is_ready else None
-
-    def _exit_problem(self) -> str:
-        if not self._has(self.ended):
-            return "out of time"
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, os.WNOHANG)[1])
-        return f"exit status {status}" if status else ""
-
-    def _has(self, fd: int) -> bool:
-        left = max((self.deadline or 0) - time.monotonic(), 0)
-        return bool(select.select([fd], [], [], left)[0])
+        if not select.select([self.ended], [], [], self.limits.timeout)[0]:
+            return "", "out of time"
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        printed = os.pread(self.stdout, self.limit, 0).decode("utf-8", "replace")
+        return printed, f"exit status {status}" if status else ""
 
 
 class Remote(Proxy):

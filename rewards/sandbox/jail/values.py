@@ -76,4 +76,4 @@ def overwrite(old: Any, new: Any) -> None:
     """Give a container the content of another one of its kind."""
     if any(isinstance(old, kind) and isinstance(new, kind) for kind in MUTABLE):
         old.clear()
-        (old.extend if hasattr(old, "extend") else old.update)(new)
+        getattr(old, "extend" if hasattr(old, "extend") else "update")(new)

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import sys
+import traceback
 from typing import Any
 
 from . import kernel, seccomp
@@ -77,7 +78,7 @@ def _run_in_tester(limits: JobLimits, null: int) -> dict[str, Any]:
             kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
             run_job(limits, null, reply)
         except BaseException:
-            sys.excepthook(*sys.exc_info())
+            traceback.print_exc()
             os._exit(1)
         os._exit(0)
     status = os.waitpid(tester, 0)[1]

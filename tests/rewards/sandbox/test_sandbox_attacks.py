@@ -388,7 +388,10 @@ def sandbox_processes() -> set[str]:
         try:
             above = ancestors(int(process))
             beside = os.getppid() in above and here not in above
-            if str(JAIL.parent).encode() in Path(f"/proc/{process}/cmdline").read_bytes() and not beside:
+            if (
+                str(JAIL.parent).encode() in Path(f"/proc/{process}/cmdline").read_bytes()
+                and not beside
+            ):
                 found.add(process)
         except OSError:
             continue  # it has ended since
