@@ -23,28 +23,18 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     sandbox.close()
 
 
+SAME = "def f(x): return x"
+FIRST_FAILS = ["assert f(1) == 0", "assert f(1) == 1"]
+CALLS = [{"input": [1], "output": 1}, {"input": [1], "output": 2}]
+CHECK = "def check(candidate):\n    assert candidate(1) == 2\n"
 NODE = "class Node:\n    def __init__(self, v): self.v, self.left = v, None\n"
 DEPTH = "def depth(n): return 0 if n is None else 1 + depth(n.left)"
-PAIRS = "def pairs(x: List[int]): return list(combinations(x, 2))"
-IMPORTS = "from typing import List\nfrom itertools import combinations"
-DOUBLE = "def twice(x): return 2 * x\ndef pair(x): return (x, x)"
-CHECK = "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(3) == {}\n"
-CALLS = [{"input": [1], "output": [1, 1]}, {"input": [1], "output": [1, 2]}]
-FIRST_FAILS = ["assert f(1) == 0", "assert f(1) == 1"]
-SAME = "def f(x): return x"
+ROOT = "root = Node(1)\nroot.left = Node(2)"
 VERDICTS: dict[str, tuple[Job, list[bool]]] = {
-    "a setup uses the solution": (
-        Job(NODE + DEPTH, ["assert depth(root) == 2"], "root = Node(1)\nroot.left = Node(2)"),
-        [True],
-    ),
-    "a solution uses the setup": (
-        Job(PAIRS, ["assert pairs([1, 2]) == [(1, 2)]"], IMPORTS),
-        [True],
-    ),
-    "HumanEval's check": (Job(DOUBLE, [CHECK.format(6)], entry_point="twice"), [True]),
-    "a check that fails": (Job(DOUBLE, [CHECK.format(7)], entry_point="twice"), [False]),
-    "calls": (Job(DOUBLE, CALLS, entry_point="pair", stop=False), [True, False]),
-    "calls of nothing": (Job(DOUBLE, CALLS, entry_point="absent", stop=False), [False, False]),
+    "a setup uses the solution": (Job(NODE + DEPTH, ["assert depth(root) == 2"], ROOT), [True]),
+    "a check that fails": (Job(SAME, [CHECK], entry_point="f"), [False]),
+    "calls": (Job(SAME, CALLS, entry_point="f", stop=False), [True, False]),
+    "calls of nothing": (Job(SAME, CALLS, entry_point="g", stop=False), [False, False]),
     "no builtin in its place": (Job("x = 1", ["assert sum([1, 2]) == 3"]), [False]),
     "every test is judged": (Job(SAME, FIRST_FAILS, stop=False), [False, True]),
     "the first failure ends it": (Job(SAME, FIRST_FAILS), [False, False]),
