@@ -37,7 +37,6 @@ from mmrl.rewards.sandbox.jail.wire import Gone, receive, send
 
 logger = logging.getLogger(__name__)
 
-ISOLATION = ("full", "process")
 JAIL = Path(__file__).with_name("jail")
 BOOTED = ("-s", "-S", "-c", BOOT)
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -31,7 +31,7 @@ _WARM = (
 def main(level: str, settings: str) -> None:
     """Serve jobs from standard input until it closes; verdicts go to standard output."""
     limits = JobLimits(level=level, **json.loads(settings))
-    # Verdicts have a descriptor of their own: a candidate may control what tests print.
+    # Verdicts have an own descriptor: a candidate may control what tests print.
     replies, null = os.dup(1), os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
