@@ -41,7 +41,10 @@ JAIL = Path(__file__).with_name("jail")
 BOOTED = ("-s", "-S", "-c", BOOT)
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 """With a fixed hash seed the order of a set, and with it a verdict, is the same in every run."""
-_BWRAP = "--unshare-all --as-pid-1 --die-with-parent --dev-bind /dev/null /dev/null"
+_BWRAP = (
+    *("--unshare-all", "--hostname", "sandbox", "--as-pid-1", "--die-with-parent"),
+    *("--dev-bind", "/dev/null", "/dev/null"),
+)
 _LEVELS = {
     "bwrap": "namespaces made by bwrap",
     "namespaces": "own namespaces",
@@ -172,7 +175,7 @@ class Sandbox:
             with contextlib.suppress(Gone):  # one that cannot isolate says so and ends
                 send(zygote.stdin.fileno(), asdict(job))
             reply = receive(zygote.stdout.fileno(), deadline=deadline)
-            if reply.get("is_last"):
+            if reply.get("is_last", True):
                 _end(zygote)
                 zygote = None
             return read_verdict(reply, job)
@@ -212,7 +215,7 @@ class Sandbox:
             readable = [*self._limits["readable"], python, str(JAIL)]
             scratch = ["--size", str(self._limits["output_kb"] << 10), "--tmpfs", "/tmp"]
             bound = [part for path in readable for part in ("--ro-bind", path, path)]
-            start = [shutil.which("bwrap") or "bwrap", *_BWRAP.split()]
+            start = [shutil.which("bwrap") or "bwrap", *_BWRAP]
             command = [*start, *bound, *scratch, "--remount-ro", "/", *command]
         return subprocess.Popen(
             command,
