@@ -40,7 +40,6 @@ def enter_namespaces(readable: Iterable[str], scratch_kb: int) -> None:
         os.closerange(0, 2)
         os.waitpid(pid, 0)
         os._exit(0)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
 
 
 def _change_root(readable: Iterable[str]) -> None:

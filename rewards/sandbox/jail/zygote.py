@@ -60,6 +60,8 @@ def _isolate(limits: JobLimits) -> None:
         seccomp.check_support()
     if limits.level == "namespaces":
         enter_namespaces(limits.readable, limits.output_kb)
+    if limits.is_alone:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)  # with the process that waits for this one
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
 

@@ -1,5 +1,6 @@
 """Code that tries to pass without solving, to get out, or to bring the machine down."""
 
+import contextlib
 import os
 import socket
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mmrl.rewards.sandbox.jail import seccomp
-from mmrl.rewards.sandbox.sandbox import JAIL, IsolationError, Job, Sandbox
+from mmrl.rewards.sandbox.sandbox import IsolationError, Job, Sandbox
 
 TESTS = ["assert add(1, 2) == 3", "assert add(20, 22) == 42"]
 RIGHT = "def add(a, b):\n    return a + b\n"
@@ -374,48 +375,29 @@ def test_the_filter_alone_keeps_files_from_being_emptied(tmp_path: Path) -> None
     assert file.read_text() == "kept"
 
 
-def sandbox_processes() -> set[str]:
-    """Sandbox processes but those below another test process, beside this one."""
-    found, here = set(), os.getpid()
-    for process in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            above = ancestors(int(process))
-            beside = os.getppid() in above and here not in above
-            if (
-                str(JAIL.parent).encode() in Path(f"/proc/{process}/cmdline").read_bytes()
-                and not beside
-            ):
-                found.add(process)
-        except OSError:
-            continue  # it has ended since
+def count_processes() -> int:
+    """Processes of the sandbox whose candidates have 777 MB."""
+    found = 0
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended since
+            found += b'"memory_mb": 777,' in path.read_bytes()
     return found
 
 
-def ancestors(process: int) -> list[int]:
-    found = []
-    while process > 1:
-        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-        found.append(process)
-    return found
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_process_outlives_its_job_or_the_sandbox(level: str) -> None:
+    def soon_only(count: int) -> bool:
+        deadline = time.monotonic() + 10
+        while count_processes() > count and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return count_processes() == count
 
-
-def soon_only(processes: set[str]) -> bool:
-    """Whether within ten seconds no sandbox process is left but these."""
-    deadline = time.monotonic() + 10
-    while not sandbox_processes() <= processes and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return sandbox_processes() <= processes
-
-
-def test_no_process_outlives_its_job_or_the_sandbox() -> None:
-    before = sandbox_processes()
     try:
-        sandbox = Sandbox(timeout=0.5, workers=1)
+        sandbox = Sandbox(level, timeout=0.5, memory_mb=777, workers=1)
     except IsolationError as error:
         pytest.skip(str(error))
-    resting = sandbox_processes()
-    assert resting - before
+    assert soon_only(resting := 2 if level == "full" else 1)
     sandbox.run([Job("import time\ntime.sleep(50)", TESTS)])
     assert soon_only(resting)
     sandbox.close()
-    assert soon_only(before)
+    assert soon_only(0)
