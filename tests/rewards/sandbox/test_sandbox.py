@@ -233,12 +233,14 @@ def test_a_program_reads_and_prints(sandbox: Sandbox) -> None:
         Job(main, kind="script", stdin="x"),
         Job("print(1)\nraise ValueError", kind="script"),
         Job("print(1)\nimport os; os._exit(3)", kind="script"),
+        Job("while True: print('x' * 9999)", kind="script"),
     ]
     verdicts = sandbox.run(programs)
     assert verdicts[0].printed == "4\n9\n" and not verdicts[0].reason
     assert verdicts[1].printed.count("\n") == 20_000 and not verdicts[1].reason
     assert verdicts[2].printed == "üx\n" and not verdicts[2].reason
     assert verdicts[3].reason == "exit status 1" and verdicts[4].reason == "exit status 3"
+    assert verdicts[5].reason and len(verdicts[5].printed) <= 1 << 20
 
 
 def test_the_order_of_a_set_is_the_same_in_every_process(sandbox: Sandbox) -> None:
