@@ -123,6 +123,7 @@ def test_a_router_that_fails_is_a_failure_and_no_score(
         with pytest.raises(error, match=message):
             reward.sandbox.run([Job(RIGHT, TESTS)])
         if style == "busy":
+            reward.sandbox = RemoteSandbox(url, pause_s=0.01)
             with pytest.raises(RewardError, match="503.* 5 tries"):
                 scorer = Scorer([{"name": "code", "reward": reward}], backoff=60)
                 scorer.score([Sample("a", RIGHT, {"tests": TESTS})])
