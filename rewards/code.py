@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar, Literal
 
-from mmrl.config import check_choice
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.parsing.metadata import read_sample
 from mmrl.rewards.parsing.program_tests import read_tests
 from mmrl.rewards.parsing.programs import find_program
-from mmrl.rewards.sandbox.jail.runnable_tests import compile_tests
+from mmrl.rewards.sandbox.jail.runnable_tests import parse_tests
 from mmrl.rewards.sandbox.remote_sandbox import RemoteSandbox
-from mmrl.rewards.sandbox.sandbox import ISOLATION, Job, JobVerdict, Sandbox
+from mmrl.rewards.sandbox.sandbox import Job, JobVerdict, Sandbox
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ class CodeReward:
 
     Raises:
         IsolationError: this machine cannot provide the isolation; the message says why.
-        ValueError: a limit that is not above 0, an unknown isolation, or a URL that is not valid.
+        ValueError: a limit that is not above 0, or a URL that is not valid.
     """
 
     scale: ClassVar[str] = "0 to 1"
@@ -63,9 +62,6 @@ class CodeReward:
         for name, value in {**limits, "workers": workers}.items():
             if value <= 0:
                 raise ValueError(f"{name} is {value}; it must be above 0.")
-        if isolation not in ISOLATION:
-            raise ValueError(f"isolation={isolation!r} is not allowed: use {', '.join(ISOLATION)}.")
-        check_choice("match", match, ("text", "numbers"))
         self.partial, self.same = partial, {"text": _lines, "numbers": _numbers}[match]
         self.sandbox: Sandbox | RemoteSandbox
         if url:
@@ -125,7 +121,7 @@ class CodeReward:
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the tests could not be run."""
         for case in _cases(Sample("", "", dict(metadata)), self.partial) or []:
-            compile_tests(case.job.setup, case.job.tests, case.job.entry_point)
+            parse_tests(case.job.setup, case.job.tests, case.job.entry_point)
 
     def _score(self, passed: list[bool], count: int) -> float:
         return sum(passed) / count if self.partial else float(passed == [True] * count)

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, get_args
 
 from mmrl.config import check, check_choice
 from mmrl.rewards.parsing import xml_rules
-from mmrl.rewards.parsing.extraction import find_boxed, find_tagged
+from mmrl.rewards.parsing.extraction import find_boxed
 from mmrl.rewards.parsing.metadata import read_sample
 from mmrl.rewards.parsing.programs import find_python, is_python
 from mmrl.types import Sample
@@ -24,7 +24,6 @@ Mode = Literal[
     "integer",
     "boxed_and_answer_tags",
     "code_block",
-    "code_in_answer",
 ]
 Rule = Literal["once", "d1", "maskgrpo"]
 MODES, RULES = get_args(Mode), get_args(Rule)
@@ -40,8 +39,8 @@ class FormatReward:
             `\boxed{…}`. d1's terms: `xmlcount` gives 0.125 for each tag in its own line, less 0.001
             per character behind the last; `integer` wants an answer of digits;
             `boxed_and_answer_tags` gives 0.5 for an answer tag and 0.5 for a box in it (0.25
-            without); `code_in_answer` wants a Python block in the answer tag. MaskGRPO's
-            `code_block` wants the Python block that the reward `code` runs, parseable (else 0.5).
+            without). MaskGRPO's `code_block` wants the Python block that the reward `code` runs,
+            parseable (else 0.5).
         rule: `once` wants each tag once and filled; `d1` has its regular expressions, which let
             tags be empty and repeated; `maskgrpo` wants, of `soft` and `xmlcount`, the first pair
             of tags alone, and reads the box for `integer`.
@@ -90,8 +89,6 @@ class FormatReward:
             case "code_block":
                 code = find_python(text)
                 return 0.0 if code is None else 1.0 if is_python(code) else 0.5
-            case "code_in_answer":
-                return float(find_python(find_tagged(text, last) or "") is not None)
             case "boxed_and_answer_tags":
                 return xml_rules.score_tags_and_box(text, last, self.box_bonus)
             case "integer" if self.rule == "maskgrpo":

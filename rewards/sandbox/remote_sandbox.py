@@ -22,31 +22,36 @@ from typing import Any
 
 from mmrl.rewards.http.errors import Refused
 from mmrl.rewards.http.service import Deadline, Service
-from mmrl.rewards.sandbox.jail import BOOT
 from mmrl.rewards.sandbox.jail.tester import GRACE
-from mmrl.rewards.sandbox.sandbox import JAIL, Job, JobVerdict, SandboxError, read_verdict
+from mmrl.rewards.sandbox.sandbox import (
+    BOOTED,
+    ENVIRONMENT,
+    JAIL,
+    Job,
+    JobVerdict,
+    SandboxError,
+    read_verdict,
+)
 
 START_SECONDS = 15
 """Seconds for starting a machine and unpacking, in addition to the time of a job."""
 
 _SCRIPT = """
 import base64, json, os, struct, subprocess, sys, sysconfig, tempfile, zlib
-files, job, limits = json.loads(zlib.decompress(base64.b64decode({payload!r})))
-limits["readable"] = [sysconfig.get_path("stdlib"), os.path.join(sys.base_prefix, "lib"),
-                      "/etc/ld.so.cache", "/lib", "/lib64", "/usr/lib", "/usr/lib64"]
+files, job, limits, booted, environment = json.loads(zlib.decompress(base64.b64decode({packed!r})))
+readable = [sysconfig.get_path("stdlib"), os.path.join(sys.base_prefix, "lib"),
+            "/etc/ld.so.cache", "/lib", "/lib64", "/usr/lib", "/usr/lib64"]
+limits["readable"] = list(filter(os.path.exists, readable))
 with tempfile.TemporaryDirectory() as folder:
+    os.mkdir(folder + "/jail")
     for name, text in files.items():
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        with open(folder + "/jail/" + name, "w", encoding="utf-8") as file:
             file.write(text)
     body = json.dumps(job).encode()
     done = subprocess.run(
-        [sys.executable, "-s", "-S", "-c", {boot!r}, folder, "bare", json.dumps(limits)],
-        input=struct.pack("<I", len(body)) + body, stdout=subprocess.PIPE, cwd="/",
-        env={{"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}})
-reply = done.stdout[4:] or json.dumps(
-    {{"passed": [False], "reason": "the tests were stopped (exit status %d)" % done.returncode}}
-).encode()
-print({mark!r} + base64.b64encode(reply).decode())
+        [sys.executable, *booted, folder, "bare", json.dumps(limits)], cwd="/", env=environment,
+        input=struct.pack("<I", len(body)) + body, stdout=subprocess.PIPE)
+print({mark!r} + base64.b64encode(done.stdout[4:]).decode())
 """
 
 
@@ -111,8 +116,9 @@ class RemoteSandbox:
 def write_script(job: Job, limits: dict[str, Any], mark: str) -> str:
     """A program that runs a job and prints its verdict after `mark`."""
     files = {path.name: path.read_text(encoding="utf-8") for path in JAIL.glob("*.py")}
-    packed = zlib.compress(json.dumps([files, asdict(job), limits]).encode())
-    return _SCRIPT.format(payload=base64.b64encode(packed).decode(), boot=BOOT, mark=mark)
+    content = json.dumps([files, asdict(job), limits, BOOTED, ENVIRONMENT])
+    packed = base64.b64encode(zlib.compress(content.encode())).decode()
+    return _SCRIPT.format(packed=packed, mark=mark)
 
 
 def _reply(answer: Any, mark: str) -> dict[str, Any]:
@@ -120,7 +126,7 @@ def _reply(answer: Any, mark: str) -> dict[str, Any]:
     execution = answer.get("execution") or {}
     printed = answer.get("text") or "".join(execution.get("logs", {}).get("stdout", []))
     found = [line for line in printed.splitlines() if line.startswith(mark)]
-    if answer.get("exception_str") or not found:
+    if answer.get("exception_str") or not found or found[-1] == mark:
         reason = answer.get("exception_str") or execution.get("error") or "it printed no verdict"
         raise SandboxError(f"the remote sandbox ran no tests: {str(reason)[:300]}")
     return json.loads(base64.b64decode(found[-1].removeprefix(mark)))

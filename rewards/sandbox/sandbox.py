@@ -5,7 +5,8 @@
 Every job has its own processes (see `rewards/sandbox/jail/__init__.py`). Levels of `isolation`:
 
 full     namespaces of users, processes, mounts, network and IPC that contain only Python's standard
-         library, read-only, and an empty folder in memory; and everything in the next line.
+         library, read-only, and an empty folder in memory; and everything in the next line. `bwrap`
+         makes them where it is installed and works for this user.
 process  no namespaces, for machines that forbid them: Landlock denies all files but the standard
          library, a filter denies processes, programs, signals and sockets. Nothing can be written.
 
@@ -15,10 +16,12 @@ never falls back to a weaker one. Not covered: kernel, caches and timing are sha
 that guesses the expected results passes its tests.
 """
 
+import contextlib
 import json
 import logging
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import time
@@ -30,12 +33,25 @@ from typing import Any
 
 from mmrl.rewards.sandbox.jail import BOOT
 from mmrl.rewards.sandbox.jail.tester import GRACE
-from mmrl.rewards.sandbox.jail.transfer import WireError, receive, send
+from mmrl.rewards.sandbox.jail.wire import Gone, receive, send
 
 logger = logging.getLogger(__name__)
 
-ISOLATION = ("full", "process")
 JAIL = Path(__file__).with_name("jail")
+BOOTED = ("-s", "-S", "-c", BOOT)
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+"""With a fixed hash seed the order of a set, and with it a verdict, is the same in every run."""
+# Without --die-with-parent, for which the parent is the thread that started it.
+_BWRAP = (
+    *("--unshare-all", "--hostname", "sandbox", "--as-pid-1"),
+    *("--dev-bind", "/dev/null", "/dev/null"),
+)
+_LEVELS = {
+    "bwrap": "namespaces made by bwrap",
+    "namespaces": "own namespaces",
+    "process": "no namespaces: code runs among this user's other processes, closed off by a system "
+    "call filter and Landlock only, and cannot write",
+}
 START_SECONDS = 60.0
 _TRIAL = """import _thread, time
 _thread.stack_size(1 << 16)
@@ -109,6 +125,9 @@ class Sandbox:
         output_kb: what one job may print, write to files, and return from one call.
         workers: how many jobs run at the same time.
 
+    Attributes:
+        level: how the isolation is made: `bwrap`, `namespaces` or `process`.
+
     Raises:
         IsolationError: the machine cannot provide this level; the message says what is missing.
     """
@@ -122,14 +141,13 @@ class Sandbox:
         output_kb: int = 1024,
         workers: int = 2,
     ) -> None:
-        self.isolation, self.timeout, self.workers = isolation, timeout, workers
-        limits = {"timeout": timeout, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
-        limits |= {"output_kb": output_kb, "readable": library_paths()}
-        self._settings = json.dumps(limits)
+        self.timeout, self.workers = timeout, workers
+        self._limits = {"timeout": timeout, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
+        self._limits |= {"output_kb": output_kb, "readable": library_paths()}
         self._free: queue.SimpleQueue[subprocess.Popen[bytes] | None] = queue.SimpleQueue()
         for _ in range(workers):
             self._free.put(None)
-        self._probe()
+        self.level = self._find_level(isolation)
 
     def run(self, jobs: Sequence[Job]) -> list[JobVerdict]:
         """Run jobs, several at a time, and return their verdicts in order.
@@ -143,24 +161,27 @@ class Sandbox:
     def close(self) -> None:
         """End the processes; the next job starts others."""
         for _ in range(self.workers):
-            zygote = self._free.get()
-            if zygote is not None:
-                _end(zygote)
+            _end(self._free.get())
             self._free.put(None)
 
     def _run(self, job: Job) -> JobVerdict:
         zygote = self._free.get()
         try:
             if zygote is None or zygote.poll() is not None:
-                zygote = _start_zygote(self.isolation, self._settings)
+                _end(zygote)
+                zygote = self._start_zygote()
             rounds = 1 + len(job.tests)
             deadline = time.monotonic() + self.timeout * rounds + 4 * GRACE + START_SECONDS
             assert zygote.stdin is not None and zygote.stdout is not None
-            send(zygote.stdin.fileno(), asdict(job))
-            return read_verdict(receive(zygote.stdout.fileno(), deadline=deadline), job)
-        except WireError as error:
-            if zygote is not None:
+            with contextlib.suppress(Gone):  # one that cannot isolate says so and ends
+                send(zygote.stdin.fileno(), asdict(job))
+            reply = receive(zygote.stdout.fileno(), deadline=deadline)
+            if reply.get("is_last", True):
                 _end(zygote)
+                zygote = None
+            return read_verdict(reply, job)
+        except Gone as error:
+            _end(zygote)
             zygote = None
             raise SandboxError(
                 f"the sandbox failed: {error}; its messages are on stderr"
@@ -168,20 +189,44 @@ class Sandbox:
         finally:
             self._free.put(zygote)
 
-    def _probe(self) -> None:
-        try:
-            verdict = self._run(Job(_TRIAL, [_LIMITED]))
-        except IsolationError:
-            raise
-        except SandboxError as error:
-            raise IsolationError(_advice(self.isolation, str(error))) from error
-        if verdict.passed != [True]:
-            raise IsolationError(_advice(self.isolation, f"a trial run failed: {verdict.reason}"))
-        if self.isolation == "process":
-            logger.warning(
-                "isolation: process leaves out the namespaces: code runs among this user's other "
-                "processes, closed off by a system call filter and Landlock only, and cannot write"
-            )
+    def _find_level(self, isolation: str) -> str:
+        """The first level of an isolation that works here, which is said in the log."""
+        can_bwrap = isolation == "full" and shutil.which("bwrap") and os.getuid() != 0
+        levels = {"full": ["bwrap"] * bool(can_bwrap) + ["namespaces"], "process": ["process"]}
+        problems: list[str] = []
+        for self.level in levels[isolation]:
+            try:
+                verdict = self._run(Job(_TRIAL, [_LIMITED]))
+            except SandboxError as error:
+                problems.append(f"{self.level}: {error}")
+                continue
+            if verdict.passed == [True]:
+                how = "; ".join([_LEVELS[self.level], *problems])
+                level = logging.INFO if isolation == "full" else logging.WARNING
+                logger.log(level, "code runs at isolation: %s (%s)", isolation, how)
+                return self.level
+            problems.append(f"{self.level}: a trial run failed: {verdict.reason}")
+            self.close()
+        raise IsolationError(_advice(isolation, "; ".join(problems)))
+
+    def _start_zygote(self) -> subprocess.Popen[bytes]:
+        python = os.path.realpath(sys.executable)
+        command = [python, *BOOTED, str(JAIL.parent), self.level, json.dumps(self._limits)]
+        if self.level == "bwrap":
+            readable = [*self._limits["readable"], python, str(JAIL)]
+            scratch = ["--size", str(self._limits["output_kb"] << 10), "--tmpfs", "/tmp"]
+            bound = [part for path in readable for part in ("--ro-bind", path, path)]
+            start = [shutil.which("bwrap") or "bwrap", *_BWRAP]
+            command = [*start, *bound, *scratch, "--remount-ro", "/", *command]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd="/",
+            env=ENVIRONMENT,
+            bufsize=0,
+            start_new_session=True,
+        )
 
 
 def library_paths() -> list[str]:
@@ -189,11 +234,8 @@ def library_paths() -> list[str]:
     own = [os.path.dirname(os.__file__), "/etc/ld.so.cache"]
     own += [os.path.join(prefix, "lib") for prefix in (sys.base_prefix, sys.base_exec_prefix)]
     shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"]
-    paths: list[str] = []
-    for path in sorted({os.path.abspath(p) for p in own + shared if os.path.exists(p)}):
-        if not any(path.startswith(f"{kept}/") for kept in paths):
-            paths.append(path)
-    return paths
+    found = {os.path.abspath(path) for path in own + shared if os.path.exists(path)}
+    return sorted(p for p in found if not any(p.startswith(f"{other}/") for other in found))
 
 
 def read_verdict(reply: dict[str, Any], job: Job) -> JobVerdict:
@@ -212,31 +254,10 @@ def read_verdict(reply: dict[str, Any], job: Job) -> JobVerdict:
     return JobVerdict(passed[: len(job.tests)], reply["reason"], reply.get("printed", ""))
 
 
-def _start_zygote(isolation: str, settings: str) -> subprocess.Popen[bytes]:
-    zygote = subprocess.Popen(
-        [sys.executable, "-s", "-S", "-c", BOOT, str(JAIL), isolation, settings],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd="/",
-        # A fixed hash seed: the order of a set, and with it a verdict, is the same in every run.
-        env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-        bufsize=0,
-        start_new_session=True,
-    )
-    assert zygote.stdout is not None
-    hello = receive(zygote.stdout.fileno(), deadline=time.monotonic() + START_SECONDS)
-    if "ready" not in hello:
-        _end(zygote)
-        raise IsolationError(_advice(isolation, hello["refused"]))
-    return zygote
-
-
-def _end(zygote: subprocess.Popen[bytes]) -> None:
-    zygote.kill()
-    for stream in (zygote.stdin, zygote.stdout):
-        if stream is not None:
-            stream.close()
-    zygote.wait()
+def _end(zygote: subprocess.Popen[bytes] | None) -> None:
+    if zygote is not None:
+        zygote.kill()
+        zygote.communicate()
 
 
 def _advice(isolation: str, problem: str) -> str:

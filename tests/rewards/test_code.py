@@ -1,6 +1,5 @@
 """The code reward: kinds of tests, credit, and what counts as a program."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,148 +12,107 @@ from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Sample
 
 TESTS = ["assert inc(1) == 2", "assert inc(2) == 3", "assert inc(-1) == 0"]
-RIGHT = "Add one.\n```python\ndef inc(x):\n    return x + 1\n```\nDone."
+
+
+def block(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+RIGHT = "Add one.\n" + block("def inc(x):\n    return x + 1") + "\nDone."
 HALF = RIGHT.replace("x + 1", "abs(x) + 1")
+WRONG = block("def inc(x):\n    return 0\nprint('wrong')")
+
+
+def build(**options: Any) -> CodeReward:
+    try:
+        return CodeReward(timeout=5.0, **options)
+    except IsolationError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
-def reward() -> Iterator[CodeReward]:
-    try:
-        reward = CodeReward(timeout=5.0)
-    except IsolationError as error:
-        pytest.skip(str(error))
-    yield reward
+def reward() -> CodeReward:
+    return build()
 
 
 @pytest.fixture(scope="module")
 def sharing() -> CodeReward:
-    try:
-        return CodeReward(partial=True, timeout=5.0)
-    except IsolationError as error:
-        pytest.skip(str(error))
+    return build(partial=True)
 
 
-def score(reward: CodeReward, completion: str, tests: Any, **metadata: Any) -> float | None:
-    return reward([Sample("task", completion, {"tests": tests, **metadata})])[0]
-
-
-def test_assertions_give_all_or_nothing_or_their_share(
-    reward: CodeReward, sharing: CodeReward
-) -> None:
-    assert score(reward, RIGHT, TESTS) == score(sharing, RIGHT, TESTS) == 1.0
-    assert score(reward, HALF, TESTS) == 0.0
-    assert score(sharing, HALF, TESTS) == pytest.approx(2 / 3)
-    dying = RIGHT.replace("return", "x == 1 and exit()\n    return")
-    assert score(sharing, dying, TESTS) == pytest.approx(2 / 3), "each test has its own process"
-
-
-def test_a_gold_solution_of_mbpp_passes_and_fails_its_negated_tests(reward: CodeReward) -> None:
-    gold = (
-        "R = 3\r\nC = 3\r\ndef min_cost(cost, m, n): \r\n\ttc = [[0 for x in range(C)] for x in "
-        "range(R)] \r\n\ttc[0][0] = cost[0][0] \r\n\tfor i in range(1, m+1): \r\n\t\ttc[i][0] = "
-        "tc[i-1][0] + cost[i][0] \r\n\tfor j in range(1, n+1): \r\n\t\ttc[0][j] = tc[0][j-1] + "
-        "cost[0][j] \r\n\tfor i in range(1, m+1): \r\n\t\tfor j in range(1, n+1): \r\n\t\t\t"
-        "tc[i][j] = min(tc[i-1][j-1], tc[i-1][j], tc[i][j-1]) + cost[i][j] \r\n\treturn tc[m][n]"
-    )
-    test = "assert min_cost([[1, 2, 3], [4, 8, 2], [1, 5, 3]], 2, 2) == 8"
-    assert score(reward, f"```python\n{gold}\n```", [test]) == 1.0
-    assert score(reward, f"```python\n{gold}\n```", [test.replace("==", "!=")]) == 0.0
-
-
-def test_programs_are_judged_by_what_they_print(reward: CodeReward, sharing: CodeReward) -> None:
-    code = "```python\nn = int(input())\nprint(n + 1 if n < 5 else 0, end=' \\n\\n')\n```"
-    pairs = [{"input": "1\n", "output": "2"}, {"input": "4", "output": "5\n"}]
-    assert score(reward, code, pairs) == 1.0
-    pairs.append({"input": "7", "output": "8"})
-    assert score(reward, code, pairs) == 0.0
-    assert score(sharing, code, pairs) == pytest.approx(2 / 3)
-    crash = code.replace("\n```", "\nraise ValueError\n```")
-    assert score(reward, crash, pairs[:1]) == 0.0
-    assert score(reward, "```python\nimport sys\nsys.stdout.close()\n```", pairs[:1]) == 0.0
-
-
-def test_numbers_may_be_written_differently_where_that_is_asked_for(reward: CodeReward) -> None:
-    code = "```python\nprint(' 0.50 1e3\\nyes 0.50')\n```"
-    pairs = [{"input": "", "output": "0.5 1000\nyes 0.50\n"}]
-    numbers = CodeReward(match="numbers", timeout=5.0)
-    assert (score(reward, code, pairs), score(numbers, code, pairs)) == (0.0, 1.0)
-    for other in ("0.5 1001\nyes 0.50", "0.5 1000\nyes 0.5", "0.5 1000"):
-        assert score(numbers, code, [{"input": "", "output": other}]) == 0.0
-    with pytest.raises(ValueError, match="match is 'digits'; allowed: numbers, text"):
-        CodeReward(match="digits")  # type: ignore[arg-type]
-
-
-def test_calls_and_humaneval_checks_need_their_function_named(reward: CodeReward) -> None:
-    calls = [{"input": [1], "output": 2}, {"input": [5], "output": 6}]
-    assert score(reward, RIGHT, calls, entry_point="inc") == 1.0
-    assert score(reward, HALF, [{"input": [-1], "output": 0}], entry_point="inc") == 0.0
-    check = "def check(candidate):\n    assert candidate(1) == 2\n"
-    assert score(reward, RIGHT, check, entry_point="inc") == 1.0
-    with pytest.raises(PartialFailure, match="together with `entry_point`"):
-        score(reward, RIGHT, calls)
-
-
-def test_a_setup_comes_before_code_and_tests(reward: CodeReward) -> None:
-    code = "```python\ndef root(x: List[int]): return [sqrt(v) for v in x]\n```"
-    setup = "from typing import List\nfrom math import sqrt"
-    assert score(reward, code, ["assert root([4]) == [2]"], setup=setup) == 1.0
-    assert score(reward, code, ["assert root([4]) == [2]"]) == 0.0
-    script = [{"input": "", "output": "3"}]
-    assert score(reward, "```python\nprint(three)\n```", script, setup="three = 3") == 1.0
-
-
-@pytest.mark.parametrize("completion", ["", "   ", "I cannot.", RIGHT[: RIGHT.rindex("```")]])
-def test_a_completion_without_a_finished_program_is_worth_nothing(
-    reward: CodeReward, completion: str
-) -> None:
-    assert score(reward, completion, TESTS) == 0.0
-    assert score(reward, completion, [{"input": "", "output": ""}]) == 0.0
-
-
-def test_scores_keep_their_order_and_samples_without_tests_have_none(reward: CodeReward) -> None:
-    samples = [
-        Sample("a", RIGHT, {"tests": TESTS}),
-        Sample("b", RIGHT, {}),
-        Sample("c", "```python\nprint(2)\n```", {"tests": [{"input": "", "output": "2"}]}),
-        Sample("d", HALF, {"tests": TESTS}),
-    ]
-    assert reward(samples) == [1.0, None, 1.0, 0.0]
-    assert reward([]) == []
-
-
-READS = "```python\nprint(sum(map(int, input().split())))\n```"
-RUN: dict[str, tuple[str, Any]] = {
+# A gold solution of MBPP, with the line ends and tabs of that set.
+GOLD = block(
+    "R = 3\r\nC = 3\r\ndef min_cost(cost, m, n): \r\n\ttc = [[0 for x in range(C)] for x in "
+    "range(R)] \r\n\ttc[0][0] = cost[0][0] \r\n\tfor i in range(1, m+1): \r\n\t\ttc[i][0] = "
+    "tc[i-1][0] + cost[i][0] \r\n\tfor j in range(1, n+1): \r\n\t\ttc[0][j] = tc[0][j-1] + "
+    "cost[0][j] \r\n\tfor i in range(1, m+1): \r\n\t\tfor j in range(1, n+1): \r\n\t\t\t"
+    "tc[i][j] = min(tc[i-1][j-1], tc[i-1][j], tc[i][j-1]) + cost[i][j] \r\n\treturn tc[m][n]"
+)
+COST = "assert min_cost([[1, 2, 3], [4, 8, 2], [1, 5, 3]], 2, 2) == 8"
+READS = block("print(sum(map(int, input().split())))")
+PRINTS = block("n = int(input())\nprint(n + 1 if n < 5 else 0, end=' \\n\\n')")
+PAIRS = [{"input": "1\n", "output": "2"}, {"input": "4", "output": "5\n"}]
+NOTHING = [{"input": "", "output": ""}]
+CALL = "def check(candidate):\n    assert candidate(1) == 2\n"
+ROOT = block("def root(x: List[int]): return [sqrt(v) for v in x]")
+IMPORTS = "from typing import List\nfrom math import sqrt"
+FUTURE = block("from __future__ import annotations\nprint(three)")
+DROP = "def drop(xs, kind): return [x for x in xs if not isinstance(x, kind)]"
+FOLD = (
+    "def plus(a, b): return a + b\ndef fold(f, xs, start):\n"
+    "    for x in xs: start = f(start, x)\n    return start"
+)
+HUMANEVAL = (
+    "METADATA = {'author': 'x'}\n\n\ndef check(candidate):\n"
+    "    import random\n    from copy import deepcopy\n    rng = random.Random(42)\n"
+    "    assert candidate(lambda a, b: a + b, (x for x in range(4)), 0) == 6\n"
+    "    for _ in range(10):\n        xs = [rng.randint(0, 9) for _ in range(5)]\n"
+    "        assert candidate(max, deepcopy(xs), -1) == max(xs)\n"
+    "        assert candidate(lambda a, b: plus(a, b), iter(xs), 0) == sum(xs)\n"
+)
+"""A check with functions, generators, chance, and a function beside the one under test."""
+CASES: list[tuple[str, Any, dict[str, str], float, float]] = [
+    # completion, tests, what else is in the metadata, score, share
+    (RIGHT, TESTS, {}, 1.0, 1.0),
+    (HALF, TESTS, {}, 0.0, 2 / 3),
+    (RIGHT.replace("return", "x == 1 and exit()\n    return"), TESTS, {}, 0.0, 2 / 3),
+    (GOLD, [COST], {}, 1.0, 1.0),
+    (GOLD, [COST.replace("==", "!=")], {}, 0.0, 0.0),
+    (PRINTS, PAIRS, {}, 1.0, 1.0),
+    (PRINTS, [*PAIRS, {"input": "7", "output": "8"}], {}, 0.0, 2 / 3),
+    (PRINTS.replace("\n```", "\nraise ValueError\n```"), PAIRS[:1], {}, 0.0, 0.0),
+    (block("import sys\nsys.stdout.close()"), PAIRS[:1], {}, 0.0, 0.0),
+    (block("import os\nos.write(1, os.read(0, 9))"), [{"input": "ü", "output": "ü"}], {}, 1.0, 1.0),
+    (RIGHT, [{"input": [1], "output": 2}], {"entry_point": "inc"}, 1.0, 1.0),
+    (HALF, [{"input": [-1], "output": 0}], {"entry_point": "inc"}, 0.0, 0.0),
+    (RIGHT, CALL, {"entry_point": "inc"}, 1.0, 1.0),
+    (ROOT, ["assert root([4]) == [2]"], {"setup": IMPORTS}, 1.0, 1.0),
+    (ROOT, ["assert root([4]) == [2]"], {}, 0.0, 0.0),
+    (ROOT, ["assert root([9]) == [3] == y"], {"setup": f"{IMPORTS}\ny = root([9])"}, 1.0, 1.0),
+    (FUTURE, [{"input": "", "output": "3"}], {"setup": "three = 3"}, 1.0, 1.0),
+    (block(DROP), ["assert drop((4, 'a', 1.2), str) == [4, 1.2]"], {}, 1.0, 1.0),
+    (block(DROP[:-4]), ["assert drop((4, 'a', 1.2), str) == [4, 1.2]"], {}, 0.0, 0.0),
+    (block(FOLD), HUMANEVAL, {"entry_point": "fold"}, 1.0, 1.0),
+    (block(FOLD.replace("f(start, x)", "x")), HUMANEVAL, {"entry_point": "fold"}, 0.0, 0.0),
+    *(
+        (text, tests, {}, 0.0, 0.0)
+        for text in ("", "   ", "I cannot.", RIGHT[: RIGHT.rindex("```")])
+        for tests in (TESTS, NOTHING)
+    ),
+]
+METHOD = block("class Solution:\n    def inc(self, x): return x + 1")
+FORMS: dict[str, tuple[str, Any]] = {
     "APPS": (READS, '{"inputs": ["3 4\\n", "1 1"], "outputs": ["7\\n", "2"]}'),
     "APPS with lines": (READS, {"inputs": [["3 4", ""]], "outputs": [["7"]]}),
     "a list of such texts": (READS, ['{"inputs": ["3 4"], "outputs": ["7"]}'] * 2),
     "CodeContests": (READS, {"input": ["3 4"], "output": ["7"]}),
     "JSON text of pairs": (READS, '[{"input": "3 4", "output": "7"}]'),
-    "TACO with fn_name": (RIGHT, '{"fn_name": "inc", "inputs": [[1], [5]], "outputs": [[2], [6]]}'),
-    "PRIME with fn_name": (
-        RIGHT,
-        '{"fn_name": "inc", "inputs": ["1", "5"], "outputs": ["2", "6"]}',
-    ),
-    "a method of Solution": (
-        "```python\nclass Solution:\n    def inc(self, x): return x + 1\n```",
-        {"fn_name": "inc", "inputs": [[1]], "outputs": [2]},
-    ),
+    "TACO": (RIGHT, '{"fn_name": "inc", "inputs": [[1], [5]], "outputs": [[2], [6]]}'),
+    "PRIME": (RIGHT, '{"fn_name": "inc", "inputs": ["1", "5"], "outputs": ["2", "6"]}'),
+    "a method of Solution": (METHOD, {"fn_name": "inc", "inputs": [[1]], "outputs": [2]}),
     "JSON text of assertions": (RIGHT, '["assert inc(1) == 2"]'),
     "pytest": (RIGHT, "import pytest\ndef test_inc():\n    assert inc(1) == 2\n"),
-    "pytest of a file": (
-        RIGHT,
-        "from solution import inc\ndef test_inc():\n    assert inc(1) == 2",
-    ),
-    "pytest class": (
-        RIGHT,
-        "class TestInc:\n    def setup_method(self): self.x = 1\n"
-        "    def test_one(self): assert inc(self.x) == 2",
-    ),
-    "unittest": (
-        RIGHT,
-        "import unittest\nclass Inc(unittest.TestCase):\n    def setUp(self): self.x = 1\n"
-        "    def test_one(self): self.assertEqual(inc(self.x), 2)\n"
-        "if __name__ == '__main__':\n    unittest.main()",
-    ),
+    "a file": (RIGHT, "from solution import inc\ndef test_inc():\n    assert inc(1) == 2"),
     "in the main of a file": (RIGHT, "if __name__ == '__main__':\n    assert inc(1) == 2"),
     "a test that is called": (RIGHT, "def test(f):\n    assert f(1) == 2\ntest(inc)"),
     "prepared before": (RIGHT, ["import math", "two = math.sqrt(4)", "assert inc(1) == two"]),
@@ -172,89 +130,77 @@ VOID = [
     "def test_inc():\n    def inner():\n        assert inc(1) == 2",
     "async def test_inc():\n    assert inc(1) == 2",
     "def test_inc(number):\n    assert inc(number) == 2",
+    "class TestInc:\n    def test_one(self): assert inc(1) == 2",
     "class Inc(unittest.TestCase):\n    def one(self): self.assertEqual(inc(1), 2)",
     "import numpy as np\nassert np.isclose(inc(1), 2)",
     "import pytest\ndef test_inc():\n    with pytest.raises(ValueError):\n        inc('a')",
     "from solution import inc as plus\nassert plus(1) == 2",
+    "assert inc(1) ==",
+    "return inc(1)",
+    CALL,
     '{"fn_name": "inc", "inputs": [[1]], "outputs": [[2], [3]]}',
     '{"fn_name": "inc", "inputs": [1], "outputs": [2]}',
     '{"inputs": [], "outputs": []}',
     '{"inputs": ["1"], "outputs": [2]}',
     '{"cases": 3}',
     "[]",
+    "",
+    1,
+    {"input": "1"},
+    {"input": "1", "output": 2},
+    {"input": [1], "output": 2},
 ]
-WRONG = "```python\ndef inc(x):\n    return 0\nprint('wrong')\n```"
 
 
-@pytest.mark.parametrize("name", RUN)
-def test_tests_in_the_forms_of_data_sets_are_run(
-    reward: CodeReward, sharing: CodeReward, name: str
+def sample(completion: str, tests: Any, **metadata: str) -> Sample:
+    return Sample("task", completion, {"tests": tests, **metadata})
+
+
+def test_programs_get_all_or_nothing_or_their_share(
+    reward: CodeReward, sharing: CodeReward
 ) -> None:
-    program, tests = RUN[name]
-    reward.check({"tests": tests})
-    assert score(reward, program, tests) == 1.0
-    assert score(reward, WRONG, tests) == 0.0
-    if name != "prepared before":
-        assert score(sharing, program, tests) == 1.0
+    samples = [sample(text, tests, **more) for text, tests, more, _, _ in CASES]
+    assert reward(samples) == [score for *_, score, _ in CASES]
+    assert sharing(samples) == pytest.approx([share for *_, share in CASES])
+    assert reward([]) == []
+    for each in samples:
+        reward.check(each.metadata)
 
 
-@pytest.mark.parametrize("tests", VOID)
-def test_tests_that_test_nothing_are_refused_when_read_and_when_scored(
-    reward: CodeReward, sharing: CodeReward, tests: str
+def test_tests_in_the_forms_of_data_sets_are_run(reward: CodeReward, sharing: CodeReward) -> None:
+    right = [sample(program, tests) for program, tests in FORMS.values()]
+    wrong = [sample(WRONG, tests) for _, tests in FORMS.values()]
+    assert reward(right) == [1.0] * len(FORMS) and reward(wrong) == [0.0] * len(FORMS)
+    alone = [each for name, each in zip(FORMS, right, strict=True) if name != "prepared before"]
+    assert sharing(alone) == [1.0] * len(alone)
+    for each in right:
+        reward.check(each.metadata)
+    reward.check({})
+
+
+def test_tests_that_test_nothing_or_cannot_be_run_are_refused_when_read_and_when_scored(
+    reward: CodeReward, sharing: CodeReward
 ) -> None:
-    for own, each in ((reward, tests), (reward, [tests]), (sharing, [tests])):
-        with pytest.raises(ValueError):
-            own.check({"tests": each})
-        with pytest.raises(PartialFailure):
-            score(own, WRONG, each)
+    for own, forms in ((reward, VOID), (reward, [[test] for test in VOID]), (sharing, VOID)):
+        for tests in forms:
+            with pytest.raises(ValueError):
+                own.check({"tests": tests})
+        with pytest.raises(PartialFailure) as failure:
+            own([sample(WRONG, tests) for tests in forms])
+        assert all(isinstance(result, ValueError) for result in failure.value.results)
+    for extra in (*VOID[:3], {"input": "1", "output": "2"}):
+        with pytest.raises(ValueError, match="no assertion that runs|must be a list of assertions"):
+            reward.check({"tests": [*TESTS, extra]})
+    with pytest.raises(ValueError, match="do not compile"):
+        reward.check({"tests": TESTS, "setup": "import"})
 
 
-def test_one_test_that_tests_nothing_is_refused_among_others(reward: CodeReward) -> None:
-    for test in ("# a comment", "inc(1) == 2", "assert True"):
-        with pytest.raises(ValueError, match="no assertion that runs"):
-            reward.check({"tests": [*TESTS, test]})
-    with pytest.raises(ValueError, match="no output|must be a list"):
-        reward.check({"tests": [{"input": [1]}], "entry_point": "inc"})
-
-
-def test_what_a_setup_defines_is_there_before_the_program(reward: CodeReward) -> None:
-    setup = "from math import sqrt\nroot_of = root(4)\nfrom typing import List"
-    code = "```python\ndef root(x: List[int]): return sqrt(x)\n```"
-    assert score(reward, code, ["assert root(9) == 3 and root_of == 2"], setup=setup) == 1.0
-    program = "```python\nfrom __future__ import annotations\nprint(three)\n```"
-    pairs = [{"input": "", "output": "3"}]
-    assert score(reward, program, pairs, setup="three = 3") == 1.0
-    with pytest.raises(PartialFailure, match="do not compile"):
-        score(reward, program, pairs, setup="three =")
-
-
-@pytest.mark.parametrize(
-    "tests",
-    [
-        [],
-        [1],
-        "",
-        ["assert x", {"input": "1", "output": "2"}],
-        [{"input": "1"}],
-        [{"input": "1", "output": 2}],
-    ],
-)
-def test_malformed_tests_are_a_failure(reward: CodeReward, tests: Any) -> None:
-    with pytest.raises(PartialFailure, match="must be a list of assertions"):
-        score(reward, RIGHT, tests)
-    with pytest.raises(ValueError, match="must be a list of assertions"):
-        reward.check({"tests": tests})
-
-
-def test_tests_that_do_not_compile_are_a_failure(reward: CodeReward) -> None:
-    with pytest.raises(PartialFailure, match="do not compile"):
-        score(reward, RIGHT, ["assert inc(1) =="])
-    check = {"tests": "def check(candidate):\n    assert candidate(1) == 2"}
-    with pytest.raises(PartialFailure, match="no entry_point is given to call it with"):
-        score(reward, "```python\nx = 1\n```", **check)
-    for metadata in ({"tests": ["assert inc(1) =="]}, {"tests": TESTS, "setup": "import"}, check):
-        with pytest.raises(ValueError, match="do not compile|no entry_point"):
-            reward.check(metadata)
+def test_numbers_may_be_written_differently_where_that_is_asked_for(reward: CodeReward) -> None:
+    code = block("print(' 0.50 1e3\\nyes 0.50')")
+    outputs = ["0.5 1000\nyes 0.50\n", "0.5 1001\nyes 0.50", "0.5 1000\nyes 0.5", "0.5 1000"]
+    samples = [sample(code, [{"input": "", "output": output}]) for output in outputs]
+    assert reward(samples) == [0.0] * 4
+    assert build(match="numbers")(samples) == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_a_row_that_cannot_be_judged_fails_alone_and_is_named_by_its_id(
@@ -279,60 +225,13 @@ def test_a_row_that_cannot_be_judged_fails_alone_and_is_named_by_its_id(
     assert Scorer([entry], max_failures=0.5).score(samples).total == [1.0, None, 0.0, None, None]
 
 
-MBPP_533 = {
-    "tests": [
-        "assert remove_datatype((4, 5, 4, 7.7, 1.2), int) == [7.7, 1.2]",
-        "assert remove_datatype((7, 8, 9, 'SR'), str) == [7, 8, 9]",
-        "assert remove_datatype((7, 1.1, 2, 2.2), float) == [7, 2]",
-    ]
-}
-"""Tests that hand over types."""
-HUMANEVAL = {
-    "entry_point": "fold",
-    "tests": (
-        "METADATA = {'author': 'x'}\n\n\ndef check(candidate):\n"
-        "    import random\n    from copy import deepcopy\n    rng = random.Random(42)\n"
-        "    assert candidate(lambda a, b: a + b, (x for x in range(4)), 0) == 6\n"
-        "    for _ in range(10):\n        xs = [rng.randint(0, 9) for _ in range(5)]\n"
-        "        assert candidate(max, deepcopy(xs), -1) == max(xs)\n"
-        "        assert candidate(lambda a, b: plus(a, b), iter(xs), 0) == sum(xs)\n"
-    ),
-}
-"""A check with functions, generators, chance, and a function beside the one under test."""
-
-
-def test_tests_may_hand_over_types_functions_and_generators(reward: CodeReward) -> None:
-    drop = "def remove_datatype(xs, kind): return [x for x in xs if not isinstance(x, kind)]"
-    fold = (
-        "def plus(a, b): return a + b\ndef fold(f, xs, start):\n"
-        "    for x in xs: start = f(start, x)\n    return start"
-    )
-    for code, metadata in ((drop, MBPP_533), (fold, HUMANEVAL)):
-        reward.check(metadata)
-        wrong = code.replace("if not", "if").replace("f(start, x)", "x")
-        samples = [Sample("p", f"```python\n{c}\n```", metadata) for c in (code, wrong)]
-        assert reward(samples) == [1.0, 0.0]
-
-
-def test_tests_that_can_be_run_pass_the_check(reward: CodeReward) -> None:
-    script = [{"input": "1", "output": "2"}]
-    for metadata in (
-        {},
-        {"tests": TESTS},
-        {"tests": TESTS[0], "setup": "x = 1"},
-        {"tests": script},
-    ):
-        reward.check(metadata)
-    reward.check({"tests": [{"input": [1], "output": 2}], "entry_point": "inc"})
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [
         ({"isolation": "none"}, "isolation.*none"),
-        ({"timeout": 0}, "timeout is 0.0; it must be above 0"),
-        ({"workers": -1}, "workers is -1"),
+        ({"workers": -1}, "workers is -1; it must be above 0"),
         ({"url": "router:8000"}, "such as http://127.0.0.1:8000"),
+        ({"match": "digits"}, "match.*digits"),
     ],
 )
 def test_wrong_options_are_refused(option: dict, message: str) -> None:

@@ -185,19 +185,6 @@ def test_a_code_block_is_worth_half_where_it_cannot_be_parsed(
     assert score(completion, mode="code_block") == expected
 
 
-@pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
-        ("<answer>\n```python\nx = 1\n```\n</answer>", 1.0),
-        ("```python\nx = 1\n```\n<answer>x</answer>", 0.0),
-        ("<answer>```python\nx = 1\n```", 0.0),
-        ("<answer>x = 1</answer>", 0.0),
-    ],
-)
-def test_code_may_be_wanted_in_the_answer_tag(completion: str, expected: float) -> None:
-    assert score(completion, mode="code_in_answer") == expected
-
-
 def test_expressions_of_d1_take_no_quadratic_time() -> None:
     start = time.monotonic()
     hard = "<reasoning>\n" + "\n</reasoning>\n<answer>\n" * 20_000

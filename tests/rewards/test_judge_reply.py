@@ -8,6 +8,7 @@ from mmrl.rewards.judging.template import Template, fence, load_template, shorte
 WHOLE = Template(text="?")
 HALVES = Template(text="?", lowest=-1, highest=1, whole=False)
 UNIFIED = load_template("unified_reward")
+FINAL = Template(text="?", reply="labels", labels=["Final"])
 LINES = "Alignment Score (1-5): {}\nCoherence Score (1-5): {}\nStyle Score (1-5): {}"
 
 
@@ -28,9 +29,7 @@ def said(score: str, reason: str = '"x"') -> str:
         (LINES.format(2.6947, 4, "3."), UNIFIED, pytest.approx((2.6947 + 4 + 3) / 3)),
         (LINES.format(1, 1, 1) + "\n" + LINES.format(5, 5, 5), UNIFIED, 5.0),
         ("**Alignment Score (1-5):** 4\ncoherence score: 3\nStyle  Score = 2", UNIFIED, 3.0),
-        ("So fine.\nFinal Score: 4", load_template("unified_reward_1"), 4.0),
-        ("Fine. Final Score: 4", load_template("unified_reward_1"), 4.0),
-        ("Final Score: 4\nA final score: 5 needs more.", load_template("unified_reward_1"), 4.0),
+        ("Fine. Final Score: 4\nA final score: 5 needs more.", FINAL, 4.0),
         (
             "Style Score: −0.5",
             Template(text="?", lowest=-1, reply="labels", labels=["Style"]),

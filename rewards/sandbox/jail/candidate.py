@@ -5,36 +5,35 @@ prove nothing except "this call returned that value".
 """
 
 import ast
+import base64
 import contextlib
+import io
 import os
+import pickle
 import random
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from . import kernel
-from .borrowed import Borrower
-from .library import PLAIN_TYPES
 from .limits import JobLimits, restrain_candidate
-from .transfer import Unsendable, decode, encode, find_changes, receive, send
+from .peer import OPERATORS, PLAIN_TYPES, Peer, Proxy, forward
+from .wire import receive, send
 
 CHANNEL = 3
 
 
-def become_candidate(limits: JobLimits, channel: int, stdin: int, stdout: int) -> NoReturn:
+def become_candidate(limits: JobLimits, *streams: int) -> NoReturn:
     """Turn a newly forked process into a candidate; it sends `ready` and serves its tester.
 
     Args:
         limits: resources of the candidate.
-        channel: its end of the connection to the tester.
-        stdin: standard input of a script.
-        stdout: standard output of a script.
+        streams: input and output of a script, what becomes standard error, and the channel.
     """
     status = 1
     try:
         os.setsid()
-        null = os.open("/dev/null", os.O_RDWR)
         # Move them away from 0 to 3 first, then to their places.
-        moved = [os.dup2(fd, 100 + n, False) for n, fd in enumerate((stdin, stdout, null, channel))]
+        moved = [os.dup2(fd, 100 + n, False) for n, fd in enumerate(streams)]
         for place, fd in enumerate(moved):
             os.dup2(fd, place, place < CHANNEL)
         os.closerange(CHANNEL + 1, 1 << 16)
@@ -51,22 +50,11 @@ def become_candidate(limits: JobLimits, channel: int, stdin: int, stdout: int) -
 
 def _restrain(limits: JobLimits) -> str:
     try:
-        _scratch_folder(limits)
+        os.chdir("/tmp" if limits.is_alone else "/")
         restrain_candidate(limits)
     except OSError as error:
         return str(error)
     return "ready"
-
-
-def _scratch_folder(limits: JobLimits) -> None:
-    if limits.level != "full":
-        os.chdir("/")
-        return
-    kernel.call("unshare", kernel.CLONE_NEWNS)
-    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-    size = f"size={limits.output_kb}k,nr_inodes=256,mode=700"
-    kernel.mount("tmpfs", "/tmp", "tmpfs", flags, size)
-    os.chdir("/tmp")
 
 
 def _serve() -> None:
@@ -80,11 +68,9 @@ def _serve() -> None:
         return
     for fd in (0, 1):
         os.dup2(2, fd)
-    world = _World(job["setup"])
-    send(CHANNEL, world.attempt("load", job))
+    program = _Program(job["setup"])
     while True:
-        request = receive(CHANNEL)
-        send(CHANNEL, world.attempt(request["do"], request))
+        send(CHANNEL, program.answer(receive(CHANNEL)))
 
 
 def _run_setup(setup: str, name: str) -> dict[str, Any]:
@@ -96,74 +82,75 @@ def _run_setup(setup: str, name: str) -> dict[str, Any]:
     return names
 
 
-class _World:
-    """The names of the candidate and the objects that its tester refers to."""
+class _Program(Peer):
+    """The names of the candidate, and what it has of its tester's objects: copies of those of
+    Python's library, and else proxies. That of a function is a function, that of an iterator a
+    generator."""
+
+    own = "candidate"
 
     def __init__(self, setup: str) -> None:
+        super().__init__(CHANNEL)
         self.names = _run_setup(setup, "candidate")
-        self.objects: list[Any] = []
-        self.borrower = Borrower(
-            CHANNEL, lambda asked: self.attempt(asked["do"], asked), self._encode, self._decode
-        )
 
-    def attempt(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Execute a request of the tester; the reply holds the value or the exception."""
-        try:
-            return getattr(self, f"do_{action}")(request)
-        except Exception as error:
-            return {"raised": type(error).__name__, "text": str(error)[:200]}
+    def perform(self, action: str, number: int, arguments: list[Any], named: dict[str, Any]) -> Any:
+        if action == "load":
+            return exec(compile(arguments[0], "<candidate>", "exec"), self.names)
+        if action == "name" and arguments[0] not in self.names:
+            raise NameError(f"name {arguments[0]!r} is not defined")
+        if action == "name":
+            return self.names[arguments[0]]
+        return super().perform(action, number, arguments, named)
 
-    def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
-        exec(compile(request["code"], "<candidate>", "exec"), self.names)
-        return {"value": None}
+    def refer(self, value: Any) -> list[Any]:
+        name = getattr(value, "__name__", "") if isinstance(value, type) else ""
+        is_plain = PLAIN_TYPES.get(name) is value and id(value) not in self._bodies
+        return ["type", name, None] if is_plain else super().refer(value)
 
-    def do_name(self, request: dict[str, Any]) -> dict[str, Any]:
-        if request["name"] not in self.names:
-            raise NameError(f"name {request['name']!r} is not defined")
-        return self._value(self.names[request["name"]])
+    def resolve(self, body: list[Any]) -> Any:
+        value = super().resolve(body)
+        if body[0] != self.own and body[2][0] == "copy":
+            del self._proxies[body[1]]  # the object may have changed when it comes again
+        return value
 
-    def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
-        arguments = [self._decode(body) for body in request["arguments"]]
-        named = {name: self._decode(body) for name, body in request["named"].items()}
-        reply = self._value(self.objects[request["object"]](*arguments, **named))
-        reply["changed"] = find_changes(request["arguments"], arguments, self._encode)
-        return reply
+    def borrow(self, number: int, about: list[str]) -> Any:
+        kind, word = about
+        if kind == "copy":
+            return _Copies(io.BytesIO(base64.b64decode(word)), self.resolve).load()
+        if kind == "function":
+            return self._function(number, word)
+        if kind == "iterator":
+            return self._iterator(number)
+        return type(word, (_Borrowed,), {"__slots__": ()})(self, number)
 
-    def do_getattr(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._value(getattr(self.objects[request["object"]], request["name"]))
+    def _function(self, number: int, name: str) -> Callable[..., Any]:
+        def lent(*arguments: Any, **named: Any) -> Any:
+            return self.use("call", number, *arguments, **named)
 
-    def do_setattr(self, request: dict[str, Any]) -> dict[str, Any]:
-        value = self._decode(request["value"])
-        setattr(self.objects[request["object"]], request["name"], value)
-        return {"value": None}
+        lent.__name__ = lent.__qualname__ = name
+        return lent
 
-    def do_getitem(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._value(self.objects[request["object"]][self._decode(request["key"])])
+    def _iterator(self, number: int) -> Iterator[Any]:
+        while items := self.use("next", number):
+            yield items[0]
 
-    def do_length(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._value(len(self.objects[request["object"]]))
 
-    def do_items(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._value(list(self.objects[request["object"]]))
+class _Copies(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, resolve: Callable[[list[Any]], Any]) -> None:
+        super().__init__(file)
+        self.persistent_load = resolve
 
-    def _value(self, value: Any) -> dict[str, Any]:
-        return {"value": self._encode(value)}
 
-    def _encode(self, value: Any) -> Any:
-        return encode(value, self._reference)
+class _Borrowed(Proxy):
+    """A proxy for an object of a class that the tests define."""
 
-    def _decode(self, body: Any) -> Any:
-        return decode(body, self._resolve)
+    __slots__ = ()
 
-    def _reference(self, value: Any) -> list[Any]:
-        if (body := self.borrower.body_of(value)) is not None:
-            return ["handed", body]
-        if isinstance(value, type) and PLAIN_TYPES.get(value.__name__) is value:
-            return ["type", value.__name__]
-        if len(self.objects) > 100_000:
-            raise Unsendable("too many objects")
-        self.objects.append(value)
-        return ["reference", len(self.objects) - 1]
+    def __next__(self) -> Any:
+        if items := self._peer.use("next", self._number):
+            return items[0]
+        raise StopIteration
 
-    def _resolve(self, tag: str, content: Any) -> Any:
-        return self.objects[content] if tag == "reference" else self.borrower.own(content)
+
+for _name in OPERATORS:
+    setattr(_Borrowed, f"__{_name}__", forward(_name))

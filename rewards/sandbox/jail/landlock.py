@@ -1,24 +1,15 @@
 """Landlock restricts a process to reading some folders; it needs no privilege."""
 
-import ctypes
 import os
 import struct
 from collections.abc import Iterable
 
-from .kernel import PR_SET_NO_NEW_PRIVS, prctl, syscall
+from . import kernel
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 """Number of access rights by version of Landlock; 16 from version 5."""
-
-
-def read_version() -> int:
-    """The kernel's version of Landlock, 0 where it has none."""
-    try:
-        return syscall(_CREATE, None, 0, 1)
-    except OSError:
-        return 0
 
 
 def restrict(readable: Iterable[str]) -> None:
@@ -27,15 +18,17 @@ def restrict(readable: Iterable[str]) -> None:
     Raises:
         OSError: the kernel refuses.
     """
-    rights = (1 << _RIGHTS.get(read_version(), 16)) - 1
-    attributes = struct.pack("=Q", rights)
-    rules = syscall(_CREATE, ctypes.c_char_p(attributes), len(attributes), 0)
+    try:
+        version = kernel.syscall(_CREATE, None, 0, 1)
+    except OSError as error:
+        raise OSError("this kernel has no Landlock to close the file system with") from error
+    attributes = struct.pack("=Q", (1 << _RIGHTS.get(version, 16)) - 1)
+    rules = kernel.syscall(_CREATE, attributes, len(attributes), 0)
     for path in readable:
-        folder = os.path.isdir(path)
-        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        rule = struct.pack("=Qi", _READ_FILE | (_READ_DIR if folder else 0), parent)
-        syscall(_ADD, rules, 1, ctypes.c_char_p(rule), 0)
+        parent = os.open(path, os.O_PATH)
+        rights = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)
+        kernel.syscall(_ADD, rules, 1, struct.pack("=Qi", rights, parent), 0)
         os.close(parent)
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
-    syscall(_RESTRICT, rules, 0)
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.syscall(_RESTRICT, rules, 0)
     os.close(rules)

@@ -1,5 +1,6 @@
-"""Resource limits of a candidate and its tester, and how a process applies them."""
+"""Limits of a candidate and its tester, and how a process applies them."""
 
+import bisect
 import contextlib
 import os
 import resource
@@ -8,18 +9,23 @@ from dataclasses import dataclass
 
 from . import kernel, landlock, seccomp
 
+THREADS, FILES = 64, 64
+_FIRST_USER = 0x70000000
+"""The first of user ids that nobody is given."""
+
 
 @dataclass(frozen=True)
 class JobLimits:
     """Limits of one candidate.
 
     Attributes:
-        level: `full`, `process` or `bare` (whatever the machine allows, for disposable ones).
+        level: `bwrap` or `namespaces` (both isolate fully), `process`, or `bare` (whatever the
+            machine allows, for disposable ones).
         timeout: wall-clock seconds for loading the code and for each test.
         cpu_seconds: processor time of all tests of one job together.
         memory_mb: address space.
         output_kb: what it may write to stdout, to files, and in one answer.
-        readable: folders with the standard library and what it loads.
+        readable: files and folders of the standard library and what it loads.
     """
 
     level: str
@@ -29,10 +35,10 @@ class JobLimits:
     output_kb: int
     readable: tuple[str, ...]
 
-
-THREADS, FILES = 64, 64
-_FIRST_USER = 0x70000000
-"""The first of user ids that nobody is given."""
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has namespaces, and with them a folder to write in."""
+        return self.level in ("bwrap", "namespaces")
 
 
 def restrain_candidate(limits: JobLimits) -> None:
@@ -44,8 +50,8 @@ def restrain_candidate(limits: JobLimits) -> None:
     optional = contextlib.suppress(OSError) if limits.level == "bare" else contextlib.nullcontext()
     with optional:
         kernel.drop_capabilities()
-    is_alone = limits.level == "full" or os.getuid() >= _FIRST_USER
-    _set(resource.RLIMIT_NPROC, THREADS if is_alone else _count_tasks() + THREADS)
+    is_counted_apart = limits.is_alone or os.getuid() >= _FIRST_USER
+    _set(resource.RLIMIT_NPROC, THREADS + (0 if is_counted_apart else _count_tasks()))
     _set(resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1)
     _set(resource.RLIMIT_AS, limits.memory_mb << 20)
     _set(resource.RLIMIT_FSIZE, limits.output_kb << 10)
@@ -54,12 +60,11 @@ def restrain_candidate(limits: JobLimits) -> None:
     _set(resource.RLIMIT_MEMLOCK, 0)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
-    if limits.level != "full":
+    if not limits.is_alone:
         with optional:
-            landlock.restrict(path for path in limits.readable if os.path.exists(path))
+            landlock.restrict(limits.readable)
     with optional:
-        # Only the full level has a writable folder, and no other writable file.
-        seccomp.confine(seccomp.OPENING if limits.level == "full" else ())
+        seccomp.confine(is_writing=limits.is_alone)
 
 
 def restrain_tester(limits: JobLimits) -> None:
@@ -68,7 +73,7 @@ def restrain_tester(limits: JobLimits) -> None:
     _set(resource.RLIMIT_CORE, 0)
     if limits.level != "bare":
         kernel.drop_capabilities()
-        seccomp.confine(allowed=("kill",))
+        seccomp.confine()
 
 
 def be_counted_apart() -> None:
@@ -84,20 +89,21 @@ def _count_tasks() -> int:
     """How many tasks this user has, by the lowest limit with which one more starts: they may be in
     other namespaces."""
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    low, high = 0, min(hard % (1 << 64), 1 << 22)
-    threading.stack_size(1 << 16)
-    while low < high:
-        limit = (low + high) // 2
+
+    def starts(limit: int) -> bool:
         resource.setrlimit(resource.RLIMIT_NPROC, (limit, hard))
         task = threading.Thread()
         try:
             task.start()
-            task.join()
-            high = limit
         except RuntimeError:
-            low = limit + 1
+            return False
+        task.join()
+        return True
+
+    threading.stack_size(1 << 16)
+    tasks = bisect.bisect_left(range(min(hard % (1 << 64), 1 << 22)), True, key=starts)
     threading.stack_size(0)
-    return low
+    return tasks
 
 
 def _set(kind: int, soft: int, hard: int | None = None) -> None:

@@ -11,10 +11,10 @@ import errno
 import os
 import platform
 import struct
+import sys
 
-from .kernel import PR_SET_NO_NEW_PRIVS, call, prctl
+from .kernel import PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, prctl
 
-ARCHITECTURES = ("x86_64", "aarch64")
 _REFUSED = """
 shmget=29/194 connect=42/203 socket=41/198 accept=43/202 bind=49/200 listen=50/201 fork=57/-
 vfork=58/- execve=59/221 kill=62/129 semget=64/190 msgget=68/186 truncate=76/45 ptrace=101/117
@@ -42,26 +42,29 @@ setresuid=117/147 setresgid=119/149 setfsuid=122/151 setfsgid=123/152
 """Names and numbers: `x86_64/aarch64` where these differ, `-` where there is no such call."""
 
 
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""The kernel's numbers for them."""
+
+
 def _read_numbers(table: str) -> dict[str, dict[str, int]]:
     """The numbers of the calls in a table, by architecture and name."""
-    numbers: dict[str, dict[str, int]] = {architecture: {} for architecture in ARCHITECTURES}
-    for entry in table.split():
-        name, _, written = entry.partition("=")
-        for n, architecture in enumerate(ARCHITECTURES):
-            number = written.split("/")[n if "/" in written else 0]
-            if number != "-":
-                numbers[architecture][name] = int(number)
-    return numbers
+    entries = [entry.partition("=")[::2] for entry in table.split()]
+    return {
+        architecture: {
+            name: int(numbers[n % len(numbers)])
+            for name, written in entries
+            if (numbers := written.split("/"))[n % len(numbers)] != "-"
+        }
+        for n, architecture in enumerate(ARCHITECTURES)
+    }
 
 
 REFUSED = _read_numbers(_REFUSED)
-_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_WATCHED = {
-    "x86_64": {"clone": 56, "ioctl": 16, "fcntl": 72, "prlimit64": 302, "open": 2, "openat": 257},
-    "aarch64": {"clone": 220, "ioctl": 29, "fcntl": 25, "prlimit64": 261, "openat": 56},
-}
+_WATCHED = _read_numbers(
+    "clone=56/220 ioctl=16/29 fcntl=72/25 prlimit64=302/261 open=2/- openat=257/56"
+)
 """Calls that are refused depending on their arguments."""
-OPENING = ("open", "openat")
+_OPENING = ("open", "openat")
 """Refused if they truncate a file: Landlock before Linux 6.2 does not prevent that read-only files
 are truncated."""
 _CLONE3, _CLONE_THREAD, _NEWER = 435, 0x10000, 463
@@ -69,69 +72,65 @@ _TERMINAL_QUESTIONS = (0x5401, 0x5413, 0x5421, 0x541B, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONBIO, FIONREAD, FIONCLEX, FIOCLEX: used by Python's files."""
 _SIGNAL_OTHERS = (8, 10, 15)
 """F_SETOWN, F_SETSIG, F_SETOWN_EX: they make a pipe send any signal to any process of the user."""
-_ALLOW, _KILL, _FAIL = 0x7FFF0000, 0x80000000, 0x00050000
+_Line = tuple[int, int, int, int]
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_KILL, _ALLOW = (_RETURN, 0, 0, 0x80000000), (_RETURN, 0, 0, 0x7FFF0000)
+_FAIL, _MISSING = [(_RETURN, 0, 0, 0x50000 | code) for code in (errno.EPERM, errno.ENOSYS)]
 _FIRST, _SECOND, _THIRD = (_LOAD, 0, 0, 16), (_LOAD, 0, 0, 24), (_LOAD, 0, 0, 32)
 """Load the lower half of an argument."""
-_Line = tuple[int, int, int, int]
-_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
+_MODE_FILTER = 2
 
 
-def is_supported() -> bool:
-    """Whether the numbers of this processor's system calls are known here."""
-    return os.name == "posix" and platform.machine() in _AUDIT_ARCH and os.path.exists("/proc/self")
+def check_support() -> None:
+    """Raise an OSError where the numbers of this machine's system calls are not known."""
+    machine = platform.machine()
+    if machine not in ARCHITECTURES or sys.platform != "linux":
+        raise OSError(f"no system call filter for {sys.platform} on {machine}")
 
 
-def build_filter(architecture: str, allowed: tuple[str, ...] = ()) -> bytes:
+def build_filter(architecture: str, is_writing: bool = False) -> bytes:
     """The filter as BPF instructions.
 
     Args:
         architecture: `x86_64` or `aarch64`.
-        allowed: names of calls that are not refused.
+        is_writing: whether files may be truncated when they are opened.
     """
-    calls = REFUSED[architecture]
-    denied = sorted(number for name, number in calls.items() if name not in allowed)
-    fail = (_RETURN, 0, 0, _FAIL | errno.EPERM)
-    missing = (_RETURN, 0, 0, _FAIL | errno.ENOSYS)
-    lines = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCH[architecture]), (_RETURN, 0, 0, _KILL)]
-    lines += [(_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _NEWER), missing]
+    lines = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, ARCHITECTURES[architecture]), _KILL]
+    lines += [(_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _NEWER), _MISSING]
     # The C library starts threads by clone3 and falls back to clone, whose flags a filter can read.
-    lines += [(_EQUAL, 0, 1, _CLONE3), missing]
-    for number in denied:
-        lines += [(_EQUAL, 0, 1, number), fail]
-    watched = {k: number for k, number in _WATCHED[architecture].items() if k not in allowed}
-    for name, number in watched.items():
-        checks = _checks(name, fail)
-        lines += [(_EQUAL, 0, len(checks), number), *checks]
-    lines.append((_RETURN, 0, 0, _ALLOW))
-    return b"".join(struct.pack("<HBBI", *line) for line in lines)
+    lines += [(_EQUAL, 0, 1, _CLONE3), _MISSING]
+    for number in sorted(REFUSED[architecture].values()):
+        lines += [(_EQUAL, 0, 1, number), _FAIL]
+    for name, number in _WATCHED[architecture].items():
+        if not (is_writing and name in _OPENING):
+            checks = _checks(name)
+            lines += [(_EQUAL, 0, len(checks), number), *checks]
+    return b"".join(struct.pack("<HBBI", *line) for line in [*lines, _ALLOW])
 
 
-def _checks(name: str, fail: _Line) -> list[_Line]:
+def _checks(name: str) -> list[_Line]:
     """Instructions that decide by the arguments of a call; every path ends in a return."""
-    allow = (_RETURN, 0, 0, _ALLOW)
     if name == "clone":
-        return [_FIRST, (_ANY_BIT, 0, 1, _CLONE_THREAD), allow, fail]
-    if name in OPENING:
+        return [_FIRST, (_ANY_BIT, 0, 1, _CLONE_THREAD), _ALLOW, _FAIL]
+    if name in _OPENING:
         flags = _SECOND if name == "open" else _THIRD
-        return [flags, (_ANY_BIT, 0, 1, os.O_TRUNC), fail, allow]
+        return [flags, (_ANY_BIT, 0, 1, os.O_TRUNC), _FAIL, _ALLOW]
     if name == "prlimit64":
-        return [_FIRST, (_EQUAL, 0, 1, 0), allow, fail]
-    if name == "ioctl":
-        listed = [part for value in _TERMINAL_QUESTIONS for part in ((_EQUAL, 0, 1, value), allow)]
-        return [_SECOND, *listed, fail]
-    listed = [part for value in _SIGNAL_OTHERS for part in ((_EQUAL, 0, 1, value), fail)]
-    return [_SECOND, *listed, allow]
+        return [_FIRST, (_EQUAL, 0, 1, 0), _ALLOW, _FAIL]
+    values, found, else_ = (
+        (_TERMINAL_QUESTIONS, _ALLOW, _FAIL) if name == "ioctl" else (_SIGNAL_OTHERS, _FAIL, _ALLOW)
+    )
+    return [_SECOND, *(line for v in values for line in ((_EQUAL, 0, 1, v), found)), else_]
 
 
-def confine(allowed: tuple[str, ...] = ()) -> None:
+def confine(is_writing: bool = False) -> None:
     """Apply the filter to this process, permanently.
 
     Raises:
         OSError: the kernel refuses.
     """
-    code = build_filter(platform.machine(), allowed)
+    code = build_filter(platform.machine(), is_writing)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    call("prctl", _PR_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), ctypes.c_char_p(header), 0, 0)
+    prctl(PR_SET_SECCOMP, _MODE_FILTER, ctypes.c_char_p(header))

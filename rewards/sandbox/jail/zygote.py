@@ -4,70 +4,65 @@ It never reads a job itself, because every later candidate inherits its memory.
 """
 
 import builtins
+import contextlib
 import gc
 import importlib
 import json
 import os
-import platform
 import select
 import signal
 import sys
-from typing import NoReturn
+import traceback
+from typing import Any
 
-from . import kernel, landlock, seccomp
+from . import kernel, seccomp
 from .limits import JobLimits, be_counted_apart
 from .namespaces import enter_namespaces
 from .tester import run_job
-from .transfer import send
+from .wire import Gone, receive, send
 
 _WARM = (
     "bisect cmath collections copy datetime decimal fractions functools heapq itertools json"
     " math operator random re statistics string textwrap traceback typing"
 )
-WARM = tuple(_WARM.split())
 """Modules that solutions often import, loaded once and shared by all forks."""
 
 
-def main(level: str, limits: str) -> None:
+def main(level: str, settings: str) -> None:
     """Serve jobs from standard input until it closes; verdicts go to standard output."""
-    settings = JobLimits(level=level, **json.loads(limits))
-    be_counted_apart()
-    replies = _set_replies_aside()
+    limits = JobLimits(level=level, **json.loads(settings))
+    # Verdicts have an own descriptor: a candidate may control what tests print.
+    replies, null = os.dup(1), os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in WARM:
+    for name in _WARM.split():
         importlib.import_module(name)
     # Without `site`, which would look for packages, Python has no `exit`; programs use it.
     builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
-    if level == "bare":
-        run_job(settings, 0, replies)
-        return
     try:
-        _isolate(settings)
+        _isolate(limits)
     except OSError as error:
-        send(replies, {"refused": str(error)})
+        send(replies, {"failure": str(error)})
         return
     gc.collect()
     gc.freeze()
-    send(replies, {"ready": os.getpid()})
-    while _job_waits():
-        _fork_tester(settings, replies)
+    is_last = False
+    while not is_last and _job_waits():
+        verdict = _run_in_tester(limits, null)
+        # What a job has left would be there for the next one, which has a new process instead.
+        is_last = limits.is_alone and next(os.scandir("/tmp"), None) is not None
+        send(replies, {**verdict, "is_last": is_last})
 
 
-def _set_replies_aside() -> int:
-    """A descriptor for verdicts alone: a candidate may control what tests print."""
-    replies, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.close(null)
-    return replies
-
-
-def _isolate(settings: JobLimits) -> None:
-    if not seccomp.is_supported():
-        raise OSError(f"no system call filter for {sys.platform} on {platform.machine()}")
-    if settings.level == "full":
-        enter_namespaces(settings.readable)
-    elif not landlock.read_version():
-        raise OSError("this kernel has no Landlock to close the file system with")
+def _isolate(limits: JobLimits) -> None:
+    be_counted_apart()
+    if limits.level != "bare":
+        seccomp.check_support()
+    if limits.level == "namespaces":
+        enter_namespaces(limits.readable, limits.output_kb)
+    if limits.is_alone:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)  # with the process that waits for this one
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
 
 
@@ -77,23 +72,27 @@ def _job_waits() -> bool:
     return any(event & select.POLLIN for _, event in poll.poll())
 
 
-def _fork_tester(settings: JobLimits, replies: int) -> None:
-    pid = os.fork()
-    if pid == 0:
-        _be_tester(settings, replies)
-    while True:
-        ended, status = os.wait()
-        if ended == pid:
-            break
-    if status:
-        code = os.waitstatus_to_exitcode(status)
-        send(replies, {"passed": [False], "reason": f"the tests were stopped (exit status {code})"})
-
-
-def _be_tester(settings: JobLimits, replies: int) -> NoReturn:
-    status = 1
+def _run_in_tester(limits: JobLimits, null: int) -> dict[str, Any]:
+    reply = os.memfd_create("reply")
+    tester = os.fork()
+    if tester == 0:
+        try:
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
+            run_job(limits, null, reply)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    status = os.waitpid(tester, 0)[1]
+    with contextlib.suppress(ChildProcessError):
+        # The candidate ends with its tester, and becomes a child of this process.
+        while True:
+            os.wait()
+    os.lseek(reply, 0, os.SEEK_SET)
     try:
-        run_job(settings, 0, replies)
-        status = 0
+        return receive(reply)
+    except Gone:
+        code = os.waitstatus_to_exitcode(status)
+        return {"passed": [False], "reason": f"the tests were stopped (exit status {code})"}
     finally:
-        os._exit(status)
+        os.close(reply)

@@ -1,10 +1,9 @@
 """The remote sandbox against a router in its own process that really runs the scripts."""
 
-import json
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -38,20 +37,14 @@ def execute(script, language, timeout):
             "exception_str": None}
 
 class Router(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.answer(200, {"status": "ok"})
-
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         assert self.path == "/execute_batch" and body["request_timeout"] > 0
-        if style == "busy":
-            return self.answer(503, {"detail": "busy"})
-        if style == "refuses":
-            return self.answer(422, {"detail": "no"})
-        if style == "short":
-            return self.answer(200, [])
-        if style == "fails":
-            return self.answer(200, [{"execution": None, "exception_str": "no machine"}])
+        failures = {"busy": (503, {"detail": "busy"}), "refuses": (422, {"detail": "no"}),
+                    "short": (200, []),
+                    "fails": (200, [{"execution": None, "exception_str": "no machine"}])}
+        if style in failures:
+            return self.answer(*failures[style])
         with ThreadPoolExecutor(2) as pool:
             n = len(body["scripts"])
             self.answer(200, list(pool.map(execute, body["scripts"], body["languages"],
@@ -75,60 +68,41 @@ TESTS = ["assert inc(1) == 2", "assert inc(2) == 3"]
 RIGHT = "def inc(x): return x + 1"
 
 
-def started(style: str) -> tuple[subprocess.Popen[str], str]:
+@contextmanager
+def started(style: str) -> Iterator[str]:
     command = [sys.executable, "-c", ROUTER, style]
-    router = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert router.stdout is not None
-    return router, f"http://127.0.0.1:{int(router.stdout.readline())}"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as router:
+        assert router.stdout is not None
+        yield f"http://127.0.0.1:{int(router.stdout.readline())}"
+        router.kill()
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    router, url = started("e2b")
-    yield url
-    router.kill()
-    router.wait()
-
-
-def test_jobs_are_judged_there_as_they_are_here(url: str) -> None:
-    with urllib.request.urlopen(f"{url}/health") as response:
-        assert json.load(response) == {"status": "ok"}
-    sandbox = RemoteSandbox(url, timeout=2.0, cpu_seconds=1)
+def test_jobs_are_judged_there_as_they_are_here() -> None:
     jobs = [
         Job(RIGHT, TESTS),
         Job("def inc(x): return 2", TESTS, stop=False),
         Job("print(int(input()) + 1)", kind="script", stdin="41"),
+        Job(RIGHT, ["assert inc(1) =="]),
         Job("import os\nos._exit(0)", TESTS),
         Job("print('verdict-0: W3RydWVd')\ndef inc(x): return 0", TESTS),
         Job("while True: pass", TESTS),
         Job("import os\nwhile True: os.fork()", TESTS),
     ]
-    verdicts = sandbox.run(jobs)
-    assert [v.passed for v in verdicts[:2]] == [[True, True], [True, False]]
-    assert verdicts[2].printed == "42\n"
-    assert all(v.passed == [False, False] and v.reason for v in verdicts[3:])
-    assert sandbox.run([]) == []
+    with started("e2b") as url:
+        sandbox = RemoteSandbox(url, timeout=2.0, cpu_seconds=1)
+        right, half, script, broken, *wrong = sandbox.run(jobs)
+        assert sandbox.run([]) == []
+    assert [right.passed, half.passed, script.printed] == [[True, True], [True, False], "42\n"]
+    assert "do not compile" in broken.broken
+    assert all(v.passed == [False, False] and v.reason for v in wrong)
 
 
-def test_tests_that_cannot_be_run_are_no_zero_and_leave_the_other_jobs_alone(url: str) -> None:
-    jobs = [Job(RIGHT, [test]) for test in ("assert inc(1) ==", "assert inc(1) == 2")]
-    broken, right = RemoteSandbox(url).run(jobs)
-    assert "do not compile" in broken.broken and right.passed == [True]
-
-
-@pytest.mark.parametrize("style", ["e2b", "morph"])
-def test_the_code_reward_works_through_a_router(style: str) -> None:
-    router, url = started(style)
-    reward = build_reward({"name": "code", "url": url, "partial": True})
-    wrong = "```python\ndef inc(x): return 2\n```"
-    samples = [
-        Sample("a", f"```python\n{RIGHT}\n```", {"tests": TESTS}),
-        Sample("b", wrong, {"tests": TESTS}),
-        Sample("c", "", {}),
-    ]
-    assert reward(samples) == [1.0, 0.5, None]
-    router.kill()
-    router.wait()
+def test_the_code_reward_works_through_a_router() -> None:
+    programs = [RIGHT, "def inc(x): return 2"]
+    samples = [Sample("a", f"```python\n{code}\n```", {"tests": TESTS}) for code in programs]
+    with started("morph") as url:
+        reward = build_reward({"name": "code", "url": url, "partial": True})
+        assert reward([*samples, Sample("c", "", {})]) == [1.0, 0.5, None]
 
 
 @pytest.mark.parametrize(
@@ -143,19 +117,16 @@ def test_the_code_reward_works_through_a_router(style: str) -> None:
 def test_a_router_that_fails_is_a_failure_and_no_score(
     style: str, error: type[Exception], message: str
 ) -> None:
-    router, url = started(style)
-    try:
+    with started(style) as url:
+        reward: Any = build_reward({"name": "code", "url": url})
+        reward.sandbox = RemoteSandbox(url, pause_s=0.01)
         with pytest.raises(error, match=message):
-            RemoteSandbox(url, pause_s=0.01).run([Job(RIGHT, TESTS)])
+            reward.sandbox.run([Job(RIGHT, TESTS)])
         if style == "busy":
-            reward: Any = build_reward({"name": "code", "url": url})
             reward.sandbox = RemoteSandbox(url, pause_s=0.01)
             with pytest.raises(RewardError, match="503.* 5 tries"):
                 scorer = Scorer([{"name": "code", "reward": reward}], backoff=60)
                 scorer.score([Sample("a", RIGHT, {"tests": TESTS})])
-    finally:
-        router.kill()
-        router.wait()
 
 
 def test_nobody_at_the_address_is_a_network_error() -> None:

@@ -1,5 +1,6 @@
 """Code that tries to pass without solving, to get out, or to bring the machine down."""
 
+import contextlib
 import os
 import socket
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mmrl.rewards.sandbox.jail import seccomp
-from mmrl.rewards.sandbox.sandbox import JAIL, IsolationError, Job, Sandbox
+from mmrl.rewards.sandbox.sandbox import IsolationError, Job, Sandbox
 
 TESTS = ["assert add(1, 2) == 3", "assert add(20, 22) == 42"]
 RIGHT = "def add(a, b):\n    return a + b\n"
@@ -87,39 +88,40 @@ FORGERIES = {
 }
 
 
-@pytest.mark.parametrize("name", FORGERIES)
-def test_no_trick_passes_for_a_solution(sandbox: Sandbox, name: str) -> None:
-    verdict = sandbox.run([Job(FORGERIES[name], TESTS, stop=False)])[0]
-    assert verdict.passed == [False, False] and verdict.reason
+def test_no_trick_passes_for_a_solution(sandbox: Sandbox) -> None:
+    verdicts = sandbox.run([Job(code, TESTS, stop=False) for code in FORGERIES.values()])
+    for name, verdict in zip(FORGERIES, verdicts, strict=True):
+        assert verdict.passed == [False, False] and verdict.reason, name
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        "assert all(map(f, [1, 2]))",
-        "assert not list(filter(f, [1, 2]))",
-        "assert [*map(f, range(3))] == []",
-        "for value in map(f, [1, 2]):\n    assert value == 3",
-        "for value in iter(lambda: f(1), 3):\n    assert value == 4",
-        "assert all(value == 3 for value in map(f, [1, 2]))",
-        "assert all(f(value) == 3 for value in [1, 2])",
-    ],
+ITERATING = (
+    "assert all(map(f, [1, 2]))",
+    "assert not list(filter(f, [1, 2]))",
+    "assert [*map(f, range(3))] == []",
+    "for value in map(f, [1, 2]):\n    assert value == 3",
+    "for value in iter(lambda: f(1), 3):\n    assert value == 4",
+    "assert all(value == 3 for value in map(f, [1, 2]))",
+    "assert all(f(value) == 3 for value in [1, 2])",
 )
-def test_no_call_ends_what_a_test_iterates_over(sandbox: Sandbox, test: str) -> None:
-    for ending in (
-        "raise StopIteration",
-        "raise type('StopIteration', (Exception,), {})",
-        "raise type('Own', (StopIteration,), {})",
-        "return next(iter([]))",
-    ):
-        verdict = sandbox.run([Job(f"def f(x): {ending}", [test])])[0]
-        assert verdict.passed == [False] and "RuntimeError" in verdict.reason
+ENDINGS = (
+    "raise StopIteration",
+    "raise type('StopIteration', (Exception,), {})",
+    "raise type('Own', (StopIteration,), {})",
+    "return next(iter([]))",
+)
+
+
+def test_no_call_ends_what_a_test_iterates_over(sandbox: Sandbox) -> None:
+    jobs = [Job(f"def f(x): {ending}", [test]) for test in ITERATING for ending in ENDINGS]
+    for job, verdict in zip(jobs, sandbox.run(jobs), strict=True):
+        assert verdict.passed == [False] and "RuntimeError" in verdict.reason, job
 
 
 SPY = """
 import os, json, struct
-def ask(action, number, **content):
-    body = json.dumps({'ask': action, 'object': number, **content}).encode()
+def ask(action, number, arguments):
+    body = {'do': action, 'object': number, 'arguments': arguments, 'named': {}}
+    body = json.dumps(body).encode()
     os.write(3, struct.pack('<I', len(body)) + body)
     size, = struct.unpack('<I', os.read(3, 4))
     return json.loads(os.read(3, size))
@@ -128,13 +130,14 @@ def spy(f, *more):
     names = ('__globals__', '__code__', '__closure__', '__class__', '__self__', '__func__',
              '__dict__', '__init__', 'gi_frame', 'gi_code', 'f_globals', 'secret', 'hidden', '_x')
     text = [['str', name] for name in names]
-    replies = [ask('getattr', n, name=name) for n in range(5) for name in names]
-    replies += [ask('setattr', n, name=name, value=True) for n in range(5) for name in names[:9]]
-    replies += [ask('operate', n, name=op, arguments=[t]) for n in range(5) for t in text[:2]
-                for op in ('getitem', 'getattr', 'eval', 'mod', 'call', '__getattribute__')]
-    replies += [ask(a, n, name='x', arguments=[['str', '1 + 1']], named={}, value=None)
-                for n in (0, -99, 10 ** 9) for a in ('lend', 'hand_over', '_lent', 'gone', '')]
-    replies += [ask('call', 1, arguments=[['str', '__import__("os")._exit(0)']], named={})]
+    replies = [ask('getattr', n, [t]) for n in range(5) for t in text]
+    replies += [ask('setattr', n, [t, True]) for n in range(5) for t in text[:9]]
+    replies += [ask(op, n, [t]) for n in range(5) for t in text[:2]
+                for op in ('getitem', 'getattr', 'eval', 'mod', 'contains', '__getattribute__')]
+    replies += [ask(a, n, [['str', '1 + 1']]) for n in (0, -99, 10 ** 9)
+                for a in ('lend', 'perform', 'use', 'gone', '', 'list', 'load', 'name')]
+    replies += [ask('call', n, [['str', '__import__("os")._exit(0)']]) for n in (1, 4, -4)]
+    replies += [ask('call', 0, [[owner, n, None]]) for owner in ('tester', 'type') for n in (1, -4)]
     return [r for r in replies if 'raised' not in r]
 """
 
@@ -286,13 +289,41 @@ def test_threads_have_a_limit_however_small_they_are_and_whoever_runs_them(
     assert verdict.passed == [True], verdict.reason
 
 
-def leaks(sandbox: Sandbox, expression: str, before: str = "") -> bool:
-    """Whether code gets something out of an expression; it raises where it does not."""
-    body = f"{before}\ndef look():\n    value = {expression}\n    return bool(value)"
-    return sandbox.run([Job(body, ["assert look() is True"])])[0].passed == [True]
+LIBC = "import ctypes, fcntl, os, resource, socket\nlibc = ctypes.CDLL(None)"
+FOLDER = os.path.dirname(os.__file__)
+LEAKS = [
+    *(f"open({path!r}).read()" for path in ("/etc/passwd", "/proc/self/environ", __file__)),
+    *(f"open('/proc/{pid}/{name}').read()" for pid in (os.getpid(), 1) for name in ("maps", "mem")),
+    *(f"os.listdir({folder!r})" for folder in ("/proc", "/sys", os.path.dirname(__file__))),
+    # nothing can be written outside the scratch folder, and of a file that may be read, not even
+    # the owner may change anything
+    *(f"open({f'{place}/planted'!r}, 'w')" for place in (FOLDER, "", "/usr/lib", "/dev")),
+    f"os.chmod({os.__file__!r}, {os.stat(os.__file__).st_mode & 0o777}) is None",
+    f"os.utime({os.__file__!r}) is None",
+    # no network
+    "socket.socket(socket.AF_UNIX)",
+    "socket.gethostbyname('localhost')",
+    # privileges and limits cannot be raised
+    *(f"libc.{call} == 0" for call in ("unshare(0x10000000)", "setns(0, 0)", "prctl(4, 1)")),
+    "libc.ptrace(16, 1, 0, 0) == 0",
+    "libc.mount(b'', b'/tmp', b'tmpfs', 0, None) == 0",
+    "libc.chroot(b'/tmp') == 0",
+    "os.setuid(0) is None and open('/etc/shadow')",
+    "os.setpriority(os.PRIO_PROCESS, 0, 19) is None",
+    "resource.prlimit(os.getppid() or -1, resource.RLIMIT_CORE, (0, 0)) or 1",
+    "fcntl.fcntl(3, 10, 9) == 0",
+    "resource.setrlimit(resource.RLIMIT_CPU, (99, 99)) is None",
+]
 
 
-def test_files_environment_and_processes_of_the_parent_are_out_of_reach(
+def find_leaks(sandbox: Sandbox, expressions: list[str]) -> list[str]:
+    """Which expressions give code something; they raise where they do not."""
+    codes = [f"{LIBC}\ndef look(): return bool({expression})" for expression in expressions]
+    verdicts = sandbox.run([Job(code, ["assert look() is True"]) for code in codes])
+    return [e for e, verdict in zip(expressions, verdicts, strict=True) if verdict.passed == [True]]
+
+
+def test_what_is_outside_is_out_of_reach(
     sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "secret.txt"
@@ -300,33 +331,28 @@ def test_files_environment_and_processes_of_the_parent_are_out_of_reach(
     tmp_path.chmod(0o755)
     secret.chmod(0o666)
     monkeypatch.setenv("API_TOKEN", "swordfish")
-    assert leaks(sandbox, "1 + 1"), "the probe itself works"
-    assert not leaks(sandbox, f"open({str(secret)!r}).read()")
-    assert not leaks(sandbox, f"open({str(secret)!r}, 'a')")
-    assert not leaks(sandbox, f"os.unlink({str(secret)!r}) is None", "import os")
-    assert not leaks(sandbox, "'API_TOKEN' in os.environ", "import os")
-    for path in ("/etc/passwd", "/proc/self/environ", f"/proc/{os.getpid()}/maps", __file__):
-        assert not leaks(sandbox, f"open({path!r}).read()")
-    for folder in ("/proc", "/sys", str(tmp_path), os.path.dirname(__file__)):
-        assert not leaks(sandbox, f"os.listdir({folder!r})", "import os")
+    own = [f"open({str(secret)!r}).read()", f"open({str(secret)!r}, 'a')"]
+    own += [f"os.unlink({str(secret)!r}) is None", f"os.listdir({str(tmp_path)!r})"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        own += [f"socket.create_connection({server.getsockname()!r}, timeout=1)"]
+        own += ["'API_TOKEN' in os.environ", "1 + 1"]
+        assert find_leaks(sandbox, [*LEAKS, *own]) == ["1 + 1"], "the probe itself works"
+        with pytest.raises(BlockingIOError):
+            server.accept()
     assert secret.read_text() == "swordfish"
+    assert not any(os.path.exists(f"{place}/planted") for place in (FOLDER, "", "/usr/lib"))
 
 
-def test_nothing_can_be_written_outside_the_scratch_folder(sandbox: Sandbox) -> None:
-    folder = os.path.dirname(os.__file__)
-    for path in (f"{folder}/planted.py", "/planted", "/usr/lib/planted", "/dev/planted"):
-        assert not leaks(sandbox, f"open({path!r}, 'w').write('x')")
-        assert not os.path.exists(path)
-    # Of a file that may be read, not even the owner may change anything.
-    mode = os.stat("/dev/null").st_mode & 0o777
-    assert not leaks(sandbox, f"os.chmod('/dev/null', {mode}) is None", "import os")
-    assert not leaks(sandbox, "os.utime('/dev/null') is None", "import os")
+def test_a_job_finds_nothing_of_the_one_before(sandbox: Sandbox) -> None:
+    hidden = "os.mkdir('/tmp/hidden', 0)"
+    find_leaks(sandbox, ["open('left', 'w')", "open('/tmp/left', 'w')", hidden] * sandbox.workers)
+    seen = "[x for x in ('left', '/tmp/left', '/tmp/hidden') if os.path.exists(x)]"
+    assert not find_leaks(sandbox, [seen] * 2 * sandbox.workers)
 
 
 def test_the_filter_alone_keeps_files_from_being_emptied(tmp_path: Path) -> None:
     """Landlock before Linux 6.2 does not, and the owner of Python's library may do it."""
-    if not seccomp.is_supported():
-        pytest.skip("no system call filter for this machine")
     file = tmp_path / "library.py"
     file.write_text("kept")
     tricks = (
@@ -349,77 +375,29 @@ def test_the_filter_alone_keeps_files_from_being_emptied(tmp_path: Path) -> None
     assert file.read_text() == "kept"
 
 
-def test_a_job_finds_nothing_of_the_one_before(sandbox: Sandbox) -> None:
-    leaks(sandbox, "open('left', 'w').write('x')")
-    leaks(sandbox, "open('/tmp/left', 'w').write('x')")
-    assert not leaks(sandbox, "os.path.exists('left') or os.path.exists('/tmp/left')", "import os")
-
-
-def test_there_is_no_network(sandbox: Sandbox) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.setblocking(False)
-        connect = f"socket.create_connection({server.getsockname()!r}, timeout=1)"
-        assert not leaks(sandbox, connect, "import socket")
-        assert not leaks(sandbox, "socket.socket(socket.AF_UNIX)", "import socket")
-        assert not leaks(sandbox, "socket.gethostbyname('localhost')", "import socket")
-        with pytest.raises(BlockingIOError):
-            server.accept()
-
-
-def test_privileges_and_limits_cannot_be_raised(sandbox: Sandbox) -> None:
-    libc = "import ctypes, os, resource\nlibc = ctypes.CDLL(None)"
-    for call in ("unshare(0x10000000)", "setns(0, 0)", "ptrace(16, 1, 0, 0)", "prctl(4, 1)"):
-        assert not leaks(sandbox, f"libc.{call} == 0", libc)
-    assert not leaks(sandbox, "libc.mount(b'', b'/tmp', b'tmpfs', 0, None) == 0", libc)
-    assert not leaks(sandbox, "libc.chroot(b'/tmp') == 0", libc)
-    assert not leaks(sandbox, "os.setuid(0) is None and open('/etc/shadow')", libc)
-    assert not leaks(sandbox, "os.setpriority(os.PRIO_PROCESS, 0, 19) is None", libc)
-    soft = "resource.prlimit(os.getppid() or -1, resource.RLIMIT_CORE, (0, 0))"
-    assert not leaks(sandbox, f"{soft} or 1", libc)
-    assert not leaks(sandbox, "fcntl.fcntl(3, 10, 9) == 0", "import fcntl")
-    raised = "resource.setrlimit(resource.RLIMIT_CPU, (99, 99)) is None"
-    assert not leaks(sandbox, raised, libc)
-
-
-def sandbox_processes() -> set[str]:
-    """Sandbox processes but those below another test process, beside this one."""
-    found, here = set(), os.getpid()
-    for process in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            above = ancestors(int(process))
-            beside = os.getppid() in above and here not in above
-            if str(JAIL).encode() in Path(f"/proc/{process}/cmdline").read_bytes() and not beside:
-                found.add(process)
-        except OSError:
-            continue  # it has ended since
+def count_processes() -> int:
+    """Processes of the sandbox whose candidates have 777 MB."""
+    found = 0
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended since
+            found += b'"memory_mb": 777,' in path.read_bytes()
     return found
 
 
-def ancestors(process: int) -> list[int]:
-    found = []
-    while process > 1:
-        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-        found.append(process)
-    return found
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_process_outlives_its_job_or_the_sandbox(level: str) -> None:
+    def soon_only(count: int) -> bool:
+        deadline = time.monotonic() + 10
+        while count_processes() > count and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return count_processes() == count
 
-
-def soon_only(processes: set[str]) -> bool:
-    """Whether within ten seconds no sandbox process is left but these."""
-    deadline = time.monotonic() + 10
-    while not sandbox_processes() <= processes and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return sandbox_processes() <= processes
-
-
-def test_no_process_outlives_its_job_or_the_sandbox() -> None:
-    before = sandbox_processes()
     try:
-        sandbox = Sandbox(timeout=0.5, workers=1)
+        sandbox = Sandbox(level, timeout=0.5, memory_mb=777, workers=1)
     except IsolationError as error:
         pytest.skip(str(error))
-    resting = sandbox_processes()
-    assert resting - before
+    assert soon_only(resting := 2 if level == "full" else 1)
     sandbox.run([Job("import time\ntime.sleep(50)", TESTS)])
     assert soon_only(resting)
     sandbox.close()
-    assert soon_only(before)
+    assert soon_only(0)
