@@ -11,17 +11,14 @@ import importlib
 import inspect
 import re
 import sys
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import yaml
-
+from mmrl.config.constraints import bare_type, constraint_of, field_types, options_of
 from mmrl.config.options import choices, readers
-from mmrl.config.shipped import shipped
 
 NONE = type(None)
 
@@ -42,7 +39,7 @@ def settings(cls: Any) -> list[Setting]:
     """List the settings of a dataclass, or of a class whose constructor takes them."""
     if not dataclasses.is_dataclass(cls):
         return _arguments(cls)
-    hints, meanings = typing.get_type_hints(cls), field_docstrings(cls)  # type: ignore[arg-type]
+    hints, meanings = field_types(cls), field_docstrings(cls)  # type: ignore[arg-type]
     return [_field(f, hints[f.name], meanings, cls) for f in dataclasses.fields(cls) if f.init]
 
 
@@ -101,30 +98,12 @@ def _field(field: Any, hint: Any, meanings: Mapping[str, str], cls: Any) -> Sett
     held, many = _held(hint)
     if "holds" in field.metadata:
         held = _import(field.metadata["holds"])
-    is_section = dataclasses.is_dataclass(_bare(hint)) and field.default is not None
+    is_section = dataclasses.is_dataclass(bare_type(hint)) and field.default is not None
     default = "" if is_section else _default(field)
-    allowed = choices(cls)
-    kind = " | ".join(sorted(allowed.get(field.name, ()))) or _type(hint)
-    meaning = [meanings.get(field.name, ""), *_notes(cls, field.name, default, allowed)]
-    return Setting(field.name, kind, default, " ".join(meaning), held, many)
-
-
-def _notes(cls: Any, key: str, default: str, allowed: Mapping[str, Any]) -> Iterator[str]:
-    """Say which components read an option, and which presets change its default."""
-    for column, entries in allowed.items():
-        if names := readers(key, entries):
-            yield f"Read only with {column}: {', '.join(names)}."
-    presets: dict[str, list[str]] = {}
-    for name, values in _presets(getattr(cls, "presets", None)).items():
-        presets.setdefault(as_yaml(values.get(key, default)), []).append(name)
-    changed = [f"{v} in {', '.join(names)}" for v, names in presets.items() if v != default]
-    if changed and key != "name":
-        yield f"Presets: {'; '.join(changed)}."
-
-
-@cache
-def _presets(folder: str | None) -> dict[str, dict[str, Any]]:
-    return {p.stem: yaml.safe_load(p.read_text("utf-8")) for p in shipped(folder)} if folder else {}
+    read_by = {column: readers(field.name, each) for column, each in choices(cls).items()}
+    notes = [f"Read only with {column}: {', '.join(n)}." for column, n in read_by.items() if n]
+    meaning = " ".join([meanings.get(field.name, ""), *notes])
+    return Setting(field.name, _type(hint), default, meaning, held, many)
 
 
 def _default(field: Any) -> str:
@@ -150,29 +129,21 @@ def _arguments(cls: Any) -> list[Setting]:
 
 def _held(hint: Any) -> tuple[Any, bool]:
     """The dataclass of a value, or of the values of a mapping, and whether it is a mapping."""
-    bare = _bare(hint)
+    bare = bare_type(hint)
     if typing.get_origin(bare) is dict and dataclasses.is_dataclass(typing.get_args(bare)[1]):
         return typing.get_args(bare)[1], True
     return (bare if dataclasses.is_dataclass(bare) else None), False
-
-
-def _bare(hint: Any) -> Any:
-    """A type without its `| None`."""
-    rest = [one for one in _options(hint) if one is not NONE]
-    return rest[0] if len(rest) == 1 else hint
-
-
-def _options(hint: Any) -> tuple[Any, ...]:
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if union else (hint,)
 
 
 def _type(hint: Any) -> str:
     """A type in the words of YAML."""
     if hint is NONE or hint is Any:
         return "null" if hint is NONE else "anything"
-    if len(_options(hint)) > 1:
-        return " | ".join(map(_type, _options(hint)))
+    if constraint := constraint_of(hint):
+        plain = _type(typing.get_args(hint)[0])
+        return constraint.allowed if constraint.choices else f"{plain} ({constraint.allowed})"
+    if len(options_of(hint)) > 1:
+        return " | ".join(map(_type, options_of(hint)))
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return " | ".join(as_yaml(value) for value in arguments)
