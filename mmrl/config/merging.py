@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from mmrl.config.checks import ConfigError, check, check_choice, shorten, suggest
 from mmrl.config.constraints import bare_type, check_value, field_types
-from mmrl.config.setting_docs import settings
+from mmrl.config.setting_docs import walk
 
 T = TypeVar("T")
 
@@ -108,22 +108,13 @@ def _key(where: str, key: str) -> str:
 
 def _explain(error: OmegaConfBaseException, cls: type, where: str) -> str:
     key = shorten(_key(where, error.full_key or str(error.key or "")))
-    message = shorten(str(error.msg or error).splitlines()[0])
     parent = error.object_type
-    if parent is not None and dataclasses.is_dataclass(parent) and "not in" in message:
-        fields = [f.name for f in dataclasses.fields(parent)]
-        here = {name: name for name in (*fields, *(["config"] if key == str(error.key) else ()))}
-        hint = suggest(error.key, {**dict(_places(cls, where)), **here})
-        return f"{key} is not a setting.{hint} Allowed here: {', '.join(fields)}."
-    return f"{key or where or 'configuration'}: {message}"
-
-
-def _places(cls: Any, where: str) -> Iterator[tuple[str, str]]:
-    """The name and the dotted key of every setting below a dataclass, without those of components;
-    the outermost ones last."""
-    rows = settings(cls)
-    for row in rows:
-        if isinstance(row.holds, type):
-            place = _key(where, row.key)
-            yield from _places(row.holds, f"{place}.<name>" if row.many else place)
-    yield from ((row.key, _key(where, row.key)) for row in rows)
+    message = shorten(str(error.msg or error).splitlines()[0])
+    if parent is None or not dataclasses.is_dataclass(parent) or "not in" not in message:
+        return f"{key or where or 'configuration'}: {message}"
+    fields = [field.name for field in dataclasses.fields(parent)]
+    rows = reversed([*walk(cls, components=False)])  # of one name the outermost is meant
+    places = {row.key.rpartition(".")[2]: _key(where, row.key) for row in rows}
+    here = [*fields, "config"] if key == str(error.key) else fields
+    hint = suggest(error.key, {**places, **{name: name for name in here}})
+    return f"{key} is not a setting.{hint} Allowed here: {', '.join(fields)}."

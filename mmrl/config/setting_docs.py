@@ -9,13 +9,15 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import math
 import re
-import sys
+import textwrap
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+import yaml
 
 from mmrl.config.constraints import bare_type, constraint_of, field_types, options_of
 from mmrl.config.options import choices, readers
@@ -43,6 +45,51 @@ def settings(cls: Any) -> list[Setting]:
     return [_field(f, hints[f.name], meanings, cls) for f in dataclasses.fields(cls) if f.init]
 
 
+def held_settings(row: Setting) -> list[Setting]:
+    """The settings of a section, or its components as sections."""
+    if isinstance(row.holds, Mapping):
+        return [
+            Setting(name, "section", "", component_summary(entry), options_class(entry))
+            for name, entry in row.holds.items()
+        ]
+    return [] if row.holds is None else settings(row.holds)
+
+
+def find_setting(cls: Any, key: str) -> Setting | None:
+    """Find the setting of a dotted key; names of a user's sections may be left out.
+
+    `tasks.sampler`, `tasks.shapes.sampler`, `tasks.shapes.rewards[0].clip`
+    """
+    rows, found = settings(cls), None
+    for name in re.sub(r"\[\d+\]", "", key).split("."):
+        row = next((row for row in rows if row.key == name), None)
+        if row is None and found is not None and found.many:
+            continue
+        if row is None:
+            return None
+        place = f"{found.key}.{name}" if found else name
+        found, rows = row._replace(key=place), held_settings(row)
+    return found
+
+
+def walk(cls: Any, components: bool = True) -> Iterator[Setting]:
+    """Yield all settings below a class, with those of `components`; each class is entered once."""
+    waiting, entered = [("", cls)], {id(cls)}
+    while waiting:
+        above, section = waiting.pop(0)
+        for row in settings(section):
+            place = f"{above}.{row.key}" if above else row.key
+            yield row._replace(key=place)
+            if row.holds is None or id(row.holds) in entered:
+                continue
+            entered.add(id(row.holds))
+            if not isinstance(row.holds, Mapping):
+                waiting.append((f"{place}.<name>" if row.many else place, row.holds))
+            elif components:
+                named = row.holds.items()
+                waiting += [(f"{place}.{name}", options_class(entry)) for name, entry in named]
+
+
 def options_class(entry: Any) -> Any:
     """The class with the options of a component, from its entry in a dict of components."""
     cls = _import(entry) if isinstance(entry, str) else entry
@@ -56,20 +103,20 @@ def component_summary(entry: Any) -> str:
     return " ".join(paragraph.split())
 
 
+@cache
 def field_docstrings(cls: type) -> dict[str, str]:
-    """The docstring below each field of a dataclass, with those of the classes it extends."""
+    """The docstring below each field of a dataclass, with those of the classes it extends; without
+    any the lines under `Attributes:`."""
     found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        if dataclasses.is_dataclass(base):
-            body = _class_body(base)
-            for field, text in zip(body, body[1:], strict=False):
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                    doc = getattr(getattr(text, "value", None), "value", None)
-                    if isinstance(text, ast.Expr) and isinstance(doc, str):
-                        found[field.target.id] = " ".join(doc.split())
-    if not found:
-        found = argument_docstrings(cls)
-    return found
+    for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
+        [node] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        body = node.body if isinstance(node, ast.ClassDef) else []
+        for field, text in zip(body, body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                doc = getattr(getattr(text, "value", None), "value", None)
+                if isinstance(text, ast.Expr) and isinstance(doc, str):
+                    found[field.target.id] = " ".join(doc.split())
+    return found or argument_docstrings(cls)
 
 
 def argument_docstrings(cls: Any) -> dict[str, str]:
@@ -82,16 +129,9 @@ def argument_docstrings(cls: Any) -> dict[str, str]:
 
 
 def as_yaml(value: Any) -> str:
-    """Write a default as YAML."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, str):
-        return value or '""'
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {as_yaml(item)}' for key, item in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(as_yaml, value))}]"
-    return f"{value}"
+    """Write a default as YAML on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
+    return text.removesuffix("...\n").strip()
 
 
 def _field(field: Any, hint: Any, meanings: Mapping[str, str], cls: Any) -> Setting:
@@ -156,35 +196,3 @@ def _type(hint: Any) -> str:
 def _import(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def _class_body(cls: type) -> list[ast.stmt]:
-    """The statements of a class, found by its qualified name in the source of its module."""
-    body = _source(str(sys.modules[cls.__module__].__file__)).body
-    for name in cls.__qualname__.split("."):
-        found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
-        if not found:
-            return []
-        body = found[0].body
-    return body
-
-
-@cache
-def _source(path: str) -> ast.Module:
-    return ast.parse(Path(path).read_text(encoding="utf-8"))
-
-
-def walk(cls: Any, key: str = "", seen: frozenset[int] = frozenset()) -> Iterator[Setting]:
-    """Yield all settings below a class with their full keys; each class is entered once."""
-    rows = settings(cls)
-    entered = seen | {id(cls)}
-    for row in rows:
-        place = f"{key}.{row.key}" if key else row.key
-        yield row._replace(key=place)
-        if row.holds is None or id(row.holds) in entered:
-            continue
-        entered |= {id(row.holds)}
-        held = row.holds if isinstance(row.holds, Mapping) else {"": row.holds}
-        for name, entry in held.items():
-            below = f"{place}.{name}" if name else place
-            yield from walk(options_class(entry), below, entered)

@@ -15,13 +15,11 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from mmrl.config.checks import ConfigError, check, shorten, suggest
+from mmrl.config.checks import ConfigError, shorten, suggest
 from mmrl.config.shipped import configs, find_config
 
 SHOWN = 12
 """Most files that are listed where one is missing."""
-LARGEST = 2**20
-"""Most bytes of a file; that of a large recipe has some thousands."""
 BASE = "config"
 """The key of the file that another one starts from."""
 
@@ -72,8 +70,6 @@ def _read_chain(path: str) -> list[tuple[Path, DictConfig]]:
 def _read_file(file: Path, name: str) -> DictConfig:
     if not file.is_file():
         raise ConfigError(f"config={shorten(name)}: there is no such file.{_neighbours(file)}")
-    size = file.stat().st_size
-    check(size <= LARGEST, "config", name, f"a YAML of settings, but has {size:,} bytes")
     try:
         text = file.read_text(encoding="utf-8")
         is_mapping = isinstance(yaml.compose(text, yaml.SafeLoader), yaml.MappingNode | None)
@@ -89,15 +85,13 @@ def _read_file(file: Path, name: str) -> DictConfig:
 
 def _neighbours(file: Path) -> str:
     """What is in the folder of a missing file, else what is shipped, and what was meant."""
-    shipped = {each.stem: _shown(each) for each in sorted(configs().glob("**/*.yaml"))}
     folder = next((each for each in (file, file.parent) if each.is_dir()), configs())
-    here = {each.stem: _shown(each) for each in sorted(folder.glob("*.y*ml"))}
-    hint = suggest(file.stem, here) or suggest(file.stem, shipped)
-    names = [Path(name).name for name in here.values()]
-    names = names or [f"{each.name}/" for each in sorted(configs().iterdir())]
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    place = _shown(folder if here else configs())
-    return f"{hint} In {place} are {', '.join(names[:SHOWN])}{more}."
+    here = sorted(folder.glob("*.y*ml")) or sorted(configs().iterdir())
+    known = [*configs().glob("**/*.yaml"), *here]
+    hint = suggest(file.stem, {each.stem: _shown(each) for each in known})
+    names = ", ".join(each.name for each in here[:SHOWN])
+    more = f" and {len(here) - SHOWN} more" if len(here) > SHOWN else ""
+    return f"{hint} In {_shown(here[0].parent)} are {names}{more}."
 
 
 def _shown(file: Path) -> str:
