@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from mmrl.models.settings_file import read_settings_file
+from mmrl.config.settings_file import read_settings_file
 
 ADAPTER_CONFIG = "adapter_config.json"
 LORA = ".lora_"

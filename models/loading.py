@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmrl.config.settings_file import read_settings_file
 from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
 from mmrl.models.adapter_weights import check_adapter, has_adapter, merge_stored, save_adapter
 from mmrl.models.families import get_family
@@ -30,7 +31,6 @@ from mmrl.models.network.tensor_limit import limit_tensors
 from mmrl.models.public_code import Source, copy_code, describe_code
 from mmrl.models.quantization import list_quantized, quantizer, replace_layers
 from mmrl.models.quantization_config import QuantizationConfig
-from mmrl.models.settings_file import read_settings_file
 from mmrl.models.source import find_directory
 from mmrl.models.weights import (
     DIFFUSERS_NAME,

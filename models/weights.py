@@ -22,7 +22,7 @@ from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from mmrl.models.settings_file import read_settings_file
+from mmrl.config.settings_file import read_settings_file
 
 INDEX_NAME = "model.safetensors.index.json"
 PICKLED_NAME = "pytorch_model.bin"

@@ -11,10 +11,11 @@ import importlib
 import inspect
 import math
 import re
-import textwrap
+import sys
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import yaml
@@ -109,14 +110,21 @@ def field_docstrings(cls: type) -> dict[str, str]:
     any the lines under `Attributes:`."""
     found: dict[str, str] = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
-        [node] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        body = node.body if isinstance(node, ast.ClassDef) else []
+        body = _source(getattr(sys.modules[base.__module__], "__file__", None)).body
+        for name in base.__qualname__.split("."):
+            named = (n for n in body if isinstance(n, ast.ClassDef) and n.name == name)
+            body = next(named, ast.ClassDef(body=[])).body
         for field, text in zip(body, body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                 doc = getattr(getattr(text, "value", None), "value", None)
                 if isinstance(text, ast.Expr) and isinstance(doc, str):
                     found[field.target.id] = " ".join(doc.split())
     return found or argument_docstrings(cls)
+
+
+@cache
+def _source(path: str | None) -> ast.Module:
+    return ast.parse(Path(path).read_text(encoding="utf-8") if path else "")
 
 
 def argument_docstrings(cls: Any) -> dict[str, str]:

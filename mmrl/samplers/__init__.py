@@ -70,7 +70,6 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
     Raises:
         ConfigError: an unknown rule, an option the rule does not have, blocks that do not divide.
     """
-    check_choice(f"{where}.name", config.name, RULES)
     ranking = sorted(name for name, rule in RULES.items() if rule.ranks)
     allowed = f"free, suppress, stop or fill with the rule {config.name}"
     advice = f"Only {', '.join(ranking)} rank positions."

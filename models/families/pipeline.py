@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from mmrl.models.settings_file import read_settings_file
+from mmrl.config.settings_file import read_settings_file
 from mmrl.models.source import HALVES
 from mmrl.models.weights import list_first
 

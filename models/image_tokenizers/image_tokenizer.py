@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmrl.config.settings_file import read_settings_file
 from mmrl.models.image_tokenizers import IMAGE_TOKENIZERS, PUBLIC_KIND, SUBFOLDER
 from mmrl.models.network.tensor_limit import limit_tensors
-from mmrl.models.settings_file import read_settings_file
 from mmrl.models.source import find_directory
 from mmrl.models.weights import (
     check_weights,

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from mmrl.config.settings_file import read_settings_file
 from mmrl.models.image_tokenizers import SUBFOLDER
-from mmrl.models.settings_file import read_settings_file
 
 KEY, FILE = "vq", "tokenizer_config.json"
 

@@ -94,7 +94,7 @@ def test_a_resolved_configuration_reads_back_as_itself(yaml: Path, tmp_path: Pat
         (["names={x: y}"], ["names is {'x': 'y'}", "a list, [a, b]"]),
         (["tasks=[shapes]"], ["tasks is ['shapes']", "a section, {key: value}"]),
         (["tasks.shapes.sampler=[1]"], ["tasks.shapes.sampler is [1]", "a section"]),
-        (["tasks.shapes.sampler.top_p=0"], ["sampler.top_p is 0", "(0, 1]"]),
+        (["tasks.shapes.sampler.top_p=0"], ["sampler.top_p is 0", "above 0, up to 1"]),
     ],
 )
 def test_what_cannot_be_run_is_told_with_key_value_and_choices(
