@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mmrl.config.setting_docs import Setting, find_setting, held_settings, settings, walk
-from mmrl.config.shipped import first_line, shipped
+from mmrl.config.yaml_file import first_line, shipped
 
 
 class Usage(NamedTuple):

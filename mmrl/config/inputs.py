@@ -18,8 +18,7 @@ from omegaconf import OmegaConf
 
 from mmrl.config.checks import ConfigError
 from mmrl.config.settings import flatten, load_config
-from mmrl.config.shipped import find_config
-from mmrl.config.yaml_file import find_chain, read_yaml
+from mmrl.config.yaml_file import find_chain, find_config, read_yaml
 
 T = TypeVar("T")
 COMMAND = re.compile(r"^#\s+(python .+?)\s*$", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""YAML files of settings: read with the file they start from.
+"""YAML files of settings: read with the file they start from; and those shipped with mmrl.
 
 A file may name another one at its top, and then states only what differs from it:
 
@@ -9,6 +9,7 @@ Sections are merged key by key; a list replaces the other list. The name is one 
 line, or a path from the folder of the file.
 """
 
+import re
 from pathlib import Path
 
 import yaml
@@ -16,7 +17,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mmrl.config.checks import ConfigError, shorten, suggest
-from mmrl.config.shipped import configs, find_config
 
 SHOWN = 12
 """Most files that are listed where one is missing."""
@@ -49,6 +49,32 @@ def explain_yaml(error: Exception) -> str:
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         return f"{error.problem}{place}"
     return " ".join(str(error).split())[:200]
+
+
+def configs() -> Path:
+    """The folder `configs`; in a checkout the package has a link to it."""
+    return (Path(__file__).resolve().parents[1] / "configs").resolve()
+
+
+def find_config(path: str) -> Path:
+    """Find a YAML by its path; for `configs/…` without such a file, the shipped one."""
+    given = Path(path).expanduser()
+    if given.is_file() or given.parts[:1] != ("configs",):
+        return given
+    return configs().joinpath(*given.parts[1:])
+
+
+def shipped(folder: str) -> list[Path]:
+    """The YAML files of a folder of `configs/`, sorted by name."""
+    return sorted((configs() / folder).glob("*.yaml"))
+
+
+def first_line(path: Path) -> str:
+    """The first sentence of the comment at the start of a YAML."""
+    comment = re.match(r"(?:#.*\n)*", path.read_text(encoding="utf-8"))
+    text = re.sub(r"\s*\n# ?", " ", "\n" + (comment[0] if comment else "")).strip()
+    sentence = re.match(r".*?\.(?=\s|$)", text)
+    return sentence[0] if sentence else text
 
 
 def _read_chain(path: str) -> list[tuple[Path, DictConfig]]:

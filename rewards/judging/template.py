@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from mmrl.config import ConfigError, Settings, check, merge
-from mmrl.config.shipped import configs
+from mmrl.config.yaml_file import configs
 from mmrl.types import Chunk, Sample
 
 FIELDS = ("prompt", "completion", "answer", "before", "chunk")

@@ -11,7 +11,7 @@ import pytest
 
 from mmrl.config.help import Usage, about, nearest
 from mmrl.config.setting_docs import settings, walk
-from mmrl.config.shipped import shipped
+from mmrl.config.yaml_file import shipped
 from mmrl.evaluation.eval_config import EvalConfig
 from mmrl.rewards.server.server_config import ServerConfig
 from mmrl.rl_config import RLConfig
@@ -208,10 +208,3 @@ def test_settings_are_found_by_a_part_of_their_name_and_others_by_what_is_near()
 )
 def test_help_says_what_reads_a_setting(key: str, notes: str) -> None:
     assert notes in " ".join((about(RL, key) or "").split())
-
-
-def test_a_word_that_no_setting_has_is_an_error_with_a_suggestion(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert importlib.import_module("mmrl.rl").main(["--help", "learning_rte"]) == 1
-    assert "Did you mean learning_rate" in capsys.readouterr().out
