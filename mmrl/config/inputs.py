@@ -80,4 +80,4 @@ def written_by(command: str) -> Path | None:
 
 
 def _by_key(words: Sequence[str]) -> dict[str, str]:
-    return dict(word.partition("=")[::2] for word in words)
+    return {key: value for key, _, value in (word.partition("=") for word in words)}

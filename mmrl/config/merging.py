@@ -88,10 +88,11 @@ def _check_kind(hint: Any, content: Any, key: str) -> None:
     is_open = isinstance(content, str) and (content == MISSING or "${" in content)
     if content is None or is_open or dataclasses.is_dataclass(content):
         return
+    section = content if isinstance(content, Mapping) else {}
     if dataclasses.is_dataclass(inner) or origin is dict:
-        check(isinstance(content, Mapping), key, content, "a section, {key: value}")
+        check(section is content, key, content, "a section, {key: value}")
         known = {} if origin is dict else field_types(inner)
-        for name, item in dict(content).items():
+        for name, item in section.items():
             one = arguments[1] if origin is dict else known.get(name, Any)
             _check_kind(one, item, _key(key, str(name)))
     elif origin is list:

@@ -1,8 +1,7 @@
 """The settings of a class: key, type, default and meaning, read from its definition.
 
-The meaning is the docstring below a field of a dataclass, or the `Args:` of a class whose
-constructor takes the options. The metadata of a field whose value is the options of components
-names their dict or dataclass: `{"holds": "mmrl.rewards:REWARDS"}`.
+The meaning is the docstring below a field. The metadata of a field whose value is the options of
+components names their dict or dataclass: `{"holds": "mmrl.rewards:REWARDS"}`.
 """
 
 import ast
@@ -39,9 +38,7 @@ class Setting(NamedTuple):
 
 
 def settings(cls: Any) -> list[Setting]:
-    """List the settings of a dataclass, or of a class whose constructor takes them."""
-    if not dataclasses.is_dataclass(cls):
-        return _arguments(cls)
+    """List the settings of a dataclass."""
     hints, meanings = field_types(cls), field_docstrings(cls)  # type: ignore[arg-type]
     return [_field(f, hints[f.name], meanings, cls) for f in dataclasses.fields(cls) if f.init]
 
@@ -106,34 +103,24 @@ def component_summary(entry: Any) -> str:
 
 @cache
 def field_docstrings(cls: type) -> dict[str, str]:
-    """The docstring below each field of a dataclass, with those of the classes it extends; without
-    any the lines under `Attributes:`."""
+    """The docstring below each field of a dataclass, with those of the classes it extends."""
     found: dict[str, str] = {}
-    for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
+    for base in (each for each in reversed(cls.__mro__) if dataclasses.is_dataclass(each)):
         body = _source(getattr(sys.modules[base.__module__], "__file__", None)).body
         for name in base.__qualname__.split("."):
-            named = (n for n in body if isinstance(n, ast.ClassDef) and n.name == name)
-            body = next(named, ast.ClassDef(body=[])).body
+            named = [n.body for n in body if isinstance(n, ast.ClassDef) and n.name == name]
+            body = named[0] if named else []
         for field, text in zip(body, body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                 doc = getattr(getattr(text, "value", None), "value", None)
                 if isinstance(text, ast.Expr) and isinstance(doc, str):
                     found[field.target.id] = " ".join(doc.split())
-    return found or argument_docstrings(cls)
+    return found
 
 
 @cache
 def _source(path: str | None) -> ast.Module:
     return ast.parse(Path(path).read_text(encoding="utf-8") if path else "")
-
-
-def argument_docstrings(cls: Any) -> dict[str, str]:
-    """The lines under `Args:` (or `Attributes:`) of a class, by argument."""
-    text = inspect.getdoc(cls) or ""
-    block = re.search(r"^(?:Args|Attributes):\n((?:[ ]{4}.*\n?|\n)+)", text, re.MULTILINE)
-    entries = re.split(r"^ {4}(?=\w)", block[1], flags=re.MULTILINE) if block else []
-    pairs = (entry.partition(":")[::2] for entry in entries if ":" in entry)
-    return {name.strip(): " ".join(meaning.split()) for name, meaning in pairs}
 
 
 def as_yaml(value: Any) -> str:
@@ -158,21 +145,6 @@ def _default(field: Any) -> str:
     if field.default_factory is not dataclasses.MISSING:
         return as_yaml(field.default_factory())
     return "required" if field.default is dataclasses.MISSING else as_yaml(field.default)
-
-
-def _arguments(cls: Any) -> list[Setting]:
-    """The options of a class that takes them as typed keyword arguments."""
-    hints, meanings = typing.get_type_hints(cls.__init__), argument_docstrings(cls)
-    missing = inspect.Parameter.empty
-    return [
-        Setting(
-            p.name,
-            _type(hints.get(p.name, Any)),
-            "required" if p.default is missing else as_yaml(p.default),
-            meanings.get(p.name, ""),
-        )
-        for p in inspect.signature(cls).parameters.values()
-    ]
 
 
 def _held(hint: Any) -> tuple[Any, bool]:

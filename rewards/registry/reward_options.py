@@ -52,7 +52,13 @@ def check_options(cls: type, options: Mapping[str, Any], where: str) -> dict[str
         ValueError: an argument that does not exist, has the wrong type, or is required and absent.
     """
     hints = _read_hints(cls)
-    fields = [(p.name, hints[p.name], _field(p.default)) for p in _parameters(cls) or ()]
+    made = {
+        each.name: each.default_factory()
+        for each in (dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ())
+        if each.default_factory is not dataclasses.MISSING
+    }
+    defaults = {p.name: made.get(p.name, p.default) for p in _parameters(cls) or ()}
+    fields = [(name, hints[name], _field(default)) for name, default in defaults.items()]
     schema = dataclasses.make_dataclass(f"{cls.__name__}Options", fields, kw_only=True)
     return dataclasses.asdict(merge(schema, dict(options), where=where))
 
