@@ -137,7 +137,7 @@ def test_help_has_what_a_command_does_an_example_its_configurations_and_all_sett
     assert module.main(["--help"]) == 0
     said = capsys.readouterr().out
     assert module.main([]) == 2 and capsys.readouterr().out == said
-    assert said.startswith(module.__doc__.splitlines()[0])
+    assert said.startswith((module.__doc__ or "-").splitlines()[0])
     assert f"\n    {module.USAGE.command} config=configs/" in said
     configurations = shipped(module.USAGE.folder)
     assert configurations and all(f"  {path.relative_to(ROOT)} " in said for path in configurations)
