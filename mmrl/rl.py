@@ -69,7 +69,6 @@ def _train(
     from mmrl.rollouts.rollout import sample_groups, score_groups
     from mmrl.runtime.launch import any_process
     from mmrl.runtime.sharding import reads_shards
-    from mmrl.training.reward_versions import read_versions
     from mmrl.training.rl_progress import RLProgress
     from mmrl.training.start import open_log
     from mmrl.training.trainer import Trainer
@@ -90,7 +89,6 @@ def _train(
             trainer = Trainer(config, policy, accelerator)
             if checkpoint is not None:
                 trainer.load(checkpoint)
-                read_versions(tasks, checkpoint)
         settle_batch_sizes(config, tasks, trainer, run)
         with (
             StopRequest(any_process),

@@ -37,9 +37,6 @@ class RLConfig(RunConfig):
     """Rollouts per device and micro-batch; changes speed and memory only. Null takes the largest
     number up to 16 that divides the rollouts per device and mini-batch of every task; `auto` the
     largest such number that fits the memory, see `mmrl.planning.batch_sizes`."""
-    passes_at_once: int = 2
-    """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
-    scored once more beforehand. Changes speed and memory only."""
     rollout_weights: Literal["whole", "by_block", "auto"] = "auto"
     """How rollouts read weights that processes share. `whole` gathers them once per phase:
     FSDP2 those that are trained (with LoRA the adapter), as the others are then not shared, ZeRO-3
@@ -54,10 +51,6 @@ class RLConfig(RunConfig):
     ref_model_sync_steps: int = 512
     """Optimiser steps after which the reference follows; the next rollouts are the first to see
     it."""
-    ema_decay: float | None = None
-    """Decay of an exponential moving average of what is trained, per optimiser step. It is what
-    evaluations sample from and what checkpoints and `final/` hold; rollouts and updates use the
-    weights themselves, which the state of the trainer keeps. Null is off."""
     overlap_rewards: bool = True
     """Call rewards in background threads while the next groups are sampled; false calls them when
     all groups are sampled. The scores are the same."""
@@ -77,15 +70,12 @@ class RLConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self.num_mini_batches >= 1, "num_mini_batches", self.num_mini_batches, "at least 1")
-        check(self.passes_at_once >= 1, "passes_at_once", self.passes_at_once, "at least 1")
         size = self.per_device_train_batch_size
         fits = size in (None, "auto") or (isinstance(size, int) and size >= 1)
         check(fits, "per_device_train_batch_size", size, "null, auto or at least 1")
         alpha, every = self.ref_model_mixup_alpha, self.ref_model_sync_steps
         check(0 < alpha <= 1, "ref_model_mixup_alpha", alpha, "above 0, at most 1")
         check(every >= 1, "ref_model_sync_steps", every, "at least 1")
-        decay = self.ema_decay
-        check(decay is None or 0 <= decay < 1, "ema_decay", decay, "null, or from 0 to below 1")
         check_merge(self, self.model)
         check(self.eval_images >= 0, "eval_images", self.eval_images, "0 or more")
         steps = self.log_completions_steps

@@ -24,8 +24,6 @@ BNB_OPTIMIZERS = ("adamw_8bit", "paged_adamw", "paged_adamw_8bit")
 """AdamW of bitsandbytes."""
 MAX_LEARNING_RATE = 1e6
 """A larger learning rate is a typing error."""
-OUT_OF_TIME = 75
-"""Exit status of a run that goes on when it is started again: EX_TEMPFAIL of sysexits.h."""
 PLAIN_SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
 """Without arguments these cannot fail, so they are accepted without importing torch."""
 LOSS_SCHEDULES = ("reduce_lr_on_plateau", "greedy")
@@ -46,18 +44,12 @@ class RunConfig:
     """Seed of every random draw: new weights, the order of examples, rollouts and masks."""
     max_steps: int = 100
     """Steps of the whole run."""
-    max_hours: float | None = None
-    """Hours of this launch, after which the run stops with a checkpoint and exit status 75 (0 under
-    a launcher of several processes); it stops before a step that would end later, as far as the
-    longest so far shows. A resumed run has as many again. Null is no limit."""
     optimizer: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "sgd"] = "adamw"
     """`sgd` is plain gradient descent with momentum; its learning rates are far larger. Those of
     bitsandbytes keep AdamW's moments in 8 bits (embeddings in 32), or in pages that move to the
     memory of the host while a GPU has no room."""
     learning_rate: float = 1e-5
     """Highest learning rate."""
-    learning_rate_scales: dict[str, float] = field(default_factory=dict)
-    """Factors on the learning rate of parameters whose name starts with the key."""
     lr_scheduler_type: str = "constant_with_warmup"
     """Name of a transformers schedule: constant_with_warmup, linear, cosine, …"""
     lr_scheduler_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -76,11 +68,6 @@ class RunConfig:
     """Denominator offset of AdamW."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm; 0 leaves them."""
-    on_nonfinite: Literal["stop", "skip"] = "stop"
-    """What to do where a gradient is infinite or NaN: `stop` the run, or `skip` the optimiser step,
-    which leaves weights, moments and schedule as they were. Both log the prompts."""
-    max_skipped_steps: int = 10
-    """Optimiser steps in a row that may be skipped; the next one stops the run."""
     bf16: Literal["auto", True, False] = "auto"
     """Run forward passes under bfloat16 autocast; `auto` does so where the device computes bfloat16
     natively, see `mmrl.runtime.precision`."""
@@ -102,15 +89,6 @@ class RunConfig:
     """Steps between checkpoints; 0 writes only the final model."""
     save_total_limit: int | None = 2
     """Checkpoints to keep; null keeps all."""
-    metric_for_best_model: str | None = None
-    """Metric of evaluations, as in metrics.jsonl with or without `eval/`. A step whose evaluation
-    is the best so far gets a checkpoint, which `save_total_limit` does not remove. Null for none;
-    an evaluation before the first step does not count."""
-    greater_is_better: bool | None = None
-    """Whether the largest value of that metric is the best; null for yes unless it ends with
-    loss."""
-    load_best_model_at_end: bool = False
-    """Write the model of the best checkpoint into `final/`; false writes that of the last step."""
     async_save: bool = True
     """Write checkpoints in a thread while training goes on; the state is first copied to the memory
     of the first process's machine. False waits until each is on disk, with less memory."""
@@ -119,10 +97,6 @@ class RunConfig:
     LoRA; false writes the adapter. Checkpoints hold the adapter."""
     push_to_hub: bool = False
     """Upload `final/` to the Hugging Face hub at the end. The token is that of the environment."""
-    hub_strategy: Literal["end", "every_save", "checkpoint"] = "end"
-    """What `push_to_hub` uploads besides, in the background: with `every_save` the model of each
-    checkpoint, unless one is still being uploaded; with `checkpoint` also all that resuming needs,
-    as `last-checkpoint/`. Where that fails the run goes on with a warning."""
     hub_model_id: str | None = None
     """Repository to upload to, `owner/name` or a name; null is the name of `output_dir`."""
     hub_private_repo: bool | None = None
@@ -159,11 +133,6 @@ class RunConfig:
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         for key in ("eval_steps", "save_steps", "warmup_steps"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
-        limit = self.max_hours
-        check(limit is None or limit > 0, "max_hours", limit, "null or positive")
-        self._check_best()
-        number = self.max_skipped_steps
-        check(number >= 1, "max_skipped_steps", number, "at least 1")
         limit = self.ddp_timeout
         check(0 < limit < math.inf, "ddp_timeout", limit, "positive and finite, in seconds")
         self._check_optimizer()
@@ -180,16 +149,6 @@ class RunConfig:
             advice = f'Install it: pip install -e ".[{tracker}]"'
             check(bool(find_spec(tracker)), "report_to", tracker, "an installed package", advice)
 
-    def _check_best(self) -> None:
-        """Raise a ConfigError where there is nothing to choose the best checkpoint by."""
-        metric, wanted = self.metric_for_best_model, self.load_best_model_at_end
-        allowed = "null without evaluations"
-        known = metric is None or self.eval_steps > 0
-        check(known, "metric_for_best_model", metric, allowed, "Set eval_steps.")
-        advice = "Set metric_for_best_model."
-        chosen = metric is not None or not wanted
-        check(chosen, "load_best_model_at_end", wanted, "false without a metric", advice)
-
     def _check_optimizer(self) -> None:
         """Raise a ConfigError for a number that no optimiser can train with."""
         if self.optimizer in BNB_OPTIMIZERS:
@@ -204,9 +163,8 @@ class RunConfig:
         allowed = f"0 or more, finite, and below 1 / learning_rate ({most:g})"
         advice = "Each step removes learning_rate * weight_decay of every weight."
         check(0 <= decay < most, "weight_decay", decay, allowed, advice)
-        scales = {f"learning_rate_scales.{k}": v for k, v in self.learning_rate_scales.items()}
-        for key, value in {"max_grad_norm": self.max_grad_norm, **scales}.items():
-            check(0 <= value < math.inf, key, value, "0 or more, and finite")
+        norm = self.max_grad_norm
+        check(0 <= norm < math.inf, "max_grad_norm", norm, "0 or more, and finite")
         for key in ("momentum", "adam_beta1", "adam_beta2"):
             value = getattr(self, key)
             check(0 <= value < 1, key, value, "from 0 to below 1")

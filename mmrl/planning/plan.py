@@ -134,7 +134,7 @@ def _describe_task(
     size, parts = config.micro_batch_size(world_size), config.num_mini_batches
     block_size = find_block_size(outline_policy(raw))
     plan = {"num_mini_batches": parts, "block_size": block_size}
-    cost = count_forwards(algorithm, sampler.steps, length, config.passes_at_once, **plan)
+    cost = count_forwards(algorithm, sampler.steps, length, **plan)
     found = " (found anew when the run starts)" if _is_open(config) else ""
     yield (
         "update",

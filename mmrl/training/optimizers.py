@@ -26,18 +26,11 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
     Weight decay applies to matrices and convolutions, not to biases and norm scales.
 
     Raises:
-        ValueError: nothing is trainable, or a prefix of `learning_rate_scales` matches nothing.
+        ValueError: nothing is trainable.
     """
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not trained:
         raise ValueError("The objective has no trainable parameter: every one is frozen.")
-    for prefix in settings.learning_rate_scales:
-        if not any(name.startswith(prefix) for name in trained):
-            known = sorted({name.split(".")[0] for name in trained})
-            raise ValueError(
-                f"learning_rate_scales names '{prefix}', with which no trained parameter starts; "
-                f"they start with: {', '.join(known)}."
-            )
     if settings.optimizer in BNB_OPTIMIZERS:
         return [_build_bnb(module, _groups(trained, settings), settings)]
     if settings.optimizer == "sgd":
@@ -94,15 +87,11 @@ def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
 
 
 def _groups(named: dict[str, nn.Parameter], settings: RunConfig) -> list[dict[str, Any]]:
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, parameter in named.items():
+    groups: dict[float, list[nn.Parameter]] = {}
+    for parameter in named.values():
         shape = getattr(parameter, "ds_shape", parameter.shape)  # of one that ZeRO-3 divides
-        decay = settings.weight_decay if len(shape) >= 2 else 0.0
-        rate = settings.learning_rate * _scale(name, settings.learning_rate_scales)
-        groups.setdefault((rate, decay), []).append(parameter)
-    return [{"params": p, "lr": r, "weight_decay": d} for (r, d), p in groups.items()]
-
-
-def _scale(name: str, scales: dict[str, float]) -> float:
-    fitting = [prefix for prefix in scales if name.startswith(prefix)]
-    return scales[max(fitting, key=len)] if fitting else 1.0
+        groups.setdefault(settings.weight_decay if len(shape) >= 2 else 0.0, []).append(parameter)
+    return [
+        {"params": parameters, "lr": settings.learning_rate, "weight_decay": decay}
+        for decay, parameters in groups.items()
+    ]

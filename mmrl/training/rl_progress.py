@@ -1,4 +1,4 @@
-"""What an RL run adds to its progress: evaluations of its tasks, completions, reward versions."""
+"""What an RL run adds to its progress: evaluations of its tasks and completions."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmrl.data.prompts import spread
 from mmrl.evaluation.evaluation import Evaluation, evaluate, gather_evaluation, local_share
 from mmrl.evaluation.results import write_grid
-from mmrl.models.task_names import writes_images
 from mmrl.rollouts.tasks import Task
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
 from mmrl.runtime.interrupt import leave_together
 from mmrl.training.completions import write_completions, write_evaluation
 from mmrl.training.progress import Progress
-from mmrl.training.reward_versions import write_versions
 from mmrl.training.trackers import log_samples
 from mmrl.training.trainer import Trainer
 
@@ -36,7 +32,6 @@ class RLProgress(Progress):
 
     def __init__(self, run: RunDirectory, trainer: Trainer, tasks: Mapping[str, Task]) -> None:
         super().__init__(run, trainer, self._evaluate, at_ends=True)
-        self.averaged = trainer.averaged
         self.policy, self.tasks, self.images = trainer.policy, tasks, trainer.config.eval_images
         self.batches: Mapping[str, RolloutBatch] = {}
 
@@ -54,12 +49,6 @@ class RLProgress(Progress):
         self.record(_remark(values))
         if self._records_rollouts():
             self._write_rollouts()
-
-    def save(self, folder: Path) -> None:
-        """Fill the directory of a checkpoint; all processes call this."""
-        super().save(folder)
-        if self.run.is_main:
-            write_versions(self.tasks, folder)
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint, and the rollouts of its step where they are not written yet."""
@@ -83,14 +72,7 @@ class RLProgress(Progress):
                 self._track(f"samples/{name}", result)
 
     def _evaluate(self) -> list[Mapping[str, float]]:
-        """Evaluate all tasks under the averaged weights, where there is an average, or keep nothing
-        of it where a stop is requested."""
-        with self.averaged():
-            return self._evaluate_tasks()
-
-    def _evaluate_tasks(self) -> list[Mapping[str, float]]:
-        if self.trainer.step == 0:
-            self._draw_first_images()
+        """Evaluate all tasks, or keep nothing of it where a stop is requested."""
         results: dict[str, tuple[Evaluation, float]] = {}
         for name, task in self.tasks.items():
             if not task.eval_prompts:
@@ -102,15 +84,6 @@ class RLProgress(Progress):
             result = gather_evaluation(part, task.eval_prompts, mine, self.images)
             results[name] = result, time.perf_counter() - started
         return [self._show(name, *found) for name, found in results.items()]
-
-    def _draw_first_images(self) -> None:
-        """Write the grid of the first evaluation before it, without scores; the main process."""
-        for name, task in self.tasks.items():
-            if not writes_images(task.config.task) or not self.images:
-                continue
-            some = spread(task.eval_prompts, self.images) if self.run.is_main else []
-            with activity("drawing the first images"), leave_together():
-                self._write_grid(name, self._sample(task, some, None))
 
     def _sample(self, task: Task, prompts: Sequence[Prompt], scorer: Scorer | None) -> Evaluation:
         return evaluate(

@@ -57,7 +57,6 @@ class RunTrainer(ABC, Generic[Config]):
         config: the same with what the device decides in the place of `auto`.
         sharding: how the processes share the model.
         step: steps done.
-        skipped: optimiser steps in a row that were skipped, up to the last.
         window: metrics since the last line of `metrics.jsonl`.
         modules: what holds the trained parameters.
     """
@@ -70,7 +69,7 @@ class RunTrainer(ABC, Generic[Config]):
         self.config: Config = follow_device(config, accelerator, dtype)
         half = bool(self.config.bf16) and not self.config.torch_compile
         self.sharding = build_sharding(accelerator, half)
-        self.step, self.window, self.skipped = 0, MetricWindow(), 0
+        self.step, self.window = 0, MetricWindow()
 
     @abstractmethod
     def write_model(self, folder: Path, merge: bool) -> None:
@@ -98,7 +97,7 @@ class RunTrainer(ABC, Generic[Config]):
 
     def clip_gradients(
         self, models: Mapping[str, nn.Module], losses: Sequence[tuple[Sequence[str], Tensor]]
-    ) -> dict[str, Tensor] | None:
+    ) -> dict[str, Tensor]:
         """Clip the gradients of models to `max_grad_norm`; all processes call this.
 
         Args:
@@ -106,28 +105,21 @@ class RunTrainer(ABC, Generic[Config]):
             losses: what each micro-batch of this process was about, and its loss.
 
         Returns:
-            The norms before; None where one is not finite and the optimiser step is skipped.
+            The norms before.
 
         Raises:
-            DivergenceError: one is not finite, and the run stops; the weights are left as they
-                were.
+            DivergenceError: one is not finite; the weights are left as they were.
         """
         limit = self.config.max_grad_norm or float("inf")
         norms = {n: self.sharding.clip_gradient(each, limit) for n, each in models.items()}
         if all(torch.isfinite(norm) for norm in norms.values()):
-            self.skipped = 0
             return norms
-        self.skipped += 1
-        [(name, norm)] = [(n, float(x)) for n, x in norms.items() if not torch.isfinite(x)][:1]
+        name, norm = next((n, float(x)) for n, x in norms.items() if not torch.isfinite(x))
         about = describe_nonfinite(losses)
         logger.warning("step %d: %s is %s; %s", self.step + 1, name, norm, about)
-        if self.config.on_nonfinite == "skip" and self.skipped <= self.config.max_skipped_steps:
-            return None
-        skipped = f" after {self.skipped - 1} that were skipped" if self.skipped > 1 else ""
         raise DivergenceError(
-            f"the gradient of step {self.step + 1} is {norm}{skipped}; {about}. Lower learning_rate"
-            " or max_grad_norm, or raise warmup_steps, and resume from the last checkpoint;"
-            " on_nonfinite=skip leaves out such steps."
+            f"the gradient of step {self.step + 1} is {norm}; {about}. Lower learning_rate or"
+            " max_grad_norm, or raise warmup_steps, and resume from the last checkpoint."
         )
 
     def save_model(self, folder: Path, merge: bool | None = None) -> None:
@@ -156,7 +148,6 @@ class RunTrainer(ABC, Generic[Config]):
                 "bf16": self.config.bf16,
                 "settings": dump_settings(self.settings),
                 "window": self.window.state_dict(),
-                "skipped": self.skipped,
                 **self.state(),
             }
             state = self.sharding.gather(state)
@@ -187,7 +178,7 @@ class RunTrainer(ABC, Generic[Config]):
         with explain_damage(path):
             self.restore(state, checkpoint)
             self.window.load_state_dict(state["window"])
-        self.step, self.skipped = step, state.get("skipped", 0)
+        self.step = step
         logger.info("resumed from %s at step %d", checkpoint, step)
         warn_of_change(state.get("bf16"), bool(self.config.bf16))
 

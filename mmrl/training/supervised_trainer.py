@@ -68,21 +68,15 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
                 optimizer.zero_grad(set_to_none=True)
             raise
         norms = self.clip_gradients({"grad_norm": self.network}, self._name_losses(found))
-        if norms is not None:
-            for metrics in found:
-                self.window.add(metrics)
-            for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
-                optimizer.step()
-                schedule.step()
-            if self.ema is not None:
-                self.ema.update()
-            self.window.add(norms)
-        for optimizer in self.optimizers:
+        for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
+            optimizer.step()
+            schedule.step()
             optimizer.zero_grad(set_to_none=True)
+        if self.ema is not None:
+            self.ema.update()
         self.step += 1
-        if self.config.on_nonfinite == "skip":
-            self.window.add({"skipped_steps": float(norms is None)})
-        self.window.add({"time/step_s": time.perf_counter() - started})
+        for metrics in (*found, norms, {"time/step_s": time.perf_counter() - started}):
+            self.window.add(metrics)
         losses = torch.stack([metrics["loss"] for metrics in found])
         return float(losses.mean())  # no wait: the norm has been read already
 

@@ -132,7 +132,7 @@ def test_four_steps_equal_two_a_stop_and_two_more(
     changes = {
         "lora": lora,
         "algorithm": {"beta": 0.05},
-        "logging_steps": 3,
+        "logging_steps": 2,
         "bf16": lora is None,
         "task": {"eval_prompts": world.held_out},
         "eval_steps": 1,

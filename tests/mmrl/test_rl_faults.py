@@ -97,7 +97,6 @@ BAD_SETTINGS = [
     (["learning_rate=1e30"], ["learning_rate is 1e+30"]),
     (["weight_decay=1e30"], ["weight_decay is 1e+30", "below"]),
     (["adam_beta2=1"], ["adam_beta2 is 1", "from 0 to below 1"]),
-    (["learning_rate_scales={embed: -1}"], ["learning_rate_scales.embed is -1"]),
     (["tasks.shapes.weight=.inf"], ["tasks.shapes.weight is inf", "finite"]),
     (["tasks.shapes.sampler.temperature=.inf"], ["temperature is inf", "finite"]),
     (["tasks.shapes.sampler.temperature=-1"], ["temperature is -1", "at least 0"]),
