@@ -10,7 +10,6 @@ import pytest
 from safetensors.torch import load_file
 
 from mmrl.data.prompts import DataConfig
-from mmrl.planning.plan import describe
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
@@ -96,16 +95,6 @@ def test_three_tasks_train_one_policy_and_each_has_its_metrics(
         load_file(Path(p) / "model.safetensors") for p in (world.policy, run / "final")
     )
     assert any((before[key].float() != after[key].float()).any() for key in before)
-
-
-def test_the_plan_of_a_mixed_run_says_what_each_task_writes(
-    world: SimpleNamespace, prompts: dict[str, str], tmp_path: Path
-) -> None:
-    said = " ".join(str(describe(mixed(world, prompts, tmp_path))).split())
-    for name, task in TASKS.items():
-        assert f"task {name} ({task})" in said
-    assert said.count("of 8 response positions each") == 2
-    assert said.count("of 64 response positions each") == 1
 
 
 @pytest.mark.slow

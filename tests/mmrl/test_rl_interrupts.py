@@ -170,42 +170,6 @@ def test_ctrl_c_leaves_the_step_where_it_is_and_the_run_resumes_exactly(
     assert same_weights(tmp_path / "run" / "final", whole / "final")
 
 
-def test_a_stop_right_after_a_checkpoint_writes_none_again(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written, save = [], Trainer.save
-
-    def saving(trainer: Trainer, folder: Path) -> None:
-        written.append(trainer.step)
-        save(trainer, folder)
-        interrupt()
-
-    monkeypatch.setattr(Trainer, "save", saving)
-    with pytest.raises(KeyboardInterrupt):
-        train(settings(world, tmp_path / "run", save_steps=1, eval_steps=0))
-    assert written == [1] == loadable(tmp_path / "run")
-
-
-def test_ctrl_c_before_the_first_step_leaves_the_first_images_and_starts_again(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    def evaluating(samples: list[Sample]) -> list[float]:
-        interrupt()
-        return redness(samples)
-
-    task = {"eval_rewards": [{"name": "r", "reward": evaluating}]}
-    with pytest.raises(KeyboardInterrupt):
-        train(settings(world, tmp_path / "run", task=task))
-    assert [path.name for path in (tmp_path / "run" / "samples").iterdir()] == [
-        "eval_shapes_000000.png"
-    ]
-    log = (tmp_path / "run" / "train.log").read_text()
-    assert f"images: {tmp_path / 'run' / 'samples' / 'eval_shapes_000000.png'}" in log
-    again = {"max_steps": 1, "resume_from_checkpoint": "auto", "eval_steps": 0}
-    train(settings(world, tmp_path / "run", **again))
-    assert [line["step"] for line in metrics(tmp_path / "run")] == [1]
-
-
 def test_ctrl_c_while_the_model_loads_stops_at_once_and_evaluates_nothing(
     world: SimpleNamespace,
     tmp_path: Path,

@@ -125,10 +125,3 @@ def test_a_family_that_draws_nothing_learns_and_draws_no_images(
     said = refusal(sft.main, words, capsys)
     assert "row 0 has images, and the network cannot see them" in said
     assert "name a checkpoint of type llava_llada or lumina or mmada" in said
-
-
-def test_each_evaluation_names_the_one_that_has_a_task(capsys: pytest.CaptureFixture) -> None:
-    said = refusal(text.main, ["task=text_to_image"], capsys)
-    assert "task is 'text_to_image'; allowed: " in said and said.endswith("mmrl.eval_v has it.")
-    said = refusal(vision.main, ["task=text"], capsys)
-    assert "task is 'text'; allowed: " in said and said.endswith("python -m mmrl.eval has it.")

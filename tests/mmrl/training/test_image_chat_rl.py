@@ -99,18 +99,6 @@ def test_the_micro_batch_changes_no_gradient(sight: SimpleNamespace, tmp_path: P
     assert norms[1:] == pytest.approx([norms[0]] * 2, rel=1e-4)
 
 
-def test_a_step_looks_at_each_image_once(sight: SimpleNamespace, tmp_path: Path) -> None:
-    trainer, task, _ = prepared(sight, tmp_path, algorithm={"beta": 0.1, "num_iterations": 2})
-    vision = trainer.policy.network.vision
-    assert isinstance(vision, Vision)
-    looked: list[int] = []
-    vision.tower.encoder.register_forward_hook(lambda *_: looked.append(1))
-    batch = roll_out(task, trainer.policy, 1, 0, 0, 1)
-    assert len(looked) == len({prompt.id for prompt in batch.prompts}) == 2
-    trainer.update({"sight": (task, batch)})
-    assert len(looked) == 2
-
-
 @pytest.mark.parametrize(
     ("tower", "patterns", "copied"),
     [
@@ -158,21 +146,10 @@ def test_old_and_reference_policy_look_at_each_image_once_whatever_the_micro_bat
     item = trainer._prepare(*work["sight"], 0)
     assert len(item.old) == 8 and looked == {"policy": 2, "reference": 2}
     for rows in (slice(3, 4), slice(6, 7)):
-        part = Part(item, rows.start, rows, None, True)
+        part = Part(item, rows.start, rows, slice(None))
         new = trainer._score(item, rows, part.passes)
         assert torch.equal(new.logprobs.detach(), item.old[rows.start])
         assert torch.equal(new.logprobs.detach(), item.reference[rows.start])
-
-
-@torch.no_grad()
-def test_the_reference_sees_with_its_own_projector(sight: SimpleNamespace, tmp_path: Path) -> None:
-    trainer, _, work = prepared(sight, tmp_path, algorithm={"beta": 0.1}, learning_rate=0.05)
-    with torch.enable_grad():
-        values = [trainer.update(work)["kl"] for _ in range(2)]
-    assert values[1] > 0
-    assert trainer.frozen is not None
-    frozen = dict(trainer.frozen.named_parameters())["vision.newline"]
-    assert not torch.equal(frozen, weights(trainer)["vision.newline"])
 
 
 def test_a_group_that_is_sampled_in_parts_is_looked_at_once(

@@ -158,10 +158,9 @@ VALUE = {"name": "trace_rl", "slice_size": 2, "num_iterations": 2}
     [
         {"bound": "elbo", "num_draws": 4, "ratio_level": "sequence", "num_iterations": 1},
         {**VALUE, "value": {"backbone": "copy"}},
-        pytest.param({**VALUE, "value": {"backbone": "shared"}}, marks=pytest.mark.slow),
         pytest.param({"num_iterations": 2, "beta": 0.1}, marks=pytest.mark.slow),
     ],
-    ids=["elbo", "value-copy", "value-shared", "kl"],
+    ids=["elbo", "value-copy", "kl"],
 )
 def test_all_iterations_go_through_all_mini_batches_at_the_declared_cost(
     world: SimpleNamespace, tmp_path: Path, algorithm: dict
