@@ -69,13 +69,13 @@ class RLConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.num_mini_batches >= 1, "num_mini_batches", self.num_mini_batches, "at least 1")
+        for key in ("num_mini_batches", "ref_model_sync_steps"):
+            check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         size = self.per_device_train_batch_size
         fits = size in (None, "auto") or (isinstance(size, int) and size >= 1)
         check(fits, "per_device_train_batch_size", size, "null, auto or at least 1")
-        alpha, every = self.ref_model_mixup_alpha, self.ref_model_sync_steps
+        alpha = self.ref_model_mixup_alpha
         check(0 < alpha <= 1, "ref_model_mixup_alpha", alpha, "above 0, at most 1")
-        check(every >= 1, "ref_model_sync_steps", every, "at least 1")
         check_merge(self, self.model)
         check(self.eval_images >= 0, "eval_images", self.eval_images, "0 or more")
         steps = self.log_completions_steps

@@ -41,11 +41,9 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
     rest = {name: p for name, p in trained.items() if id(p) not in taken}
     optimizers: list[Optimizer] = []
     if rest:
-        betas = (settings.adam_beta1, settings.adam_beta2)
-        groups = _groups(rest, settings)
         fused = all(p.is_cuda for p in rest.values()) or None  # one kernel for many weights
-        adam = {"betas": betas, "eps": settings.adam_epsilon, "fused": fused}
-        optimizers.append(torch.optim.AdamW(groups, **adam))
+        groups = _groups(rest, settings)
+        optimizers.append(torch.optim.AdamW(groups, **_adam_options(settings), fused=fused))
     if matrices:
         groups = _groups(matrices, settings)
         optimizers.append(torch.optim.Muon(groups, adjust_lr_fn="match_rms_adamw"))
@@ -55,14 +53,8 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
 def _build_bnb(module: nn.Module, groups: list[dict[str, Any]], settings: RunConfig) -> Optimizer:
     """An AdamW of bitsandbytes; moments of embeddings are of 32 bits, as its authors advise."""
     library = import_extra("bitsandbytes", "quantization")
-    names = {
-        "adamw_8bit": "AdamW8bit",
-        "paged_adamw": "PagedAdamW",
-        "paged_adamw_8bit": "PagedAdamW8bit",
-    }
-    betas = (settings.adam_beta1, settings.adam_beta2)
-    kind = getattr(library.optim, names[settings.optimizer])
-    optimizer = kind(groups, betas=betas, eps=settings.adam_epsilon)
+    kind = getattr(library.optim, BNB_OPTIMIZERS[settings.optimizer])
+    optimizer = kind(groups, **_adam_options(settings))
     # not the manager of the process, which keeps parameters of other optimisers by their place
     manager = library.optim.GlobalOptimManager
     optimizer.mng = manager.__new__(manager)
@@ -84,6 +76,10 @@ def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
         for m in linear
         if m.weight.requires_grad and m.out_features not in entries
     ]
+
+
+def _adam_options(settings: RunConfig) -> dict[str, Any]:
+    return {"betas": (settings.adam_beta1, settings.adam_beta2), "eps": settings.adam_epsilon}
 
 
 def _groups(named: dict[str, nn.Parameter], settings: RunConfig) -> list[dict[str, Any]]:

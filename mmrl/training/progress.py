@@ -4,6 +4,7 @@ import logging
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +57,9 @@ class Progress:
         self.run.keep_metrics(lambda line: line["step"] <= (self.begun or -1))
         self.checkpoints.resume(self.begun)
         lines = self.run.read_metrics() if self.run.is_main else []
-        here = (line for line in lines if line["step"] == self.begun)
-        evaluated = any_process(not all(map(is_training, here)))
+        # lines of training steps have a learning rate, those of an evaluation have none
+        here = [line for line in lines if line["step"] == self.begun]
+        evaluated = any_process(any("learning_rate" not in line for line in here))
         self.evaluated = self.begun if evaluated else -1
         if self.config.report_to:
             start_trackers(self.accelerator, self.run.path, self.config, resumed=self.begun > 0)
@@ -131,7 +133,8 @@ class Progress:
             self.checkpoints.settle()
             with activity(f"writing {self.run.final}"):
                 wait = self.accelerator.wait_for_everyone
-                write_directory(self.run.final, self._save_final, self.run.is_main, wait)
+                save = partial(self._save_with_card, self.trainer.save_model)
+                write_directory(self.run.final, save, self.run.is_main, wait)
             logger.info("finished; the model is in %s", self.run.final)
         else:
             if self.checkpoints.step != self.trainer.step:
@@ -147,21 +150,11 @@ class Progress:
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint of this step, and remove those beyond `save_total_limit`."""
-        self.checkpoints.write(self.trainer.step, self.save)
+        self.checkpoints.write(self.trainer.step, partial(self._save_with_card, self.trainer.save))
 
-    def save(self, folder: Path) -> None:
-        """Fill the directory of a checkpoint; all processes call this."""
-        self.trainer.save(folder)
-        self._describe(folder)
-
-    def _save_final(self, folder: Path) -> None:
-        self.trainer.save_model(folder)
-        self._describe(folder)
-
-    def _describe(self, folder: Path) -> None:
-        again = (
-            "The same command with resume_from_checkpoint=auto writes final/ with its card again."
-        )
+    def _save_with_card(self, save: Callable[[Path], None], folder: Path) -> None:
+        save(folder)
+        again = "The same command with resume_from_checkpoint=auto writes final/ with its card."
         with warn_of_failure(f"the model card of '{folder}'", again):
             if self.run.is_main:
                 write_card(folder, self.config, self.run.read_metrics())
@@ -184,8 +177,3 @@ class Progress:
         step, every = self.trainer.step, self.config.eval_steps
         ends = self.at_ends and step in (0, self.config.max_steps)
         return every > 0 and (ends or step > 0 and self._is_due(every)) and step != self.evaluated
-
-
-def is_training(line: Mapping[str, Any]) -> bool:
-    """Whether a line of metrics is of training steps, and not of an evaluation."""
-    return "learning_rate" in line

@@ -4,7 +4,6 @@ Random draws need no state: every generator is named by the seed and the step.
 """
 
 import logging
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,23 +29,13 @@ from mmrl.runtime.finiteness import check_finite, list_moments
 from mmrl.runtime.precision import autocast_forward, warn_of_change
 from mmrl.runtime.sharding import build_sharding
 from mmrl.runtime.sharding.tensors import held_part
+from mmrl.training.trainable import count_parts
 
 logger = logging.getLogger(__name__)
 Config = TypeVar("Config", bound=RunConfig)
 STATE_FILE = "trainer_state.pt"
 MOST_NAMES = 16
-"""Prompts that a message lists."""
-DAMAGE = (
-    OSError,
-    RuntimeError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    EOFError,
-    pickle.UnpicklingError,
-)
-"""What reading a damaged or foreign file raises."""
+"""Prompts that a message lists at most."""
 
 
 class RunTrainer(ABC, Generic[Config]):
@@ -87,6 +76,11 @@ class RunTrainer(ABC, Generic[Config]):
     def take_metrics(self) -> dict[str, float]:
         """Return the means since the last call."""
         return self.window.take()
+
+    def log_trained(self, network: nn.Module) -> None:
+        """Log how many parameters of every part of a network are trained."""
+        for key, (trained, every) in count_parts(network).items():
+            logger.info("trained: %-20s%15s of %15s parameters", key, f"{trained:,}", f"{every:,}")
 
     def set_precision(self, network: nn.Module) -> None:
         """Let a network compute in the precision of the run, compiled where that is wanted."""
@@ -201,8 +195,7 @@ def describe_nonfinite(losses: Sequence[tuple[Sequence[str], Tensor]]) -> str:
     found = list(dict.fromkeys(gather_object(bad)))
     if not found:
         return "every loss of it is finite"
-    rest = f", and {len(found) - MOST_NAMES} more" if len(found) > MOST_NAMES else ""
-    return f"the loss is not finite for {', '.join(found[:MOST_NAMES])}{rest}"
+    return f"the loss is not finite for {', '.join(found[:MOST_NAMES])}"
 
 
 @contextmanager
@@ -210,7 +203,7 @@ def explain_damage(path: Path) -> Iterator[None]:
     """Turn errors of a damaged or foreign file into a ConfigError that says what it must be."""
     try:
         yield
-    except DAMAGE as error:
+    except Exception as error:
         raise ConfigError(
             f"'{path}' cannot be resumed from ({type(error).__name__}: {error}). It must be a"
             " complete checkpoint of a run with the same model, objective and optimiser settings."

@@ -24,7 +24,6 @@ from mmrl.training.adapter_dropout import adapter_dropout
 from mmrl.training.ema import ExponentialAverage
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
-from mmrl.training.trainable import trained_counts
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +38,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         if getattr(self.network, "stored", None) is None:  # or else it is read when it is sharded
             self.network.to(accelerator.device)
         widen(self.network, everything=not self.config.bf16)
-        for line in trained_counts(self.network):
-            logger.info("trained: %s", line)
+        self.log_trained(self.network)
         self.modules = [self.network]
         self.set_precision(self.network)
         self.sharding.shard(self.network)

@@ -68,7 +68,7 @@ class Trainer(TrainedPolicy):
         self.step += 1
         every = self.config.ref_model_sync_steps
         done = self.step * len(plans)
-        if self.follows and done // every > (done - len(plans)) // every:
+        if self.reference_moves and done // every > (done - len(plans)) // every:
             self.sync_reference()
         metrics = self._reduce_metrics(sums, len(plans))
         metrics["learning_rate"] = float(self.schedule.get_last_lr()[0])

@@ -124,16 +124,6 @@ def test_a_directory_that_holds_a_run_is_not_written_over(
     assert main([*words, resume, "save_steps=1"]) == 0
 
 
-def test_an_output_directory_that_cannot_be_made_is_named(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    for place in (file, file / "run"):
-        message = failed(command_line(world, place), capsys)
-        assert f"output_dir is '{place}'" in message and f"'{file}' is a file" in message
-
-
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
 def test_a_checkpoint_cut_short_is_one_clear_line(
     file: str, world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -240,17 +230,6 @@ def test_a_failing_reward_stops_the_run_and_leaves_the_last_checkpoint(
     assert loadable(run) == [1, 2]
     repaired = f"tasks.shapes.rewards=[{{name: broken, how: {how}, after: 100}}]"
     assert main([*words, repaired, "resume_from_checkpoint=auto"]) == 0
-
-
-def test_rewards_that_apply_to_nothing_stop_the_run(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [{"prompt": f"a {color} ring", "color": color} for color in ("red", "blue")]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = [*command_line(world, tmp_path / "run"), f"tasks.shapes.prompts={tmp_path}/rows.jsonl"]
-    message = failed(words, capsys)
-    assert f"tasks.shapes.prompts: no row of '{tmp_path}/rows.jsonl'" in message
-    assert "which the reward shapes scores by; rows have ['color']" in message
 
 
 def test_allowed_failures_are_counted_and_never_a_zero(
