@@ -7,12 +7,11 @@ are checked here, before any model loads.
 from __future__ import annotations
 
 import inspect
-import math
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from mmrl.config import ConfigError, check, check_choice
+from mmrl.config import ConfigError, Settings, above, at_least, check, check_choice, one_of
 from mmrl.runtime.devices import check_planned
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ BNB_OPTIMIZERS = {
     "paged_adamw_8bit": "PagedAdamW8bit",
 }
 """AdamW of bitsandbytes: name in transformers -> class."""
-MAX_LEARNING_RATE = 1e6
+MAX_LEARNING_RATE = 1_000_000
 """A larger learning rate is a typing error."""
 PLAIN_SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
 """Without arguments these cannot fail, so they are accepted without importing torch."""
@@ -37,40 +36,38 @@ SCHEDULE_ARGUMENTS = ("optimizer", "num_warmup_steps", "num_training_steps", "la
 
 
 @dataclass(kw_only=True)
-class RunConfig:
+class RunConfig(Settings):
     """A training run."""
-
-    choices: ClassVar = {"report_to": TRACKERS}
 
     output_dir: str = "runs"
     """Run directory, see `mmrl.run.run_directory`."""
     seed: int = 0
     """Seed of every random draw: new weights, the order of examples, rollouts and masks."""
-    max_steps: int = 100
+    max_steps: Annotated[int, at_least(1)] = 100
     """Steps of the whole run."""
     optimizer: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "sgd"] = "adamw"
     """`sgd` is plain gradient descent with momentum; its learning rates are far larger. Those of
     bitsandbytes keep AdamW's moments in 8 bits (embeddings in 32), or in pages that move to the
     memory of the host while a GPU has no room."""
-    learning_rate: float = 1e-5
+    learning_rate: Annotated[float, above(0, up_to=MAX_LEARNING_RATE)] = 1e-5
     """Highest learning rate."""
     lr_scheduler_type: str = "constant_with_warmup"
     """Name of a transformers schedule: constant_with_warmup, linear, cosine, …"""
     lr_scheduler_kwargs: dict[str, Any] = field(default_factory=dict)
     """Further arguments of the schedule, such as min_lr_rate for cosine_with_min_lr."""
-    warmup_steps: int = 0
+    warmup_steps: Annotated[int, at_least(0)] = 0
     """Optimiser steps over which the learning rate rises from 0."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, at_least(0)] = 0.0
     """Decoupled weight decay of matrices and convolutions."""
-    momentum: float = 0.9
+    momentum: Annotated[float, at_least(0, below=1)] = 0.9
     """Momentum of SGD."""
-    adam_beta1: float = 0.9
+    adam_beta1: Annotated[float, at_least(0, below=1)] = 0.9
     """First moment decay of AdamW."""
-    adam_beta2: float = 0.999
+    adam_beta2: Annotated[float, at_least(0, below=1)] = 0.999
     """Second moment decay of AdamW."""
-    adam_epsilon: float = 1e-8
+    adam_epsilon: Annotated[float, above(0, up_to=MAX_LEARNING_RATE)] = 1e-8
     """Denominator offset of AdamW."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: Annotated[float, at_least(0)] = 1.0
     """Gradients are scaled down to this norm; 0 leaves them."""
     bf16: Literal["auto", True, False] = "auto"
     """Run forward passes under bfloat16 autocast; `auto` does so where the device computes bfloat16
@@ -85,13 +82,13 @@ class RunConfig:
     tf32: bool = False
     """Multiply float32 matrices in TF32 on GPUs that have it: networks of rewards, and the policy
     with `bf16=false`, become several times faster with 10 instead of 23 bits of mantissa."""
-    logging_steps: int = 1
+    logging_steps: Annotated[int, at_least(1)] = 1
     """Steps between lines of metrics."""
-    eval_steps: int = 0
+    eval_steps: Annotated[int, at_least(0)] = 0
     """Steps between evaluations; 0 for none."""
-    save_steps: int = 50
+    save_steps: Annotated[int, at_least(0)] = 50
     """Steps between checkpoints; 0 writes only the final model."""
-    save_total_limit: int | None = 2
+    save_total_limit: Annotated[int | None, at_least(1)] = 2
     """Checkpoints to keep; null keeps all."""
     async_save: bool = True
     """Write checkpoints in a thread while training goes on; the state is first copied to the memory
@@ -109,16 +106,16 @@ class RunConfig:
     """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
     resume_with_changes: bool = False
     """Continue although settings that shape the run differ from those of the checkpoint."""
-    report_to: list[str] = field(default_factory=list)
+    report_to: list[Annotated[str, one_of(TRACKERS)]] = field(default_factory=list)
     """Trackers beside metrics.jsonl, for metrics and samples: tensorboard (into `tensorboard/` of
     the run directory), trackio (a local data base, see TRACKIO_DIR), wandb."""
-    ddp_timeout: float = 1800
+    ddp_timeout: Annotated[float, above(0)] = 1800
     """Seconds without progress of any process, such as in a reward that hangs, after which the run
     ends and says which process hangs in which call; also the timeout of collectives. Loading and
     uploading are not limited."""
     profile: bool = False
     """Write traces of `profile_steps` into `profile/` of the run directory."""
-    profile_steps: list[int] = field(default_factory=lambda: [2])
+    profile_steps: list[Annotated[int, at_least(1)]] = field(default_factory=lambda: [2])
     """Steps that `profile` traces, counted from the start of this command. The first one is slower
     than those after it."""
     dry_run: bool = False
@@ -133,23 +130,13 @@ class RunConfig:
     null plans the launch of this process. Runs take that of `accelerate launch --config_file`."""
 
     def __post_init__(self) -> None:
-        for key in ("max_steps", "logging_steps"):
-            check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
-        for key in ("eval_steps", "save_steps", "warmup_steps"):
-            check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
-        limit = self.ddp_timeout
-        check(0 < limit < math.inf, "ddp_timeout", limit, "positive and finite, in seconds")
+        super().__post_init__()
         self._check_optimizer()
-        steps = self.profile_steps
-        check(all(step >= 1 for step in steps), "profile_steps", steps, "numbers from 1")
-        limit = self.save_total_limit
-        check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
         advice = "Launch a run with: accelerate launch --config_file PATH -m …"
         given = self.launch_config
         check(given is None or self.dry_run, "launch_config", given, "null without dry_run", advice)
         check_planned(self)
         for tracker in self.report_to:
-            check_choice("report_to", tracker, TRACKERS)
             advice = f'Install it: pip install -e ".[{tracker}]"'
             check(bool(find_spec(tracker)), "report_to", tracker, "an installed package", advice)
 
@@ -159,19 +146,9 @@ class RunConfig:
             advice = 'Install bitsandbytes: pip install -e ".[quantization]"'
             here = bool(find_spec("bitsandbytes"))
             check(here, "optimizer", self.optimizer, "adamw or sgd without bitsandbytes", advice)
-        for key in ("learning_rate", "adam_epsilon"):
-            value = getattr(self, key)
-            allowed = f"positive, finite and at most {MAX_LEARNING_RATE:g}"
-            check(0 < value <= MAX_LEARNING_RATE, key, value, allowed)
         most, decay = 1 / self.learning_rate, self.weight_decay
-        allowed = f"0 or more, finite, and below 1 / learning_rate ({most:g})"
         advice = "Each step removes learning_rate * weight_decay of every weight."
-        check(0 <= decay < most, "weight_decay", decay, allowed, advice)
-        norm = self.max_grad_norm
-        check(0 <= norm < math.inf, "max_grad_norm", norm, "0 or more, and finite")
-        for key in ("momentum", "adam_beta1", "adam_beta2"):
-            value = getattr(self, key)
-            check(0 <= value < 1, key, value, "from 0 to below 1")
+        check(decay < most, "weight_decay", decay, f"below 1 / learning_rate ({most:g})", advice)
 
 
 def check_merge(settings: RunConfig, model: Any) -> None:
