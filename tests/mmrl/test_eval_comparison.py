@@ -10,8 +10,6 @@ import torch
 from mmrl import eval as text
 from mmrl.evaluation.comparison import name_checkpoints
 from mmrl.models import load_policy
-from mmrl.pretrained.model_config import LoraConfig, ModelConfig
-from mmrl.training.trainable import train_parts
 from tests.mmrl.test_eval import numbers, words
 
 TEXTS = ["a red circle", "two green squares", "a purple ring", "a blue cross"]
@@ -72,29 +70,6 @@ def test_checkpoints_are_compared_on_the_same_draws(
 def scores(folder: Path, setting: str) -> float:
     found = [sample["scores"]["parity"] for sample in numbers(folder)["samples"][setting]]
     return sum(found) / len(found)
-
-
-@pytest.mark.slow
-def test_an_adapter_is_compared_with_its_base_and_with_itself_merged(
-    world: SimpleNamespace, prompts: str, tmp_path: Path
-) -> None:
-    policy = load_policy(world.policy, vq=None)
-    settings = ModelConfig(path=world.policy, lora=LoraConfig(r=4))
-    train_parts(policy.model, settings, seed=0)
-    generator = torch.Generator().manual_seed(1)
-    for weight in filter(lambda weight: weight.requires_grad, policy.model.parameters()):
-        weight.data.normal_(std=0.5, generator=generator)
-    policy.save(tmp_path / "run" / "adapter")
-    assert not list((tmp_path / "run" / "adapter").glob("model*"))
-    load_policy(tmp_path / "run" / "adapter", vq=None).save(tmp_path / "run" / "merged")
-    paths = [str(tmp_path / "run" / "merged"), world.policy]
-    command = [*words(world, prompts, tmp_path / "out"), EVEN, f"compare_to={json.dumps(paths)}"]
-    assert text.main([*command, f"model.path={tmp_path / 'run' / 'adapter'}"]) == 0
-    content = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    first, merged, base = (numbers(tmp_path / "out" / name) for name in content["checkpoints"])
-    assert first["samples"] == merged["samples"] != base["samples"]
-    rows = content["differences"]["run-merged"]["long"]["parity"]["mean over prompts"]
-    assert rows["ties"] == rows["n"] == 4
 
 
 @pytest.mark.parametrize(

@@ -122,16 +122,6 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_reward_that_does_not_apply_is_null_in_the_scores(tmp_path: Path) -> None:
-    rows = [{"prompt": "a red ring"}, {"prompt": "a ring", "tag": "colors", "include": [RING]}]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = [CONFIG, f"prompts={tmp_path / 'rows.jsonl'}", "sampler.steps=1"]
-    assert main([*words, f"output_dir={tmp_path}"]) == 0
-    scores = json.loads((tmp_path / "scores.json").read_text())
-    assert scores["samples"][0]["strict"] is None
-    assert scores["tables"]["strict"]["mean over prompts"]["n"] == 1
-
-
 @pytest.mark.slow
 def test_geneval_is_scored_on_the_very_images_of_its_folders(tmp_path: Path) -> None:
     out, folders = tmp_path / "out", tmp_path / "folders"

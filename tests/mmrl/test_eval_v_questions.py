@@ -135,15 +135,3 @@ def test_what_cannot_run_is_refused_before_a_model_loads(
     ):
         assert main([*words(sight, tmp_path), "model.path=GSAI-ML/LLaDA-V", word]) == 1
         assert message in capsys.readouterr().err, word
-
-
-def test_a_dry_run_counts_groups_and_needs_no_hub(
-    sight: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*words(sight, tmp_path / "out"), "dry_run=true"]) == 0
-    said = capsys.readouterr().out
-    assert "8, 2 completions each" in said and "choice 4, short 4" in said
-    assert not (tmp_path / "out").exists()
-    public = ["config=configs/eval/lladav_mmmu.yaml", f"output_dir={tmp_path / 'out'}"]
-    assert main([*public, "dry_run=true"]) == 0
-    assert "those of lmms-lab/MMMU, not on this machine" in capsys.readouterr().out

@@ -15,11 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
-from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig
 from mmrl.models.image_tokenizers.magvit import MagvitV2
 from mmrl.models.network.vision import Vision
-from mmrl.planning.run_checks import check_run
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
@@ -160,17 +158,6 @@ def test_words_alone_leave_no_trained_weight_without_a_gradient(
         assert (parameter.grad is not None) == parameter.requires_grad, name
         if name.startswith("vision.") and parameter.grad is not None:
             assert not parameter.grad.any()
-
-
-def test_images_that_are_features_are_not_left_out_with_their_prompt(
-    sight: Sight, tmp_path: Path
-) -> None:
-    config = questions(sight, tmp_path, algorithm={"cond_dropout_prob": 0.1})
-    if sight.vq is not None:
-        assert check_run(config)
-        return
-    with pytest.raises(ConfigError, match=r"tasks\.shapes\.algorithm\.cond_dropout_prob is 0\.1"):
-        check_run(config)
 
 
 def test_the_reference_keeps_what_is_trained_beside_an_adapter(

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from mmrl.config import load_config
 from mmrl.models import load_policy
@@ -20,11 +19,9 @@ from tests.mmrl.runs import (
     VQ,
     command_line,
     metrics,
-    rollouts,
     run_config,
     same_pictures,
     same_weights,
-    trainer_of,
 )
 
 CLIP = f"{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}"
@@ -136,30 +133,6 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 0, "old": 1}\n{"step": 1, "ol')
     train(config)
     assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2]
-
-
-def test_equal_seeds_give_equal_runs(world: SimpleNamespace, tmp_path: Path) -> None:
-    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
-        train(run_config(world, tmp_path / name, max_steps=2, seed=seed))
-    assert metrics(tmp_path / "one") == metrics(tmp_path / "same")
-    assert same_weights(tmp_path / "one" / "final", tmp_path / "same" / "final")
-    assert not same_weights(tmp_path / "one" / "final", tmp_path / "other" / "final")
-
-
-def test_the_cut_into_batches_changes_no_canvas_and_no_reward(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    batches = []
-    for size in (64, 3):
-        task = {"rollout_batch_size": size}
-        config = run_config(world, tmp_path, model={"dtype": "float64"}, task=task)
-        [(_, batch)] = rollouts(config, trainer_of(config)).values()
-        batches.append(batch)
-    whole, cut = batches
-    tokens = [batch.rollout.canvas.tokens[batch.rollout.canvas.response] for batch in batches]
-    assert torch.equal(*tokens)
-    assert torch.equal(cut.rollout.written_at, whole.rollout.written_at)
-    torch.testing.assert_close(cut.rewards, whole.rewards, atol=1e-4, rtol=0)
 
 
 def completions(run: Path, step: int) -> list[dict]:

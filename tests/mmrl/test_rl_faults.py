@@ -124,20 +124,6 @@ def test_a_directory_that_holds_a_run_is_not_written_over(
     assert main([*words, resume, "save_steps=1"]) == 0
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
-def test_a_checkpoint_cut_short_is_one_clear_line(
-    file: str, world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    policy = tmp_path / "policy"
-    policy.mkdir()
-    for path in Path(world.policy).iterdir():
-        content = path.read_bytes()
-        kept = len(content) // 2 if path.name == file else len(content)
-        (policy / path.name).write_bytes(content[:kept])
-    message = failed([*command_line(world, tmp_path / "run"), f"model.path={policy}"], capsys)
-    assert str(policy) in message
-
-
 @pytest.mark.slow
 def test_a_checkpoint_of_other_settings_is_not_resumed_from(
     world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,6 +1,5 @@
 """The supervised loop on a tiny tokenizer: exact resume, batches, what a run leaves behind."""
 
-import json
 import re
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from mmrl.config import load_config
 from mmrl.models import load_vq
 from mmrl.models.image_tokenizers.magvit import MagvitConfig
 from mmrl.run.checkpoint import checkpoint_steps
-from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime import activity
 from mmrl.sft import SFTConfig, train
 from scripts.miniature.reconstruction import Reconstruction, ReconstructionConfig
@@ -134,15 +132,3 @@ def test_micro_batches_of_a_step_equal_one_large_batch(images: Path, tmp_path: P
     one, three = (metrics(tmp_path / name)[0] for name in ("one", "three"))
     assert one["loss"] == pytest.approx(three["loss"], rel=1e-5)
     assert one["grad_norm"] == pytest.approx(three["grad_norm"], rel=1e-4)
-
-
-def test_metrics_after_the_resumed_step_and_a_cut_line_are_dropped(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    for step in (1, 2, 3):
-        run.append(step, {"loss": float(step)})
-    run.append(3, {"loss": float("nan")})
-    assert run.read_metrics()[-1] == {"step": 3, "loss": None}
-    with run.metrics.open("a") as file:
-        file.write(json.dumps({"step": 4})[:-3])
-    run.keep_metrics(lambda line: line["step"] <= 2)
-    assert [line["step"] for line in run.read_metrics()] == [1, 2]

@@ -55,25 +55,6 @@ def test_a_run_on_text_trains_and_leaves_out_what_is_too_long(
     assert log.count("text.jsonl: 1 of 4 prompts are longer than model.max_prompt_length") == 2
 
 
-def test_completions_of_a_group_meet_the_answer_of_their_prompt(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    config = text_config(world, tmp_path, num_prompts=3)
-    policy = load_policy(**policy_options(config.model))
-    task = Task("words", config.tasks["shapes"])
-    task.leave_out_long_prompts(policy)
-    assert sorted(prompt.answer or "" for prompt in task.prompts) == ["0", "1", "3"]
-    batch = roll_out(task, policy, 0, 0, 0, 1)
-    assert {(p.text, p.answer) for p in batch.prompts} == {
-        ("a red circle", "0"),
-        ("two green squares", "1"),
-        ("a purple ring", "3"),
-    }
-    assert all(isinstance(completion, str) for completion in batch.completions)
-    assert batch.rollout.canvas.valid is not None and batch.rollout.canvas.valid.shape[0] == 12
-    assert batch.rollout.settings["eos"] == "stop" and batch.rollout.settings["cache"] == "prefix"
-
-
 def test_lengths_and_completions_that_are_cut_off_are_counted(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:

@@ -1,7 +1,6 @@
 """Updates on questions about images: what is trained, from which masks, at which cost."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +11,7 @@ from accelerate import Accelerator
 from PIL import Image
 from torch import Tensor
 
-from mmrl.config import ConfigError
 from mmrl.models import load_policy
-from mmrl.models.layouts.image_chat import ImageChat
 from mmrl.models.network.vision import Vision
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
@@ -173,25 +170,3 @@ def test_a_group_that_is_sampled_in_parts_is_looked_at_once(
         assert seen is not None and seen.images == features[0].images
         for name in ("at", "rows", "source"):
             assert torch.equal(getattr(seen, name), getattr(features[0], name))
-
-
-def test_prompts_leave_by_the_completions_that_are_sampled(
-    sight: SimpleNamespace, tmp_path: Path
-) -> None:
-    trainer, task, _ = prepared(sight, tmp_path, task={"eval_max_completion_length": 9})
-    policy, sizes = trainer.policy, ((8, 8), (16, 8), (16, 16))
-    pictures = [Image.new("RGB", size) for size in sizes]
-    prompts = [replace(task.prompts[0], images=[picture]) for picture in pictures]
-    task.prompts = prompts
-    layout = policy.layouts["image_to_text"]
-    assert isinstance(layout, ImageChat)
-    widths = [policy.canvas([prompt], 8).tokens.shape[1] for prompt in prompts]
-    policy.layouts = {"image_to_text": replace(layout, max_length=widths[1])}
-    assert widths[0] < widths[1] < widths[2]
-    task.eval_prompts = prompts
-    task.leave_out_long_prompts(policy)
-    assert task.prompts == prompts[:2] and task.eval_prompts == prompts[:1]
-    policy.canvas(task.prompts, 8)
-    task.prompts = [replace(prompts[0], images=None, place="rows.jsonl, line 3")]
-    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 3: prompt '0' has 0 images"):
-        task.leave_out_long_prompts(policy)

@@ -14,14 +14,13 @@ from mmrl.config import ConfigError
 from mmrl.estimators.scoring import score
 from mmrl.planning.plan import describe
 from mmrl.planning.run_checks import check_geometry
-from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.training.mini_batches import split_mini_batches
 from mmrl.training.trainer import Trainer
 from mmrl.types import Canvas, Passes, Rollout
-from tests.mmrl.runs import metrics, rollouts, run_config, same_weights, trainer_of
+from tests.mmrl.runs import rollouts, run_config, trainer_of
 from tests.mmrl.training.test_methods import counted
 
 ORDER = (0, "mini_batches", "shapes", 7, 0)
@@ -190,21 +189,6 @@ def test_the_reference_follows_after_so_many_optimiser_steps(
         held = trainer._reference_tensors()
         moved.append(all(torch.equal(p, weights(trainer)[n]) for n, p in held.items()))
     assert moved == [False, True]
-
-
-@pytest.mark.slow
-def test_a_resumed_run_takes_the_mini_batches_of_the_uninterrupted_one(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    changes = {"num_mini_batches": 4, "per_device_train_batch_size": None}
-    train(run_config(world, tmp_path / "whole", **changes))
-    train(run_config(world, tmp_path / "parts", max_steps=2, **changes))
-    resumed = {"resume_from_checkpoint": "auto", **changes}
-    with pytest.raises(ConfigError, match="num_mini_batches was 4 and is 2"):
-        train(run_config(world, tmp_path / "parts", **{**resumed, "num_mini_batches": 2}))
-    train(run_config(world, tmp_path / "parts", **resumed))
-    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
-    assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
 
 
 def test_rollouts_must_divide_among_mini_batches(world: SimpleNamespace, tmp_path: Path) -> None:

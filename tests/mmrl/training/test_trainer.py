@@ -9,11 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.config import ConfigError
 from mmrl.estimators import score
 from mmrl.models import load_policy
 from mmrl.pretrained.model_config import ROLES
-from mmrl.rl import train
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.training.trainer import Trainer
@@ -147,18 +145,6 @@ def test_compiled_blocks_change_nothing_but_rounding(
     assert others == pytest.approx(numbers, rel=1e-4, abs=1e-6)
 
 
-def test_compilation_without_a_compiler_is_refused_before_the_model_loads(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("loaded"))
-    config = run_config(world, tmp_path / "run", torch_compile=True)
-    with pytest.raises(ConfigError, match="torch_compile.*C\\+\\+ compiler.*no-such-compiler"):
-        train(config)
-
-
 def test_new_old_and_reference_policy_are_scored_on_the_same_masks(
     world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,20 +204,6 @@ def test_a_saved_adapter_loads_as_an_ordinary_policy_merged_or_not(
             start = trainer.policy.model(**ask).logits
     torch.testing.assert_close(saved, trained, atol=1e-5, rtol=1e-5)
     assert float((saved - start).abs().max()) > 1e-3
-
-
-def test_an_adapter_on_half_precision_weights_is_saved_in_their_precision(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    trainer = trainer_of(run_config(world, tmp_path, lora=LORA, model={"dtype": "bfloat16"}))
-    trainer.save_model(tmp_path / "model", merge=True)
-    saved, start = (
-        load_policy(path, VQ, dtype="bfloat16").network.state_dict()
-        for path in (tmp_path / "model", world.policy)
-    )
-    assert all(torch.equal(tensor, start[name]) for name, tensor in saved.items())
-    size = (tmp_path / "model" / "model.safetensors").stat().st_size
-    assert size < 0.6 * (Path(world.policy) / "model.safetensors").stat().st_size
 
 
 def gradient(config: Any, names: list[str]) -> tuple[dict[str, Tensor], dict[str, float]]:
