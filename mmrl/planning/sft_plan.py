@@ -70,7 +70,7 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     examples = size * micro * world_size
     plan.add("step", f"{examples} examples: {micro} micro-batches of {size} per process")
     kernel = getattr(options, "attn_implementation", None)
-    plan.add("computed", *choose_planned(config, placement, kernel).short)
+    plan.add("computed", *choose_planned(config, placement, kernel).reasons)
     if isinstance(options, StartConfig) and isinstance(network, Network):
         add_memory(plan, estimate_memory(config, options, network, placement), placement)
     if network is not None:

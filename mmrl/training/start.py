@@ -1,5 +1,6 @@
 """How a training run starts: its processes, its directory and its log."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,6 +23,7 @@ from mmrl.runtime.determinism import choose_deterministic_kernels
 from mmrl.runtime.launch import check_launch, join_processes
 from mmrl.runtime.watchdog import end_with_launcher, explain_lost_peers, watch_run
 
+logger = logging.getLogger(__name__)
 AFTER_WATCHDOG = 60.0
 """Seconds by which collectives wait longer than the watchdog, which says more."""
 
@@ -83,6 +85,7 @@ def open_log(
     """Log into the run directory inside the context; write `config.yaml` and `env.txt`."""
     with RunLog(run, accelerator.process_index):
         computation = choose_together(config, accelerator, attn_implementation, dtype)
-        computation.log()
+        for reason in computation.reasons:
+            logger.info("%s", reason)
         run.create(config, computation.reasons)
         yield
