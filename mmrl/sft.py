@@ -41,14 +41,12 @@ def train(config: SFTConfig) -> Path:
         from mmrl.planning.sft_plan import plan_disk
         from mmrl.runtime.launch import any_process
         from mmrl.runtime.sharding import reads_shards
-        from mmrl.runtime.sharding.shardable import check_unpacked
         from mmrl.training.progress import Progress
         from mmrl.training.start import open_directory, open_log, start_processes
         from mmrl.training.supervised_trainer import SupervisedTrainer
 
     entry, options = find_objective(config.objective)
     build = entry.load()
-    check_unpacked(getattr(options, "quantization_config", None), "objective.quantization_config")
     accelerator = start_processes(config)
     kernel = getattr(options, "attn_implementation", None)
     with (

@@ -20,7 +20,8 @@ from mmrl.run.run_log import RunLog
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import choose_together
 from mmrl.runtime.determinism import choose_deterministic_kernels
-from mmrl.runtime.launch import check_launch, join_processes
+from mmrl.runtime.launch import join_processes
+from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.watchdog import end_with_launcher, explain_lost_peers, watch_run
 
 logger = logging.getLogger(__name__)

@@ -26,8 +26,7 @@ from mmrl.models.network.vision import find_vision
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.pace import sample_by_block
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
-from mmrl.runtime.sharding.shardable import find_blocks
-from mmrl.runtime.sharding.sharding import MASTER, Sharding
+from mmrl.runtime.sharding.sharding import MASTER, Sharding, find_blocks
 from mmrl.runtime.sharding.tensors import held_part, mark_fragment, take_part, write_part
 from mmrl.runtime.sharding.zero_loading import divide_parameters
 
@@ -57,7 +56,7 @@ class Zero2(Sharding):
         Raises:
             ConfigError: a model without a block of the core, or with weights of 4 bits.
         """
-        find_blocks(model, "DEEPSPEED")
+        find_blocks(model)
 
     def prepare(
         self, model: nn.Module, optimizers: Sequence[Optimizer]

@@ -25,7 +25,7 @@ from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbon
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.weights import read_rows
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
-from mmrl.runtime.deepspeed_launch import leave_out_kernels
+from mmrl.runtime.launch import leave_out_kernels
 from mmrl.runtime.precision import widen
 from mmrl.runtime.sharding.shard_loading import read_shards
 from mmrl.runtime.sharding.tensors import held_part
