@@ -17,14 +17,13 @@ from mmrl.config.command import Usage
 from mmrl.objectives import find_objective
 from mmrl.run.planned_command import run_planned
 from mmrl.runtime.activity import activity, with_display
-from mmrl.runtime.interrupt import Interrupted, StopRequest, ignore_save_signal
+from mmrl.runtime.interrupt import Interrupted, StopRequest
 from mmrl.sft_config import SFTConfig, count_steps
 
 USAGE = Usage("python -m mmrl.sft", __doc__, SFTConfig, "sft")
 
 
 @with_display
-@ignore_save_signal()
 def train(config: SFTConfig) -> Path:
     """Run a supervised training to its last step.
 

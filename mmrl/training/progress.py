@@ -147,7 +147,9 @@ class Progress:
             CheckpointError: the last one could not be written in the background.
             Interrupted: the time of the run is over.
         """
-        save = take_save_request() or self.best_at == self.trainer.step
+        if asked := take_save_request():
+            logger.info("SIGUSR1: a checkpoint is written after this step, and the run goes on")
+        save = asked or self.best_at == self.trainer.step
         stop = self.run.is_main and self.limit.is_over(self.checkpoints.seconds)
         wishes = gather_object([Wishes(save, self.checkpoints.failed, stop)])
         self.checkpoints.raise_failure(any(wish.failed for wish in wishes))

@@ -20,13 +20,15 @@ from mmrl.run.run_log import RunLog
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import choose_together
 from mmrl.runtime.determinism import choose_deterministic_kernels
+from mmrl.runtime.failures import explain_lost_peers
 from mmrl.runtime.launch import join_processes
 from mmrl.runtime.launch_checks import check_launch
-from mmrl.runtime.watchdog import end_with_launcher, explain_lost_peers, watch_run
+from mmrl.runtime.watchdog import end_with_launcher, watch_run
 
 logger = logging.getLogger(__name__)
-AFTER_WATCHDOG = 60.0
-"""Seconds by which collectives wait longer than the watchdog, which says more."""
+GRACE = 30.0
+"""Seconds by which the watchdog waits longer than a reward may take, and collectives longer than
+the watchdog: the first to end says most."""
 
 
 def start_processes(config: RunConfig) -> Accelerator:
@@ -42,7 +44,7 @@ def start_processes(config: RunConfig) -> Accelerator:
         torch.set_float32_matmul_precision("high")
     end_with_launcher()
     check_launch(config.optimizer, config.torch_compile)
-    timeout = timedelta(seconds=config.ddp_timeout + AFTER_WATCHDOG)
+    timeout = timedelta(seconds=config.ddp_timeout + 2 * GRACE)
     return join_processes(
         timeout,
         mixed_precision="no",  # mmrl.runtime.precision puts autocast around the network alone
@@ -67,7 +69,7 @@ def open_directory(
     if config.push_to_hub:
         check_upload(config.hub_model_id)
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    limit = config.ddp_timeout
+    limit = config.ddp_timeout + GRACE
     with watch_run(limit), lock_directory(run.path, run.is_main), explain_lost_peers():
         recover_checkpoints(run.checkpoints)
         checkpoint = run.starting_point(config)

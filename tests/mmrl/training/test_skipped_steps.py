@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmrl import rl, sft
-from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.failures import DivergenceError
 from mmrl.training.trainer import Trainer
 from scripts.miniature.reconstruction import Reconstruction
 from tests.mmrl.runs import metrics, run_config
