@@ -68,7 +68,7 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
             add_probes(plan, title, probes)
     add_memory(plan, estimate(config, raw, tasks, placement), placement, _is_open(config))
     if placement.way in ("fsdp2", "zero3"):
-        wish, memory = config.rollout_weights, placement.memory
+        wish, memory = config.rollout_weights, placement.memory or 0.0
         plan.add("weights", explain_rollout_weights(wish, sizes.weights + sizes.adapter, memory))
     plan_disk(config, tasks).describe(plan)
     return plan

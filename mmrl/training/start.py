@@ -1,6 +1,7 @@
 """How a training run starts: its processes, its directory and its log."""
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,7 +20,6 @@ from mmrl.run.run_lock import lock_directory
 from mmrl.run.run_log import RunLog
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import choose_together
-from mmrl.runtime.determinism import choose_deterministic_kernels
 from mmrl.runtime.failures import explain_lost_peers
 from mmrl.runtime.launch import join_processes
 from mmrl.runtime.launch_checks import check_launch
@@ -39,7 +39,10 @@ def start_processes(config: RunConfig) -> Accelerator:
     """
     begin()
     if config.deterministic:
-        choose_deterministic_kernels()
+        # cuBLAS reads this when it starts; torch warns of kernels that have no deterministic form
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = False
     if config.tf32:
         torch.set_float32_matmul_precision("high")
     end_with_launcher()
