@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 USAGE = Usage("python -m mmrl.rl", __doc__, RLConfig, "rl")
 
 
-@with_display
+@with_display()
 def train(config: RLConfig) -> Path:
     """Run a reinforcement-learning run to its last step.
 

@@ -23,7 +23,7 @@ from mmrl.sft_config import SFTConfig, count_steps
 USAGE = Usage("python -m mmrl.sft", __doc__, SFTConfig, "sft")
 
 
-@with_display
+@with_display()
 def train(config: SFTConfig) -> Path:
     """Run a supervised training to its last step.
 

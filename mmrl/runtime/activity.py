@@ -21,15 +21,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from tqdm import tqdm
 
 from mmrl.runtime.interrupt import check
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Watcher = Callable[[str], AbstractContextManager[Any]]
 """Opens a context around a phase of this name."""
 
@@ -218,15 +215,11 @@ def current_display() -> Display | None:
     return _display.get()
 
 
-def with_display(work: Callable[P, R]) -> Callable[P, R]:
-    """Open a display while the function runs; a decorator."""
-
-    @wraps(work)
-    def shown(*args: P.args, **kwargs: P.kwargs) -> R:
-        with Display():
-            return work(*args, **kwargs)
-
-    return shown
+@contextmanager
+def with_display() -> Iterator[None]:
+    """Open a display while a function runs; a decorator."""
+    with Display():
+        yield
 
 
 def _since(moment: float) -> float:

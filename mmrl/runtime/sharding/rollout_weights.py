@@ -5,14 +5,13 @@ the step. Gathered once per phase, weights cost memory instead: that of one whol
 """
 
 import logging
-import os
 from typing import Literal
 
-import psutil
-import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
+
+from mmrl.runtime.placement import device_memory
 
 logger = logging.getLogger(__name__)
 RolloutWeights = Literal["whole", "by_block", "auto"]
@@ -53,10 +52,3 @@ def choose_together(
     memory = min(gather_object([device_memory(accelerator.device)]))
     logger.info("weights: %s", explain_rollout_weights(wish, weights, memory))
     return choose_rollout_weights(wish, weights, memory)
-
-
-def device_memory(device: torch.device) -> int:
-    """Bytes of memory of a device; on the CPU this process's share of the machine's."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return psutil.virtual_memory().total // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
