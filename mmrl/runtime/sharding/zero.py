@@ -241,7 +241,7 @@ class Zero3(Zero2):
     ) -> tuple[list[str], list[str]]:
         """Load this process's part of whole tensors into weights and master weights."""
         own = module.state_dict(keep_vars=True)
-        for name in own.keys() & state.keys():
+        for name in [name for name in own if name in state]:  # in one order on all processes
             part = held_part(own[name])
             write_part(part, take_part(state[name], part))
         self.engine.optimizer.refresh_fp32_params()
