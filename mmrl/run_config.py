@@ -72,9 +72,9 @@ class RunConfig(Settings):
     bf16: Literal["auto", True, False] = "auto"
     """Run forward passes under bfloat16 autocast; `auto` does so where the device computes bfloat16
     natively, see `mmrl.runtime.precision`."""
-    torch_compile: Literal["auto", True, False] = "auto"
-    """Compile the repeated blocks of the network; `auto` is explained in
-    `mmrl.runtime.compilation`. On a CPU it needs a C++ compiler."""
+    torch_compile: bool = False
+    """Compile the repeated blocks of the network. On a CPU it needs a C++ compiler, and the first
+    step takes up to a minute longer."""
     deterministic: bool = False
     """Take GPU kernels that give equal bits in every run, where torch has them, so that a resumed
     run equals one that was never stopped; slower. A kernel without such a form is named in a

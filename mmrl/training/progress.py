@@ -117,7 +117,9 @@ class Progress:
         Raises:
             CheckpointError: the last one could not be written in the background.
         """
-        wishes = gather_object([(take_save_request(), self.checkpoints.failed)])
+        if asked := take_save_request():
+            logger.info("SIGUSR1: a checkpoint is written after this step, and the run goes on")
+        wishes = gather_object([(asked, self.checkpoints.failed)])
         self.checkpoints.raise_failure(any(failed for _, failed in wishes))
         if self._is_due(self.config.save_steps) or any(save for save, _ in wishes):
             self.write_checkpoint()

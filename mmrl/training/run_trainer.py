@@ -24,7 +24,7 @@ from mmrl.run.settings_changed import check_unchanged, dump_settings
 from mmrl.run_config import RunConfig
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.computation import follow_device
-from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.failures import DivergenceError
 from mmrl.runtime.finiteness import check_finite, list_moments
 from mmrl.runtime.precision import autocast_forward, warn_of_change
 from mmrl.runtime.sharding import build_sharding

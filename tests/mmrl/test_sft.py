@@ -75,7 +75,7 @@ def test_its_progress_shows_the_loss_and_the_report_what_was_learned(
     monkeypatch.setattr(activity, "SILENCE", 0.0)
     monkeypatch.setattr(activity, "REFRESH", 0.002)
     train(config(images, run, logging_steps=3, max_steps=6, eval_steps=3))
-    [*_, shown] = re.findall(r"step \d/6 .*loss (\d+\.\d{4})", capsys.readouterr().err)
+    [*_, shown] = re.findall(r"step: .*\d/6 .*loss (\d+\.\d{4})", capsys.readouterr().err)
     logged = [line["loss"] for line in metrics(run) if "loss" in line]
     assert 0.2 < float(shown) / logged[-1] < 5  # of one step, beside the mean of three
     page = (run / "report.html").read_text()

@@ -13,7 +13,7 @@ import torch
 from mmrl.models import load_vq
 from mmrl.run import checkpoint
 from mmrl.run.checkpoint import CheckpointError, checkpoint_steps
-from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.failures import DivergenceError
 from mmrl.sft import main, train
 from scripts.miniature.reconstruction import Reconstruction
 from tests.mmrl.supervised_runs import (

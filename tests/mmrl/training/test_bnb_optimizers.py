@@ -7,7 +7,7 @@ import pytest
 
 from mmrl import rl
 from mmrl.config import ConfigError
-from mmrl.runtime.launch import check_launch
+from mmrl.runtime.launch_checks import check_launch
 from tests.mmrl.runs import metrics, rollouts, run_config, same_weights, trainer_of
 
 pytest.importorskip("bitsandbytes")
@@ -50,11 +50,6 @@ def test_a_missing_package_shards_and_a_device_without_pages_are_refused(
     with pytest.raises(ConfigError, match="'adamw_8bit'; it must be adamw or sgd.*quantization"):
         run_config(world, tmp_path, **EIGHT)
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    for name, value in (
-        ("VERSION", "2"),
-        ("AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),
-        ("TRANSFORMER_CLS_TO_WRAP", "Block"),
-    ):
-        monkeypatch.setenv(f"FSDP_{name}", value)
+    monkeypatch.setenv("FSDP_VERSION", "2")
     with pytest.raises(ConfigError, match="'adamw_8bit'; it must be adamw or sgd where .* sharded"):
         check_launch("adamw_8bit")
