@@ -8,10 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 from mmrl.config import ConfigError, check, check_choice, merge, read_key, to_plain
 from mmrl.config.inputs import load_ready
 from mmrl.data.data_config import DataConfig
-from mmrl.evaluation.diversity import check_metrics
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.model_config import ModelConfig, check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries
+from mmrl.rollouts.diversity.registry import check_metrics
 from mmrl.runtime.devices import check_planned
 from mmrl.samplers import SamplerConfig, check_sampler
 
@@ -105,7 +105,7 @@ class EvalConfig:
     the accuracy."""
     diversity: list[dict[str, Any]] = field(
         default_factory=lambda: [{"name": "tokens"}],
-        metadata={"holds": "mmrl.evaluation.diversity:DIVERSITY"},
+        metadata={"holds": "mmrl.rollouts.diversity.registry:DIVERSITY"},
     )
     """How the difference between the completions of a prompt is measured; empty measures nothing.
     Changing it samples nothing again."""

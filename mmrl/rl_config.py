@@ -33,10 +33,9 @@ class RLConfig(RunConfig):
     num_mini_batches: int = 1
     """Parts of the rollouts of a step, with an optimiser step for each; each of the algorithm's
     `num_iterations` goes through all of them. Ratios are against the policy that sampled."""
-    per_device_train_batch_size: int | str | None = None
+    per_device_train_batch_size: int | None = None
     """Rollouts per device and micro-batch; changes speed and memory only. Null takes the largest
-    number up to 16 that divides the rollouts per device and mini-batch of every task; `auto` the
-    largest such number that fits the memory, see `mmrl.planning.batch_sizes`."""
+    number up to 16 that divides the rollouts per device and mini-batch of every task."""
     passes_at_once: int = 2
     """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
     scored once more beforehand. Changes speed and memory only."""
@@ -79,8 +78,7 @@ class RLConfig(RunConfig):
         check(self.num_mini_batches >= 1, "num_mini_batches", self.num_mini_batches, "at least 1")
         check(self.passes_at_once >= 1, "passes_at_once", self.passes_at_once, "at least 1")
         size = self.per_device_train_batch_size
-        fits = size in (None, "auto") or (isinstance(size, int) and size >= 1)
-        check(fits, "per_device_train_batch_size", size, "null, auto or at least 1")
+        check(size is None or size >= 1, "per_device_train_batch_size", size, "null or at least 1")
         alpha, every = self.ref_model_mixup_alpha, self.ref_model_sync_steps
         check(0 < alpha <= 1, "ref_model_mixup_alpha", alpha, "above 0, at most 1")
         check(every >= 1, "ref_model_sync_steps", every, "at least 1")
@@ -154,14 +152,9 @@ class RLConfig(RunConfig):
         }
 
     def micro_batch_size(self, world_size: int) -> int:
-        """Rollouts of a micro-batch on each of the processes; with `auto` those of null, which a
-        run begins with."""
-        if isinstance(self.per_device_train_batch_size, int):
+        """Rollouts of a micro-batch on each of the processes."""
+        if self.per_device_train_batch_size is not None:
             return self.per_device_train_batch_size
-        return max(n for n in self.micro_batch_sizes(world_size) if n <= MAX_AUTO_BATCH)
-
-    def micro_batch_sizes(self, world_size: int) -> list[int]:
-        """What a micro-batch may have: divisors of the rollouts of every task."""
         rollouts = self.rollouts_per_device(world_size).values()
         shared = math.gcd(*(number // self.num_mini_batches for number in rollouts))
-        return [n for n in range(1, shared + 1) if shared % n == 0]
+        return max(n for n in range(1, MAX_AUTO_BATCH + 1) if shared % n == 0)

@@ -115,14 +115,13 @@ def add_run(
     plan.add("optimiser", ", ".join([config.optimizer, rate, *scales, *decay, *number]))
 
 
-def add_memory(plan: Plan, needs: Needs, placement: Placement, whatever: bool = False) -> None:
+def add_memory(plan: Plan, needs: Needs, placement: Placement) -> None:
     """Add the memory of a process to a plan, which is refused where a GPU that is known has less.
 
     Args:
         plan: of the run.
         needs: of the process.
         placement: how processes share the model.
-        whatever: whether batches are found when the run starts, so that it is never refused.
     """
     peak, memory, here = needs.peak(), placement.memory, placement.device == "cpu"
     plan.add("memory", f"per {'process' if here else 'device'}, estimated: {placement}")
@@ -145,7 +144,7 @@ def add_memory(plan: Plan, needs: Needs, placement: Placement, whatever: bool = 
         for phase in needs.phases()
     ]
     plan.add("", f"peaks: {', '.join(peaks)}")
-    if lacks and memory is not None and not here and not whatever:
+    if lacks and memory is not None and not here:
         plan.refuse(
             f"{owner} has {format_size(memory)}, and {peak.phase} is estimated to take"
             f" {format_size(peak.device)} of each device. Take smaller batches,"

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from huggingface_hub import constants
@@ -15,14 +14,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from mmrl.config import NotHereError
 from mmrl.models.task_names import writes_images
 from mmrl.planning.plan_page import Plan, cut
-from mmrl.planning.probe_samples import (
-    FEW,
-    ProbeSamples,
-    cut_at_words,
-    find_recorded,
-    make_dummy_samples,
-    read_recorded,
-)
+from mmrl.planning.probe_samples import FEW, cut_at_words, make_dummy_samples
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
 from mmrl.rewards.scoring.column import Column
 from mmrl.rewards.scoring.failures import Failures, RewardError
@@ -33,8 +25,8 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, check_chunks
 from mmrl.types import Prompt, Sample
 
-COUNT, CALL = 8, 4
-"""Samples that a reward scores, and those of one call."""
+CALL = 4
+"""Samples of one call of a reward."""
 
 
 @dataclass
@@ -76,37 +68,28 @@ class Probe:
 
 
 def probe_task(
-    config: RLConfig, task: Task, place: Path, count: int = COUNT, dry: bool = True
+    config: RLConfig, task: Task, count: int = FEW, dry: bool = True
 ) -> Iterator[tuple[str, list[Probe]]]:
-    """Score samples with the rewards of a task and of its evaluations.
+    """Score dummy samples with the rewards of a task and of its evaluations.
 
     Args:
         config: of the run.
         task: with its prompts.
-        place: where recorded samples may be.
         count: how many are scored.
-        dry: see `probe_rewards`; there are then fewer dummy samples.
+        dry: see `probe_rewards`.
 
     Yields:
         A title that names the rewards and the samples, and a probe of each reward.
     """
-    options, recorded = task.config, find_samples_of(task, place, count)
+    options = task.config
     held_out = [] if options.eval_rewards else task.eval_prompts
     checked = {"rewards": [*task.prompts, *held_out], "eval_rewards": task.eval_prompts}
     for key, prompts in checked.items():
         entries, where = getattr(options, key), f"tasks.{task.name}.{key}"
         if entries:
-            few, side = min(count, FEW) if dry else count, config.model.image_size
-            samples = recorded or make_dummy_samples(options.task, prompts, few, side)
+            samples = make_dummy_samples(options.task, prompts, count, config.model.image_size)
             arguments = (entries, where, options.task, prompts, samples, options.max_failures, dry)
-            yield f"{where}, on {samples.source}", list(probe_rewards(*arguments))
-
-
-def find_samples_of(task: Task, place: Path, count: int) -> ProbeSamples | None:
-    """Recorded samples of a task, if there are any of its prompts."""
-    path = find_recorded(place, task.name)
-    prompts = [*task.prompts, *task.eval_prompts]
-    return None if path is None else read_recorded(path, prompts, count)
+            yield f"{where}, on {len(samples)} dummy samples", list(probe_rewards(*arguments))
 
 
 def probe_rewards(
@@ -114,7 +97,7 @@ def probe_rewards(
     where: str,
     task: str,
     prompts: Sequence[Prompt],
-    samples: ProbeSamples,
+    samples: Sequence[Sample],
     max_failures: float = 0.0,
     dry: bool = True,
 ) -> Iterator[Probe]:
@@ -149,13 +132,15 @@ def probe_rewards(
             yield Probe(name, note="not tried: the loop calls it itself, beside the policy")
         elif problem:
             yield Probe(name, note=f"cannot run here: {problem}", failed=True)
-        elif (dry and served) or not samples.samples:
+        elif (dry and served) or not samples:
             yield Probe(name, note="ready" if served else "ready, nothing to score")
         else:
-            scored = samples.samples
+            scored = samples
             if cutting is not None:
-                scored = [cut_at_words(sample, cutting.size) for sample in scored]
-            yield score_samples(name, term, scored, samples.distinct, max_failures)
+                scored = [cut_at_words(sample, cutting.size) for sample in samples]
+            # images are equally wrong, and a blank and a right text may both score 0
+            distinct = not writes_images(task) and len(samples) > FEW
+            yield score_samples(name, term, scored, distinct, max_failures)
 
 
 def score_samples(

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 from mmrl.algorithms import load_algorithm
 from mmrl.config import check, check_choice
 from mmrl.data.data_config import DataConfig
-from mmrl.evaluation.diversity import check_metrics, name_values
 from mmrl.models.task_names import TASKS, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries, key_of
+from mmrl.rollouts.diversity.registry import check_metrics, name_values
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
 
@@ -39,10 +39,9 @@ class TaskConfig:
     """Prompts per step, over all processes."""
     num_generations: int = 8
     """Rollouts per prompt: the size of a group."""
-    rollout_batch_size: int | str = 64
+    rollout_batch_size: int = 64
     """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
-    group: a batch with part of one group has no other group. `auto` takes the largest that fits the
-    memory, see `mmrl.planning.batch_sizes`."""
+    group: a batch with part of one group has no other group."""
     max_completion_length: int | None = None
     """Response positions of a text; null for images, and for the policy's own number."""
     eval_max_completion_length: int | None = None
@@ -69,7 +68,7 @@ class TaskConfig:
     """Rewards of evaluations; empty takes `rewards`."""
     diversity: list[dict[str, Any]] = field(
         default_factory=lambda: [{"name": "tokens"}],
-        metadata={"holds": "mmrl.evaluation.diversity:DIVERSITY"},
+        metadata={"holds": "mmrl.rollouts.diversity.registry:DIVERSITY"},
     )
     """How the difference between the rollouts of a prompt is measured, for the metrics; empty
     measures nothing."""
@@ -101,11 +100,6 @@ class TaskConfig:
     shuffle_advantages: bool = False
     """Control run that must not learn: advantages are shuffled among the rollouts of a step."""
 
-    @property
-    def rollouts_at_once(self) -> int:
-        """`rollout_batch_size`, and its default where `auto` is not settled."""
-        return self.rollout_batch_size if isinstance(self.rollout_batch_size, int) else 64
-
     def __post_init__(self) -> None:
         self.settle_rewards()
         size, most = self.num_generations, MOST_ROLLOUTS
@@ -115,8 +109,7 @@ class TaskConfig:
             length = getattr(self, key)
             check(length is None or length >= 1, key, length, "null or at least 1")
         size = self.rollout_batch_size
-        fits = size == "auto" or (isinstance(size, int) and size >= 1)
-        check(fits, "rollout_batch_size", size, "auto or at least 1")
+        check(size >= 1, "rollout_batch_size", size, "at least 1")
         check(self.weight >= 0, "weight", self.weight, "0 or more")
         check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
         band, allowed = self.accuracy_band, "null or [lowest, highest], from 0 to 1"

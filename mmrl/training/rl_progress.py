@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmrl.data.prompts import spread
-from mmrl.evaluation.evaluation import Evaluation, evaluate, gather_evaluation, local_share
-from mmrl.evaluation.results import write_grid
 from mmrl.models.task_names import writes_images
+from mmrl.rollouts.held_out import Evaluation, evaluate, gather_evaluation, local_share
+from mmrl.rollouts.held_out_grid import write_grid
 from mmrl.rollouts.tasks import Task
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
@@ -119,7 +119,7 @@ class RLProgress(Progress):
             task.eval_sampler,
             scorer,
             seed=self.config.seed,
-            batch_size=task.config.rollouts_at_once,
+            batch_size=task.config.rollout_batch_size,
             length=task.eval_length,
             diversity=[] if scorer is None else task.diversity,
         )

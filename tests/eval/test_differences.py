@@ -8,7 +8,7 @@ from scipy import stats
 
 from mmrl.config import ConfigError
 from mmrl.evaluation.differences import Row, compare_evaluations, format_differences
-from mmrl.evaluation.evaluation import Evaluation
+from mmrl.rollouts.held_out import Evaluation
 from mmrl.types import Prompt
 
 

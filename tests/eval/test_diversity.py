@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.evaluation.diversity import DIVERSITY, Completions, build_metrics, check_metrics
-from mmrl.evaluation.diversity.measured import Diversity, describe, entropy, measure
-from mmrl.evaluation.diversity.metric import list_tokens
-from mmrl.evaluation.evaluation import Evaluation
+from mmrl.rollouts.diversity import DIVERSITY, Completions, build_metrics, check_metrics
+from mmrl.rollouts.diversity.measured import Diversity, describe, entropy, measure
+from mmrl.rollouts.diversity.metrics import list_tokens
+from mmrl.rollouts.held_out import Evaluation
 from mmrl.types import Canvas, Prompt
 from tests import by_path
 

@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from mmrl.evaluation.evaluation import Evaluation
 from mmrl.evaluation.image_benchmark import format_tags, share_with_correct
-from mmrl.evaluation.means import mean_by_tag
+from mmrl.rollouts.held_out import Evaluation
+from mmrl.rollouts.means import mean_by_tag
 from mmrl.types import Prompt
 
 

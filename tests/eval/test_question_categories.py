@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from mmrl.evaluation.evaluation import Evaluation
 from mmrl.evaluation.question_categories import format_categories, mean_by_category
 from mmrl.rewards.registry.interface import Item
+from mmrl.rollouts.held_out import Evaluation
 from mmrl.types import Prompt
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mmrl.evaluation.evaluation import Evaluation
 from mmrl.evaluation.results import CELL, draw_grid, write_geneval_folders
+from mmrl.rollouts.held_out import Evaluation
 from mmrl.run.image_grid import GAP
 from mmrl.types import Prompt
 

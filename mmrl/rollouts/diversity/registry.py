@@ -1,4 +1,14 @@
-"""Diversity metrics by name: their classes, and the built metrics of a configuration."""
+"""Diversity: how different the completions of one prompt are.
+
+    diversity: [{name: tokens}, {name: shapes}]
+
+A metric describes every completion and compares two descriptions. Its values are means over the
+pairs of a prompt's completions, so their expectation does not depend on the size of a group:
+
+    D = 2 / (G (G - 1)) · Σ_{i<j} d(i, j)
+
+To add one, write a file with a class that has what `DiversityMetric` asks for, and one line here.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +17,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmrl.config import ConfigError, check, check_choice
-from mmrl.evaluation.diversity.metric import DiversityMetric
 from mmrl.models.task_names import writes_images
 from mmrl.rewards.registry.reward_options import check_options
+from mmrl.rollouts.diversity.metrics import DiversityMetric
 
 DIVERSITY: dict[str, str] = {
-    "clip": "mmrl.evaluation.diversity.clip:CLIPDiversity",
-    "shapes": "mmrl.evaluation.diversity.shapes:ShapesDiversity",
-    "text": "mmrl.evaluation.diversity.text:TextDiversity",
-    "tokens": "mmrl.evaluation.diversity.tokens:TokenDiversity",
+    "shapes": "mmrl.rollouts.diversity.shapes:ShapesDiversity",
+    "text": "mmrl.rollouts.diversity.metrics:TextDiversity",
+    "tokens": "mmrl.rollouts.diversity.metrics:TokenDiversity",
 }
 
 
@@ -50,12 +59,7 @@ def name_values(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def build_metrics(entries: Sequence[Mapping[str, Any]], where: str) -> list[DiversityMetric]:
-    """Build the metrics of checked entries.
-
-    Raises:
-        ConfigError, FileNotFoundError, ValueError: see `check_metrics`; a checkpoint that is
-            missing or damaged.
-    """
+    """Build the metrics of checked entries."""
     resolved = (_resolve(entry, f"{where}[{n}]") for n, entry in enumerate(entries))
     return [found(**options) for found, options in resolved]
 

@@ -17,12 +17,12 @@ from accelerate.utils import gather_object
 from PIL import Image
 
 from mmrl.data.prompts import spread
-from mmrl.evaluation.diversity.measured import Diversity, describe, measure
-from mmrl.evaluation.diversity.metric import Completions, DiversityMetric, list_tokens
-from mmrl.evaluation.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.randomness import generator
-from mmrl.rewards.registry.interface import Item, Itemised
+from mmrl.rewards.registry.interface import Item
 from mmrl.rewards.scoring.scorer import Scorer
+from mmrl.rollouts.diversity.measured import Diversity, describe, measure
+from mmrl.rollouts.diversity.metrics import Completions, DiversityMetric, list_tokens
+from mmrl.rollouts.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Rollout, Sample
@@ -59,8 +59,7 @@ class Evaluation:
     """Completions of prompts (`num_samples` of each, prompt by prompt) and their raw scores.
 
     `items` has the items of each sample of the rewards that have them, [] where one failed; see
-    `mmrl.rewards.registry.interface.Itemised`. `diversity` is that of the completions of each
-    prompt.
+    `mmrl.rewards.registry.interface.Itemised`. `diversity` is that of the completions of a prompt.
     """
 
     prompts: list[Prompt]
@@ -127,7 +126,7 @@ def evaluate(
             completions += batch.completions
             tokens += batch.tokens
             if pending is not None:
-                pending.add(_samples(some, batch.completions))
+                pending.add(list_samples(some, batch.completions))
             advance(len(some))
     with activity("waiting for rewards"):
         scores = {} if pending is None else pending.scores().components
@@ -169,40 +168,10 @@ def effective_lengths(rollout: Rollout) -> list[int]:
     return (canvas.valid & ~torch.isin(canvas.tokens, ends)).sum(1).tolist()
 
 
-def score_batches(
-    rows: Sequence[tuple[Prompt, int]],
-    batches: Sequence[Batch],
-    scorer: Scorer | None,
-    diversity: Sequence[DiversityMetric] = (),
-    num_samples: int = 1,
-) -> Evaluation:
-    """Score the completions of all rows, `num_samples` of each prompt; errors of `evaluate`."""
-    completions = [completion for batch in batches for completion in batch.completions]
-    prompts, samples = [prompt for prompt, _ in rows], _samples(rows, completions)
-    stored = all(batch.tokens for batch in batches)
-    tokens = [row for batch in batches for row in batch.tokens] if stored else []
-    found = measure(diversity, describe(diversity, Completions(completions, tokens)), num_samples)
-    if scorer is None:
-        return Evaluation(prompts, completions, {}, diversity=found)
-    itemised = {term.key: term.reward for term in scorer.terms if isinstance(term.reward, Itemised)}
-    for reward in itemised.values():
-        reward.record = []
-    with activity("scoring"):
-        scores = scorer.score(samples).components
-    items = {key: _items(samples, reward.record or []) for key, reward in itemised.items()}
-    return Evaluation(prompts, completions, scores, items, found)
-
-
-def _items(
-    samples: Sequence[Sample], record: Sequence[tuple[Sample, list[Item]]]
-) -> list[list[Item]]:
-    found = {id(sample): items for sample, items in record}
-    return [found.get(id(sample), []) for sample in samples]
-
-
-def _samples(
+def list_samples(
     rows: Sequence[tuple[Prompt, int]], completions: Sequence[str | Image.Image]
 ) -> list[Sample]:
+    """What rewards score of the completions of rows."""
     pairs = zip(rows, completions, strict=True)
     return [Sample.of(prompt, completion) for (prompt, _), completion in pairs]
 
