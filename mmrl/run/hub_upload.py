@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from mmrl.config import ConfigError, check
-from mmrl.run.checkpoint import CHECKSUMS, LAST
+from mmrl.run.checkpoint import LAST
 from mmrl.run.failures import warn_of_failure
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def upload(folder: Path, repository: str, private: bool | None, whole: bool = Fa
         api = HfApi(library_name="mmrl")
         found = api.create_repo(repository, private=private, exist_ok=True).repo_id
         about = {"folder_path": folder, "commit_message": step or "Model trained by mmrl"}
-        api.upload_folder(repo_id=found, ignore_patterns=[CHECKSUMS, *TRAINER_FILES], **about)
+        api.upload_folder(repo_id=found, ignore_patterns=TRAINER_FILES, **about)
         if whole:
             api.upload_folder(repo_id=found, path_in_repo=LAST, **about)
         logger.info("'%s' is uploaded to %s", folder, found)

@@ -209,7 +209,7 @@ def test_a_benchmark_is_refused_where_another_one_is_writing(
     out = tmp_path / "out"
     with lock_directory(out):
         assert main(words(world, prompts, out)) == 1
-        assert f"output_dir is '{out}', where process" in capsys.readouterr().err
+        assert f"output_dir is '{out}', where another run" in capsys.readouterr().err
     assert main([*words(world, prompts, out), "limit=1"]) == 0
     assert not (out / ".lock").exists()
 

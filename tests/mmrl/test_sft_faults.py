@@ -186,9 +186,6 @@ def test_a_checkpoint_of_another_network_is_refused(images: Path, tmp_path: Path
     state = tmp_path / "run" / "checkpoints" / "4" / "trainer_state.pt"
     state.write_bytes(state.read_bytes()[:1000])
     again = config(images, tmp_path / "run", resume_from_checkpoint="auto", max_steps=6)
-    with pytest.raises(ConfigError, match="is not what SHA256SUMS says"):
-        train(again)
-    (state.parent / "SHA256SUMS").unlink()
     with pytest.raises(ConfigError, match="cannot be resumed from"):
         train(again)
 
