@@ -1,8 +1,6 @@
 """What a dry run prints: a plan on one screen, and why the run would be refused."""
 
-import re
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,6 @@ from mmrl.training.trainable import count_parts
 LINES, WIDTH, NAMES, SHORT = 45, 120, 12, 36
 """Lines of a page and characters of a line, of the name before it, and of the value of a
 setting."""
-SAID = re.compile(
-    r"output_dir|max_steps|(eval|save|warmup)_steps|learning_rate|lr_scheduler_type|optimizer|seed"
-    r"|dry_run|devices|launch_config|(model|tasks\.[^.]*)\.(path|vq|dtype|task|num_\w+|(eval_)?rewards"
-    r"|sampler\.(name|steps|cfg_scale)|algorithm\.(beta|num_\w+))|rewards|weight_decay"
-)
-"""Settings that other rows name."""
 ELSEWHERE = ", not on this machine: loaded from the hub"
 NEAR = 0.9
 """Share of the memory above which image tokenizer, rewards and allocator may not fit beside it."""
@@ -61,7 +53,8 @@ class Plan:
         if self.config.verbose:
             return "\n".join([*lines, "settings", to_yaml(self.config)])
         lines += ["settings that differ from their defaults; all of them: verbose=true"]
-        settings = [line for row in _sections(self.config) for line in _wrap(*row)]
+        changed = (f"{key}={_short(value)}" for key, value in list_changed(self.config).items())
+        settings = _wrap("", ", ".join(changed))
         left = max(1, LINES - len(lines))
         if len(settings) > left:
             settings[left - 1 :] = [f"  … and {len(settings) - left + 1} more lines"]
@@ -151,19 +144,6 @@ def add_memory(plan: Plan, needs: Needs, placement: Placement) -> None:
             " model.gradient_checkpointing or model.lora, or devices that share the model:"
             " launch_config=configs/accelerate/fsdp2.yaml; see docs/troubleshooting.md."
         )
-
-
-def _sections(config: Any) -> Iterator[tuple[str, str]]:
-    """The settings that differ from their defaults, by section."""
-    sections: dict[str, list[str]] = {}
-    for key, value in list_changed(config).items():
-        if SAID.fullmatch(key):
-            continue
-        parts = key.split(".")
-        depth = 2 if parts[0] == "tasks" else len(parts) > 1
-        section, name = ".".join(parts[:depth]), ".".join(parts[depth:])
-        sections.setdefault(section, []).append(f"{name}={_short(value)}")
-    yield from ((section, ", ".join(each)) for section, each in sorted(sections.items()))
 
 
 def _short(value: Any) -> str:

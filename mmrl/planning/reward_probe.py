@@ -189,16 +189,9 @@ def _warnings(
     if not scores and len(problems) < len(results):
         yield "has no score for any of them; check that their metadata is what it reads"
     pairs = zip(results, samples, strict=True)
-    different = len({_identity(sample) for result, sample in pairs if _known_scores([result])})
+    different = len({str(each.completion) for result, each in pairs if _known_scores([result])})
     if distinct and len(set(scores)) == 1 and different > 1:
         yield f"cannot vary: {scores[0]:.4g} for {different} different completions"
-
-
-def _identity(sample: Sample) -> object:
-    """A hashable value that differs between different completions."""
-    if isinstance(sample.completion, str):
-        return sample.completion
-    return sample.completion.size, sample.completion.tobytes()
 
 
 def _known_scores(results: Sequence[Result]) -> list[float]:
