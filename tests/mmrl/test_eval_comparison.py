@@ -11,7 +11,6 @@ import torch
 from mmrl import eval as text
 from mmrl import eval_v as vision
 from mmrl.evaluation import benchmark
-from mmrl.evaluation.comparison import name_checkpoints
 from mmrl.models import load_policy
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.training.trainable import train_parts
@@ -64,9 +63,9 @@ def test_checkpoints_are_compared_on_the_same_draws(
     assert set(content["checkpoints"]) == {first, "same-final", "other-final"}
     assert text.main([*compare(world, prompts, alone, models), "compare_to=[]"]) == 0
     assert numbers(out / first) == numbers(out / "same-final") == numbers(alone)
-    rows = content["differences"]["same-final"]["long"]["parity"]["mean over prompts"]
-    assert (rows["difference"], rows["ties"], rows["p"]) == (0, 4, 1)
-    rows = content["differences"]["other-final"]["long"]["parity"]["mean over prompts"]
+    rows = content["differences"]["same-final"]["long"]["parity"]
+    assert (rows["difference"], rows["stderr"], rows["n"]) == (0, 0, 4)
+    rows = content["differences"]["other-final"]["long"]["parity"]
     means = [scores(out / each, "long") for each in (first, "other-final")]
     assert numbers(out / first)["samples"] != numbers(out / "other-final")["samples"]
     assert rows["difference"] == pytest.approx(means[0] - means[1])
@@ -121,8 +120,8 @@ def test_an_adapter_is_compared_with_its_base_and_with_itself_merged(
     content = json.loads((tmp_path / "out" / "comparison.json").read_text())
     first, merged, base = (numbers(tmp_path / "out" / name) for name in content["checkpoints"])
     assert first["samples"] == merged["samples"] != base["samples"]
-    rows = content["differences"]["run-merged"]["long"]["parity"]["mean over prompts"]
-    assert rows["ties"] == rows["n"] == 4
+    rows = content["differences"]["run-merged"]["long"]["parity"]
+    assert (rows["difference"], rows["stderr"], rows["n"]) == (0, 0, 4)
 
 
 @pytest.mark.parametrize(
@@ -163,16 +162,8 @@ def test_a_dry_run_names_all_checkpoints(
     assert not (tmp_path / "out").exists()
 
 
-def test_folders_are_named_by_the_endings_that_differ(tmp_path: Path) -> None:
-    assert name_checkpoints(["runs/a/final", "runs/b/final"]) == ["a-final", "b-final"]
-    assert name_checkpoints(["x/a/last", "y/a/last"]) == ["x-a-last", "y-a-last"]
-    (tmp_path / "model").mkdir()
-    here = f"{tmp_path.name}-model"
-    assert name_checkpoints([str(tmp_path / "model"), "owner/name"]) == [here, "owner-name"]
-
-
 @pytest.mark.slow
-def test_image_checkpoints_are_compared_by_tag(tmp_path: Path) -> None:
+def test_image_checkpoints_are_compared(tmp_path: Path) -> None:
     policy = load_policy(SHAPES / "checkpoints" / "mmada", vq=None)
     generator = torch.Generator().manual_seed(1)
     for weight in policy.model.parameters():
@@ -183,13 +174,11 @@ def test_image_checkpoints_are_compared_by_tag(tmp_path: Path) -> None:
     assert vision.main([*command, f"geneval_dir={tmp_path / 'folders'}"]) == 0
     content = json.loads((tmp_path / "out" / "comparison.json").read_text())
     rows = content["differences"][f"{tmp_path.name}-noisy"]["emerge"]["partial"]
-    assert {"counting", "mean over tags", "mean over prompts"} <= set(rows)
     for name in ("checkpoints-mmada", f"{tmp_path.name}-noisy"):
         assert (tmp_path / "folders" / name / "00011" / "samples" / "00000.png").is_file()
-        mean = content["tables"][name]["partial"]["mean over tags"]["mean"]
-        assert rows["mean over tags"][
-            "first" if name.endswith("mmada") else "second"
-        ] == pytest.approx(mean)
+        mean = content["tables"][name]["partial"]["mean over prompts"]["mean"]
+        side = "first" if name.endswith("mmada") else "second"
+        assert rows[side] == pytest.approx(mean)
 
 
 @pytest.mark.slow

@@ -44,8 +44,8 @@ def test_dpg_bench_is_scored_by_image_and_by_category(
         "entity": 8,
         "attribute - color": 4,
         "entity - whole": 8,
-        "mean over images": 8,
+        "mean over prompts": 8,
     }
     mean = sum(sample["dsg"] for sample in scores["samples"]) / 8
-    assert rows["mean over images"]["mean"] == pytest.approx(mean)
+    assert rows["mean over prompts"]["mean"] == pytest.approx(mean)
     assert "dsg x 100" in said and "attribute - color" in said

@@ -16,9 +16,9 @@ from mmrl.algorithms.completion_value import credit_slices
 from mmrl.config import ConfigError
 from mmrl.rewards import build_reward
 from mmrl.rollouts.completion import complete, credit_tokens
-from mmrl.rollouts.diversity import Completions, build_metrics
 from mmrl.rollouts.diversity.measured import describe, differences, measure
-from mmrl.rollouts.diversity.metrics import list_tokens
+from mmrl.rollouts.diversity.metrics import Completions, list_tokens
+from mmrl.rollouts.diversity.registry import build_metrics
 from mmrl.rollouts.diversity_bonus import add_bonus
 from mmrl.types import Canvas, Sample
 from tests.mmrl.pair import Pair

@@ -124,7 +124,7 @@ def test_questions_about_images_are_answered_after_it(kind: str, tmp_path: Path)
 
 def test_dummy_samples_of_a_dry_run_begin_with_it() -> None:
     prompts = [Prompt(str(n), "text", "what?", answer="4", prefill=START) for n in range(2)]
-    samples = make_dummy_samples("text", prompts, 4, None).samples
+    samples = make_dummy_samples("text", prompts, 4, None)
     assert all(str(sample.completion).startswith(START) for sample in samples)
 
 
