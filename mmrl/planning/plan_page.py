@@ -53,8 +53,11 @@ class Plan:
         if self.config.verbose:
             return "\n".join([*lines, "settings", to_yaml(self.config)])
         lines += ["settings that differ from their defaults; all of them: verbose=true"]
-        changed = (f"{key}={_short(value)}" for key, value in list_changed(self.config).items())
-        settings = _wrap("", ", ".join(changed))
+        sections: dict[str, list[str]] = {}
+        for key, value in list_changed(self.config).items():
+            section, _, name = key.rpartition(".")
+            sections.setdefault(section, []).append(f"{name}={_short(value)}")
+        settings = [line for name, of in sections.items() for line in _wrap(name, ", ".join(of))]
         left = max(1, LINES - len(lines))
         if len(settings) > left:
             settings[left - 1 :] = [f"  … and {len(settings) - left + 1} more lines"]
@@ -131,11 +134,7 @@ def add_memory(plan: Plan, needs: Needs, placement: Placement) -> None:
     for name, parts in (("held", needs.device), ("host memory", needs.host)):
         held = [f"{key} {format_size(n)}" for key, n in parts.items() if n and key not in passing]
         plan.add("", *([f"{name}: {', '.join(held)}"] if held else []))
-    peaks = [
-        f"{phase.phase} {format_size(phase.device)}"
-        f" (+ {format_size(needs.device[PHASES[phase.phase][-1]])})"
-        for phase in needs.phases()
-    ]
+    peaks = (f"{phase.phase} {format_size(phase.device)}" for phase in needs.phases())
     plan.add("", f"peaks: {', '.join(peaks)}")
     if lacks and memory is not None and not here:
         plan.refuse(

@@ -1,4 +1,4 @@
-"""Rewards scored on a few samples: range, failures, time, and whether they can vary."""
+"""Rewards scored on a few dummy samples: range, failures and time."""
 
 import math
 import statistics
@@ -35,36 +35,22 @@ class Probe:
 
     Attributes:
         name: its weight and key.
-        results: one per sample; empty where it was not called.
-        seconds: of all calls.
-        note: why it was not called.
+        note: its scores, or why it was not called.
+        warnings: what to check before a run.
         failed: whether it can score nothing.
         refused: why a run would stop at its first samples; empty where it would not.
-        warnings: what to check before a run.
     """
 
     name: str
-    results: list[Result] = field(default_factory=list)
-    seconds: float = 0.0
-    note: str = ""
+    note: str
+    warnings: list[str] = field(default_factory=list)
     failed: bool = False
     refused: str = ""
-    warnings: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
         """What was found out, in words, and each warning."""
-        yield f"{self.name}: {self._scores() if self.results else self.note}"
+        yield f"{self.name}: {self.note}"
         yield from (f"warning: {self.name} {warning}" for warning in self.warnings)
-
-    def _scores(self) -> str:
-        number, scores = len(self.results), _known_scores(self.results)
-        failures = sum(isinstance(result, Failure) for result in self.results)
-        absent = {"without a score": number - len(scores) - failures, "failed": failures}
-        parts = [f"{count} of {number} {what}" for what, count in absent.items() if count]
-        if scores:
-            mean = statistics.fmean(scores)
-            parts.insert(0, f"mean {mean:.4g} ({min(scores):.4g} to {max(scores):.4g})")
-        return ", ".join([*parts, f"{self.seconds / number:.2g} s a sample"])
 
 
 def probe_task(
@@ -138,17 +124,11 @@ def probe_rewards(
             scored = samples
             if cutting is not None:
                 scored = [cut_at_words(sample, cutting.size) for sample in samples]
-            # images are equally wrong, and a blank and a right text may both score 0
-            distinct = not writes_images(task) and len(samples) > FEW
-            yield score_samples(name, term, scored, distinct, max_failures)
+            yield score_samples(name, term, scored, max_failures)
 
 
 def score_samples(
-    name: str,
-    term: Term,
-    samples: Sequence[Sample],
-    distinct: bool = True,
-    max_failures: float = 0.0,
+    name: str, term: Term, samples: Sequence[Sample], max_failures: float = 0.0
 ) -> Probe:
     """Score samples with one reward, a few per call; its exceptions are counted as failures.
 
@@ -156,42 +136,39 @@ def score_samples(
         name: how it is shown.
         term: the reward.
         samples: at least one.
-        distinct: whether equal scores for all of them are worth a warning.
         max_failures: of the run, which stops where it fails on all samples as here.
     """
     entry = {"name": term.key, "reward": term.reward}
     # without a limit on failures every sample of a failed call is scored again alone
-    scorer, results = Scorer([entry], math.inf, retries=0), []
+    scorer, results = Scorer([entry], math.inf, retries=0), list[Result]()
     started = time.perf_counter()
     for first in range(0, len(samples), CALL):
         results += scorer.attempt(term, list(samples[first : first + CALL]))
-    seconds = time.perf_counter() - started
-    failed = all(isinstance(result, Failure) for result in results)
-    warnings, refused = list(_warnings(results, samples, distinct)), ""
-    if failed:
+    seconds = (time.perf_counter() - started) / len(results)
+    scores, problems = _known_scores(results), [r for r in results if isinstance(r, Failure)]
+    absent = {
+        "without a score": len(results) - len(scores) - len(problems),
+        "failed": len(problems),
+    }
+    parts = [f"{count} of {len(results)} {what}" for what, count in absent.items() if count]
+    if scores:
+        mean = f"mean {statistics.fmean(scores):.4g}"
+        parts.insert(0, f"{mean} ({min(scores):.4g} to {max(scores):.4g})")
+    found = Probe(name, ", ".join([*parts, f"{seconds:.2g} s a sample"]))
+    found.failed = len(problems) == len(results)
+    if problems:
+        first = f"{problems[0]}{problems[0].place}"
+        found.warnings.append(f"failed on {len(problems)} of {len(results)}, first: {first}")
+    elif not scores:
+        found.warnings.append("has no score for any of them; check their metadata")
+    if found.failed:
         column = Column(term, scorer.attempt)
         column.results = results[:1]
         try:
             Failures(max_failures).count(column, samples[:1], 1)
         except RewardError as error:
-            refused = str(error)
-    return Probe(name, results, seconds, failed=failed, refused=refused, warnings=warnings)
-
-
-def _warnings(
-    results: Sequence[Result], samples: Sequence[Sample], distinct: bool
-) -> Iterator[str]:
-    problems = [result for result in results if isinstance(result, Failure)]
-    if problems:
-        first = f"{problems[0]}{problems[0].place}"
-        yield f"failed on {len(problems)} of {len(results)}, first: {first}"
-    scores = _known_scores(results)
-    if not scores and len(problems) < len(results):
-        yield "has no score for any of them; check that their metadata is what it reads"
-    pairs = zip(results, samples, strict=True)
-    different = len({str(each.completion) for result, each in pairs if _known_scores([result])})
-    if distinct and len(set(scores)) == 1 and different > 1:
-        yield f"cannot vary: {scores[0]:.4g} for {different} different completions"
+            found.refused = str(error)
+    return found
 
 
 def _known_scores(results: Sequence[Result]) -> list[float]:

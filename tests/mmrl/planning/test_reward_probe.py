@@ -32,8 +32,8 @@ def broken(samples):
 """
 
 
-def probed(reward: Any, samples: list[Sample] = SAMPLES, distinct: bool = True) -> Probe:
-    return score_samples("1 x mine", Term("mine", reward), samples, distinct)
+def probed(reward: Any, samples: list[Sample] = SAMPLES) -> Probe:
+    return score_samples("1 x mine", Term("mine", reward), samples)
 
 
 def test_range_failures_absent_scores_and_seconds_are_shown() -> None:
@@ -46,24 +46,12 @@ def test_range_failures_absent_scores_and_seconds_are_shown() -> None:
     start = "1 x mine: mean 2.5 (1 to 4), 1 of 6 without a score, 1 of 6 failed, "
     assert said.startswith(start) and said.endswith(" s a sample") and not row.failed
     assert warning.startswith("warning: 1 x mine failed on 1 of 6, first: returned nan; a score is")
-    assert list(Probe("1 x gone", note="cannot run here: it").lines()) == [
-        "1 x gone: cannot run here: it"
-    ]
-
-
-def test_a_reward_that_gives_different_completions_one_score_cannot_vary() -> None:
-    def constant(samples: list[Sample]) -> list[float]:
-        return [0.25] * len(samples)
-
-    assert probed(constant).warnings == ["cannot vary: 0.25 for 6 different completions"]
-    assert probed(constant, distinct=False).warnings == []
-    assert probed(constant, [Sample("p", "x")] * 2).warnings == []
 
 
 def test_a_reward_that_scores_nothing_is_said_and_one_that_only_fails_has_failed() -> None:
     row = probed(lambda samples: [None] * len(samples))
     assert not row.failed and "no score for any" in row.warnings[0]
-    row = probed(lambda samples: 1 / 0, distinct=False)
+    row = probed(lambda samples: 1 / 0)
     assert row.failed and "failed on 6 of 6, first: raised ZeroDivisionError" in row.warnings[0]
     assert next(iter(row.lines())).startswith("1 x mine: 6 of 6 failed, ")
 
