@@ -40,7 +40,7 @@ def line_plot(curves: Mapping[str, Points]) -> str:
             legend[drawn] = f"{name}: {points[0][1]:.4g} → {points[-1][1]:.4g}"
         axes.set(xlabel="step")
         axes.locator_params("x", integer=True)
-        # a legend of its own: matplotlib leaves out names that begin with an underscore
+        # built by hand: matplotlib leaves out names that begin with an underscore
         look = {"frameon": False, "borderaxespad": 0, "labelspacing": 0.3}
         figure.legend([*legend], [*legend.values()], loc="lower left", **look)
         page = io.StringIO()

@@ -121,7 +121,6 @@ class RLProgress(Progress):
             seed=self.config.seed,
             batch_size=task.config.rollout_batch_size,
             length=task.eval_length,
-            diversity=[] if scorer is None else task.diversity,
         )
 
     def _show(self, name: str, result: Evaluation, seconds: float) -> Mapping[str, float]:

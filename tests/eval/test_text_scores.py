@@ -10,7 +10,7 @@ from mmrl.types import Prompt
 
 
 def batch(*lengths: int, forwards: int) -> Batch:
-    return Batch([""] * len(lengths), list(lengths), 8, forwards, 1.0)
+    return Batch([""] * len(lengths), list(lengths), 8, forwards, 1.0, [])
 
 
 def prompts(*ids: str) -> list[Prompt]:
