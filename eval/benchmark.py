@@ -140,7 +140,7 @@ def _sample_and_score(
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
         scorer.check(prompts, writes_images(prompts[0].task))
-    diversity = build_metrics(config.diversity, "diversity") if main else []
+    diversity = build_metrics(config.diversity) if main else []
     with activity("loading the model"):
         device = find_device(config.device) if alone else accelerator.device
         place = {"device": device, "deferred": sharding.reads_shards}

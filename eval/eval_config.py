@@ -103,12 +103,9 @@ class EvalConfig:
     )
     """What scores the completions: entries as in a task of `mmrl.rl`. Of texts, the first reward is
     the accuracy."""
-    diversity: list[dict[str, Any]] = field(
-        default_factory=lambda: [{"name": "tokens"}],
-        metadata={"holds": "mmrl.rollouts.diversity.registry:DIVERSITY"},
-    )
-    """How the difference between the completions of a prompt is measured; empty measures nothing.
-    Changing it samples nothing again."""
+    diversity: list[str] = field(default_factory=lambda: ["tokens"])
+    """How the difference between the completions of a prompt is measured: names of
+    `mmrl.rollouts.diversity.registry`. Changing it samples nothing again."""
     max_failures: float = 0.0
     """Failed scores allowed, see `mmrl.rewards.scoring.scorer`."""
     seed: int = 0

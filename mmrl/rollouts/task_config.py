@@ -66,12 +66,9 @@ class TaskConfig:
         default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )
     """Rewards of evaluations; empty takes `rewards`."""
-    diversity: list[dict[str, Any]] = field(
-        default_factory=lambda: [{"name": "tokens"}],
-        metadata={"holds": "mmrl.rollouts.diversity.registry:DIVERSITY"},
-    )
-    """How the difference between the rollouts of a prompt is measured, for the metrics; empty
-    measures nothing."""
+    diversity: list[str] = field(default_factory=lambda: ["tokens"])
+    """How the difference between the rollouts of a prompt is measured, for the metrics: names of
+    `mmrl.rollouts.diversity.registry`; empty measures nothing."""
     diversity_weights: dict[str, float] = field(default_factory=dict)
     """By value of `diversity`, such as `{background: 0.5}`: rewards above 0 are multiplied by 1 +
     weight * mean difference to the others of the group, see `mmrl.rollouts.diversity_bonus`. Empty

@@ -158,7 +158,7 @@ class Task:
     @cached_property
     def diversity(self) -> list[DiversityMetric]:
         """What is measured of the completions of a prompt."""
-        return build_metrics(self.config.diversity, f"tasks.{self.name}.diversity")
+        return build_metrics(self.config.diversity)
 
     @cached_property
     def accuracy_terms(self) -> list[Term]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ class Completions(NamedTuple):
 
 
 class DiversityMetric(Protocol):
-    """A way to compare completions; its constructor takes options as typed keyword arguments.
+    """A way to compare completions; its constructor takes no arguments.
 
     Attributes:
         reads: the completions it can compare.
@@ -48,7 +47,6 @@ def list_tokens(canvas: Canvas) -> list[list[int]]:
     return [row[mine].tolist() for row, mine in zip(tokens, scorable, strict=True)]
 
 
-@dataclass(kw_only=True)
 class TokenDiversity:
     """Share of tokens in which two completions differ: d(a, b) = #{p : a_p != b_p} / max(|a|, |b|).
 
@@ -72,7 +70,6 @@ class TokenDiversity:
         return [1 - same / longest if longest else 0.0]
 
 
-@dataclass(kw_only=True)
 class TextDiversity:
     """Share of pairs of texts that differ, apart from white space; `tokens` says how much."""
 

@@ -1,6 +1,6 @@
 """Diversity: how different the completions of one prompt are.
 
-    diversity: [{name: tokens}, {name: shapes}]
+    diversity: [tokens, shapes]
 
 A metric describes every completion and compares two descriptions. Its values are means over the
 pairs of a prompt's completions, so their expectation does not depend on the size of a group:
@@ -10,68 +10,46 @@ pairs of a prompt's completions, so their expectation does not depend on the siz
 To add one, write a file with a class that has what `DiversityMetric` asks for, and one line here.
 """
 
-from __future__ import annotations
-
 import importlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from mmrl.config import ConfigError, check, check_choice
+from mmrl.config import check, check_choice
 from mmrl.models.task_names import writes_images
-from mmrl.rewards.registry.reward_options import check_options
 from mmrl.rollouts.diversity.metrics import DiversityMetric
 
-DIVERSITY: dict[str, str] = {
+DIVERSITY = {
     "shapes": "mmrl.rollouts.diversity.shapes:ShapesDiversity",
     "text": "mmrl.rollouts.diversity.metrics:TextDiversity",
     "tokens": "mmrl.rollouts.diversity.metrics:TokenDiversity",
 }
 
 
-def check_metrics(entries: Sequence[Any], task: str, where: str) -> None:
-    """Check the entries of a configuration without building anything.
+def build_metrics(names: Sequence[str]) -> list[DiversityMetric]:
+    """The metrics of checked names."""
+    paths = (DIVERSITY[name].split(":") for name in names)
+    return [getattr(importlib.import_module(module), cls)() for module, cls in paths]
+
+
+def check_metrics(names: Sequence[str], task: str, key: str) -> None:
+    """Check the metrics of a task.
 
     Args:
-        entries: `{name: …, option: …}` each.
+        names: of the metrics.
         task: layout of the prompts.
-        where: dotted key of the entries, for messages.
+        key: dotted key of the names, for messages.
 
     Raises:
-        ConfigError: an unknown name or option, a metric that cannot read the completions of the
-            task, or one that is named twice.
+        ConfigError: an unknown name, a metric that cannot read the completions of the task, or one
+            that is named twice.
     """
-    kind, names = "images" if writes_images(task) else "texts", []
-    for n, entry in enumerate(entries):
-        place = f"{where}[{n}]"
-        if not isinstance(entry, Mapping):
-            raise ConfigError(f"{place} is {entry!r}; it must be an entry, {{name: …}}.")
-        found, _ = _resolve(entry, place)
-        fits = [name for name in DIVERSITY if _class(name).reads in (kind, "both")]
-        allowed, advice = f"one of {', '.join(fits)}", f"The task {task} makes {kind}."
-        check(found.reads in (kind, "both"), f"{place}.name", entry["name"], allowed, advice)
-        check(entry["name"] not in names, f"{place}.name", entry["name"], "named once")
-        names.append(entry["name"])
+    kind = "images" if writes_images(task) else "texts"
+    fits = [n for n in DIVERSITY if build_metrics([n])[0].reads in (kind, "both")]
+    for name in names:
+        check_choice(key, name, DIVERSITY)
+        check(name in fits, key, name, f"of {', '.join(fits)}", f"The task {task} makes {kind}.")
+        check(list(names).count(name) == 1, key, name, "named once")
 
 
-def name_values(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the metrics of checked entries measure, by name."""
-    return [value for entry in entries for value in _class(str(entry["name"])).values]
-
-
-def build_metrics(entries: Sequence[Mapping[str, Any]], where: str) -> list[DiversityMetric]:
-    """Build the metrics of checked entries."""
-    resolved = (_resolve(entry, f"{where}[{n}]") for n, entry in enumerate(entries))
-    return [found(**options) for found, options in resolved]
-
-
-def _resolve(entry: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
-    """The class of an entry and all its options."""
-    check_choice(f"{where}.name", entry.get("name"), DIVERSITY)
-    found = _class(str(entry["name"]))
-    options = {key: value for key, value in entry.items() if key != "name"}
-    return found, check_options(found, options, where)
-
-
-def _class(name: str) -> Any:
-    module, _, attribute = DIVERSITY[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+def name_values(names: Sequence[str]) -> list[str]:
+    """What the metrics of checked names measure, by name."""
+    return [value for metric in build_metrics(names) for value in metric.values]

@@ -14,7 +14,6 @@ out, so that broken images are not counted as diverse.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from PIL import Image
@@ -34,7 +33,6 @@ class Scene(NamedTuple):
     sizes: Counter[str]
 
 
-@dataclass(kw_only=True)
 class ShapesDiversity:
     """Backgrounds, positions and sizes of the shapes world."""
 

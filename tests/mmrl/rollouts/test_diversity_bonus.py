@@ -25,8 +25,8 @@ from tests.mmrl.pair import Pair
 from tests.mmrl.rollouts.test_completion import sampled
 from tests.mmrl.runs import RED, command_line, run_config
 
-TOKENS = build_metrics([{"name": "tokens"}], "diversity")
-SHAPES = build_metrics([{"name": "shapes"}], "diversity")
+TOKENS = build_metrics(["tokens"])
+SHAPES = build_metrics(["shapes"])
 
 
 def with_bonus(rewards: list[float | None], rows: list[list[int]], weight: float) -> list:
