@@ -41,7 +41,8 @@ from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device
-from mmrl.runtime.launch import check_launch, join_processes
+from mmrl.runtime.launch import join_processes
+from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.sharding import build_sharding
 from mmrl.samplers import check_blocks
 from mmrl.types import Prompt

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from mmrl import begin
-from mmrl.config import ConfigError, check
+from mmrl.config import ConfigError, at_least, check
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.rl_config import RLConfig
@@ -25,12 +26,11 @@ class ProbeConfig(RLConfig):
     samples: str | None = None
     """Recorded completions: a run directory or a parquet of its `samples/`; null takes those in
     `output_dir`, and dummy samples where there are none."""
-    num_samples: int = 8
+    num_samples: Annotated[int, at_least(2)] = 8
     """Samples each reward scores."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.num_samples >= 2, "num_samples", self.num_samples, "at least 2")
         found = self.samples is None or Path(self.samples).exists()
         check(found, "samples", self.samples, "a run directory or a parquet of completions")
 

@@ -49,7 +49,7 @@ def run(world: SimpleNamespace, tmp_path: Path) -> SimpleNamespace:
 def test_a_run_that_finds_its_sizes_equals_the_run_with_these_sizes(
     world: SimpleNamespace, tmp_path: Path, limited: None, lora: dict | None
 ) -> None:
-    rest: dict[str, Any] = {"algorithm": {"beta": 0.1}, "lora": lora, "ema_decay": 0.5}
+    rest: dict[str, Any] = {"algorithm": {"beta": 0.1}, "lora": lora}
     rl.train(run_config(world, tmp_path / "auto", **AUTO, **rest))
     found = json.loads((tmp_path / "auto" / FILE).read_text())
     sizes = {"per_device_train_batch_size": 2, "rollout_batch_size": {"shapes": 4}}

@@ -144,9 +144,9 @@ def test_a_dry_run_says_what_rollouts_gather_where_weights_are_shared(
 ) -> None:
     words = [*command_line(world, tmp_path / "run"), "tasks.shapes.num_prompts=8"]
     for launch, change, said in (
-        ("fsdp2_cpu2", "auto", "gathered whole, once per rollout phase (rollout_weights: auto)"),
+        ("fsdp2_cpu2", "auto", "gathered whole, once per rollout phase (rollout_weights: auto; "),
         ("zero3_cpu2", "by_block", "gathered by block, whenever one computes (rollout_weights: by"),
-        ("fsdp2", "auto", "MiB; the device is not known here: whole where it has"),
+        ("fsdp2", "auto", "by block, whenever one computes (rollout_weights: auto; "),
         ("cpu2", "auto", None),
     ):
         file = f"launch_config={ACCELERATE / launch}.yaml"
