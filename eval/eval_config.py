@@ -19,10 +19,10 @@ from mmrl.config import (
 )
 from mmrl.config.inputs import load_ready
 from mmrl.data.data_config import DataConfig
-from mmrl.evaluation.diversity import check_metrics
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.model_config import ModelConfig, check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries
+from mmrl.rollouts.diversity.registry import check_metrics
 from mmrl.runtime.devices import check_planned
 from mmrl.samplers import SamplerConfig, check_sampler
 
@@ -109,12 +109,9 @@ class EvalConfig(Settings):
     )
     """What scores the completions: entries as in a task of `mmrl.rl`. Of texts, the first reward is
     the accuracy."""
-    diversity: list[dict[str, Any]] = field(
-        default_factory=lambda: [{"name": "tokens"}],
-        metadata={"holds": "mmrl.evaluation.diversity:DIVERSITY"},
-    )
-    """How the difference between the completions of a prompt is measured; empty measures nothing.
-    Changing it samples nothing again."""
+    diversity: list[str] = field(default_factory=lambda: ["tokens"])
+    """How the difference between the completions of a prompt is measured: names of
+    `mmrl.rollouts.diversity.registry`. Changing it samples nothing again."""
     max_failures: Annotated[float, at_least(0)] = 0.0
     """Failed scores allowed, see `mmrl.rewards.scoring.scorer`."""
     seed: int = 0

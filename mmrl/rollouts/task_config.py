@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from mmrl.algorithms import load_algorithm
 from mmrl.config import Settings, at_least, check, check_choice, one_of
 from mmrl.data.data_config import DataConfig
-from mmrl.evaluation.diversity import check_metrics, name_values
 from mmrl.models.task_names import TASKS, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries, key_of
+from mmrl.rollouts.diversity.registry import check_metrics, name_values
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
 
@@ -37,10 +37,9 @@ class TaskConfig(Settings):
     """Prompts per step, over all processes."""
     num_generations: Annotated[int, at_least(2, up_to=MOST_ROLLOUTS)] = 8
     """Rollouts per prompt: the size of a group."""
-    rollout_batch_size: Annotated[int | str, at_least(1, or_word="auto")] = 64
+    rollout_batch_size: Annotated[int, at_least(1)] = 64
     """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
-    group: a batch with part of one group has no other group. `auto` takes the largest that fits the
-    memory, see `mmrl.planning.batch_sizes`."""
+    group: a batch with part of one group has no other group."""
     max_completion_length: Annotated[int | None, at_least(1)] = None
     """Response positions of a text; null for images, and for the policy's own number."""
     eval_max_completion_length: Annotated[int | None, at_least(1)] = None
@@ -65,12 +64,9 @@ class TaskConfig(Settings):
         default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )
     """Rewards of evaluations; empty takes `rewards`."""
-    diversity: list[dict[str, Any]] = field(
-        default_factory=lambda: [{"name": "tokens"}],
-        metadata={"holds": "mmrl.evaluation.diversity:DIVERSITY"},
-    )
-    """How the difference between the rollouts of a prompt is measured, for the metrics; empty
-    measures nothing."""
+    diversity: list[str] = field(default_factory=lambda: ["tokens"])
+    """How the difference between the rollouts of a prompt is measured, for the metrics: names of
+    `mmrl.rollouts.diversity.registry`; empty measures nothing."""
     diversity_weights: dict[str, Annotated[float, at_least(0)]] = field(default_factory=dict)
     """By value of `diversity`, such as `{background: 0.5}`: rewards above 0 are multiplied by 1 +
     weight * mean difference to the others of the group, see `mmrl.rollouts.diversity_bonus`. Empty
@@ -98,11 +94,6 @@ class TaskConfig(Settings):
     `accuracy_rewards` score them 0. dLLM-RL always does so for texts without images."""
     shuffle_advantages: bool = False
     """Control run that must not learn: advantages are shuffled among the rollouts of a step."""
-
-    @property
-    def rollouts_at_once(self) -> int:
-        """`rollout_batch_size`, and its default where `auto` is not settled."""
-        return self.rollout_batch_size if isinstance(self.rollout_batch_size, int) else 64
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,7 +8,6 @@ import shlex
 from pathlib import Path
 
 from mmrl.config import ConfigError, check
-from mmrl.run.checkpoint import CHECKSUMS
 from mmrl.run.failures import warn_of_failure
 
 logger = logging.getLogger(__name__)
@@ -53,10 +52,6 @@ def upload(folder: Path, repository: str, private: bool | None) -> None:
 
         api = HfApi(library_name="mmrl")
         found = api.create_repo(repository, private=private, exist_ok=True).repo_id
-        api.upload_folder(
-            repo_id=found,
-            folder_path=folder,
-            ignore_patterns=CHECKSUMS,
-            commit_message="Model trained by mmrl",
-        )
+        message = "Model trained by mmrl"
+        api.upload_folder(repo_id=found, folder_path=folder, commit_message=message)
         logger.info("'%s' is uploaded to %s", folder, found)

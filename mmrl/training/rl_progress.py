@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from mmrl.evaluation.evaluation import Evaluation, evaluate, gather_evaluation, local_share
-from mmrl.evaluation.results import write_grid
+from mmrl.rollouts.held_out import Evaluation, evaluate, gather_evaluation, local_share
+from mmrl.rollouts.held_out_grid import write_grid
 from mmrl.rollouts.tasks import Task
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
@@ -71,7 +71,7 @@ class RLProgress(Progress):
                     task.eval_sampler,
                     task.eval_scorer,
                     seed=self.config.seed,
-                    batch_size=task.config.rollouts_at_once,
+                    batch_size=task.config.rollout_batch_size,
                     length=task.eval_length,
                     diversity=task.diversity,
                 )

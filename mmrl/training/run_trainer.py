@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mmrl.config import ConfigError
 from mmrl.models.weights import write_or_defer
-from mmrl.run.checkpoint import check_within, verify_checksums
+from mmrl.run.checkpoint import check_within
 from mmrl.run.metric_window import MetricWindow
 from mmrl.run.settings_changed import check_unchanged, dump_settings
 from mmrl.run_config import RunConfig
@@ -155,8 +155,6 @@ class RunTrainer(ABC, Generic[Config]):
             ConfigError: it is damaged, beyond the last step, belongs to another model or optimiser,
                 or is of a run with other settings.
         """
-        if self.accelerator.is_local_main_process:  # reading all files once per node is enough
-            verify_checksums(checkpoint)
         path = checkpoint / STATE_FILE
         with explain_damage(path):
             # mapped where sharded: each process reads its parts of what is as large as all of them

@@ -12,9 +12,9 @@ from mmrl.eval import main
 from mmrl.evaluation import benchmark
 from mmrl.evaluation.comparison import run
 from mmrl.evaluation.eval_config import EvalConfig
-from mmrl.evaluation.evaluation import effective_lengths, evaluate
 from mmrl.models import load_policy
 from mmrl.pretrained.model_config import ModelConfig
+from mmrl.rollouts.held_out import effective_lengths, evaluate
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 from tests.mmrl.pair import Pair

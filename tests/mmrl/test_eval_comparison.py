@@ -57,9 +57,9 @@ def test_checkpoints_are_compared_on_the_same_draws(
     assert set(content["checkpoints"]) == {first, "same-final", "other-final"}
     assert text.main([*compare(world, prompts, alone, models), "compare_to=[]"]) == 0
     assert numbers(out / first) == numbers(out / "same-final") == numbers(alone)
-    rows = content["differences"]["same-final"]["long"]["parity"]["mean over prompts"]
-    assert (rows["difference"], rows["ties"], rows["p"]) == (0, 4, 1)
-    rows = content["differences"]["other-final"]["long"]["parity"]["mean over prompts"]
+    rows = content["differences"]["same-final"]["long"]["parity"]
+    assert (rows["difference"], rows["stderr"], rows["n"]) == (0, 0, 4)
+    rows = content["differences"]["other-final"]["long"]["parity"]
     means = [scores(out / each, "long") for each in (first, "other-final")]
     assert numbers(out / first)["samples"] != numbers(out / "other-final")["samples"]
     assert rows["difference"] == pytest.approx(means[0] - means[1])

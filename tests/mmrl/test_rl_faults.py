@@ -1,10 +1,8 @@
 """What a run does with bad input, failing rewards and a full disk."""
 
 import json
-import os
 import resource
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -140,8 +138,7 @@ def test_a_checkpoint_of_other_settings_is_not_resumed_from(
     state = checkpoint / "trainer_state.pt"
     whole = state.read_bytes()
     state.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
-    assert "trainer_state.pt is not what SHA256SUMS says" in failed(again, capsys)
-    (checkpoint / "SHA256SUMS").unlink()
+    assert "cannot be resumed from" in failed(again, capsys)
     for wrong in ([], {"step": -5}, {"step": "1"}):
         torch.save(wrong, state)
         assert "cannot be resumed from" in failed(again, capsys)
@@ -176,14 +173,14 @@ def test_a_last_step_that_diverges_is_not_saved(
         assert bool(torch.isfinite(tensor).all())
 
 
-def test_a_second_run_in_a_directory_is_refused_with_the_first_ones_process(
+def test_a_second_run_in_a_directory_is_refused(
     world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     words = [*command_line(world, run), "max_steps=1"]
     with lock_directory(run):
         said = failed(words, capsys)
-        assert f"process {os.getpid()} on {socket.gethostname()}" in said
+        assert f"output_dir is '{run}', where another run is writing" in said
         assert [path.name for path in run.iterdir()] == [".lock"]
     assert not run.exists()
     run.mkdir()

@@ -17,10 +17,10 @@ import psutil
 import pytest
 import torch
 
-from mmrl.evaluation.evaluation import evaluate
 from mmrl.rewards.http import stop
 from mmrl.rl import main, train
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.held_out import evaluate
 from mmrl.rollouts.rollout import sample_groups
 from mmrl.runtime.interrupt import (
     SAME_REQUEST,

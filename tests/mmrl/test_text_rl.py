@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.evaluation.evaluation import evaluate
 from mmrl.models import load_policy
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.held_out import evaluate
 from mmrl.rollouts.rollout import _length_metrics
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig

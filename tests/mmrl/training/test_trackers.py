@@ -17,8 +17,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import mmrl.run_config
 from mmrl.config import ConfigError
-from mmrl.evaluation.evaluation import Evaluation
 from mmrl.rl import train
+from mmrl.rollouts.held_out import Evaluation
 from mmrl.training.trackers import log_samples
 from mmrl.types import Prompt
 from tests.mmrl.runs import ROOT, command_line, metrics, run_config
