@@ -17,7 +17,7 @@ import torch
 from accelerate import Accelerator
 
 from mmrl.config import NotHereError, check
-from mmrl.data.lazy_images import LazyImages
+from mmrl.data.images import LazyImages
 from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.evaluation.diversity import build_metrics
 from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig, SamplerRow

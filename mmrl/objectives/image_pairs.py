@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mmrl.config import ConfigError, check
-from mmrl.data.image_sources import find_image, find_image_root
-from mmrl.data.lazy_images import LazyImage
+from mmrl.data.images import LazyImage, find_image, find_image_root
 from mmrl.data.row_stream import RowStream, StoredRows, describe_rows
 from mmrl.data.rows import read_rows
 from mmrl.objectives.data_config import PairsConfig

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from mmrl.data.image_sources import find_image_root
+from mmrl.data.images import find_image_root
 from mmrl.data.rows import read_rows
 from mmrl.models.families import FAMILIES
 from mmrl.models.layouts.text_layout import TextLayout
@@ -156,12 +156,10 @@ class ExampleReader:
         )
 
 
-def _read_prompt(given: Prompt | list[int], place: str, layouts: AnswerLayouts) -> Example:
+def _read_prompt(given: Prompt, place: str, layouts: AnswerLayouts) -> Example:
     """An example without its completion."""
     nothing, images, padding = torch.zeros(0, dtype=torch.long), {}, layouts.text.stop_ids[0]
-    if not isinstance(given, Prompt):
-        pieces = [_check_ids(given, f"{place}: the prompt", layouts.text)]
-    elif given.images is None:
+    if given.images is None:
         pieces = [layouts.text.prompt_ids(given)]
     elif (layout := layouts.image_to_text) is None:
         able = (name for name, family in FAMILIES.items() if "image_to_text" in family.LAYOUTS)

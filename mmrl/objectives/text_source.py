@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from mmrl.config import build_options
-from mmrl.data.image_sources import find_image_root
+from mmrl.data.images import find_image_root
 from mmrl.data.row_stream import RowStream, StoredRows, describe_rows
 from mmrl.data.stream import stream_positions
 from mmrl.models.layouts.question_layout import Album, with_images
 from mmrl.objectives.answer_layouts import AnswerLayouts
-from mmrl.objectives.corruptions import CORRUPTIONS
-from mmrl.objectives.corruptions.corruption import View, draw_chance
+from mmrl.objectives.corruptions import CORRUPTIONS, View, draw_chance
 from mmrl.objectives.data_config import SourceConfig
 from mmrl.objectives.packed_rows import Rows, pack_rows
 from mmrl.objectives.text_examples import Example, ExampleReader

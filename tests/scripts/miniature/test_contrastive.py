@@ -16,21 +16,9 @@ from mmrl.types import Sample
 from scripts.miniature import CLIP
 from scripts.miniature.captions import build_request_key, draw_near_miss
 from scripts.miniature.contrastive import Contrastive, ContrastiveConfig
-from scripts.miniature.contrastive_config import ClipNetworkConfig
 
 COLORS = ("red", "green", "blue", "yellow")
-SMALL = ClipNetworkConfig(
-    image_size=16,
-    patch_size=8,
-    vision_width=32,
-    vision_layers=1,
-    text_width=32,
-    text_layers=1,
-    head_width=16,
-    embed_dim=16,
-    context_length=12,
-    vocab_size=300,
-)
+SHAPES = Path(__file__).parents[3] / "datasets" / "shapes" / "checkpoints" / "clip"
 
 
 @pytest.fixture
@@ -40,7 +28,7 @@ def pairs(tmp_path: Path) -> Path:
     rows = [(color, frame.format(color)) for frame in frames for color in COLORS] * 4
     metadata = [{"tag": "colors", "include": [{"class": "picture", "color": c}]} for c, _ in rows]
     columns = {
-        "image": [Image.new("RGB", (16, 16), color) for color, _ in rows],
+        "image": [Image.new("RGB", (32, 32), color) for color, _ in rows],
         "prompt": [prompt for _, prompt in rows],
         "metadata": [json.dumps(m) for m in metadata],
     }
@@ -53,7 +41,7 @@ def pairs(tmp_path: Path) -> Path:
 
 
 def objective(path: Path, batch_size: int = 8, **options: object) -> Contrastive:
-    settings = {"network": SMALL, "save_dtype": "float32", **options}
+    settings = {"network": str(SHAPES), "save_dtype": "float32", **options}
     config = ContrastiveConfig(data=str(path), **settings)  # type: ignore[arg-type]
     return CLIP.load()(config, seed=3, batch_size=batch_size)
 
@@ -123,7 +111,7 @@ def test_a_trained_clip_is_saved_so_that_the_reward_tells_right_from_wrong(
         assert trained.evaluate(directory, 40)["eval/loss"] < 0.5
     trained.save(directory)
     reward = build_reward({"name": "clip", "model": str(directory), "device": "cpu"})
-    picture = {color: Image.new("RGB", (16, 16), color) for color in COLORS}
+    picture = {color: Image.new("RGB", (32, 32), color) for color in COLORS}
     for color in COLORS:
         samples = [Sample(f"a {other} picture", picture[color]) for other in COLORS]
         scores = dict(zip(COLORS, reward(samples), strict=True))
