@@ -93,8 +93,6 @@ class SourceConfig(RowsConfig):
         metadata={"holds": "mmrl.objectives.corruptions:CORRUPTIONS"},
     )
     """`name` and options: random, semi_ar, block, trace, left_to_right."""
-    packing: bool = False
-    """Put several examples of a micro-batch into rows of up to `max_length` tokens."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,7 +32,7 @@ from mmrl.models.policy import Policy
 from mmrl.objectives.answer_layouts import AnswerLayouts, ImageCodes
 from mmrl.objectives.image_pairs import Pair, describe_pairs, open_pairs
 from mmrl.objectives.masked_config import PARTS, MaskedConfig
-from mmrl.objectives.packed_rows import Rows, build_rows, compute_loss
+from mmrl.objectives.scored_rows import Rows, build_rows, compute_loss
 from mmrl.objectives.policy_start import (
     Items,
     PolicyObjective,

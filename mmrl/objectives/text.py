@@ -31,7 +31,7 @@ from mmrl.models.network.vision import Vision
 from mmrl.models.policy import Policy
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
-from mmrl.objectives.packed_rows import Rows, compute_loss
+from mmrl.objectives.scored_rows import Rows, compute_loss
 from mmrl.objectives.policy_start import (
     PolicyObjective,
     choose_trained,
@@ -100,7 +100,7 @@ class Completions(PolicyObjective[CompletionConfig]):
         batch = batch.to(self.policy.device)
         value = compute_loss(self.module, self.policy.network, batch, self.text.vocab)
         scored = (batch.weight > 0).sum().float()
-        return value, {"batch/scored": scored, "batch/filled": (batch.piece >= 0).float().mean()}
+        return value, {"batch/scored": scored, "batch/filled": batch.real.float().mean()}
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:
         """The loss of held-out examples, each with the same masks at every evaluation."""

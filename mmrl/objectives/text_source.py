@@ -15,7 +15,7 @@ from mmrl.models.layouts.question_layout import Album, with_images
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS, View, draw_chance
 from mmrl.objectives.data_config import SourceConfig
-from mmrl.objectives.packed_rows import Rows, pack_rows
+from mmrl.objectives.scored_rows import Rows, stack_rows
 from mmrl.objectives.text_examples import Example, ExampleReader
 from mmrl.objectives.text_pairs import read_pairs
 from mmrl.randomness import generator
@@ -59,18 +59,16 @@ class Source:
             names: of the generators of their masks.
         """
         text, album = self.layouts.text, self.layouts.album([e.images for e in examples])
-        pieces = []
+        found = []
         padded = pad_completions(examples, self.config)
-        for n, (example, name) in enumerate(zip(padded, names, strict=True)):
+        for example, name in zip(padded, names, strict=True):
             order = example.order[: example.trained]
             chance = draw_chance(example.trained, generator(self.seed, *name))
             view = self.corruption.corrupt(order, chance, self.options)
-            piece = build_piece(example, album, view, text.ids["mask"], text.block_size)
-            piece.weight /= example.trained * len(examples)
-            piece.piece += n
-            pieces.append(piece)
-        capacity = self.config.max_length if self.config.packing else 0
-        rows = pack_rows(pieces, capacity, text.ids["eos"])
+            row = build_row(example, album, view, text.ids["mask"], text.block_size)
+            row.weight /= example.trained * len(examples)
+            found.append(row)
+        rows = stack_rows(found, text.ids["eos"])
         rows.features = None if album is None else album.features(rows.at)
         return rows
 
@@ -118,10 +116,10 @@ def _pad(example: Example, length: int, config: SourceConfig) -> Example:
     )
 
 
-def build_piece(
+def build_row(
     example: Example, album: Album | None, view: View, mask_id: int, block_size: int | None
 ) -> Rows:
-    """Join prompt, view and untrained rest of an example as a piece, with the weights of the view.
+    """Join prompt, view and untrained rest of an example, with the weights of the view.
 
     Args:
         example: n completion tokens.
@@ -151,7 +149,7 @@ def build_piece(
         place=torch.cat((torch.arange(first), first + index)),
         block=block,
         copy=_extend(first, False, view.copy, rest, False),
-        piece=torch.zeros_like(targets),
+        real=torch.ones_like(targets, dtype=torch.bool),
         at=torch.cat((at, torch.full_like(index, -1))),
     )
 
