@@ -32,7 +32,6 @@ from mmrl.models.policy import Policy
 from mmrl.objectives.answer_layouts import AnswerLayouts, ImageCodes
 from mmrl.objectives.image_pairs import Pair, describe_pairs, open_pairs
 from mmrl.objectives.masked_config import PARTS, MaskedConfig
-from mmrl.objectives.scored_rows import Rows, build_rows, compute_loss
 from mmrl.objectives.policy_start import (
     Items,
     PolicyObjective,
@@ -41,6 +40,7 @@ from mmrl.objectives.policy_start import (
     outline_policy,
     outline_tokenizer,
 )
+from mmrl.objectives.scored_rows import Rows, build_rows, compute_loss
 from mmrl.objectives.text_source import Source, describe_source
 from mmrl.pretrained.known import find_here
 from mmrl.randomness import generator, stable_seed

@@ -31,7 +31,6 @@ from mmrl.models.network.vision import Vision
 from mmrl.models.policy import Policy
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
-from mmrl.objectives.scored_rows import Rows, compute_loss
 from mmrl.objectives.policy_start import (
     PolicyObjective,
     choose_trained,
@@ -39,9 +38,10 @@ from mmrl.objectives.policy_start import (
     outline_policy,
     outline_tokenizer,
 )
+from mmrl.objectives.scored_rows import Rows, compute_loss
 from mmrl.objectives.text_config import CompletionConfig
 from mmrl.objectives.text_examples import Example, ExampleReader
-from mmrl.objectives.text_source import Source, describe_columns, describe_source
+from mmrl.objectives.text_source import Source, describe_source
 from mmrl.pretrained.known import find_here
 from mmrl.runtime.deepspeed_launch import check_images
 from mmrl.runtime.interrupt import check as check_stop
@@ -85,7 +85,7 @@ class Completions(PolicyObjective[CompletionConfig]):
     def outline(config: CompletionConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many completions there are, where that is known."""
         if find_here("objective.model", config.model) is None:
-            return None, describe_columns(config)  # nor is its tokenizer here
+            return None, describe_source(config, None)  # nor is its tokenizer here
         policy = outline_start(config, outline_tokenizer(config.vq) if config.vq else None)
         layouts = AnswerLayouts(policy, config.encode_batch_size)
         sources = [config, *([_held_out(config)] if config.eval_data else [])]

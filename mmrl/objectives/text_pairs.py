@@ -29,12 +29,12 @@ class Pair(NamedTuple):
     order: Any = None
 
 
-def read_pairs(row: Any, place: str, config: SourceConfig, root: Path | None) -> list[Pair]:
+def read_pairs(place: str, row: Any, config: SourceConfig, root: Path | None) -> list[Pair]:
     """Read the pairs of a row, one for each answer that is learned.
 
     Args:
-        row: from the data set.
         place: of the row, for messages.
+        row: from the data set.
         config: format and columns.
         root: folder of the images, see `find_image`.
 

@@ -1,8 +1,7 @@
 """A data set of completions as corrupted rows: the examples of a micro-batch, and their masks."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -73,47 +72,33 @@ class Source:
         return rows
 
 
-def describe_source(config: SourceConfig, layouts: AnswerLayouts) -> str:
-    """How many completions there are, see `describe_rows`; also logs what is left out."""
+def describe_source(config: SourceConfig, layouts: AnswerLayouts | None) -> str:
+    """How many completions there are, see `describe_rows`; also logs what is left out. Without
+    layouts, where the tokenizer is not here, the columns of the first row are checked."""
+    if layouts is None:
+        root = find_image_root(config.data, config.image_root, f"{config.where}.image_root")
+        read = partial(read_pairs, config=config, root=root)
+        return describe_rows(config.source, read, "completions", streaming=True)
     reader = ExampleReader(config, layouts)
     said = describe_rows(config.source, reader.read, "completions", config.streaming)
     reader.report()
     return said
 
 
-def describe_columns(config: SourceConfig) -> str:
-    """The same where the tokenizer is not here: the columns of the first row are checked."""
-
-    def read(place: str, row: Any) -> Any:
-        root = find_image_root(config.data, config.image_root, f"{config.where}.image_root")
-        return read_pairs(row, place, config, root)
-
-    return describe_rows(config.source, read, "completions", streaming=True)
-
-
 def pad_completions(examples: Sequence[Example], config: SourceConfig) -> list[Example]:
     """Extend the completions of a micro-batch as the setting `fill` says."""
     longest, whole = max(map(len, examples)), config.completion_length
-    lengths = {
-        "none": lambda example: len(example),
-        "completion": lambda example: example.given + whole,
-        "blocks": lambda example: example.given + -(-len(example.completion) // whole) * whole,
-        "row": lambda example: config.max_length,
-        "batch": lambda example: longest,
-    }
-    return [_pad(example, lengths[config.fill](example), config) for example in examples]
-
-
-def _pad(example: Example, length: int, config: SourceConfig) -> Example:
-    more = max(0, length - len(example))
-    order = torch.arange(more) + example.order.max() + 1
-    trained = more if config.trained_padding is None else min(more, config.trained_padding)
-    return replace(
-        example,
-        completion=torch.cat((example.completion, torch.full((more,), example.padding))),
-        order=torch.cat((example.order, order)),
-        trained=example.trained + trained,
-    )
+    padded = []
+    for example in examples:
+        length = {
+            "none": len(example),
+            "completion": example.given + whole,
+            "blocks": example.given + -(-len(example.completion) // max(whole, 1)) * whole,
+            "row": config.max_length,
+            "batch": longest,
+        }[config.fill]
+        padded.append(example.pad(max(0, length - len(example)), config.trained_padding))
+    return padded
 
 
 def build_row(
