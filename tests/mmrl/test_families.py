@@ -188,7 +188,7 @@ def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
 ROWS = [("one and two?", "three"), ("how many?", "two or more"), ("a?", "b"), ("and?", "no, none")]
 
 
-def completions(folder: Path, family: str, corruption: str, packing: bool) -> Completions:
+def completions(folder: Path, family: str, corruption: str, count: int) -> Completions:
     """The supervised objective on a small policy."""
     if not (folder / "rows.json").exists():
         small_policy(family).save(folder / "policy")
@@ -200,28 +200,27 @@ def completions(folder: Path, family: str, corruption: str, packing: bool) -> Co
         data=str(folder / "rows.json"),
         corruption={"name": corruption, **options},
         max_length=96,
-        packing=packing,
     )
-    return Completions(config, seed=0, batch_size=len(ROWS))
+    return Completions(config, seed=0, batch_size=count)
 
 
 @cross(TEXTS, sorted(set(CORRUPTIONS) - {"trace"}), every=4)
-def test_a_completion_is_learned_alike_packed_and_alone(
+def test_a_completion_is_learned_alike_in_a_batch_and_alone(
     pair: tuple[str, str], name: str, tmp_path: Path
 ) -> None:
     core = small_policy(pair[0]).network.core
     if core.shift_logits if name == "block" else core.block_size:
         with pytest.raises(ConfigError, match=rf"corruption\.name is '{name}'; it must be "):
-            completions(tmp_path, pair[0], name, packing=False)
+            completions(tmp_path, pair[0], name, len(ROWS))
         return
     losses = []
-    for packing in (False, True):
-        objective = completions(tmp_path, pair[0], name, packing)
-        batch = objective.batch(0, 0, 1)
-        assert packing == (len(batch) < len(ROWS))
-        loss, _ = objective.loss(batch)
-        loss.backward()
-        losses.append(loss.item())
+    for count in (len(ROWS), 1):
+        objective, total = completions(tmp_path, pair[0], name, count), 0.0
+        for step in range(len(ROWS) // count):
+            loss, _ = objective.loss(objective.batch(step, 0, 1))
+            loss.backward()
+            total += loss.item() * count / len(ROWS)
+        losses.append(total)
         weight = objective.policy.network.get_parameter("head.weight")
         assert weight.grad is not None and bool(weight.grad.isfinite().all() and weight.grad.any())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

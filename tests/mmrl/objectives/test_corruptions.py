@@ -10,10 +10,9 @@ import torch
 from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
-from mmrl.objectives.corruptions import CORRUPTIONS
-from mmrl.objectives.corruptions import corruption as definitions
-from mmrl.objectives.corruptions.corruption import Chance, View, draw_chance
-from mmrl.objectives.packed_rows import build_pair_mask
+from mmrl.objectives import corruptions
+from mmrl.objectives.corruptions import CORRUPTIONS, Chance, View, draw_chance
+from mmrl.objectives.scored_rows import build_pair_mask
 
 N = 4
 COSTS = torch.rand(N, 2**N, generator=Generator().manual_seed(0)) + 0.1
@@ -79,7 +78,7 @@ def chain(slices: Sequence[Sequence[int]], also_hidden: Sequence[int] = ()) -> f
 
 @pytest.fixture
 def no_lowest_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(definitions, "EPS", 0.0)
+    monkeypatch.setattr(corruptions, "EPS", 0.0)
 
 
 @pytest.mark.usefixtures("no_lowest_rate")
@@ -131,7 +130,7 @@ def test_left_to_right_is_the_chain_rule_whatever_was_recorded(
 def test_copies_see_clean_earlier_blocks_and_their_own() -> None:
     block = torch.tensor([[-1, -1, -1, 0, 0, 1, 1, 0, 0, 1, 1]])
     copy = torch.arange(11)[None] >= 7
-    mask = build_pair_mask(torch.zeros_like(block), block, copy)[0, 0].int()
+    mask = build_pair_mask(torch.ones_like(block), block, copy)[0, 0].int()
     rows = ["".join(map(str, row)) for row in mask.tolist()]
     assert rows[:3] == ["11100000000"] * 3
     assert rows[3:7] == ["11111000000"] * 2 + ["11111110000"] * 2

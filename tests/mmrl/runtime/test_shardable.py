@@ -101,7 +101,7 @@ def test_supervised_training_of_a_policy_without_blocks_is_refused(
     pytest.importorskip("diffusers")
     options = StartConfig(model=str(write_amused(tmp_path / "pipeline")))
     with pytest.raises(ConfigError, match=f"objective.model is .*UVit has no block.*{REMEDY}"):
-        outline_policy(options, LayoutConfig(), lambda _: {})
+        outline_policy(options, LayoutConfig())
 
 
 def test_a_dry_run_refuses_an_image_tokenizer_that_would_be_sharded(

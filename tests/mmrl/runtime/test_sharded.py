@@ -231,7 +231,7 @@ def test_other_ways_of_sharding_are_refused_before_anything_loads(
     for variable, value in {"ACCELERATE_USE_FSDP": "true", **given, **variables}.items():
         monkeypatch.setenv(variable, str(value))
     objective = ["objective.name=masked", "objective.data=none", "objective.vq=none"]
-    words = [*objective, "objective.tokenizer=none", f"output_dir={tmp_path / 'sft'}"]
+    words = [*objective, "objective.model=none", f"output_dir={tmp_path / 'sft'}"]
     for main, line in ((rl.main, command_line(world, tmp_path / "rl")), (sft.main, words)):
         assert main(line) == 1
         message = capsys.readouterr().err.strip().splitlines()[-1]
@@ -265,6 +265,6 @@ def test_muon_is_refused_where_the_model_is_sharded(
     ):
         monkeypatch.setenv(variable, value)
     words = ["objective.name=masked", "objective.data=none", "objective.vq=none", "optimizer=muon"]
-    words += ["objective.tokenizer=none", f"output_dir={tmp_path / 'run'}"]
+    words += ["objective.model=none", f"output_dir={tmp_path / 'run'}"]
     assert sft.main(words) == 1
     assert "optimizer is 'muon'; it must be adamw or sgd" in capsys.readouterr().err
