@@ -156,27 +156,3 @@ def text_layout(
         block_size,
         block_alignment,
     )
-
-
-def public_config(
-    core: CoreConfig, tokenizer: PreTrainedTokenizerBase, max_length: int = 4096
-) -> dict[str, Any]:
-    """`config.json` of a new network."""
-    ids = token_ids(tokenizer, TOKENS)
-    return {
-        **BACKBONE,
-        **dict.fromkeys(VOCAB_KEYS, core.vocab_size),
-        "model_type": "llada",
-        "architectures": ["LLaDAModelLM"],
-        "d_model": core.hidden_size,
-        "n_layers": core.num_layers,
-        "n_heads": core.num_heads,
-        "n_kv_heads": core.num_kv_heads,
-        "mlp_ratio": 4,
-        "mlp_hidden_size": core.mlp_size,
-        "rope_theta": core.rope_theta,
-        "max_sequence_length": max_length,
-        "mask_token_id": ids["mask"],
-        "eos_token_id": ids["eos"],
-        "pad_token_id": ids["eos"],
-    }

@@ -144,7 +144,6 @@ BARE = {"type": "image"}
         {"type": "image", "image": "red.png"},
         {"type": "image", "path": "red.png"},
         {"type": "image", "url": url("red")},
-        {"type": "image", "base64": url("red").partition(",")[2]},
         {"type": "image_url", "image_url": {"url": url("red")}},
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.data.lazy_images import MAX_BYTES, LazyImage, LazyImages
+from mmrl.data.images import MAX_BYTES, LazyImage, LazyImages
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 

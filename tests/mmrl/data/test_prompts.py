@@ -15,7 +15,7 @@ from PIL import Image
 from mmrl.config import ConfigError, NotHereError
 from mmrl.data.prompts import DataConfig, load_prompts, spread
 from mmrl.data.rows import read_rows
-from mmrl.data.stream import stream_positions, stream_rows
+from mmrl.data.stream import stream_rows
 from mmrl.types import Prompt
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
@@ -112,12 +112,6 @@ def test_the_stream_shows_every_row_once_an_epoch_in_a_new_order() -> None:
     assert sorted(first) == sorted(second) == list(range(7)) and first != second
 
 
-def test_two_ranks_see_what_one_rank_sees_in_two_micro_batches() -> None:
-    ranks = [place for rank in (0, 1) for place in stream_positions(2, rank, 2, 4)]
-    single = [place for step in (4, 5) for place in stream_positions(step, 0, 1, 4)]
-    assert ranks == single
-
-
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
 
 
@@ -138,18 +132,12 @@ def test_a_template_words_the_prompt_from_the_columns(tmp_path: Path) -> None:
     assert prompt.metadata == {"numbers": [1, 2], "tests": ["a", "b"]}
 
 
-def test_a_system_message_comes_before_the_worded_prompt(tmp_path: Path) -> None:
-    (prompt,) = _load(tmp_path, '{"prompt": "x"}', system="Be brief.", template="<{prompt}>")
-    assert prompt.messages == [CHAT[0], {"role": "user", "content": "<x>"}]
-
-
 @pytest.mark.parametrize(
     ("data", "row", "message"),
     [
         ({"template": "{promt}"}, {"prompt": "x"}, r"names 'promt', and .*line 1 has .*'prompt'\]"),
         ({"template": "{prompt} }"}, {"prompt": "x"}, "cannot be filled in.*twice"),
         ({"template": "{prompt}"}, {"messages": CHAT}, r"data\.template.*empty where rows have m"),
-        ({"system": "x"}, {"messages": CHAT}, r"data\.system"),
         ({"split": "test"}, {"prompt": "x"}, r"data\.split is 'test'.*null for a file"),
     ],
 )

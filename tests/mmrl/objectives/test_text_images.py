@@ -74,8 +74,6 @@ def test_answers_about_images_have_no_end_that_is_never_sampled_and_words_keep_t
     rows = [ROWS[0], {"question": "how many", "answer": "red"}]
     path = write_rows(tmp_path / "rows.jsonl", rows)
     objective = seeing(path, fill="blocks", completion_length=4)
-        write_rows(tmp_path / "rows.jsonl", rows), fill="blocks", completion_length=4
-    )
     eot, eos = objective.text.ids["eot"], objective.text.ids["eos"]
     batch = objective.batch(0, 0, 1)
     ends = {tuple(batch.targets[row, batch.real[row]][-3:].tolist()) for row in range(len(batch))}
