@@ -159,19 +159,14 @@ _ENDS = re.compile(r"(?:<\|eot_id\|>|<\|im_end\|>|<\|endoftext\|>|\s)+\Z")
 
 def countdown(row: Row) -> Row:
     """Countdown-Tasks-3to4, as d1 trains on it: `nums`, `target`."""
-    return _countdown(
-        read_whole_numbers(row["nums"], "nums"), read_whole_number(row["target"], "target")
-    )
+    numbers = read_whole_numbers(row["nums"], "nums")
+    target = read_whole_number(row["target"], "target")
+    return {"prompt": f"Numbers: {numbers}\nTarget: {target}", "numbers": numbers, "target": target}
 
 
 def d1_countdown(row: Row) -> Row:
     """d1's Countdown test file: `input` such as "30,100,93", `output` such as "23"."""
-    numbers = read_whole_numbers(row["input"].split(","), "input")
-    return _countdown(numbers, read_whole_number(row["output"], "output"))
-
-
-def _countdown(numbers: list[int], target: int) -> Row:
-    return {"prompt": f"Numbers: {numbers}\nTarget: {target}", "numbers": numbers, "target": target}
+    return countdown({"nums": row["input"].split(","), "target": row["output"]})
 
 
 def d1_sudoku(row: Row) -> Row:

@@ -120,19 +120,15 @@ def drop_long(
         ConfigError: all are too long, or one has no layout at any length.
     """
     kept = [prompt for prompt in prompts if _fits(prompt, fits)]
-    limits = (
-        "model.max_prompt_length, or with their images and completion than the checkpoint takes"
-    )
+    long = "longer than model.max_prompt_length, or with images and completion than the checkpoint"
     if prompts and not kept:
-        raise ConfigError(
-            f"all {len(prompts)} prompts of '{source}' are longer than {limits}; raise it, or"
-            " shorten max_completion_length."
-        )
+        advice = "raise it, or shorten max_completion_length"
+        raise ConfigError(f"all {len(prompts)} prompts of '{source}' are {long} takes; {advice}.")
     if left := len(prompts) - len(kept):
-        text = "%s: %d of %d prompts are longer than %s, and left out"
-        logger.warning(text, source, left, len(prompts), limits)
+        text = "%s: %d of %d prompts are %s takes, and left out"
+        logger.warning(text, source, left, len(prompts), long)
     if cut := sum(map(cuts, kept)):
-        text = "%s: %d of %d prompts are cut, longer than the model takes (model.max_prompt_length)"
+        text = "%s: %d of %d prompts are cut to model.max_prompt_length"
         logger.warning(text, source, cut, len(kept))
     return kept
 
@@ -204,11 +200,6 @@ def _read_prompt(
     if not isinstance(text, str) or not text.strip():
         names = ", ".join(repr(name) for name in PROMPT_KEYS)
         raise ConfigError(f"{place} has no text under {names}; it has {sorted(row)}.")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ConfigError(
-            f"{place} has half of a surrogate pair (\\ud800 to \\udfff) in its text, which is no"
-            " character. Correct or remove it."
-        )
     if images and task in WITHOUT_IMAGES:
         raise ConfigError(
             f"{place} has images, and the task {task} takes none. Choose a task with"

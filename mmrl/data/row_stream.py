@@ -11,6 +11,7 @@ lost.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -20,20 +21,23 @@ from mmrl.data.stream import stream_rows
 from mmrl.randomness import permutation, stable_seed
 
 T = TypeVar("T")
+Source = tuple[str, str | None, str | None]
+Read = Callable[[str, Any], Sequence[T]]
 START = {"first": 0, "epoch": 0, "row": 0, "source": None}
 """Where a stream begins: position of its first item, epoch, row of the epoch, state of the rows."""
 
 
+@dataclass
 class StoredRows(Generic[T]):
     """Items in memory, shuffled anew in every epoch.
 
-    Args:
+    Attributes:
         items: of all rows.
         seed: of all orders.
     """
 
-    def __init__(self, items: Sequence[T], seed: int) -> None:
-        self.items, self.seed = items, seed
+    items: Sequence[T]
+    seed: int
 
     def take(self, positions: range) -> list[T]:
         """The items at positions of the stream."""
@@ -54,13 +58,7 @@ class RowStream(Generic[T]):
         NotHereError, ConfigError: see `open_rows`.
     """
 
-    def __init__(
-        self,
-        source: tuple[str, str | None, str | None],
-        read: Callable[[str, Any], Sequence[T]],
-        seed: int,
-        size: int,
-    ) -> None:
+    def __init__(self, source: Source, read: Read[T], seed: int, size: int) -> None:
         self.source, self.read, self.seed, self.size = source, read, seed, size
         self.load_state_dict(START)
 
@@ -86,8 +84,8 @@ class RowStream(Generic[T]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()` of a stream of the same source, seed and size."""
-        self.begins, self.items, self.epoch = state, list[T](), state["epoch"]
-        self.row = state["row"]
+        self.begins, self.items = state, list[T]()
+        self.epoch, self.row = state["epoch"], state["row"]
         self.rows = open_rows(*self.source)
         if self.rows.num_shards > 1:
             # a buffer of one shuffles the shards alone; windows do the rest, and can be resumed
@@ -104,35 +102,28 @@ class RowStream(Generic[T]):
         while not self.items:
             # rows that have not been read since they were opened have no state yet
             state = self.rows.state_dict() or self.begins["source"]
-            start = {"first": first, "epoch": self.epoch, "row": self.row, "source": state}
+            self.begins = {"first": first, "epoch": self.epoch, "row": self.row, "source": state}
             rows = list(islice(self.iterator, self.size))
+            if not rows and ended:
+                raise ConfigError(f"'{self.source[0]}' holds nothing to learn.")
             if not rows:
-                if ended:
-                    raise ConfigError(f"'{self.source[0]}' holds nothing to learn.")
                 ended = True
                 self.load_state_dict({**START, "first": first, "epoch": self.epoch + 1})
-                continue
-            named = enumerate(rows, start=self.row)
-            placed = [read_row(row, f"{self.source[0]}, row {n}") for n, row in named]
-            items = [item for place, row in placed for item in self.read(place, row)]
-            order = permutation(len(items), self.seed, "window", self.epoch, self.row)
-            self.begins, self.items = start, [items[n] for n in order]
+            for n, row in enumerate(rows, start=self.row):
+                self.items += self.read(*read_row(row, f"{self.source[0]}, row {n}"))
+            order = permutation(len(self.items), self.seed, "window", self.epoch, self.row)
+            self.items = [self.items[n] for n in order]
             self.row += len(rows)
 
 
-def describe_rows(
-    source: tuple[str, str | None, str | None],
-    read: Callable[[str, Any], Any],
-    kind: str,
-    streaming: bool,
-) -> str:
-    """Say how many items rows have, as far as that is known; of a stream one row is read.
+def describe_rows(source: Source, read: Read[Any], kind: str, streaming: bool) -> str:
+    """Say how many items rows have, as far as that is known.
 
     Args:
         source: of the rows, see `RowStream`.
         read: makes the items of a row, or refuses it.
         kind: what the items are, for the sentence.
-        streaming: whether they are read as a stream.
+        streaming: whether they are read as a stream, of which one row is read.
 
     Raises:
         ConfigError: a row that cannot be read, or no rows.
@@ -143,7 +134,6 @@ def describe_rows(
         found = [len(read(*row)) for row in (rows if streaming else read_rows(*source))]
     except NotHereError:
         return f"{said}, which is not on this machine: its columns could not be checked"
-    count = sum(found)
-    if not found or not (count or streaming):
+    if not found or not (sum(found) or streaming):
         raise ConfigError(f"'{source[0]}' holds nothing to learn.")
-    return f"{said}, of which one row is read" if streaming else f"{count} {said}"
+    return f"{said}, of which one row is read" if streaming else f"{sum(found)} {said}"

@@ -72,29 +72,6 @@ _FIXED = {
     "scale_logits": False,
 }
 
-BACKBONE = {
-    **_FIXED,
-    "rope_full_precision": True,
-    "rms_norm_eps": 1e-5,
-    "layer_norm_with_affine": True,
-    "attention_layer_norm_with_affine": True,
-    "include_qkv_bias": False,
-    "weight_tying": False,
-    "multi_query_attention": None,
-    "attention_dropout": 0.0,
-    "residual_dropout": 0.0,
-    "embedding_dropout": 0.0,
-    "flash_attention": False,
-    "use_cache": False,
-    "init_device": "cpu",
-    "init_fn": "mitchell",
-    "init_std": 0.02,
-    "init_cutoff_factor": None,
-    "alibi_bias_max": 8.0,
-    "precision": "amp_bf16",
-}
-"""Keys that the public code reads and that are equal in every LLaDA-type checkpoint."""
-
 
 def matches(config: Mapping[str, Any]) -> bool:
     """Whether config.json has LLaDA's keys."""

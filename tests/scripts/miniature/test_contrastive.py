@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def pairs(tmp_path: Path) -> Path:
     rows = [(color, frame.format(color)) for frame in frames for color in COLORS] * 4
     metadata = [{"tag": "colors", "include": [{"class": "picture", "color": c}]} for c, _ in rows]
     columns = {
-        "image": [Image.new("RGB", (32, 32), color) for color, _ in rows],
+        "image": [Image.new("RGB", (16, 16), color) for color, _ in rows],
         "prompt": [prompt for _, prompt in rows],
         "metadata": [json.dumps(m) for m in metadata],
     }
@@ -40,8 +41,20 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
+def small(folder: Path) -> str:
+    """The shipped CLIP's tokenizer, and smaller sizes."""
+    shutil.copytree(SHAPES, folder, dirs_exist_ok=True)
+    file = folder / "open_clip_config.json"
+    sizes = json.loads(file.read_text())
+    towers = {"width": 32, "layers": 1}
+    sizes["model_cfg"]["vision_cfg"] |= {**towers, "image_size": 16, "head_width": 16}
+    sizes["model_cfg"]["text_cfg"] |= {**towers, "heads": 2}
+    file.write_text(json.dumps(sizes))
+    return str(folder)
+
+
 def objective(path: Path, batch_size: int = 8, **options: object) -> Contrastive:
-    settings = {"network": str(SHAPES), "save_dtype": "float32", **options}
+    settings = {"network": small(path.with_name("sizes")), "save_dtype": "float32", **options}
     config = ContrastiveConfig(data=str(path), **settings)  # type: ignore[arg-type]
     return CLIP.load()(config, seed=3, batch_size=batch_size)
 
@@ -111,7 +124,7 @@ def test_a_trained_clip_is_saved_so_that_the_reward_tells_right_from_wrong(
         assert trained.evaluate(directory, 40)["eval/loss"] < 0.5
     trained.save(directory)
     reward = build_reward({"name": "clip", "model": str(directory), "device": "cpu"})
-    picture = {color: Image.new("RGB", (32, 32), color) for color in COLORS}
+    picture = {color: Image.new("RGB", (16, 16), color) for color in COLORS}
     for color in COLORS:
         samples = [Sample(f"a {other} picture", picture[color]) for other in COLORS]
         scores = dict(zip(COLORS, reward(samples), strict=True))
