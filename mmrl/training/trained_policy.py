@@ -122,12 +122,13 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         network = self.policy.network
         with self.averaged():
             weights = self.sharding.weights(network)
-            if has_adapter(weights):  # the frozen base stays where it is
+            adapter = has_adapter(weights)
+            if adapter:  # the frozen base stays where it is
                 weights = adapter_tensors(network, weights)
             state = self.sharding.gather(weights)
             if self.accelerator.is_main_process:
                 self.policy.save(folder, self.config.save_dtype, state)
-                if merge:
+                if merge and adapter:
                     merge_directory(folder, self.config.save_dtype or self.config.model.dtype)
 
     def save(self, folder: Path) -> None:

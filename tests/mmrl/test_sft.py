@@ -84,14 +84,11 @@ def test_its_progress_shows_the_loss_and_the_report_what_was_learned(
     for promise in (
         "6 steps in",
         "Mean loss: ",
-        "<td>pixel_l1</td><td>step 3: ",
-        "<td>step 6: ",
+        "<td>pixel_l1</td>",
         "Images: reconstruction",
         "<figcaption>Loss</figcaption>",
         "<figcaption>eval/pixel_l1<",
         "<figcaption>Parts of the loss<",
-        "<figcaption>grad_norm<",
-        "<figcaption>learning_rate<",
     ):
         assert promise in page, promise
     assert page.count("data:image/png;base64,") == 2 and "Reward" not in page

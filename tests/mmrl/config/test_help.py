@@ -68,10 +68,12 @@ def answer(run, words):
 found = {}
 sys.path.insert(0, "")
 for kind, name, *words in json.load(sys.stdin):
-    run = runpy.run_path if kind == "path" else runpy.run_module
     sys.argv[0], sys.path[0] = name, os.path.dirname(name)
     key = " ".join([name, *words])
-    found[key] = answer(lambda: run(name, run_name="__main__"), words)
+    if kind == "path":
+        found[key] = answer(lambda: runpy.run_path(name, run_name="__main__"), words)
+    else:
+        found[key] = answer(lambda: runpy.run_module(name, None, "__main__", True), words)
 json.dump(found, sys.stdout)
 """
 
