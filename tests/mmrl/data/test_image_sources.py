@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset
 
 from mmrl.config import ConfigError
 from mmrl.data.images import LazyImage, find_image
-from mmrl.data.rows import StoredBytes, read_rows
 
 
 @pytest.fixture
@@ -74,11 +72,6 @@ def test_what_stands_for_no_image_is_refused_with_its_row(
         find_image(value, root, "line 3")
 
 
-def test_a_path_without_any_folder_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"line 3 names the file 'x\.png'.*data\.image_root"):
-        find_image("x.png", None, "line 3")
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -93,19 +86,3 @@ def test_a_path_without_any_folder_is_refused() -> None:
 )
 def test_bytes_come_along_in_every_form_that_data_sets_have(value: Any) -> None:
     assert find_image(value, None, "") == LazyImage(b"abc")
-
-
-def test_bytes_of_a_data_set_stay_there_until_they_are_read(root: Path) -> None:
-    pictures = [{"bytes": None, "path": "sub/a b.png"}, {"bytes": b"abc", "path": None}]
-    messages = [{"role": "user", "parts": [{"image": each}]} for each in pictures]
-    for _, row in read_rows(stored(root, [{"messages": messages, "raw": b"raw"}])):
-        path, data = (message["parts"][0]["image"] for message in row["messages"])
-        assert find_image(path, root, "") == LazyImage(root / "sub" / "a b.png")
-        for value, wanted in ((data, b"abc"), (row["raw"], b"raw")):
-            source = find_image(value, None, "").source
-            assert isinstance(source, StoredBytes) and source.read() == wanted
-
-
-def stored(root: Path, rows: list[dict[str, Any]]) -> str:
-    Dataset.from_list(rows).to_parquet(str(root / "rows.parquet"))
-    return str(root / "rows.parquet")

@@ -1,6 +1,3 @@
-import base64
-import csv
-import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,7 +7,6 @@ import datasets
 import pytest
 from datasets import Dataset
 from huggingface_hub import constants
-from PIL import Image
 
 from mmrl.config import ConfigError, NotHereError
 from mmrl.data.prompts import DataConfig, load_prompts, spread
@@ -50,12 +46,6 @@ def test_a_file_of_a_type_that_is_not_read_says_which_are(tmp_path: Path, name: 
         _load(tmp_path, "x", name)
 
 
-def test_line_separators_and_a_byte_order_mark_do_not_break_lines(tmp_path: Path) -> None:
-    rows = [{"prompt": "one\u2028line"}, {"prompt": "two"}]
-    text = "\ufeff" + "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    assert [prompt.text for prompt in _load(tmp_path, text)] == ["one\u2028line", "two"]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -87,12 +77,6 @@ def test_files_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "caf\xe9"}')
     with pytest.raises(ConfigError, match=r"latin\.jsonl' is not UTF-8"):
         load_prompts(str(tmp_path / "latin.jsonl"), "text_to_image")
-
-
-def test_a_broken_parquet_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "rows.parquet").write_bytes(b"no parquet")
-    with pytest.raises(ConfigError, match=r"rows\.parquet"):
-        load_prompts(str(tmp_path / "rows.parquet"), "text_to_image")
 
 
 def test_a_limit_takes_as_many_prompts_of_every_tag() -> None:
@@ -145,20 +129,6 @@ def test_settings_that_do_not_fit_the_rows_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         _load(tmp_path, json.dumps(row), **data)
-
-
-def test_a_tsv_and_a_csv_hold_images_of_any_length(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    Image.effect_noise((300, 300), 90).save(buffer, "PNG")
-    url = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-    csv.field_size_limit(2**17)  # Python's default, which another test may have raised
-    for name, mark in (("rows.tsv", "\t"), ("rows.csv", ",")):
-        path = tmp_path / name
-        rows = [["question", "answer", "image"], ["a\nb?", "2", url]]
-        with path.open("w", newline="") as file:
-            csv.writer(file, delimiter=mark).writerows(rows)
-        (prompt,) = load_prompts(str(path), "image_to_text")
-        assert (prompt.text, prompt.answer, prompt.image_sizes) == ("a\nb?", "2", [(300, 300)])
 
 
 def test_rows_of_some_values_are_read_and_keep_their_numbers(tmp_path: Path) -> None:

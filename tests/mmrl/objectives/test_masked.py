@@ -16,7 +16,6 @@ from datasets import Image as ImageFeature
 from PIL import Image
 from torch import Generator, Tensor
 
-from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.objectives.masked import Masked, draw_cosine_mask
 from mmrl.objectives.masked_config import (
@@ -124,22 +123,6 @@ def test_conditions_are_dropped_at_the_given_share(pairs: Path) -> None:
     assert dropped(0.3) == pytest.approx(0.3, abs=0.1)
 
 
-@pytest.mark.parametrize("column", ["caption", "image"])
-def test_a_column_without_text_is_named(pairs: Path, column: str) -> None:
-    with pytest.raises(ConfigError, match=rf"row 0(: | has no )'{column}'"):
-        objective(pairs, text_column=column)
-
-
-def test_a_dry_run_knows_the_network_that_is_trained(pairs: Path) -> None:
-    trained = objective(pairs).module
-    outline, data = Masked.outline(MaskedConfig(**options(pairs)))
-    assert outline is not None and {p.device.type for p in outline.parameters()} == {"meta"}
-    sizes = [{n: p.shape for n, p in one.named_parameters()} for one in (outline, trained)]
-    assert sizes[0] == sizes[1] and data == f"4 pairs of {pairs}"
-    with pytest.raises(ConfigError, match="objective.vq is './nowhere'"):
-        Masked.outline(MaskedConfig(**options(pairs, vq="./nowhere")))
-
-
 QUESTIONS = [("what is there?", "a ring"), ("how many?", "2"), ("what color?", "blue")]
 SUMS = [("compute 1+2", "1+2=3"), ("compute 2*2*3", "2*2=4\n4*3=12")]
 ANSWERS = {"ends": ["eos"], "max_length": 140, "fill": "blocks", "completion_length": 4}
@@ -217,18 +200,3 @@ def run(pairs: Path, output: Path, **changes: Any) -> SimpleNamespace:
     train(SFTConfig(output_dir=str(output), objective=settings, learning_rate=1e-3, **values))
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     return SimpleNamespace(final=output / "final", loss=lines[-1]["loss"])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"data": ""}, "objective.data"),
-        ({"shares": {"text_to_image": 0.5}}, "objective.shares"),
-        ({"questions": QuestionsConfig(data="-")}, "objective.questions"),
-    ],
-)
-def test_settings_that_cannot_train_are_named(
-    pairs: Path, change: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        MaskedConfig(**options(pairs, **change))

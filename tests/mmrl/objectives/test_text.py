@@ -43,17 +43,6 @@ def test_the_loss_is_lladas_on_completions_filled_to_the_longest_row(data: Path)
     assert float(objective.loss(batch)[0]) == pytest.approx(expected, rel=1e-5)
 
 
-def test_each_visit_of_an_example_draws_new_masks(data: Path) -> None:
-    objective = completions(data, batch_size=1)
-    first, again = (
-        [batch for batch in (objective.batch(step, 0, 1) for step in epoch)]
-        for epoch in (range(6), range(6, 12))
-    )
-    pairs = [(a, b) for a in first for b in again if torch.equal(a.targets, b.targets)]
-    assert len(pairs) == len(ROWS)
-    assert any(not torch.equal(a.ids, b.ids) for a, b in pairs)
-
-
 FILLED = {"fill": "completion", "completion_length": 9}
 
 
@@ -200,19 +189,3 @@ def test_a_recorded_trace_is_replayed_as_the_sampler_wrote_it(data: Path, tmp_pa
         logprobs = logits.log_softmax(-1).gather(1, rows.targets[0, -8:, None])[:, 0]
         found = torch.where(rows.weight[0, -8:] > 0, logprobs, found)
     torch.testing.assert_close(found, rollout.logprobs[0, response], rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
-def test_blocks_are_those_of_the_sampler_whatever_the_length_of_the_prompt(data: Path) -> None:
-    objective = completions(data, corruption={"name": "semi_ar", "block_size": 4})
-    source = objective.source
-    for text in ("a", "two rings", "a large red cross left of a circle"):
-        canvas = objective.policy.canvas([Prompt("0", "text", text)], 8)
-        settings = SamplerConfig(name="static", steps=4, block_size=4)
-        rollout = sample(objective.policy, canvas, settings, torch.Generator().manual_seed(0))
-        written = rollout.written_at[0, canvas.response[0]]
-        for block in range(2):
-            chance = Chance((block + 0.5) / 2, torch.ones(8), torch.zeros(8))
-            view = source.corruption.corrupt(torch.arange(8), chance, source.options)
-            assert torch.equal(view.weight > 0, written // 2 == block)
-            assert torch.equal(view.hidden, written >= 2 * block)

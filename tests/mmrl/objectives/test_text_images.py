@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mmrl.config import ConfigError, build_options
+from mmrl.config import ConfigError
 from mmrl.data.images import LazyImage
 from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.models import load_policy
 from mmrl.models.network.vision import Vision
 from mmrl.objectives.scored_rows import Rows
-from mmrl.objectives.text import CompletionConfig, Completions
+from mmrl.objectives.text import Completions
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
 from tests.mmrl.objectives.completions import gradients, visits, write_rows
@@ -176,23 +176,6 @@ def vision_of_policy(module: nn.Module | None) -> Vision:
 def held_out(data: Path, **start: Any) -> float:
     with torch.no_grad():
         return seeing(data, eval_data=str(data), **start).evaluate(Path(), 0)["eval/loss"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"image_fit": "squash"}, "objective.image_fit is 'squash'; it must be crop without"),
-        ({"format": "dllm"}, "objective.format is 'dllm'.*Did you mean"),
-        ({"image_root": "./nowhere"}, "objective.image_root is './nowhere'"),
-    ],
-)
-def test_settings_that_cannot_train_are_named(
-    data: Path, change: dict[str, Any], message: str
-) -> None:
-    options = {"name": "text", **settings(data), **change}
-    with pytest.raises(ConfigError, match=message):
-        config: CompletionConfig = build_options({"text": Completions}, options, where="objective")
-        Completions.outline(config)
 
 
 @torch.no_grad()
