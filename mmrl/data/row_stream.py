@@ -116,6 +116,14 @@ class RowStream(Generic[T]):
             self.row += len(rows)
 
 
+def read_items(source: Source, read: Read[T]) -> list[T]:
+    """The items of all rows, in their order; arguments and errors as of `describe_rows`."""
+    items = [item for place, row in read_rows(*source) for item in read(place, row)]
+    if not items:
+        raise ConfigError(f"'{source[0]}' holds nothing to learn.")
+    return items
+
+
 def describe_rows(source: Source, read: Read[Any], kind: str, streaming: bool) -> str:
     """Say how many items rows have, as far as that is known.
 
@@ -130,10 +138,11 @@ def describe_rows(source: Source, read: Read[Any], kind: str, streaming: bool) -
     """
     said = f"{kind} of {source[0]}"
     try:
-        rows = (read_row(row, f"{source[0]}, row 0") for row in open_rows(*source).take(1))
-        found = [len(read(*row)) for row in (rows if streaming else read_rows(*source))]
+        if not streaming:
+            return f"{len(read_items(source, read))} {said}"
+        for row in open_rows(*source).take(1):
+            read(*read_row(row, f"{source[0]}, row 0"))
+            return f"{said}, of which one row is read"
     except NotHereError:
         return f"{said}, which is not on this machine: its columns could not be checked"
-    if not found or not (sum(found) or streaming):
-        raise ConfigError(f"'{source[0]}' holds nothing to learn.")
-    return f"{said}, of which one row is read" if streaming else f"{sum(found)} {said}"
+    raise ConfigError(f"'{source[0]}' holds nothing to learn.")

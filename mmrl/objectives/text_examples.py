@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.data.images import find_image_root
-from mmrl.data.rows import read_rows
+from mmrl.data.row_stream import read_items
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
@@ -126,13 +126,10 @@ class ExampleReader:
         Raises:
             ConfigError: a row that is no example, with its place; or nothing is left.
         """
-        rows = read_rows(*self.config.source)
-        examples = [example for place, row in rows for example in self.read(place, row)]
-        reasons = ", ".join(sorted(self.left_out)) or "it has no rows"
-        self.report()
-        if not examples:
-            raise ConfigError(f"'{self.config.data}' holds nothing to learn: {reasons}.")
-        return examples
+        try:
+            return read_items(self.config.source, self.read)
+        finally:
+            self.report()
 
     def report(self) -> None:
         """Log how many were left out since the last report, and why."""
