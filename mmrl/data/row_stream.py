@@ -1,30 +1,24 @@
 """Items of rows at positions of an endless shuffled stream, resumed exactly: of rows that are all
-in memory, or of rows that are read while a run goes on, shuffled within a bounded window.
-
-    epoch e:  the shards in an order drawn from (seed, e), their rows in turn
-    window:   `size` rows, made into items, whose order is drawn from (seed, e, first row)
+in memory, or of rows that are read while a run goes on, shuffled by `datasets` within a buffer.
 
 Every process reads the same stream and takes the items at its own positions, so what a step trains
-on does not depend on the number of processes. The state is that of the source where the present
-window begins, which the window is read from again: the buffer of `IterableDataset.shuffle` would be
-lost.
+on does not depend on the number of processes. A resumed stream reads its epoch from the beginning.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from mmrl.config import ConfigError, NotHereError
 from mmrl.data.rows import open_rows, read_row, read_rows
 from mmrl.data.stream import stream_rows
-from mmrl.randomness import permutation, stable_seed
+from mmrl.randomness import stable_seed
 
 T = TypeVar("T")
 Source = tuple[str, str | None, str | None]
 Read = Callable[[str, Any], Sequence[T]]
-START = {"first": 0, "epoch": 0, "row": 0, "source": None}
-"""Where a stream begins: position of its first item, epoch, row of the epoch, state of the rows."""
+START = {"epoch": 0, "first": 0}
+"""Where a stream begins."""
 
 
 @dataclass
@@ -45,14 +39,14 @@ class StoredRows(Generic[T]):
 
 
 class RowStream(Generic[T]):
-    """An endless stream of items, read from rows in windows.
+    """An endless stream of items, read from rows.
 
     Args:
         source: file, pattern, folder or hub id of the rows, with configuration and split, see
             `mmrl.data.rows`.
         read: makes the items of a row from its place and the row; none for one that is left out.
         seed: of all orders.
-        size: rows of a window, which is all that is held in memory.
+        size: rows of the buffer that shuffles them, which is all that is held in memory.
 
     Raises:
         NotHereError, ConfigError: see `open_rows`.
@@ -71,49 +65,38 @@ class RowStream(Generic[T]):
         """
         found = []
         for position in positions:
-            if position < self.begins["first"]:
+            if position < self.position:
                 self.load_state_dict(START)
-            while position >= self.begins["first"] + len(self.items):
-                self._advance()
-            found.append(self.items[position - self.begins["first"]])
+            while position >= self.position:
+                item = self._next()
+            found.append(item)
         return found
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the present window begins."""
+    def state_dict(self) -> dict[str, int]:
+        """Number and first position of the present epoch."""
         return self.begins
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from `state_dict()` of a stream of the same source, seed and size."""
-        self.begins, self.items = state, list[T]()
-        self.epoch, self.row = state["epoch"], state["row"]
-        self.rows = open_rows(*self.source)
-        if self.rows.num_shards > 1:
-            # a buffer of one shuffles the shards alone; windows do the rest, and can be resumed
-            seed = stable_seed(self.seed, "shards", self.epoch)
-            self.rows = self.rows.shuffle(seed=seed, buffer_size=1)
-        if state["source"] is not None:
-            self.rows.load_state_dict(state["source"])
-        self.iterator = iter(self.rows)
+        self.begins, self.position = state, state["first"]
+        self.items = self._read_epoch(state["epoch"])
 
-    def _advance(self) -> None:
-        """Read the next window with an item."""
-        first, ended = self.begins["first"] + len(self.items), False
-        self.items = []
-        while not self.items:
-            # rows that have not been read since they were opened have no state yet
-            state = self.rows.state_dict() or self.begins["source"]
-            self.begins = {"first": first, "epoch": self.epoch, "row": self.row, "source": state}
-            rows = list(islice(self.iterator, self.size))
-            if not rows and ended:
-                raise ConfigError(f"'{self.source[0]}' holds nothing to learn.")
-            if not rows:
-                ended = True
-                self.load_state_dict({**START, "first": first, "epoch": self.epoch + 1})
-            for n, row in enumerate(rows, start=self.row):
-                self.items += self.read(*read_row(row, f"{self.source[0]}, row {n}"))
-            order = permutation(len(self.items), self.seed, "window", self.epoch, self.row)
-            self.items = [self.items[n] for n in order]
-            self.row += len(rows)
+    def _next(self) -> T:
+        item = next(self.items, None)
+        if item is None and self.position == self.begins["first"]:
+            raise ConfigError(f"'{self.source[0]}' holds nothing to learn.")
+        if item is None:
+            epoch = self.begins["epoch"] + 1
+            self.load_state_dict({"epoch": epoch, "first": self.position})
+            return self._next()
+        self.position += 1
+        return item
+
+    def _read_epoch(self, epoch: int) -> Iterator[T]:
+        seed = stable_seed(self.seed, "rows", epoch)
+        rows = open_rows(*self.source).shuffle(seed=seed, buffer_size=self.size)
+        for n, row in enumerate(rows):
+            yield from self.read(*read_row(row, f"{self.source[0]}, row {n} of the stream"))
 
 
 def read_items(source: Source, read: Read[T]) -> list[T]:

@@ -26,7 +26,7 @@ class RowsConfig:
     """Read rows while the run goes on: of the hub without a download before the first step, of
     WebDataset archives, folders and patterns of files. Each process reads all rows."""
     shuffle_buffer: int = 1000
-    """Rows that are shuffled and held in memory together, with streaming."""
+    """Rows of the buffer that shuffles them, with streaming: all that is held in memory."""
 
     def __post_init__(self) -> None:
         check(self.data != "", f"{self.where}.data", self.data, "a file or data set")
