@@ -75,7 +75,8 @@ class LazyImage:
             # Pillow has turned a TIFF already, and would decode a PNG without EXIF to look for it
             oriented = image.format not in ("PNG", "TIFF") or "exif" in image.info
             sideways = oriented and image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
-            return image.size[::-1] if sideways else image.size
+            width, height = image.size
+            return (height, width) if sideways else (width, height)
 
     @cached_property
     def digest(self) -> bytes:

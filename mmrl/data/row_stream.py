@@ -67,9 +67,9 @@ class RowStream(Generic[T]):
         for position in positions:
             if position < self.position:
                 self.load_state_dict(START)
-            while position >= self.position:
-                item = self._next()
-            found.append(item)
+            for _ in range(position - self.position):
+                self._next()
+            found.append(self._next())
         return found
 
     def state_dict(self) -> dict[str, int]:

@@ -81,7 +81,7 @@ def stack_rows(rows: Sequence[Rows], padding_id: int) -> Rows:
     """Put rows with tensors [l] under each other, the longest first, with padding after them."""
     rows = sorted(rows, key=lambda row: -len(row))
     fill = {"ids": padding_id, "targets": padding_id, "at": -1}
-    columns = {
+    columns: dict[str, Any] = {
         name: pad_sequence([_tensors(row)[name] for row in rows], True, fill.get(name, 0))
         for name in _tensors(rows[0])
     }
