@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from accelerate import Accelerator
 
 from mmrl.config import NotHereError, check
-from mmrl.data.lazy_images import LazyImages
+from mmrl.data.images import LazyImages
 from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig
 from mmrl.evaluation.results import Report, Results, write_results

@@ -26,8 +26,6 @@ class DataConfig:
     image_root: str | None = None
     """Folder of the images that rows name by a path; no path may leave it. null is the folder of
     the prompt file."""
-    system: str = ""
-    """A system message before every prompt; empty for none."""
     template: str = ""
     """Text of every prompt, with `{prompt}` and other columns filled in; empty takes the prompt as
     it is. A list of texts is joined by line ends; a literal brace is written twice. `{lettered}` is

@@ -26,7 +26,7 @@ class RowsConfig(Settings):
     """Read rows while the run goes on: of the hub without a download before the first step, of
     WebDataset archives, folders and patterns of files. Each process reads all rows."""
     shuffle_buffer: Annotated[int, at_least(1)] = 1000
-    """Rows that are shuffled and held in memory together, with streaming."""
+    """Rows of the buffer that shuffles them, with streaming: all that is held in memory."""
 
     @property
     def source(self) -> tuple[str, str | None, str | None]:
@@ -86,8 +86,6 @@ class SourceConfig(RowsConfig):
         metadata={"holds": "mmrl.objectives.corruptions:CORRUPTIONS"},
     )
     """`name` and options: random, semi_ar, block, trace, left_to_right."""
-    packing: bool = False
-    """Put several examples of a micro-batch into rows of up to `max_length` tokens."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,7 +107,5 @@ class ImageCodesConfig(Settings):
     where: ClassVar[str] = "objective"
 
     encode_batch_size: Annotated[int, at_least(1)] = 8
-    """Images that the image tokenizer encodes at once, on the device of the run."""
-    codes_cache: Annotated[str | None, filled("a folder")] = None
-    """Folder in which codes are kept for later epochs and runs; any number of processes may share
-    it. null keeps them in memory. Nothing is encoded before its first micro-batch."""
+    """Images that the image tokenizer encodes at once, on the device of the run. Each is encoded
+    for its first micro-batch, and its codes stay in memory."""

@@ -21,7 +21,7 @@ FREE = """
     overlap_rewards bf16 tf32 torch_compile per_device_train_batch_size
     model.attn_implementation model.gradient_checkpointing tasks.*.diversity tasks.*.eval_*
     tasks.*.rollout_batch_size tasks.*.max_failures objective.eval_*
-    objective.attn_implementation objective.gradient_checkpointing objective.codes_cache
+    objective.attn_implementation objective.gradient_checkpointing
     objective.encode_batch_size
 """
 """Settings, with wildcards and apart by spaces, that do not change the course of a run."""

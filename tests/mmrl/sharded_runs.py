@@ -26,7 +26,8 @@ from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.samplers import SamplerConfig
 from mmrl.samplers.denoise import BlockNetwork
 from mmrl.training.trainer import Trainer
-from tests.mmrl.runs import LORA, RED, SHAPES, VQ, run_config, vowels, world_in
+from tests.mmrl.runs import LORA, RED, VQ, run_config, vowels, world_in
+from tests.mmrl.starts import write_drawing
 
 TRACE = {"name": "trace_rl", "slice_size": 1}
 ASKING = [RED, {"name": "cycle", "max_completion_length": 2, "batch_size": 1}]
@@ -145,15 +146,14 @@ def stopping(original: Callable, rank: int, step: int, number: signal.Signals) -
 
 def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:
     """Four steps of the masked objective on four examples each; averaged weights are saved."""
-    size = {"d_model": 32, "n_layers": 2, "n_heads": 2, "mlp_hidden_size": 64}
     objective = {
         "name": "masked",
         "data": str(pairs(world)),
-        "tokenizer": str(SHAPES / "tokenizer"),
+        "model": write_drawing(Path(world.prompts).with_name("start")),
+        "new_weights": True,
         "vq": VQ,
         "image_size": 32,
         "max_prompt_length": 24,
-        "network": size,
         "save_dtype": "float32",
     }
     values = {

@@ -72,7 +72,7 @@ def test_without_the_repository_its_files_are_said_to_be_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["config=configs/sft/text_llada.yaml", "objective.data=mine.parquet"]
-    with pytest.raises(ConfigError, match=r"objective.tokenizer is(?s:.*)run in a clone"):
+    with pytest.raises(ConfigError, match=r"objective.model is(?s:.*)run in a clone"):
         load_ready(SFTConfig, words)
 
 

@@ -20,15 +20,14 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("start")
     data = write_rows(folder / "rows.jsonl")
     completions(data, save_dtype="bfloat16").save(folder / "model")
-    changes = {"model": str(folder / "model"), "tokenizer": "", "dtype": "bfloat16"}
+    changes = {"model": str(folder / "model"), "new_weights": False, "dtype": "bfloat16"}
     return {**options(data, **changes), "modules_to_train": TRAINED}
 
 
 def run(start: dict[str, Any], output: Path, **changes: Any) -> Path:
-    sizes = {key: value for key, value in start.items() if key != "network"}
     values = {"max_steps": 2, "save_steps": 1, "logging_steps": 1, "bf16": True}
     values |= {"per_device_train_batch_size": 3, "learning_rate": 1e-2, "save_total_limit": None}
-    objective = {"name": "text", **sizes}
+    objective = {"name": "text", **start}
     train(SFTConfig(output_dir=str(output), objective=objective, **{**values, **changes}))
     return output
 
