@@ -53,7 +53,7 @@ def _watch(limit: float, display: Display, closed: threading.Event) -> None:
 
 def end_with_launcher() -> None:
     """Ask Linux to send a launched process SIGTERM when its launcher is killed."""
-    from torch.multiprocessing import _prctl_pr_set_pdeathsig
+    from torch import multiprocessing
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
-        _prctl_pr_set_pdeathsig(signal.SIGTERM)
+        multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)  # pyright: ignore

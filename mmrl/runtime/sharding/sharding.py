@@ -165,7 +165,7 @@ class Sharding:
         optimizer.load_state_dict({**state, "state": moments})
 
 
-def find_blocks(model: nn.Module) -> list[nn.Module]:
+def find_blocks(model: nn.Module) -> list[Block]:
     """The blocks of a model, the units in which it is sharded.
 
     Raises:

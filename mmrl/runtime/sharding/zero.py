@@ -303,7 +303,7 @@ class EngineOptimizer:
         scalars = {k: torch.tensor(float(v)) for k, v in of_flat.items() if k not in moments}
         state = {}
         for place, parameter in enumerate(self._parameters):
-            values = dict(scalars)
+            values: dict[str, Any] = dict(scalars)
             for name in moments:
                 values[name] = self._keep(safe_get_full_optimizer_state(parameter, name))
             if parameter.dtype in (torch.bfloat16, torch.float16):
@@ -340,7 +340,7 @@ class EngineOptimizer:
     def _parameters(self) -> list[Any]:
         return [parameter for group in self.groups for parameter in group]
 
-    def _keep(self, whole: Tensor) -> Tensor | None:
+    def _keep(self, whole: Any) -> Tensor | None:
         return whole.cpu() if self.engine.global_rank == 0 else None
 
     def _begin(self, values: Mapping[str, Any]) -> None:

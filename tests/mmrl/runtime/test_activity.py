@@ -40,18 +40,6 @@ def test_a_call_of_any_length_is_accompanied_by_lines_of_what_is_true(
     assert re.fullmatch(r"step: +52% 21/40 \[.*step/s, reward 0.250, rollouts 32/128\]", lines[-1])
 
 
-def test_other_lines_break_the_silence_too(
-    hurried: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(shown, "SILENCE", 0.4)
-    write("begun")
-    with Display(), activity("loading"):
-        for n in range(12):
-            time.sleep(0.05)
-            write(str(n))
-    assert capsys.readouterr().err.splitlines() == ["begun", *map(str, range(12))]
-
-
 def test_rate_and_time_left_come_from_what_this_process_has_done() -> None:
     going_on = shown.Activity("step", 40, 20, started=time.monotonic() - 30)
     assert "?step/s" in going_on.bar("", 0)

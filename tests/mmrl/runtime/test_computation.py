@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 
 from mmrl.config import ConfigError
@@ -166,17 +165,6 @@ def test_a_run_says_once_how_it_computes_and_warns_where_that_has_changed(
     train(again)
     assert "bf16: true, this CPU has bfloat16" in log.read_text()
     assert "a run in float32 and is resumed in the other precision" in log.read_text()
-
-
-def test_all_processes_take_float32_where_one_of_them_has_nothing_else(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on(NATIVE, monkeypatch)
-    monkeypatch.setattr(computation, "gather_object", lambda own: [*own, PLAIN])
-    chosen = run_config(world, tmp_path, bf16="auto")
-    found = computation.choose_together(chosen, Accelerator(cpu=True))
-    assert found.reasons[0] == "bf16: false, process 1: this CPU has none"
-    assert trainer_of(chosen).config.bf16 is False
 
 
 def test_the_plan_follows_the_device(

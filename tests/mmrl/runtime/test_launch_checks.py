@@ -3,12 +3,9 @@
 import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import yaml
-from accelerate.commands.launch import launch_command_parser
-from accelerate.utils.launch import prepare_deepspeed_cmd_env
 
 from mmrl import rl, sft
 from mmrl.config import ConfigError
@@ -18,7 +15,7 @@ from mmrl.planning.planned_launch import use_launch
 from mmrl.planning.run_checks import check_run
 from mmrl.runtime.launch_checks import check_launch
 from tests.mmrl import sharded_sight
-from tests.mmrl.runs import ACCELERATE, command_line, launcher, module_process, run_config
+from tests.mmrl.runs import ACCELERATE, command_line, run_config
 
 ZERO = "ACCELERATE_DEEPSPEED_"
 MESH = {
@@ -27,22 +24,6 @@ MESH = {
     "PARALLELISM_CONFIG_DP_SHARD_SIZE": "4",
     "WORLD_SIZE": "6",
 }
-
-
-def test_accelerate_passes_on_the_keys_that_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accelerate.utils.launch.is_port_in_use", lambda _: False)
-    words = ["--use_deepspeed", "--mixed_precision", "no", "--num_processes", "2"]
-    given = {"zero_stage": "3", "zero3_init_flag": "true", "gradient_clipping": "0.5"}
-    given |= {"offload_optimizer_device": "cpu", "offload_param_device": "cpu"}
-    for key, value in given.items():
-        words += [f"--{key}", value]
-    arguments: Any = launch_command_parser().parse_args([*words, "script.py"])
-    arguments.deepspeed_fields_from_accelerate_config = ""
-    arguments.num_machines = 1
-    _, passed = prepare_deepspeed_cmd_env(arguments)
-    names = ("ZERO_STAGE", "ZERO3_INIT", "OFFLOAD_OPTIMIZER_DEVICE", "OFFLOAD_PARAM_DEVICE")
-    assert [passed[f"{ZERO}{name}"] for name in names] == ["3", "true", "cpu", "cpu"]
-    assert passed["ACCELERATE_GRADIENT_CLIPPING"] == "0.5"
 
 
 @pytest.mark.parametrize(
@@ -154,21 +135,6 @@ def test_commands_refuse_a_launch_with_one_line_and_leave_nothing(
         message = capsys.readouterr().err.strip().splitlines()[-1]
         assert message.startswith("error: fsdp_version is '1'")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_a_launch_with_fsdp1_ends_with_one_clear_line(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    settings = yaml.safe_load((ACCELERATE / "fsdp2_cpu2.yaml").read_text())
-    settings["num_processes"], settings["fsdp_config"]["fsdp_version"] = 1, 1
-    settings["fsdp_config"]["fsdp_reshard_after_forward"] = "FULL_SHARD"
-    (tmp_path / "fsdp1.yaml").write_text(yaml.safe_dump(settings))
-    words = [*command_line(world, tmp_path / "run"), "dry_run=true"]
-    run = module_process("mmrl.rl", words, *launcher(tmp_path / "fsdp1.yaml"))
-    message = run.communicate(timeout=120)[1].decode()
-    assert run.returncode != 0
-    assert "error: fsdp_version is '1'; it must be 2" in message
 
 
 @pytest.mark.parametrize("way", ["fsdp2", "zero2", "zero3"])
