@@ -36,30 +36,6 @@ def choose_rollout_weights(
     return "whole" if weights <= SHARE * memory else "by_block"
 
 
-def explain_rollout_weights(wish: RolloutWeights, weights: float, memory: float | None) -> str:
-    """What `choose_rollout_weights` comes to, and why.
-
-    Args:
-        wish: the setting.
-        weights: bytes of all weights.
-        memory: bytes of the smallest device; None where it is not known, which counts as too small.
-    """
-    choice = choose_rollout_weights(wish, weights, memory or 0.0)
-    text = {"whole": "whole, once per rollout phase", "by_block": "by block, whenever one computes"}
-    head = f"gathered {text[choice]} (rollout_weights: {wish}); all weights take {_write(weights)}"
-    if wish != "auto":
-        return head
-    if memory is None:
-        least = _write(weights / SHARE)
-        return f"{head}; the device is not known here: whole where it has {least} or more"
-    part = "at most" if choice == "whole" else "more than"
-    return f"{head}, {part} half of the device's {_write(memory)}"
-
-
-def _write(size: float) -> str:
-    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.2f} MiB"
-
-
 def choose_together(
     wish: RolloutWeights, model: nn.Module, accelerator: Accelerator
 ) -> Literal["whole", "by_block"]:
@@ -67,8 +43,9 @@ def choose_together(
     calls this."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     memory = min(gather_object([device_memory(accelerator.device)]))
-    logger.info("weights: %s", explain_rollout_weights(wish, weights, memory))
-    return choose_rollout_weights(wish, weights, memory)
+    choice = choose_rollout_weights(wish, weights, memory)
+    logger.info("weights: rollouts gather them %s (rollout_weights: %s)", choice, wish)
+    return choice
 
 
 def device_memory(device: torch.device) -> int:

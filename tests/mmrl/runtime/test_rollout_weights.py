@@ -12,7 +12,7 @@ from mmrl.models import Policy, load_policy
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.runtime.sharding.fsdp2 import FSDP2
-from mmrl.runtime.sharding.rollout_weights import explain_rollout_weights
+from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
 from mmrl.training.trainable import train_parts
 from tests.mmrl.runs import LORA, run_config
 
@@ -74,34 +74,19 @@ def test_the_log_of_a_run_says_what_rollouts_gather_and_why(
     with caplog.at_level("INFO", "mmrl"):
         shared_policy(run_config(world, tmp_path), "auto")
     [line] = [line for line in caplog.messages if line.startswith("weights: ")]
-    assert "gathered whole, once per rollout phase (rollout_weights: auto)" in line
-    assert line.endswith("at most half of the device's 64.00 GiB")
+    assert line == "weights: rollouts gather them whole (rollout_weights: auto)"
 
 
 @pytest.mark.parametrize(
-    ("wish", "memory", "said"),
+    ("wish", "memory", "choice"),
     [
-        (
-            "auto",
-            80 * GIB,
-            [
-                "gathered whole",
-                "all weights take 16.00 GiB",
-                "at most half of the device's 80.00 GiB",
-            ],
-        ),
-        (
-            "auto",
-            24 * GIB,
-            ["gathered by block", "16.00 GiB, more than half of the device's 24.00 GiB"],
-        ),
-        ("auto", None, ["gathered by block", "not known here: whole where it has 32.00 GiB or"]),
-        ("whole", None, ["gathered whole", "(rollout_weights: whole); all weights take 16.00 GiB"]),
-        ("by_block", 80 * GIB, ["gathered by block", "(rollout_weights: by_block)"]),
+        ("auto", 80 * GIB, "whole"),
+        ("auto", 24 * GIB, "by_block"),
+        ("whole", 0, "whole"),
+        ("by_block", 80 * GIB, "by_block"),
     ],
 )
-def test_the_choice_is_explained_by_the_memory_needed_and_that_of_the_device(
-    wish: Any, memory: float | None, said: list[str]
+def test_auto_is_whole_where_weights_take_at_most_half_of_the_memory(
+    wish: Any, memory: float, choice: str
 ) -> None:
-    explained = explain_rollout_weights(wish, 16 * GIB, memory)
-    assert all(part in explained for part in said), explained
+    assert choose_rollout_weights(wish, 16 * GIB, memory) == choice
