@@ -35,7 +35,7 @@ def printed(
     def load(*_: Any, **__: Any) -> None:
         pytest.fail("weights were loaded")
 
-    monkeypatch.setattr("mmrl.models.load_policy", load)
+    monkeypatch.setattr("mmrl.models.policy.load_model", load)
 
     def run(main: Callable, words: list[str]) -> tuple[int, str, str]:
         status = main([*words, "dry_run=true"])
