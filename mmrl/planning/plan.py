@@ -10,7 +10,6 @@ from mmrl.models.families import get_family
 from mmrl.models.loading import outline
 from mmrl.planning.known_sizes import find_sizes, outline_policy
 from mmrl.planning.memory import count_policy, estimate, find_block_size
-from mmrl.planning.network_memory import NetworkBytes
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import add_probes, probe_task
@@ -22,7 +21,6 @@ from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.launch import count_processes
-from mmrl.runtime.sharding.rollout_weights import explain_rollout_weights
 from mmrl.types import Prompt
 
 PLACES = {"shared": "the policy", "copy": "a copy of the policy"}
@@ -49,7 +47,7 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     start = RunDirectory(config.output_dir).starting_point(config)
     tasks = list(check_run(config, world_size, dry=True).values())
     (name, raw), placement = find_sizes(config.model.path), plan_placement(config, world_size)
-    sizes = _describe_model(plan, name, raw)
+    _describe_model(plan, name, raw)
     add_run(plan, start, config.optimizer_steps, f"{config.max_steps} steps", world_size)
     kernel, dtype = config.model.attn_implementation, config.model.dtype
     plan.add("computed", *choose_planned(config, placement, kernel, dtype).reasons)
@@ -65,14 +63,11 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
         for title, probes in probe_task(config, task):
             add_probes(plan, title, probes)
     add_memory(plan, estimate(config, raw, tasks, placement), placement)
-    if placement.way in ("fsdp2", "zero3"):
-        wish, memory = config.rollout_weights, placement.memory or 0.0
-        plan.add("weights", explain_rollout_weights(wish, sizes.weights + sizes.adapter, memory))
     return plan
 
 
-def _describe_model(plan: Plan, name: str | None, raw: Mapping[str, Any]) -> NetworkBytes:
-    """Add the checkpoints of a run, and which parts of its policy are trained; return its sizes."""
+def _describe_model(plan: Plan, name: str | None, raw: Mapping[str, Any]) -> None:
+    """Add the checkpoints of a run, and which parts of its policy are trained."""
     config: RLConfig = plan.config
     model, directory = config.model, find_here("model.path", config.model.path)
     network = outline_policy(raw) if directory is None else outline(directory)
@@ -81,9 +76,7 @@ def _describe_model(plan: Plan, name: str | None, raw: Mapping[str, Any]) -> Net
     plan.add("policy", f"{model.path}{here}; weights in {model.dtype}")
     if (vq := _find_vq(config, raw)) is not None:
         plan.add("images", f"{vq}{ELSEWHERE if find_here('model.vq', vq) is None else ''}")
-    sizes = count_policy(config, network)
-    add_trained(plan, network, int(sizes.adapter) // 4)
-    return sizes
+    add_trained(plan, network, int(count_policy(config, network).adapter) // 4)
 
 
 def _find_vq(config: RLConfig, raw: Mapping[str, Any]) -> str | None:

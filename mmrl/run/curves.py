@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 Points = Sequence[tuple[float, float]]
 """(step, value), in order of steps."""
@@ -32,7 +33,7 @@ def line_plot(curves: Mapping[str, Points]) -> str:
         place = 0.75 / width, legend_height / height, 1 - 0.85 / width
         axes = figure.add_axes((*place, 1 - (legend_height + 0.1) / height))
         for n, (name, points) in enumerate(curves.items()):
-            style = {"color": f"C{n}", "marker": "." if len(points) < FEW else ""}
+            style: dict[str, Any] = {"color": f"C{n}", "marker": "." if len(points) < FEW else ""}
             if len(points) >= 4 * WINDOW:
                 axes.plot(*zip(*points, strict=True), **style, alpha=0.35, linewidth=1.0)
                 points = _running_means(points)
@@ -41,7 +42,7 @@ def line_plot(curves: Mapping[str, Points]) -> str:
         axes.set(xlabel="step")
         axes.locator_params("x", integer=True)
         # built by hand: matplotlib leaves out names that begin with an underscore
-        look = {"frameon": False, "borderaxespad": 0, "labelspacing": 0.3}
+        look: dict[str, Any] = {"frameon": False, "borderaxespad": 0, "labelspacing": 0.3}
         figure.legend([*legend], [*legend.values()], loc="lower left", **look)
         page = io.StringIO()
         unset = dict.fromkeys(("Creator", "Date", "Format", "Type"))

@@ -35,14 +35,6 @@ def choose_rollout_weights(
     return "whole" if weights <= SHARE * memory else "by_block"
 
 
-def explain_rollout_weights(wish: RolloutWeights, weights: float, memory: float) -> str:
-    """What `choose_rollout_weights` comes to, and why."""
-    text = {"whole": "whole, once per rollout phase", "by_block": "by block, whenever one computes"}
-    choice = text[choose_rollout_weights(wish, weights, memory)]
-    sizes = f"{weights / 2**30:.2f} GiB of weights, {memory / 2**30:.2f} GiB of the device"
-    return f"gathered {choice} (rollout_weights: {wish}; {sizes})"
-
-
 def choose_together(
     wish: RolloutWeights, model: nn.Module, accelerator: Accelerator
 ) -> Literal["whole", "by_block"]:
@@ -50,5 +42,6 @@ def choose_together(
     calls this."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     memory = min(gather_object([device_memory(accelerator.device)]))
-    logger.info("weights: %s", explain_rollout_weights(wish, weights, memory))
-    return choose_rollout_weights(wish, weights, memory)
+    choice = choose_rollout_weights(wish, weights, memory)
+    logger.info("weights: rollouts gather them %s (rollout_weights: %s)", choice, wish)
+    return choice

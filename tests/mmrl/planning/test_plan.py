@@ -16,7 +16,7 @@ from mmrl.planning.plan_page import LINES, WIDTH
 from mmrl.planning.run_checks import check_geometry
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
-from tests.mmrl.runs import ACCELERATE, ROOT, VQ, command_line, run_config, task_config
+from tests.mmrl.runs import ROOT, VQ, command_line, run_config, task_config
 
 CLIP = "tasks.shapes.rewards=[{name: clip, weight: 2.0}]"
 
@@ -35,7 +35,7 @@ def printed(
     def load(*_: Any, **__: Any) -> None:
         pytest.fail("weights were loaded")
 
-    monkeypatch.setattr("mmrl.models.load_policy", load)
+    monkeypatch.setattr("mmrl.models.policy.load_model", load)
 
     def run(main: Callable, words: list[str]) -> tuple[int, str, str]:
         status = main([*words, "dry_run=true"])
@@ -132,22 +132,6 @@ def test_what_is_only_on_the_hub_is_planned_by_published_sizes(
     said = printed(evaluate.main, words)[1]
     assert f"Gen-Verse/MMaDA-8B-MixCoT, {elsewhere}; sizes are" in said
     assert "32 steps" not in said and "16 rows each" in said and "batches" not in said
-
-
-def test_a_dry_run_says_what_rollouts_gather_where_weights_are_shared(
-    world: SimpleNamespace, tmp_path: Path, printed: Callable
-) -> None:
-    words = [*command_line(world, tmp_path / "run"), "tasks.shapes.num_prompts=8"]
-    for launch, change, said in (
-        ("fsdp2_cpu2", "auto", "gathered whole, once per rollout phase (rollout_weights: auto; "),
-        ("zero3_cpu2", "by_block", "gathered by block, whenever one computes (rollout_weights: by"),
-        ("fsdp2", "auto", "by block, whenever one computes (rollout_weights: auto; "),
-        ("cpu2", "auto", None),
-    ):
-        file = f"launch_config={ACCELERATE / launch}.yaml"
-        status, found, _ = printed(rl.main, [*words, file, f"rollout_weights={change}"])
-        assert status == 0 and ("weights gathered" in found) == (said is not None)
-        assert said is None or said in found, (launch, found)
 
 
 def test_a_plan_says_whether_a_run_fits_the_devices_named(printed: Callable) -> None:

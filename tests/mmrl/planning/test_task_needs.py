@@ -97,14 +97,7 @@ def test_images_in_prompts_must_be_whole_numbers_of_tokens_and_no_tower_can_be_t
 @pytest.mark.parametrize(
     ("model", "sampler", "length", "named"),
     [
-        ({}, {"block_size": 8}, 16, r"x\.block_size is 8; it must be null or 4, the block size of"),
         ({"block_size": 8}, {"block_size": 4, "steps": 8}, 16, r"it must be null or 8, the block"),
-        (
-            {},
-            {"steps": 6},
-            16,
-            r"x\.steps is 6; it must be a multiple of the 4 blocks of 4 positio",
-        ),
         ({}, {"steps": 6}, None, r"x\.steps is 6; it must be a multiple of the 64 blocks of 4"),
         (
             {"block_alignment": "right"},
