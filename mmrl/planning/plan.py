@@ -27,9 +27,6 @@ from mmrl.runtime.launch import count_processes
 from mmrl.runtime.sharding.rollout_weights import explain_rollout_weights
 from mmrl.types import Prompt
 
-PLACES = {"shared": "the policy", "copy": "a copy of the policy"}
-"""Where a value head is."""
-
 
 @for_launch
 def describe(config: RLConfig, world_size: int | None = None) -> Plan:
@@ -125,7 +122,7 @@ def _describe_task(
         f"{sampler.name}, {sampler.steps} denoising steps of {rollouts * sampler.guidance.sides}"
         f" rows (guidance {sampler.cfg_scale:g}{f', image guidance {scale:g}' if scale else ''})",
     )
-    value = f", value head on {PLACES[algorithm.value.backbone]}" if algorithm.value else ""
+    value = ", value head on a copy of the policy" if algorithm.value else ""
     yield (
         "algorithm",
         f"{algorithm.name}: masks {algorithm.mask}, {algorithm.num_draws} draws,"

@@ -21,7 +21,7 @@ from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
-from mmrl.runtime.deepspeed_launch import check_images, check_value_backbone
+from mmrl.runtime.deepspeed_launch import check_images, check_value_model
 from mmrl.runtime.launch import check_launch, find_sharding
 from mmrl.runtime.sharding.shardable import check_shardable, check_unpacked
 from mmrl.samplers import check_blocks
@@ -56,7 +56,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     """
     check_launch(config.optimizer, config.torch_compile)
     if config.value is not None:
-        check_value_backbone(config.value.backbone)
+        check_value_model()
     check_geometry(config, world_size)
     policy = check_model(config)
     check_unpacked(config.model.quantization_config, "model.quantization_config")

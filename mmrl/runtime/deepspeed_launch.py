@@ -86,16 +86,12 @@ def _check_offload(stage: str) -> None:
     check(weights in places, "offload_param_device", weights, allowed, _FILES)
 
 
-def check_value_backbone(backbone: str) -> None:
-    """Raise a ConfigError for a value model that DeepSpeed, which trains one model, cannot train.
-
-    Args:
-        backbone: `value.backbone` of the algorithms of a run.
-    """
+def check_value_model() -> None:
+    """Raise a ConfigError for a value model where DeepSpeed, which trains one model, is used."""
     if uses_deepspeed():
-        allowed = "shared with DeepSpeed, which trains one model"
-        advice = "Launch with configs/accelerate/fsdp2.yaml for a value model that is a copy."
-        check(backbone == "shared", "algorithm.value.backbone", backbone, allowed, advice)
+        allowed = "null with DeepSpeed, which trains one model"
+        advice = "Launch with configs/accelerate/fsdp2.yaml."
+        check(False, "algorithm.value", "given", allowed, advice)
 
 
 def check_images(key: str, value: object, mixed: bool, trained: bool) -> None:

@@ -129,9 +129,9 @@ def test_a_value_model_that_is_a_copy_is_refused_before_prompts_are_read(
     world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch(monkeypatch)
-    algorithm = {"name": "trace_rl", "slice_size": 1, "value": {"backbone": "copy"}}
+    algorithm = {"name": "trace_rl", "slice_size": 1, "value": {}}
     config = run_config(world, world.policy, algorithm=algorithm)
-    with pytest.raises(ConfigError, match="backbone is 'copy'.*shared.*fsdp2.yaml"):
+    with pytest.raises(ConfigError, match="value is 'given'.*fsdp2.yaml"):
         check_run(config)
 
 
