@@ -98,7 +98,7 @@ def expected_gradient(policy: Any, advantages: Tensor) -> Tensor:
     """The exact expectation of the policy's gradient over all trajectories."""
     rollout, passes, _ = world()
     weights = chances(policy, rollout, passes)[:, None] * passes.scored
-    new, entropy, _ = score(policy, rollout.canvas, passes)
+    new, entropy = score(policy, rollout.canvas, passes)
     inputs = LossInputs(passes, new, advantages, entropy=entropy)
     inputs.weights = Weights(weights, weights)
     loss, _ = policy_loss(inputs, METHOD, BatchSize(ROWS, 1, 1, NUMBER))
