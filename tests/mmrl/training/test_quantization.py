@@ -116,9 +116,7 @@ def test_a_run_on_quantised_weights_has_ratios_of_one_and_resumes_exactly(
     train(run_config(wide, tmp_path / "whole", **changes))
     lines = metrics(tmp_path / "whole")
     assert [line["ratio"] for line in lines] == [1.0, 1.0] and lines[0]["kl"] == 0
-    assert (
-        lines[1]["kl"] > 0 or value is not None
-    )  # where advantages are those of a new value model
+    assert lines[1]["kl"] > 0 or value is not None  # advantages of a new value model
     train(run_config(wide, tmp_path / "parts", **{**changes, "max_steps": 1}))
     train(run_config(wide, tmp_path / "parts", resume_from_checkpoint="auto", **changes))
     assert same_weights(tmp_path / "whole" / "final", tmp_path / "parts" / "final")
