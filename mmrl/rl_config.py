@@ -83,9 +83,9 @@ class RLConfig(RunConfig):
         check(held_out or self.eval_steps == 0, "eval_steps", self.eval_steps, allowed, advice)
         iterations = {self._algorithm(name).num_iterations for name in self.tasks}
         check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
-        for key in ("backbone", "learning_rate_scale"):
-            found = {getattr(value, key) for value in self._values()}
-            check(len(found) <= 1, f"algorithm.value.{key}", found, "the same for all tasks")
+        rates = {value.learning_rate_scale for value in self._values()}
+        where = "algorithm.value.learning_rate_scale"
+        check(len(rates) <= 1, where, rates, "the same for all tasks")
         check_schedule(self, self.optimizer_steps)
 
     def _written_rows(self) -> dict[str, Mapping[str, Any]]:

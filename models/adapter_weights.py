@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from mmrl.models.adapter_source import ADAPTER_CONFIG, LORA, find_base, read_adapter_config
-from mmrl.models.families.tensor_names import VALUE_HEAD, names_of
+from mmrl.models.families.tensor_names import names_of
 from mmrl.models.network.network import Network
 from mmrl.models.weights import (
     list_differences,
@@ -169,9 +169,9 @@ def adapter_tensors(model: Network, state: Mapping[str, Tensor]) -> dict[str, Te
 
 
 def trained_in_full(model: Network) -> set[str]:
-    """Names of the trained tensors that are neither factors of an adapter nor the value head's."""
+    """Names of the trained tensors that are no factors of an adapter."""
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
-    return {name for name in trained if LORA not in name and not name.startswith(VALUE_HEAD)}
+    return {name for name in trained if LORA not in name}
 
 
 def save_adapter(

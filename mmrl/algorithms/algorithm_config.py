@@ -102,12 +102,10 @@ class AlgorithmConfig(*option_classes(MASKS, BOUNDS), Columns):
         return MASKS[self.mask].needs_blocks or self.ratio_level == "block"
 
     def needs_old(self, num_mini_batches: int = 1) -> bool:
-        """Whether the policy that sampled is scored: for a ratio or the KL, once it has moved, and
-        always where a value head reads its hidden states."""
-        moved = self.num_iterations * num_mini_batches > 1 and (
+        """Whether the policy that sampled is scored: for a ratio or the KL, once it has moved."""
+        return self.num_iterations * num_mini_batches > 1 and (
             self.ratio_level != "none" or (self.beta > 0 and self.kl_to == "old")
         )
-        return moved or (self.value is not None and self.value.backbone == "shared")
 
     @property
     def needs_reference(self) -> bool:

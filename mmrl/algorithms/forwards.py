@@ -9,9 +9,8 @@ from mmrl.estimators import MASKS
 
 class Forwards(NamedTuple):
     """Forwards with gradient (`new`), and without: of the policy that sampled (`old`) and of the
-    reference policy. `value`: of a value model with a copied backbone, half of them with gradient;
-    a head on the policy shares `new` and `old`. `entropy`: of the policy that sampled, over all
-    masks, where only its most uncertain tokens are trained on."""
+    reference policy. `value`: of a value model, half of them with gradient. `entropy`: of the
+    policy that sampled, over all masks, where only its most uncertain tokens are trained on."""
 
     new: int
     old: int
@@ -56,12 +55,11 @@ def count_forwards(
     sides = passes * row.guidance.sides
     uncertain = row.top_entropy_quantile < 1
     planned = _planned(row, steps, length, block_size) * row.guidance.sides
-    copied = row.value is not None and row.value.backbone == "copy"
     return Forwards(
         sides,
         sides * needs_old,
         sides * row.needs_reference,
-        2 * passes * copied,
+        2 * passes * (row.value is not None),
         planned * uncertain,
     )
 

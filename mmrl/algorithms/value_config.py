@@ -1,7 +1,7 @@
 """Settings of advantages per token: from a value model, or from completions in one pass."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from mmrl.config import Settings, above, at_least
 
@@ -12,18 +12,14 @@ class ValueConfig(Settings):
 
     where: ClassVar[str] = "algorithm.value"
 
-    backbone: Literal["shared", "copy"] = "copy"
-    """What the head reads: the hidden states of the policy (shared), or of a copy of it."""
     gamma: Annotated[float, at_least(0, up_to=1)] = 1.0
     """Discount per denoising step (per slice, where slices hold several)."""
     lam: Annotated[float, at_least(0, up_to=1)] = 1.0
     """Lambda of generalised advantage estimation."""
     cliprange_value: Annotated[float | None, at_least(0)] = None
     """How far a value may move from its old one; null takes `epsilon` of the ratio."""
-    vf_coef: Annotated[float, at_least(0)] = 0.1
-    """Weight of the value loss beside the policy's (backbone: shared)."""
     learning_rate_scale: Annotated[float, above(0)] = 1.0
-    """Factor on the learning rate, for the head and for a copied backbone."""
+    """Factor on the learning rate."""
 
 
 @dataclass(kw_only=True)

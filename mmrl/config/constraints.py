@@ -91,14 +91,14 @@ def check_settings(config: Any, where: str = "") -> None:
 
 @cache
 def field_types(cls: Any) -> dict[str, Any]:
-    """The types of the fields of a dataclass, with what they allow. A class that only gives a field
-    another default keeps the constraint of the class it extends."""
+    """The types of the fields that a dataclass is built from, with what they allow. A class that
+    only gives a field another default keeps the constraint of the class it extends."""
     hints = typing.get_type_hints(cls, include_extras=True)
     for base in filter(dataclasses.is_dataclass, cls.__mro__[1:]):
         for name, hint in field_types(base).items():
             if constraint_of(hint) and hints[name] == typing.get_args(hint)[0]:
                 hints[name] = hint
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
 
 
 def constraint_of(hint: Any) -> Constraint | None:

@@ -26,13 +26,11 @@ if TYPE_CHECKING:
 class TokenScores(NamedTuple):
     """Of the scored positions of K passes over B rows, [K, B, L] float32 each, 0 elsewhere.
 
-    `logprobs` of the tokens; `entropy` of their distributions, detached; `values` of the states,
-    None for a network without a value head.
+    `logprobs` of the tokens; `entropy` of their distributions, detached.
     """
 
     logprobs: Tensor
     entropy: Tensor
-    values: Tensor | None
 
 
 def score(
@@ -43,7 +41,7 @@ def score(
     temperature: float = 1.0,
     image_guidance_scale: float = 0.0,
 ) -> TokenScores:
-    """Log-probs of the scored tokens, the entropy of their distributions, and values of a head.
+    """Log-probs of the scored tokens, and the entropy of their distributions.
 
     One forward per pass, over the rows it scores. The head runs only over the response vocabulary
     and only at scored positions.
@@ -66,10 +64,9 @@ def score(
             where = Positions.find(passes.scored[k])
             part, some, inside = select_scored(canvas, passes, where)
             found = _score_pass(policy, part, some, k, inside, guidance, temperature)
-            parts.append([each if each is None else where.spread(each, 0.0) for each in found])
-    logprobs, entropy, values = zip(*parts, strict=True)
-    known = None if values[0] is None else _stack(values, dropped)
-    return TokenScores(_stack(logprobs, dropped), _stack(entropy, dropped), known)
+            parts.append([where.spread(each, 0.0) for each in found])
+    logprobs, entropy = zip(*parts, strict=True)
+    return TokenScores(_stack(logprobs, dropped), _stack(entropy, dropped))
 
 
 def _stack(parts: Sequence[Tensor], dropped: int) -> Tensor:
@@ -97,19 +94,19 @@ def _score_pass(
     scored: Positions,
     guidance: Guidance,
     temperature: float,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Log-probs, entropies and values [N] at the scored positions of pass k, in row-major order."""
+) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies [N] at the scored positions of pass k, in row-major order."""
     masked, asked = hide_tokens(canvas, passes.hidden[k], scored.mask)
     columns = canvas.vocab[1] - canvas.vocab[0]
     targets = scored.take(canvas.tokens) - canvas.vocab[0]
     at_once = rows_scored_at_once(columns, device=targets.device)
     if policy.network.can_reduce and len(targets) > at_once:
         reduction = LogProbReduction(targets, guidance.factors, temperature, canvas.never)
-        chosen, values = guided_output(policy, masked, asked, guidance, reduce=reduction)
+        chosen = guided_output(policy, masked, asked, guidance, reduce=reduction)
     else:
-        logits, values = guided_output(policy, masked, asked, guidance)
+        logits = guided_output(policy, masked, asked, guidance)
         chosen = choose_logprobs(logits, targets, temperature)
-    return chosen.target.float(), chosen.entropy.float(), values
+    return chosen.target.float(), chosen.entropy.float()
 
 
 def choose_logprobs(logits: Tensor, targets: Tensor, temperature: float) -> ChosenLogProbs:

@@ -62,10 +62,9 @@ def estimate(
         needs.add("reference", (copied + sizes.adapter * config.sync_ref_model) / parts, away)
     if config.value is not None:
         own = float(network.width * (4 if sizes.adapter else size))
-        if config.value.backbone == "copy":
-            named = ((name, p) for name, p in network.named_parameters() if p.requires_grad)
-            copied = [p.numel() for n, p in named if not n.startswith(("head.", "vision."))]
-            own += sum(copied) * size + sizes.adapter
+        named = ((name, p) for name, p in network.named_parameters() if p.requires_grad)
+        copied = [p.numel() for n, p in named if not n.startswith(("head.", "vision."))]
+        own += sum(copied) * size + sizes.adapter
         moments = count_moments(config.optimizer, own / size, size)
         needs.add("value", (own * (3 if placement.buckets else 2) + moments) / parts, away)
     return needs

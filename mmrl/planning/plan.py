@@ -23,9 +23,6 @@ from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.launch import count_processes
 from mmrl.types import Prompt
 
-PLACES = {"shared": "the policy", "copy": "a copy of the policy"}
-"""Where a value head is."""
-
 
 @for_launch
 def describe(config: RLConfig, world_size: int | None = None) -> Plan:
@@ -109,7 +106,7 @@ def _describe_task(
         f"{sampler.name}, {sampler.steps} denoising steps of {rollouts * sampler.guidance.sides}"
         f" rows (guidance {sampler.cfg_scale:g}{f', image guidance {scale:g}' if scale else ''})",
     )
-    value = f", value head on {PLACES[algorithm.value.backbone]}" if algorithm.value else ""
+    value = ", value head on a copy of the policy" if algorithm.value else ""
     yield (
         "algorithm",
         f"{algorithm.name}: masks {algorithm.mask}, {algorithm.num_draws} draws,"

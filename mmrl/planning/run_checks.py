@@ -20,7 +20,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
-from mmrl.runtime.launch_checks import check_images, check_launch, check_value_backbone
+from mmrl.runtime.launch_checks import check_images, check_launch, check_value_model
 from mmrl.samplers import check_blocks
 
 
@@ -40,7 +40,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     """
     check_launch(config.optimizer, config.torch_compile)
     if config.value is not None:
-        check_value_backbone(config.value.backbone)
+        check_value_model()
     check_geometry(config, world_size)
     policy = check_model(config)
     with offline() if dry else nullcontext():

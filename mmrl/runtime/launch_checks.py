@@ -83,16 +83,12 @@ def check_launch(optimizer: str = "adamw", torch_compile: bool = False) -> None:
     check(pages or not optimizer.startswith("paged"), "optimizer", optimizer, allowed)
 
 
-def check_value_backbone(backbone: str) -> None:
-    """Raise a ConfigError for a value model that DeepSpeed, which trains one model, cannot train.
-
-    Args:
-        backbone: `value.backbone` of the algorithms of a run.
-    """
-    fits = backbone == "shared" or find_sharding() != "DEEPSPEED"
-    advice = "Launch with configs/accelerate/fsdp2.yaml for a value model that is a copy."
-    allowed = "shared with DeepSpeed, which trains one model"
-    check(fits, "algorithm.value.backbone", backbone, allowed, advice)
+def check_value_model() -> None:
+    """Raise a ConfigError for a value model where DeepSpeed, which trains one model, is used."""
+    if uses_deepspeed():
+        allowed = "null with DeepSpeed, which trains one model"
+        advice = "Launch with configs/accelerate/fsdp2.yaml."
+        check(False, "algorithm.value", "given", allowed, advice)
 
 
 def check_images(key: str, value: object, mixed: bool, trained: bool) -> None:

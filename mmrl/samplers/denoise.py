@@ -283,7 +283,7 @@ class BlockNetwork:
             self.cache.at(*self.columns, seen)
         shared = self.first and self.passes == 0 and self.exact is None
         inputs = self.config.guidance, shared, self.cache, reduce
-        logits, _ = guided_output(self.policy, canvas, asked, *inputs)
+        logits = guided_output(self.policy, canvas, asked, *inputs)
         self.passes += 1
         if self.cache is not None:
             self.columns = self.later

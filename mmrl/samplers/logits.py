@@ -24,13 +24,11 @@ def guided_output(
     shared: bool = False,
     cache: Any = None,
     reduce: Callable[..., Any] | None = None,
-) -> tuple[Any, Tensor | None]:
-    """Logits [N, C] at the N True entries of `where` [B, L], guidance applied, and values [N].
+) -> Any:
+    """Logits [N, C] at the N True entries of `where` [B, L], guidance applied.
 
     What is never written (the mask token, and what the canvas bans) has the logit -inf, where it
-    lies in the response vocabulary. Values are those of the conditional side, see
-    `mmrl.models.network.value_head`; None for a network without a value head, with `shared` or
-    `cache`.
+    lies in the response vocabulary.
 
     Args:
         policy: whose network predicts.
@@ -55,18 +53,12 @@ def guided_output(
         inputs["reduce"] = reduce
     if cache is not None:
         inputs = {**_select_columns(inputs, cache.span), "cache": cache}
-    values = None
-    if shared:
-        logits = _compute_once(policy, inputs)
-    else:
-        logits, values = policy.model(**inputs)
-    if values is not None:
-        values = values.chunk(len(sides))[0]
+    logits = _compute_once(policy, inputs) if shared else policy.model(**inputs).logits
     if reduce is not None:
-        return logits, values
+        return logits
     if len(sides) > 1:
         logits = guidance.combine(logits.chunk(len(sides)))
-    return forbid(logits, canvas.never), values
+    return forbid(logits, canvas.never)
 
 
 def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:

@@ -57,8 +57,6 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
     model = peft.get_peft_model(network, config)  # type: ignore[arg-type]
     [config] = model.peft_config.values()  # type: ignore[assignment]
     config.base_model_name_or_path = name_base(path, continued)
-    if network.value_head is not None:
-        network.value_head.requires_grad_(True)
     if settings.lora_dropout:
         replace_dropout(network, settings.lora_dropout)
     if network.stored is not None:

@@ -25,7 +25,7 @@ from mmrl.training.adapter import add_adapter
 if TYPE_CHECKING:
     from mmrl.models.network.network import Network
 
-TOWER, VALUE_HEAD, ADAPTER = "vision.tower", "value_head", ".lora_"
+TOWER, ADAPTER = "vision.tower", ".lora_"
 
 
 def train_parts(network: Network, model: ModelConfig, seed: int) -> nn.Module:
@@ -50,13 +50,13 @@ def require_gradients(network: nn.Module) -> None:
 
 
 def trained_in_full(network: Network, model: ModelConfig) -> dict[str, nn.Parameter]:
-    """The parameters that are trained themselves; a value head always is."""
+    """The parameters that are trained themselves."""
     every = dict(network.named_parameters())
     tower = [TOWER] if model.train_vision_tower else []
     if model.modules_to_train is None and model.lora is None:
         chosen = {name for name, p in every.items() if p.requires_grad or matches(name, tower)}
     else:
-        wanted = [*(model.modules_to_train or ()), *tower, VALUE_HEAD]
+        wanted = [*(model.modules_to_train or ()), *tower]
         chosen = {name for name in every if matches(name, wanted)}
     chosen -= network.unread
     return {name: every[name] for name in every if name in chosen}
@@ -108,8 +108,7 @@ def copy_start(network: nn.Module, adapter: bool = False) -> dict[str, Tensor]:
     return {
         name: copy_part(parameter)
         for name, parameter in network.named_parameters()
-        if parameter.requires_grad and not name.startswith(VALUE_HEAD)
-        if adapter or ADAPTER not in name
+        if parameter.requires_grad and (adapter or ADAPTER not in name)
     }
 
 

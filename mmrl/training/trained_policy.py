@@ -154,7 +154,4 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         return {n: held_part(p) for n, p in self.frozen.named_parameters() if n in trained}
 
     def _trained_tensors(self) -> dict[str, Tensor]:
-        value = () if self.value is None else self.value.trained.parameters()
-        others = {id(p) for p in value}  # a head on the policy is kept with the value model
-        named = self.trained.named_parameters()
-        return {n: held_part(p) for n, p in named if p.requires_grad and id(p) not in others}
+        return {n: held_part(p) for n, p in self.trained.named_parameters() if p.requires_grad}

@@ -124,7 +124,7 @@ class Trainer(TrainedPolicy):
             scores = self._score(prepared, rows, some, seen) if needs_old else None
             prepared.old.append(None if scores is None else scores.logprobs)
             if self.value is not None and algorithm.value is not None:
-                prepared.add_values(rows, self.value(scores, batch.rollout.canvas[rows], some))
+                prepared.add_values(rows, self.value(batch.rollout.canvas[rows], some))
             prepared.reference.append(None)
             if algorithm.needs_reference:
                 with self.reference():
@@ -197,7 +197,7 @@ class Trainer(TrainedPolicy):
     def _clipped_models(self) -> dict[str, nn.Module]:
         """What gradients are clipped of, by the name of its norm."""
         models = {"grad_norm": self.policy.model}
-        if self.value is not None and self.value.network is not None:
+        if self.value is not None:
             models["val/grad_norm"] = self.value.network
         return models
 
@@ -223,20 +223,17 @@ class Trainer(TrainedPolicy):
         return found
 
     def _losses(self, part: Part) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-        """Yield the loss of the policy, then that of a separate value model, graph by graph."""
+        """Yield the loss of the policy, then that of the value model, graph by graph."""
         yield self._loss(part)
-        if self.value is not None and self.value.network is not None and part.item.values:
+        if self.value is not None and part.item.values:
             canvas = part.item.batch.rollout.canvas[part.rows]
-            yield part.value_loss(self.value(None, canvas, part.passes))
+            yield part.value_loss(self.value(canvas, part.passes))
 
     def _loss(self, part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what to call backward on for this part, and its share of the metrics."""
-        item, passes, value = part.item, part.passes, part.item.task.algorithm.value
-        new, entropy, values = self._score(item, part.rows, passes)
+        item, passes = part.item, part.passes
+        new, entropy = self._score(item, part.rows, passes)
         loss, metrics = part.loss(new, entropy)
-        if value is not None and values is not None:
-            value_loss, more = part.value_loss(values)
-            loss, metrics = loss + value.vf_coef * value_loss, metrics | more
         metrics["loss"] = loss.detach()
         # how far the scored policy (other masks, its own guidance) is from the one that sampled
         gap = (new.detach() - item.batch.rollout.logprobs[part.rows]).abs() * passes.scored

@@ -1,8 +1,8 @@
-"""The value model of a run: a head on the policy's hidden states, or on a copy of the policy.
+"""The value model of a run: a head on a copy of the policy.
 
-All tasks with `algorithm.value` share one. A copy starts as the policy and is trained as the policy
-is: all weights, some of them or an adapter; frozen weights are shared with the policy. It has no
-output matrix, a separate backward pass and gradient norm, and a separate parameter group in the one
+All tasks with `algorithm.value` share one. It starts as the policy and is trained as the policy is:
+all weights, some of them or an adapter; frozen weights are shared with the policy. It has no output
+matrix, a separate backward pass and gradient norm, and a separate parameter group in the one
 optimiser. The model that a run saves is the policy alone; a checkpoint holds the trained part of
 the value model beside it, as safetensors in `value/`.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
-from mmrl.estimators.scoring import TokenScores, predict_values
+from mmrl.estimators.scoring import predict_values
 from mmrl.models import Policy
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from mmrl.models.weights import read_weights, write_weights
@@ -39,37 +39,26 @@ class ValueModel:
     """Predicts the return of the states of a rollout.
 
     Attributes:
-        trained: module with the trained parameters: the head, or the whole copy.
-        network: the copy, wrapped for several processes; None where the head is on the policy.
+        trained: the copy with its head.
+        network: the same, wrapped for several processes.
     """
 
     def __init__(self, config: RLConfig, policy: Policy, sharding: Sharding) -> None:
         assert config.value is not None
         self.sharding = sharding
         self.rate = config.learning_rate * config.value.learning_rate_scale
-        self.network: nn.Module | None = None
         weight = next(policy.network.parameters())
         dtype = weight.dtype if config.model.lora is None else torch.float32  # as the adapter has
         head = ValueHead(policy.network.width, policy.device, dtype)
-        self.trained: nn.Module = head
-        if config.value.backbone == "shared":
-            policy.network.value_head = head
-        else:
-            self.trained = copy_policy(config, policy, head, sharding)
-            self.network = sharding.wrap(self.trained)
+        self.trained = copy_policy(config, policy, head, sharding)
+        self.network = sharding.wrap(self.trained)
 
-    def __call__(self, scores: TokenScores | None, canvas: Canvas, passes: Passes) -> Tensor:
-        """Values [K, B, L]: those the policy gave with its `scores`, or the copy's own."""
-        if self.network is None:
-            assert scores is not None and scores.values is not None
-            return scores.values
+    def __call__(self, canvas: Canvas, passes: Passes) -> Tensor:
+        """Values [K, B, L] of the states of the passes."""
         return predict_values(self.network, canvas, passes)
 
     def join(self, optimizer: Optimizer, config: RLConfig) -> None:
         """Put the trained parameters into separate groups with a separate learning rate."""
-        mine = {id(parameter) for parameter in self.trained.parameters()}
-        for group in optimizer.param_groups:
-            group["params"] = [p for p in group["params"] if id(p) not in mine]
         settings = replace(config, learning_rate=self.rate)
         [own] = build_optimizers(self.trained, settings)
         for group in own.param_groups:

@@ -6,8 +6,6 @@ from mmrl.models.adapter_source import LORA
 from mmrl.models.families import get_family
 from mmrl.models.network.network import Network
 
-VALUE_HEAD = "value_head."
-
 
 def names_of(network: Network) -> dict[str, str]:
     """Core tensor name -> public tensor name of a network; without what peft's layers and weights
@@ -20,15 +18,15 @@ def names_of(network: Network) -> dict[str, str]:
 def public_names(
     names: Iterable[str], tied: Collection[str], keys: Mapping[str, str]
 ) -> dict[str, str]:
-    """Core tensor name -> public tensor name, for every tensor of a network but its value head and
-    those that are others of it.
+    """Core tensor name -> public tensor name, for every tensor of a network but those that are
+    others of it.
 
     Args:
         keys: `KEYS` of the family.
     """
     found = {}
     for name in names:
-        if name.startswith(VALUE_HEAD) or name in tied:
+        if name in tied:
             continue
         parts = name.split(".")
         block = parts[1] if parts[0] == "blocks" else ""

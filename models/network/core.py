@@ -10,7 +10,7 @@ input.
 
 `forward` computes logits only at the requested positions and only for the requested columns of the
 vocabulary, and skips the queries and the MLP of the last block everywhere else. `hidden_states` is
-the same without logits; a value head (`mmrl.models.network.value_head`) reads them as well.
+the same without logits; a value head (`mmrl.models.network.value_head`) reads them.
 """
 
 from collections.abc import Callable
@@ -121,7 +121,6 @@ class MaskedTokenModel(Network):
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tied_head:
             self.head.weight = self.embed.weight
-        self.register_module("value_head", None)
         self.register_module("vision", None)
 
     @property
@@ -180,7 +179,7 @@ class MaskedTokenModel(Network):
 
         Returns:
             logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or
-            what `reduce` returns; with a value head also values.
+            what `reduce` returns.
         """
         if images is not None and self.vision is not None:
             seen = self.vision(images, shown, self.gradient_checkpointing)
@@ -188,10 +187,9 @@ class MaskedTokenModel(Network):
                 return seen
             inputs["features"] = seen.rows
         x = self.hidden_states(input_ids, inputs_embeds, attention_mask, **inputs)
-        values = None if self.value_head is None else self.value_head(x)
         weight = self.head.weight if columns is None else self.head.weight[slice(*columns)]
         head = OutputHead(weight, None, self.core.logits_fp32)
-        return MaskedLMOutput(head(x) if reduce is None else reduce(x, head), values)
+        return MaskedLMOutput(head(x) if reduce is None else reduce(x, head))
 
     def hidden_states(
         self,

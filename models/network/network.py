@@ -21,19 +21,17 @@ from torch.utils.checkpoint import noop_context_fn
 
 class MaskedLMOutput(NamedTuple):
     """`logits`: [B, L, C], or [N, C] for the N requested positions in row-major order, or what
-    `reduce` returns; `values`: [B, L] or [N] float32 at the same positions, None for a network
-    without a value head."""
+    `reduce` returns."""
 
     logits: Any
-    values: Tensor | None = None
 
 
 class Network(nn.Module, ABC):
     """A network that predicts the masked tokens of rows.
 
-    A subclass registers three modules: `head`, the output matrix, which computes logits from
-    `hidden_states`; `value_head`, None until the loop sets it; and `vision`, which encodes images
-    of prompts, see `mmrl.models.network.vision`, or None.
+    A subclass registers two modules: `head`, the output matrix, which computes logits from
+    `hidden_states`; and `vision`, which encodes images of prompts, see
+    `mmrl.models.network.vision`, or None.
 
     Attributes:
         public_config: `config.json` of the checkpoint; says its family.
@@ -55,7 +53,6 @@ class Network(nn.Module, ABC):
     layer_roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     head: Any
-    value_head: nn.Module | None
     vision: nn.Module | None
 
     def __init__(self) -> None:
@@ -94,7 +91,7 @@ class Network(nn.Module, ABC):
 
         Returns:
             logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or
-            what `reduce` returns; with a value head also values.
+            what `reduce` returns.
         """
 
     @abstractmethod
@@ -105,7 +102,7 @@ class Network(nn.Module, ABC):
         positions: Tensor | None = None,
         **optional: Any,
     ) -> Tensor:
-        """What logits and values are computed from, [B, L, D], or [N, D] at `positions`; arguments
+        """What logits are computed from, [B, L, D], or [N, D] at `positions`; arguments
         as in `forward`."""
 
     @abstractmethod

@@ -52,7 +52,6 @@ class UVit(Network):
         self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
         self.head = self.transformer.mlm_layer.conv2
         self.transformer.mlm_layer.conv2 = nn.Identity()
-        self.register_module("value_head", None)
         self.register_module("vision", None)
         self.patch, self.sizes = patch, config["text_encoder"]
         self.text: TextEncoder | None = None
@@ -113,9 +112,8 @@ class UVit(Network):
         if columns is not None:
             weight = weight[slice(*columns)]
             bias = None if bias is None else bias[slice(*columns)]
-        values = None if self.value_head is None else self.value_head(x)
         head = OutputHead(weight, bias)
-        return MaskedLMOutput(head(x) if reduce is None else reduce(x, head), values)
+        return MaskedLMOutput(head(x) if reduce is None else reduce(x, head))
 
     def hidden_states(
         self,

@@ -2,8 +2,7 @@
 
     V_j = w . h_j        h_j: final hidden state at position j, w: zero at the start, no bias
 
-The diffusion critic of TraceRL (arXiv 2509.06949). The head sits on a network that also predicts
-tokens (`network.value_head`), or on a separate copy (`ValueNetwork`).
+The diffusion critic of TraceRL (arXiv 2509.06949). The head sits on a copy of the policy.
 """
 
 import copy

@@ -81,9 +81,9 @@ class EverythingEverywhere(nn.Module):
         if self.padding:
             mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
             attention_mask, input_ids = (F.pad(x, (self.padding, 0)) for x in (mask, input_ids))
-        logits, values = self.inner(input_ids=input_ids, attention_mask=attention_mask, **others)
-        logits = logits[:, self.padding :, slice(*columns or (0, None))]
-        return MaskedLMOutput(logits if positions is None else logits[positions], values)
+        found = self.inner(input_ids=input_ids, attention_mask=attention_mask, **others)
+        logits = found.logits[:, self.padding :, slice(*columns or (0, None))]
+        return MaskedLMOutput(logits if positions is None else logits[positions])
 
 
 def roll_out(s: Setting, policy: Any, canvas: Canvas) -> Canvas:

@@ -77,4 +77,4 @@ def guided_logits(
     policy: Any, canvas: Canvas, where: Tensor, cfg_scale: float, image: float = 0.0, **named: Any
 ) -> Tensor:
     """The logits of `guided_output`."""
-    return guided_output(policy, canvas, where, Guidance(cfg_scale, image), **named)[0]
+    return guided_output(policy, canvas, where, Guidance(cfg_scale, image), **named)

@@ -45,8 +45,7 @@ RL = {
         "optimizer": "sgd",
         "learning_rate": 0.1,
     },
-    "value": {"algorithm": {**TRACE, "value": {"backbone": "shared"}}},
-    "value-copy": {"algorithm": {**TRACE, "value": {"backbone": "copy"}}, "lora": LORA},
+    "value": {"algorithm": {**TRACE, "value": {}}, "lora": LORA},
     "following": {
         "algorithm": {"beta": 0.1},
         "num_mini_batches": 2,
@@ -67,18 +66,18 @@ RL = {
     },
 }
 """Runs of four steps: a frozen reference and mini-batches, one with the adapter off and another
-optimiser; a value head on the policy, and one on a copy that shares its frozen weights; a reference
-that follows the policy, with clipped gradients; texts, whose forward passes are as many on every
-process, so that weights that are gathered by block need no agreement."""
+optimiser; a value model that shares the frozen weights of the policy; a reference that follows the
+policy, with clipped gradients; texts, whose forward passes are as many on every process, so that
+weights that are gathered by block need no agreement."""
 HELD = ("text",)
 """Kinds in which a process that is told to stop goes on to the end of the rollouts, because the
 others wait for it in every forward pass."""
 STOPPED = ("full", "following", "text")
 """Kinds of which one run more is stopped on the way, twice."""
 KINDS = {
-    "fsdp2": ("full", "lora", "value", "value-copy", "text"),
+    "fsdp2": ("full", "lora", "value", "text"),
     "zero2": ("following",),
-    "zero3": ("following", "lora", "value", "text"),
+    "zero3": ("following", "lora", "text"),
 }
 """Those of each way of sharding."""
 BATCH = Masked.batch

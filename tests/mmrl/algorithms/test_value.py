@@ -77,8 +77,8 @@ def test_a_rollout_without_a_reward_has_no_return_and_no_advantage() -> None:
 def test_the_value_model_is_off_unless_it_is_asked_for() -> None:
     assert load_algorithm({"name": "trace_rl"}).value is None
     assert load_algorithm({"name": "trace_rl_value", "value": None}).value is None
-    row = load_algorithm({"name": "trace_rl", "value": {"backbone": "shared", "gamma": 0.9}})
-    assert row.value == ValueConfig(backbone="shared", gamma=0.9)
+    row = load_algorithm({"name": "trace_rl", "value": {"gamma": 0.9}})
+    assert row.value == ValueConfig(gamma=0.9)
     assert row.value_epsilon == row.epsilon == 0.2
     row = load_algorithm({"name": "trace_rl", "value": {"cliprange_value": 0.5}})
     assert row.value_epsilon == 0.5
@@ -86,24 +86,16 @@ def test_the_value_model_is_off_unless_it_is_asked_for() -> None:
 
 def test_the_preset_has_the_papers_values() -> None:
     plain, row = (load_algorithm({"name": name}) for name in ("trace_rl", "trace_rl_value"))
-    assert row.value is not None and row.value.backbone == "copy"
+    assert row.value is not None
     assert (row.value.gamma, row.value.lam, row.value.learning_rate_scale) == (1.0, 1.0, 5.0)
     assert {k: v for k, v in vars(row).items() if k not in ("name", "value")} == {
         k: v for k, v in vars(plain).items() if k not in ("name", "value")
     }
 
 
-def test_only_a_head_on_the_policy_needs_the_policy_that_sampled_scored() -> None:
-    for backbone, needed in (("shared", True), ("copy", False)):
-        row = load_algorithm({"name": "trace_rl", "value": {"backbone": backbone}})
-        assert row.needs_old() == needed
-        assert row.needs_old(num_mini_batches=2)
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"value": {"backbone": "own"}}, ["algorithm.value.backbone", "'own'", "copy, shared"]),
         ({"value": {"gamma": 1.5}}, ["algorithm.value.gamma", "1.5", "from 0 to 1"]),
         ({"value": {"lambda": 1.0}}, ["value.lambda", "is not a setting", "Did you mean 'lam'?"]),
         ({"value": {}, "mask": "full"}, ["algorithm.value", "mask: full", "use mask: trace"]),

@@ -24,7 +24,7 @@ from mmrl.types import Chunk, Cutting, Sample
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import command_line, metrics, rollouts, task_config, trainer_of, vowels
 from tests.mmrl.test_text_rl import text_config
-from tests.mmrl.training.test_value_model import BACKBONES, method
+from tests.mmrl.training.test_value_model import method
 from tests.rewards.judge_server import counts, judge_server
 
 
@@ -52,12 +52,12 @@ def url() -> Iterator[str]:
 
 
 def process_config(
-    world: SimpleNamespace, folder: Path, backbone: str | None = "copy", **task: Any
+    world: SimpleNamespace, folder: Path, valued: bool = True, **task: Any
 ) -> RLConfig:
     """Texts of eight tokens in chunks of two, and whatever the task changes."""
     rewards = [{"name": "chunks", "reward": Vowels(), "weight": 2.0}]
     config = text_config(world, folder, **{"rewards": rewards, **task})
-    config.tasks["shapes"].algorithm = method(backbone)
+    config.tasks["shapes"].algorithm = method(valued)
     config.model.max_prompt_length = 100
     return config
 
@@ -130,7 +130,7 @@ def test_rewards_land_on_the_same_tokens_however_many_rollouts_are_sampled_at_on
 def test_without_a_value_model_the_sum_over_chunks_is_the_reward_of_the_whole(
     world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer, task, batch = first_step(process_config(world, tmp_path, backbone=None))
+    trainer, task, batch = first_step(process_config(world, tmp_path, valued=False))
     task.build_rewards()
     assert "summed to one reward" in caplog.text and "trace_rl_value" in caplog.text
     assert batch.token_rewards is None
@@ -142,11 +142,8 @@ def test_without_a_value_model_the_sum_over_chunks_is_the_reward_of_the_whole(
     assert trainer.update({"shapes": (task, batch)})["grad_norm"] > 0
 
 
-@BACKBONES
-def test_the_value_model_learns_returns_of_chunks(
-    world: SimpleNamespace, tmp_path: Path, backbone: str
-) -> None:
-    trainer, task, batch = first_step(process_config(world, tmp_path, backbone))
+def test_the_value_model_learns_returns_of_chunks(world: SimpleNamespace, tmp_path: Path) -> None:
+    trainer, task, batch = first_step(process_config(world, tmp_path))
     item = trainer._prepare(task, batch, 0)
     earned = batch.token_rewards
     assert earned is not None
@@ -180,11 +177,9 @@ def test_groups_whose_chunks_differ_are_kept_where_their_sums_are_equal(
                 for n, s in enumerate(samples)
             ]
 
-    for backbone, kept in (("copy", True), (None, False)):
+    for valued, kept in ((True, True), (False, False)):
         rewards = [{"name": "chunks", "reward": Opposed()}]
-        config = process_config(
-            world, tmp_path, backbone, rewards=rewards, skip_zero_std_groups=True
-        )
+        config = process_config(world, tmp_path, valued, rewards=rewards, skip_zero_std_groups=True)
         _, _, batch = first_step(config)
         assert batch.left_out is not None and bool(batch.left_out.any()) != kept
         assert batch.metrics["frac_reward_zero_std"] == 1
@@ -218,15 +213,15 @@ def test_a_run_with_a_judge_trains(
     if kind != "whole":
         entry |= {"chunk_size": 3, "chunk_at": "lines", "cache_dir": str(tmp_path / "judged")}
     before = counts(url)["asked"].get("right", 0)
-    backbone = "copy" if kind == "chunks" else None
-    config = process_config(world, tmp_path, backbone, rewards=[entry])
+    valued = kind == "chunks"
+    config = process_config(world, tmp_path, valued, rewards=[entry])
     run = train(config)
     lines = [line for line in metrics(run) if "loss" in line]
     assert len(lines) == 2 and all(line["grad_norm"] > 0 for line in lines)
     low, high = (1, 5) if kind == "whole" else (-1, 1)
     for line in lines:
         assert low <= line["rewards/judge/mean"] <= high and line["reward_std"] > 0
-        assert line["rewards/judge/failures"] == 0 and ("loss/value_avg" in line) == bool(backbone)
+        assert line["rewards/judge/failures"] == 0 and ("loss/value_avg" in line) == valued
     assert counts(url)["asked"]["right"] > before
     assert any("eval/shapes/judge" in line for line in metrics(run))
 
@@ -239,7 +234,7 @@ def test_two_processes_give_the_run_of_one(
     prompts = tmp_path / "text.jsonl"
     prompts.write_text("\n".join(json.dumps({"prompt": text}) for text in texts))
     reward = f"{{name: judge, model: right, urls: ['{url}'], chunk_size: 2}}"
-    value = "{name: trace_rl, slice_size: 1, value: {backbone: copy, lam: 0.9}}"
+    value = "{name: trace_rl, slice_size: 1, value: {lam: 0.9}}"
     words = [
         f"tasks.shapes.{word}"
         for word in (

@@ -79,11 +79,11 @@ def test_what_zero3_cannot_do_and_a_missing_package_are_named(
 def test_a_value_model_that_is_a_copy_is_refused_before_prompts_are_read(
     world: SimpleNamespace,
 ) -> None:
-    algorithm = {"name": "trace_rl", "slice_size": 1, "value": {"backbone": "copy"}}
+    algorithm = {"name": "trace_rl", "slice_size": 1, "value": {}}
     config = run_config(world, world.policy, algorithm=algorithm)
     with (
         use_launch(str(ACCELERATE / "zero3.yaml")),
-        pytest.raises(ConfigError, match=r"backbone is 'copy'.*shared.*fsdp2\.yaml"),
+        pytest.raises(ConfigError, match=r"value is 'given'.*fsdp2\.yaml"),
     ):
         check_run(config)
 

@@ -156,7 +156,7 @@ VALUE = {"name": "trace_rl", "slice_size": 2, "num_iterations": 2}
     "algorithm",
     [
         {"bound": "elbo", "num_draws": 4, "ratio_level": "sequence", "num_iterations": 1},
-        {**VALUE, "value": {"backbone": "copy"}},
+        {**VALUE, "value": {}},
         pytest.param({"num_iterations": 2, "beta": 0.1}, marks=pytest.mark.slow),
     ],
     ids=["elbo", "value-copy", "kl"],

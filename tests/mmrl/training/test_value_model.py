@@ -1,6 +1,5 @@
 """Updates with a value model: where it starts, what it learns, what it costs."""
 
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,14 +23,12 @@ from tests.mmrl.runs import (
 from tests.mmrl.training.test_methods import counted
 
 SAMPLER = SamplerConfig(name="maskgit", steps=4)
-slow = partial(pytest.param, marks=pytest.mark.slow)
-BACKBONES = pytest.mark.parametrize("backbone", ["shared", "copy"])
 ADAPTERS = pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
 
 
-def method(backbone: str | None, **value: Any) -> dict:
-    """Slices of one step, one inner iteration; without a value model where no backbone is named."""
-    settings = None if backbone is None else {"backbone": backbone, **value}
+def method(valued: bool = True, **value: Any) -> dict:
+    """Slices of one step, one inner iteration, with or without a value model."""
+    settings = value if valued else None
     return {"name": "trace_rl", "slice_size": 1, "num_iterations": 1, "value": settings}
 
 
@@ -50,9 +47,9 @@ def prepared(config: RLConfig) -> tuple[Trainer, dict[str, tuple[Task, RolloutBa
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
-    """What is trained of the policy, without a head on it."""
+    """What is trained of the policy."""
     named = trainer.trained.named_parameters()
-    return {n: p.detach().clone() for n, p in named if p.requires_grad and "value_head" not in n}
+    return {n: p.detach().clone() for n, p in named if p.requires_grad}
 
 
 def value_weights(trainer: Trainer) -> dict[str, Tensor]:
@@ -60,15 +57,14 @@ def value_weights(trainer: Trainer) -> dict[str, Tensor]:
     return {n: p.detach().clone() for n, p in trainer.value.trained.named_parameters()}
 
 
-@BACKBONES
 @ADAPTERS
 def test_before_it_has_learned_anything_it_changes_nothing(
-    world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None
 ) -> None:
     results = []
-    for named in (None, backbone):
+    for valued in (False, True):
         changes = {"lora": lora, "max_grad_norm": 0.0, "adam_epsilon": 1e-3}
-        config = config_of(world, tmp_path, method(named), **changes)
+        config = config_of(world, tmp_path, method(valued), **changes)
         trainer, work = prepared(config)
         results.append((trainer, trainer.update(work)))
     (plain, expected), (trainer, values) = results
@@ -81,15 +77,12 @@ def test_before_it_has_learned_anything_it_changes_nothing(
     assert plain.value is None and not {"loss/value_avg", "val/mean"} & expected.keys()
 
 
-@pytest.mark.parametrize(
-    ("backbone", "lora"),
-    [slow("shared", None), ("copy", LORA)],
-)
+@ADAPTERS
 def test_on_fixed_rollouts_the_value_loss_falls_and_with_it_the_advantages(
-    world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None
 ) -> None:
-    value = {"learning_rate_scale": 5.0, "vf_coef": 1.0, "cliprange_value": 10.0}
-    algorithm = method(backbone, **value)
+    value = {"learning_rate_scale": 5.0, "cliprange_value": 10.0}
+    algorithm = method(**value)
     config = config_of(world, tmp_path, algorithm, lora=lora, learning_rate=2e-3)
     trainer, work = prepared(config)
     start = value_weights(trainer)
@@ -98,7 +91,7 @@ def test_on_fixed_rollouts_the_value_loss_falls_and_with_it_the_advantages(
     moved = {n for n, tensor in value_weights(trainer).items() if not torch.equal(tensor, start[n])}
     assert any("weight" in name for name in moved)
     frozen = {n for n in start if lora is not None and ".lora_" not in n and n != "head.weight"}
-    assert backbone == "shared" or moved == start.keys() - frozen
+    assert moved == start.keys() - frozen
     item = trainer._prepare(*work["shapes"], 0)
     left = torch.cat([found.advantages for found in item.estimates], 1)[item.passes.scored]
     assert float(left.square().mean()) / 2 < 0.95 * losses[0]
@@ -108,7 +101,7 @@ def test_a_copy_is_the_policys_twin_and_on_the_same_weights_where_they_are_froze
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     for changes in ({}, {"lora": LORA}, {"model": {"modules_to_train": ["blocks.0.attn"]}}):
-        config = config_of(world, tmp_path, method("copy"), **changes)
+        config = config_of(world, tmp_path, method(), **changes)
         trainer = trainer_of(config)
         own, policy = value_weights(trainer), trainer.policy.network.state_dict()
         assert not own.pop("head.weight").any()
@@ -121,14 +114,11 @@ def test_a_copy_is_the_policys_twin_and_on_the_same_weights_where_they_are_froze
         assert places <= shared and bool(places) == bool(changes)
 
 
-@pytest.mark.parametrize(
-    ("backbone", "lora"),
-    [("shared", None), slow("copy", LORA)],
-)
+@ADAPTERS
 def test_the_size_of_micro_batches_changes_nothing_but_rounding(
-    world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None
 ) -> None:
-    algorithm = {**method(backbone, lam=0.7, gamma=0.9), "num_iterations": 2}
+    algorithm = {**method(lam=0.7, gamma=0.9), "num_iterations": 2}
     results = {}
     for size in (8, 2, 1):
         config = config_of(
@@ -152,11 +142,10 @@ def test_the_size_of_micro_batches_changes_nothing_but_rounding(
     assert results[8][1]["val/mean"] != 0 and results[8][1]["approx_kl"] > 0
 
 
-@BACKBONES
 def test_a_rollout_that_no_reward_applies_to_teaches_neither_policy_nor_values(
-    world: SimpleNamespace, tmp_path: Path, backbone: str
+    world: SimpleNamespace, tmp_path: Path
 ) -> None:
-    config = config_of(world, tmp_path, {**method(backbone), "beta": 0.0})
+    config = config_of(world, tmp_path, {**method(), "beta": 0.0})
     trainer, work = prepared(config)
     trainer.update(work)
     _, batch = work["shapes"]
@@ -168,17 +157,16 @@ def test_a_rollout_that_no_reward_applies_to_teaches_neither_policy_nor_values(
     assert len(before) > 2
 
 
-@BACKBONES
 def test_an_update_costs_the_forwards_that_are_declared(
-    world: SimpleNamespace, tmp_path: Path, backbone: str
+    world: SimpleNamespace, tmp_path: Path
 ) -> None:
-    trainer, work = prepared(config_of(world, tmp_path, {**method(backbone), "slice_size": 2}))
+    trainer, work = prepared(config_of(world, tmp_path, {**method(), "slice_size": 2}))
     calls: list[tuple[bool, int]] = []
     counted(trainer, calls)
     trainer.update(work)
     task, batch = work["shapes"]
     cost = count_forwards(task.algorithm, SAMPLER.steps, 64)
-    assert cost == (Forwards(2, 2, 0) if backbone == "shared" else Forwards(2, 0, 0, 4))
+    assert cost == Forwards(2, 0, 0, 4)
     assert sum(n for _, n in calls) == len(batch) * cost.total
     assert sum(n for grad, n in calls if grad) == len(batch) * cost.backward
 
@@ -189,20 +177,12 @@ GUIDED = {"algorithm": {"cfg_scale": 1.5, "temperature": 0.8, "ratio_level": "st
 POSITION = {"algorithm": {"name": "step_merge", "num_slices": 2}}
 
 
-@pytest.mark.parametrize(
-    ("backbone", "changes"),
-    [
-        pytest.param("shared", BF16, id="shared-bf16"),
-        pytest.param("copy", EAGER, id="copy-eager"),
-        pytest.param("shared", GUIDED, id="shared-guided"),
-        pytest.param("copy", POSITION, id="copy-position"),
-    ],
-)
+@pytest.mark.parametrize("changes", [BF16, EAGER, GUIDED, POSITION])
 def test_at_the_start_every_ratio_is_one_under_all_settings(
-    world: SimpleNamespace, tmp_path: Path, backbone: str, changes: dict
+    world: SimpleNamespace, tmp_path: Path, changes: dict
 ) -> None:
     changes = dict(changes)
-    algorithm = {**method(backbone), "num_iterations": 2, **changes.pop("algorithm", {})}
+    algorithm = {**method(), "num_iterations": 2, **changes.pop("algorithm", {})}
     if "num_slices" in algorithm:
         algorithm["slice_size"] = 1
     still = {"learning_rate": 1e-30, "warmup_steps": 1000}
@@ -215,14 +195,11 @@ def test_at_the_start_every_ratio_is_one_under_all_settings(
 def test_the_head_and_the_copy_learn_at_their_own_rate(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
-    for backbone, number in (("shared", 1), ("copy", None)):
-        algorithm = method(backbone, learning_rate_scale=5.0)
-        trainer = trainer_of(config_of(world, tmp_path, algorithm))
-        rates = {
-            id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]
-        }
-        assert trainer.value is not None
-        mine = [rates.pop(id(p)) for p in trainer.value.trained.parameters()]
-        assert set(mine) == {5e-3} and len(mine) == (number or len(mine)) and len(mine) >= 1
-        assert set(rates.values()) == {1e-3}
-        assert trainer.schedule.get_last_lr()[0] == 1e-3
+    trainer = trainer_of(config_of(world, tmp_path, method(learning_rate_scale=5.0)))
+    rates = {
+        id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]
+    }
+    assert trainer.value is not None
+    mine = [rates.pop(id(p)) for p in trainer.value.trained.parameters()]
+    assert set(mine) == {5e-3} and set(rates.values()) == {1e-3}
+    assert trainer.schedule.get_last_lr()[0] == 1e-3

@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mmrl.config import ConfigError
 from mmrl.models import load_policy
 from mmrl.rl import train
 from tests.mmrl.pair import Pair
@@ -19,17 +18,16 @@ from tests.mmrl.runs import (
     metrics,
     same_weights,
 )
-from tests.mmrl.training.test_value_model import BACKBONES, config_of, method, slow
+from tests.mmrl.training.test_value_model import config_of, method
 
 
-@pytest.mark.parametrize(
-    ("backbone", "lora"), [slow("shared", None), slow("copy", None), slow("copy", LORA)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", [None, LORA])
 def test_four_steps_equal_two_a_stop_and_two_more(
-    world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None
 ) -> None:
     changes = {
-        "algorithm": {**method(backbone, lam=0.9), "num_iterations": 2},
+        "algorithm": {**method(lam=0.9), "num_iterations": 2},
         "lora": lora,
         "bf16": lora is None,
         "save_total_limit": None,
@@ -45,41 +43,24 @@ def test_four_steps_equal_two_a_stop_and_two_more(
     assert lines[-1]["val/mean"] != 0 and len({line["loss/value_avg"] for line in lines}) == 4
 
 
-@BACKBONES
 def test_a_checkpoint_has_the_value_model_beside_it_and_the_final_model_is_the_policy_alone(
-    world: SimpleNamespace, tmp_path: Path, backbone: str
+    world: SimpleNamespace, tmp_path: Path
 ) -> None:
-    config = config_of(world, tmp_path / "run", method(backbone), max_steps=2)
+    config = config_of(world, tmp_path / "run", method(), max_steps=2)
     run = train(config)
     start = load_file(Path(world.policy) / "model.safetensors")
     for name in ("final", "checkpoints/2"):
         assert load_file(run / name / "model.safetensors").keys() == start.keys()
-        assert load_policy(run / name, VQ).network.value_head is None
+        load_policy(run / name, VQ)
     stored = load_file(run / "checkpoints" / "2" / "value" / "model.safetensors")
-    wanted = "weight" if backbone == "shared" else "head.weight"
-    assert bool(stored[wanted].any())
-    assert (len(stored) == 1) == (backbone == "shared")
+    assert bool(stored["head.weight"].any()) and len(stored) > 1
     assert not (run / "final" / "value").exists()
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("shared", "copy"), slow("copy", "shared"), slow("copy", None), (None, "shared")],
-)
-def test_a_checkpoint_with_another_value_model_is_refused(
-    world: SimpleNamespace, tmp_path: Path, before: str | None, after: str | None
-) -> None:
-    train(config_of(world, tmp_path / "run", method(before), max_steps=2))
-    resumed = {"max_steps": 4, "resume_from_checkpoint": "auto"}
-    with pytest.raises(ConfigError, match="algorithm.value"):
-        train(config_of(world, tmp_path / "run", method(after), **resumed))
-
-
-@pytest.mark.parametrize("backbone", [slow("shared"), "copy"])
 def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
-    world: SimpleNamespace, pair: Pair, tmp_path: Path, backbone: str
+    world: SimpleNamespace, pair: Pair, tmp_path: Path
 ) -> None:
-    value = f"{{name: trace_rl, slice_size: 1, num_iterations: 2, value: {{backbone: {backbone}}}}}"
+    value = "{name: trace_rl, slice_size: 1, num_iterations: 2, value: {}}"
     reward = f"rewards=[{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}]"
     other = [
         f"tasks.other.{word}"
