@@ -19,7 +19,6 @@ def continuous_terms(
     objects: Mapping[str, Sequence[T]],
     colors: Callable[[Sequence[T], str], Sequence[str]],
     related: Callable[[T, T], set[str]],
-    position_credit: bool = False,
 ) -> Iterator[float]:
     """The terms of all clauses.
 
@@ -28,7 +27,6 @@ def continuous_terms(
         objects: those found of each class.
         colors: the colour of each of some objects of a class.
         related: names where the first lies relative to the second.
-        position_credit: as published, 1 follows the 0 of a wrong position, so that it earns half.
     """
     matched: list[Sequence[T] | None] = []
     for clause in clauses:
@@ -49,8 +47,6 @@ def continuous_terms(
                 relation in related(a, b) for a in found for b in target
             )
             yield float(holds)
-            if not holds and target is not None and position_credit:
-                yield 1.0
         matched.append(found if holds else None)
 
 

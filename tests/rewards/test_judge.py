@@ -115,35 +115,6 @@ def test_an_edit_is_judged_beside_its_source_by_its_instruction(url: str) -> Non
         reward([text("a text")])
 
 
-@pytest.mark.parametrize(
-    ("size", "options", "expected"),
-    [
-        ((512, 300), {}, (504, 308)),
-        ((512, 300), {"max_pixels": 50176}, (280, 168)),
-        ((20, 20), {"min_pixels": 12544}, (112, 112)),
-        ((512, 300), {"patch_size": 16}, (512, 288)),
-    ],
-)
-def test_images_may_be_sent_at_the_size_at_which_a_qwen_reads_them(
-    url: str, size: tuple[int, int], options: dict, expected: tuple[int, int]
-) -> None:
-    qwen_vl_utils = pytest.importorskip("qwen_vl_utils")
-    made = Image.effect_noise(size, 60).convert("RGB")
-    judge(url, image_size="qwen_vl", **options)([Sample("noise", made)])
-    sent = picture(shown(url)[0])
-    assert sent.size == expected
-    # what a server, or the processor here, makes of it: nothing
-    turn = [{"role": "user", "content": [{"type": "image", "image": sent}]}]
-    patch = options.get("patch_size", 14)
-    [read], _ = qwen_vl_utils.process_vision_info(turn, image_patch_size=patch)
-    assert read.tobytes() == sent.tobytes()
-    wrong = {"min_pixels": 10**7, "image_size": "qwen_vl"}
-    with pytest.raises(ConfigError, match="judge.min_pixels is 10000000; .*max_pixels"):
-        judge(url, **wrong)
-    with pytest.raises(ConfigError, match="judge.min_pixels is 9; .*judge.image_size to qwen_vl"):
-        judge(url, min_pixels=9)
-
-
 def test_a_long_text_loses_its_middle(url: str) -> None:
     judge(url, max_characters=60)([text("begin " + "x" * 5000 + " end")])
     said = shown(url)[-1]["text"]
@@ -422,7 +393,6 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"chunk_size": 8, "chunk_at": "words"}, ["chunk_at", "words"]),
     ({"extra_body": {"messages": []}}, ["judge.extra_body", "messages"]),
     ({"max_tokens": 0}, ["judge.max_tokens is 0"]),
-    ({"backend": "vllm"}, ["backend", "vllm"]),
     ({"modell": "x"}, ["modell is not a setting", "'model'"]),
 ]
 
