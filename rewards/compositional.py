@@ -7,7 +7,7 @@ classifies colours with OpenAI's CLIP ViT-L/14. This is GenEval's
 procedure with the Mask2Former of transformers (`mmrl.rewards.detection.instance_segmenter`); its
 weights were trained by other people, so scores differ where a detection is uncertain.
 
-`mode: continuous` is flow_grpo's reward (`mmrl.rewards.detection.continuous_credit`), `mode:
+`mode: continuous` is flow_grpo's reward (`continuous_terms`), `mode:
 strict` with `exact: true` its strict verdict.
 """
 
@@ -22,12 +22,12 @@ from PIL import Image
 
 from mmrl.config import check, check_choice
 from mmrl.rewards.detection.coco_names import COCO_NAMES
-from mmrl.rewards.detection.continuous_credit import continuous_terms
 from mmrl.rewards.detection.geneval_rules import (
     COLORS,
     Box,
     Condition,
     check_metadata,
+    continuous_terms,
     exclude_conditions,
     find_relations,
     include_conditions,

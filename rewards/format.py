@@ -47,11 +47,7 @@ class FormatReward:
         multiline: whether text in a tag may have several lines with `rule: d1`; d1's runs did
             without (false), so that a reasoning of several lines never fitted. MaskGRPO's `strict`
             has the same.
-        box_bonus: whether a box counts in `boxed_and_answer_tags`; false is the published code,
-            which never finds one.
         tags: names of the tags, in order.
-        prefilled: whether the prompt already ends with the first opening tag, as in d1's
-            evaluation.
 
     Raises:
         ValueError: an unknown mode or rule, or no tags.
@@ -65,15 +61,13 @@ class FormatReward:
         mode: Mode = "soft",
         rule: Rule = "once",
         multiline: bool = True,
-        box_bonus: bool = True,
         tags: list[str] = ["reasoning", "answer"],  # noqa: B006 (never changed)
-        prefilled: bool = False,
     ) -> None:
         check_choice("format.mode", mode, MODES)
         check_choice("format.rule", rule, RULES)
         check(bool(tags) and all(tags), "format.tags", tags, "at least one tag")
         self.mode, self.rule, self.tags = mode, rule, list(tags)
-        self.multiline, self.box_bonus, self.prefilled = multiline, box_bonus, prefilled
+        self.multiline = multiline
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """1.0 where the layout holds and else 0.0; see `mode` for those with steps between."""
@@ -90,12 +84,11 @@ class FormatReward:
                 code = find_python(text)
                 return 0.0 if code is None else 1.0 if is_python(code) else 0.5
             case "boxed_and_answer_tags":
-                return xml_rules.score_tags_and_box(text, last, self.box_bonus)
+                return xml_rules.score_tags_and_box(text, last)
             case "integer" if self.rule == "maskgrpo":
                 return float((find_boxed(text) or text).isdigit())
             case "integer":
                 return float(xml_rules.read_answer(text, last).isdigit())
-        text = f"<{first}>{text}" if self.prefilled else text
         if self.mode == "xmlcount":
             if self.rule == "maskgrpo":
                 return xml_rules.count_pair(text, first)

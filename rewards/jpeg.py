@@ -10,9 +10,11 @@ is the same with a `scale` of 1/500 in the configuration entry.
 
 from typing import ClassVar, Literal
 
-from mmrl.config import check, check_choice
+from mmrl.config import check_choice
 from mmrl.rewards.parsing.images import image_of, jpeg
 from mmrl.types import Sample
+
+QUALITY = 95
 
 
 class JPEGReward:
@@ -21,10 +23,9 @@ class JPEGReward:
     Args:
         mode: `compressibility` is minus the size (smooth images win), `incompressibility` the
             size (noise wins).
-        quality: of the JPEG, 1 to 95.
 
     Raises:
-        ValueError: another mode or quality.
+        ValueError: another mode.
     """
 
     scale: ClassVar[str] = "kilobytes; below 0 for compressibility"
@@ -33,14 +34,11 @@ class JPEGReward:
     def __init__(
         self,
         mode: Literal["compressibility", "incompressibility"] = "compressibility",
-        quality: int = 95,
     ) -> None:
         check_choice("jpeg.mode", mode, ("compressibility", "incompressibility"))
-        check(1 <= quality <= 95, "jpeg.quality", quality, "from 1 to 95")
         self.sign = -1 if mode == "compressibility" else 1
-        self.quality = quality
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Kilobytes, of 1000 bytes."""
         images = [image_of(sample, "jpeg") for sample in samples]
-        return [self.sign * len(jpeg(image, self.quality)) / 1000 for image in images]
+        return [self.sign * len(jpeg(image, QUALITY)) / 1000 for image in images]

@@ -4,10 +4,10 @@
 
 It answers behind OpenAI's chat completions (`backend: openai`), or in this process (`backend:
 transformers`, the Qwen-VL family). Text and images, of prompts and completions, are shown as they
-are; the answer of a prompt only where a template says {answer}. With `chunk_size` the chunks of a text are judged, each with the text before
-it (process reward); that judge never sees the answer. The score is the raw one of the template's
-scale. A reply without one is a failure of that sample, after `reasks` more requests, and so is a
-server that gives none before the deadline.
+are; the answer of a prompt only where a template says {answer}. With `chunk_size` the chunks of a
+text are judged, each with the text before it (process reward); that judge never sees the answer.
+The score is the raw one of the template's scale. A reply without one is a failure of that sample,
+after `reasks` more requests, and so is a server that gives none before the deadline.
 
 With `num_votes` a request is drawn several times at `temperature`, each time with another seed, and
 `votes` says what the scores become. dLLM-RL's process reward is `votes: firm_agreement` (text:
@@ -82,14 +82,14 @@ class JudgeReward(ServiceOptions):
     max_tokens: int = 512
     """Longest reply."""
     temperature: float = 0.0
-    """Of the reply; 0 is greedy."""
+    """Of the reply; 0 is greedy, and all that `backend: transformers` has."""
     top_p: float = 1.0
     """Smallest probability of the tokens that a reply is drawn from."""
     num_votes: int = 1
     """Replies to each request, with the seeds 0, 1, …; several need a temperature."""
-    votes: Literal["mean", "majority", "agreement", "firm_agreement"] = "mean"
-    """What their scores become: the mean; the most frequent; or the score that all have. For
-    `firm_agreement` a common 0 is none."""
+    votes: Literal["mean", "agreement", "firm_agreement"] = "mean"
+    """What their scores become: the mean, or the score that all have. For `firm_agreement` a common
+    0 is none."""
     fallback: Literal["zero", "outcome"] = "zero"
     """The score without agreement: 0, or that of the completion by `outcome`, from -1 to 1."""
     outcome: dict[str, Any] | None = None
@@ -234,6 +234,8 @@ class JudgeReward(ServiceOptions):
 
     def _check_votes(self) -> None:
         check(self.temperature >= 0, "judge.temperature", self.temperature, "0 or above")
+        drawn = self.temperature > 0 and self.backend == "transformers"
+        check(not drawn, "judge.temperature", self.temperature, "0 with backend: transformers")
         check(0 < self.top_p <= 1, "judge.top_p", self.top_p, "above 0, up to 1")
         check(self.num_votes >= 1, "judge.num_votes", self.num_votes, "at least 1")
         same = self.num_votes > 1 and self.temperature == 0

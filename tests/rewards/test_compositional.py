@@ -106,14 +106,6 @@ def test_colours_are_told_by_the_mean_of_three_descriptions(clip_directory: Path
     assert len(set(expected)) > 1, "random weights must tell images apart"
 
 
-def test_a_crop_stays_inside_the_picture_and_has_a_pixel() -> None:
-    image = Image.new("RGB", (20, 10))
-    assert crop(image, (1.6, 2.4, 7.5, 9.0)).size == (6, 7)
-    assert crop(image, (-5.0, -5.0, 50.0, 50.0)).size == (20, 10)
-    assert crop(image, (25.0, 12.0, 30.0, 15.0)).size == (1, 1)
-    assert crop(image, (3.0, 3.0, 3.2, 3.1)).size == (1, 1)
-
-
 @pytest.fixture
 def entry(mask2former: Path, clip_directory: Path) -> dict:
     models = {"model": str(mask2former), "clip_model": str(clip_directory)}
@@ -125,6 +117,7 @@ CATS = [Found("cat", (10.0 * n, 0, 10.0 * n + 8, 8), 0.9 - n / 10) for n in rang
 
 def seeing(entry: dict, found: list[Found], **options: Any) -> CompositionalReward:
     """The reward with a detector that finds the same in every image."""
+    entry = {"counting_threshold": 0.3, **entry}
     reward = built(json.dumps(entry))
     if {"mode", "exact"} >= set(options):
         reward = copy.copy(reward)
@@ -193,7 +186,6 @@ def test_continuous_credit_is_flow_grpos(entry: dict, clauses: list[dict], expec
 
 def test_counting_has_its_own_threshold(entry: dict) -> None:
     rows = [sample(tag, {"class": "cat", "count": 3}) for tag in ("counting", "two_object")]
-    assert seeing(entry, CATS, threshold=0.5)(rows) == [0.0, 1.0]
     assert seeing(entry, CATS, threshold=0.75, counting_threshold=0.5)(rows) == [1.0, 0.0]
 
 
