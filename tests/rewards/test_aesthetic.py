@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from tests.rewards.rounding import up_to_rounding
 
 WIDTHS = (24, 1024, 128, 64, 16, 1)
 PLACES = (0, 2, 4, 6, 7)
@@ -52,16 +51,6 @@ def test_the_score_is_an_affine_map_of_clips_normalised_features(
     scores = torch.tensor(build_reward(entry)(samples_of(pictures)))
     torch.testing.assert_close(scores, rows[:, 0], atol=1e-4, rtol=0)
     assert scores.std() > 1e-3, "random weights must tell images apart"
-
-
-def test_what_else_is_scored_changes_a_score_by_no_more_than_rounding(
-    entry: dict, pictures: list[Image.Image]
-) -> None:
-    reward = build_reward({**entry, "batch_size": 3})
-    samples = samples_of(pictures)
-    alone = [reward([sample])[0] for sample in samples]
-    assert reward(samples) == up_to_rounding(alone)
-    assert reward([]) == []
 
 
 def test_layers_for_another_clip_and_layers_that_lack_one_are_refused(

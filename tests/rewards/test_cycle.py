@@ -124,21 +124,3 @@ def test_answers_are_the_likeliest_unless_something_else_is_said() -> None:
     assert asking is not None and asking.length == 4
     assert asking.sampler["steps"] == 4 and asking.sampler["temperature"] == 0.5
     assert read_asking({"name": "shapes"}, "rewards[0]") is None
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ask": ["colour"]}, "cycle.ask is 'colour'.*color"),
-        ({"ask": []}, "cycle.ask is .*null or some of count"),
-        ({"template": "what is there?"}, "cycle.template"),
-        ({"max_completion_length": 0}, "cycle.max_completion_length is 0"),
-        ({"batch_size": 0}, "cycle.batch_size is 0"),
-        ({"mode": "strict"}, "mode"),
-    ],
-)
-def test_a_wrong_option_is_named_with_what_is_allowed(
-    options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_reward({"name": "cycle", **options})

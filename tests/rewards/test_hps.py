@@ -126,14 +126,6 @@ def test_the_official_package_scores_the_same_weights_alike(
     assert scores == pytest.approx(expected, abs=5e-3 if img_score.device == "cuda" else 1e-4)
 
 
-def test_a_batch_scores_like_its_rows_alone(
-    architecture: Path, checkpoint: Path, pictures: list[Image.Image]
-) -> None:
-    reward = build_reward(entry(architecture, checkpoint, batch_size=3))
-    rows = [Sample(p, image) for p, image in zip(PROMPTS, pictures, strict=True)]
-    assert reward(rows) == pytest.approx([reward([row])[0] for row in rows], abs=1e-6)
-
-
 def test_the_checkpoint_is_found_in_a_directory_by_its_version(
     architecture: Path, checkpoint: Path
 ) -> None:

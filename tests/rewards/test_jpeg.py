@@ -1,7 +1,6 @@
 """The JPEG reward: kilobytes at quality 95."""
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from mmrl.rewards import build_reward
@@ -20,19 +19,3 @@ def test_the_score_is_minus_the_size_of_the_file_in_kilobytes(tmp_path) -> None:
     assert build_reward({"name": "jpeg"})([Sample("x", image)]) == [-size]
     other = build_reward({"name": "jpeg", "mode": "incompressibility"})
     assert other([Sample("x", image)]) == [size]
-
-
-def test_a_flat_picture_is_easier_to_compress_than_noise_and_a_coarse_file_is_smaller() -> None:
-    samples = [Sample("x", Image.new("RGB", (64, 64), "teal")), Sample("x", noise(64))]
-    flat, random = build_reward({"name": "jpeg"})(samples)
-    assert flat > random
-    assert build_reward({"name": "jpeg", "quality": 20})(samples)[1] > random
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"mode": "small"}, "mode"), ({"quality": 0}, "jpeg.quality is 0.*1 to 95")],
-)
-def test_a_wrong_option_names_key_and_choices(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_reward({"name": "jpeg", **options})

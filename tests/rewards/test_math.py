@@ -121,18 +121,8 @@ def test_any_other_answer_and_none_are_worth_nothing(
     assert score(reward, answer or "12", completion) == 0.0
 
 
-RECORDED_AS_RIGHT = {
-    "a time of day is no number": ("2", "make the cake is:\n\\boxed{2:00 pm} \n\n</answer>"),
-    "the last box counts": ("162000", "\\boxed{162000}\n<answer>\n\\boxed{16200}\n</answer>"),
-    "the answer is two thirds": ("2", r"after expenses is \boxed{\frac{2}{3}} dollars."),
-}
 """The recorded answers to GSM8K that their publisher takes for right, and the reason against it:
 rows 566, 911 and 1116; of MATH there are none."""
-
-
-@pytest.mark.parametrize("reason", RECORDED_AS_RIGHT)
-def test_a_recorded_answer_is_wrong_for_a_reason(reward: MathReward, reason: str) -> None:
-    assert score(reward, *RECORDED_AS_RIGHT[reason]) == 0.0
 
 
 def test_partial_credit_is_for_marked_answers_and_off_by_default() -> None:
@@ -176,21 +166,6 @@ def test_references_are_read_from_boxes_hashes_and_numbers() -> None:
     assert read_reference(r"so \boxed{\frac{1}{2}}") == r"\frac{1}{2}"
     assert read_reference("3+4\n#### 7") == "7"
     assert read_reference(18.0) == "18" and read_reference(0.25) == "0.25"
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"sources": ["box"]}, "'box'; allowed: answer, boxed, hash, number"),
-        ({"sources": []}, "sources is ''"),
-        ({"partial": 1.0}, "at least 0 and below 1"),
-        ({"timeout": 0}, "above 0 seconds"),
-        ({"tolerance": 1}, "tolerance is not a setting"),
-    ],
-)
-def test_wrong_options_are_refused(option: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_reward({"name": "math", **option})
 
 
 @pytest.mark.parametrize(

@@ -97,14 +97,6 @@ def test_callables_from_python_are_entries_with_and_without_options() -> None:
     assert scores.total == [0 + 0 + 1, 1 + 1 + 0.5 + 1 + 1, 2 + 2 + 1 + 2 + 1]
 
 
-def test_the_key_of_the_metrics_is_the_name_without_its_place() -> None:
-    scorer = Scorer([entry("length"), entry("Vowels", weight=2), entry("length", key="again")])
-    assert [term.key for term in scorer.terms] == ["length", "Vowels", "again"]
-    assert list(scorer.score(SAMPLES).components) == ["length", "Vowels", "again"]
-    with pytest.raises(ValueError, match="holds 'length' more than once"):
-        check_entries([entry("length"), {"name": "length", "reward": length}])
-
-
 REFUSED = {
     "trl": "takes no list of samples.*prompts, completions.*def mine\\(samples\\)",
     "verl": "solution_str has no value.*called with a list of samples alone",

@@ -15,7 +15,6 @@ from transformers import AutoTokenizer, CLIPConfig, CLIPImageProcessor, CLIPMode
 from mmrl.rewards import build_reward
 from mmrl.types import Sample
 from tests.rewards.conftest import randomised
-from tests.rewards.rounding import up_to_rounding
 
 PROMPTS = ["a red circle", "Two  blue squares!", "a green star " * 60, "a red circle"]
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -73,16 +72,6 @@ def test_the_score_is_the_scaled_cosine_of_the_published_formula(
     scores = torch.tensor(build_reward(entry)(samples_of(pictures)))
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
     assert expected.std() > 0.1, "random weights must tell images apart"
-
-
-def test_what_else_is_scored_changes_a_score_by_no_more_than_rounding(
-    entry: dict, pictures: list[Image.Image]
-) -> None:
-    reward = build_reward({**entry, "batch_size": 3})
-    rows = samples_of(pictures)
-    alone = [reward([row])[0] for row in rows]
-    assert reward(rows) == up_to_rounding(alone)
-    assert reward([]) == []
 
 
 def test_a_checkpoint_with_weights_missing_is_refused(

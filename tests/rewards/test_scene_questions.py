@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from mmrl.rewards.judging.scene_questions import COLORS, KINDS, build_questions
 
 SHAPES = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
@@ -74,20 +72,3 @@ def test_questions_about_coloured_shapes_are_worded_as_the_small_models_were_tau
     kinds = ("count", "relation", "existence")
     asked = {frame(q.text) for row in [*coloured, *placed] for q in build_questions(row, kinds)}
     assert len(asked) == 3 and asked <= taught
-
-
-@pytest.mark.parametrize(
-    ("include", "message"),
-    [
-        ("ring", "must be a list of clauses"),
-        ([{"class": "ring"}], "must have a class and a count"),
-        ([{"class": "", "count": 1}], "class=''.* must be a word"),
-        ([{**RING, "color": 3}], "color=3.* must be a word"),
-        ([{**RING, "count": 0}], "a count of at least 1"),
-        ([{**RING, "position": ["beside", 0]}], "out of left of, right of, above, below"),
-        ([{**RING, "position": ["above", 1]}], "index of an include clause"),
-    ],
-)
-def test_metadata_of_another_schema_is_refused(include: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_questions({"include": include}, ALL)

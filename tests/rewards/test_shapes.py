@@ -146,14 +146,6 @@ def test_whatever_nobody_asked_for_fails_an_image() -> None:
     assert verdict.reason == "not asked for: patch of no known shape"
 
 
-def test_without_exact_more_objects_than_asked_for_pass_unless_excluded() -> None:
-    image = picture(("ring", "red", 2, 0, 0), ("ring", "blue", 2, 4, 0), ("ring", "red", 2, 0, 4))
-    two, three = {"class": "ring", "count": 2}, {"class": "ring", "count": 3}
-    assert judge(image, two, exact=False).strict
-    verdict = judge(image, two, exclude=[three], exact=False)
-    assert not verdict.strict and "fewer than 3 ring" in verdict.reason
-
-
 def test_partial_is_the_share_of_conditions_that_hold() -> None:
     image = picture(("ring", "red", 2, 0, 0), ("cross", "blue", 2, 4, 0))
     red_ring = {"class": "ring", "count": 1, "color": "red"}
@@ -163,15 +155,6 @@ def test_partial_is_the_share_of_conditions_that_hold() -> None:
     assert verdict.reason == "expected 1 red cross, found blue"
     assert judge(image, red_ring).partial == pytest.approx(2 / 3)
     assert judge(image, red_ring, exact=False).partial == 1.0
-
-
-def test_a_wrong_position_earns_nothing_for_the_position() -> None:
-    image = picture(("ring", "red", 2, 0, 0), ("cross", "blue", 2, 5, 0))
-    ring = {"class": "ring", "count": 1}
-    cross = {"class": "cross", "count": 1}
-    assert judge(image, ring, {**cross, "position": ["right of", 0]}).strict
-    wrong = judge(image, ring, {**cross, "position": ["left of", 0]})
-    assert wrong.partial == pytest.approx(2 / 3)
 
 
 def test_positions_follow_box_geometry_with_a_margin() -> None:
@@ -191,12 +174,8 @@ def test_positions_follow_box_geometry_with_a_margin() -> None:
         ({"include": []}, r"include=\[\]"),
         ({"include": [{"class": "circle"}]}, "a class and a count"),
         ({"include": [{"class": "bus", "count": 1}]}, "class='bus'"),
-        ({"include": [{"class": "ring", "count": 0}]}, "'count': 0"),
-        ({"include": [{"class": "ring", "count": 1, "color": "mauve"}]}, "color='mauve'"),
         ({"include": [{"class": "ring", "count": 1, "colour": "red"}]}, "key 'colour'"),
-        ({"include": [{"class": "ring", "count": 1, "position": ["near", 0]}]}, "'near'"),
         ({"include": [{"class": "ring", "count": 1, "position": ["above", 3]}]}, "'above', 3"),
-        ({"exclude": [{"class": "ring", "count": "2"}]}, "'count': '2'"),
     ],
 )
 def test_malformed_metadata_is_named(change: dict[str, Any], message: str) -> None:
