@@ -3,12 +3,12 @@
     GenEval's conditions on detected objects; colours by CLIP on the objects' boxes
 
 GenEval (Ghosh et al. 2023, arXiv:2310.11513) detects COCO's classes with a Mask2Former of mmdet and
-classifies colours with OpenAI's CLIP ViT-L/14. This is GenEval's
-procedure with the Mask2Former of transformers (`mmrl.rewards.detection.instance_segmenter`); its
-weights were trained by other people, so scores differ where a detection is uncertain.
+classifies colours with OpenAI's CLIP ViT-L/14. This is its procedure with the Mask2Former of
+transformers (`mmrl.rewards.detection.instance_segmenter`); those weights were trained by other
+people, so scores differ where a detection is uncertain.
 
-`mode: continuous` is flow_grpo's reward (`continuous_terms`), `mode:
-strict` with `exact: true` its strict verdict.
+`mode: continuous` is flow_grpo's reward (`continuous_terms`), `mode: strict` with `exact: true` its
+strict verdict.
 """
 
 from __future__ import annotations

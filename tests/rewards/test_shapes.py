@@ -119,8 +119,8 @@ def test_verdicts_survive_the_blur_and_noise_of_a_decoder(sigma: float) -> None:
     def blur(image: Image.Image, rng: np.random.Generator) -> Image.Image:
         return decoded(image, rng, sigma)
 
-    assert accuracy(600, seed=2, expected=True, change=blur) >= 0.98
-    assert accuracy(600, seed=3, expected=False, change=blur) >= 0.995
+    assert accuracy(300, seed=2, expected=True, change=blur) >= 0.98
+    assert accuracy(300, seed=3, expected=False, change=blur) >= 0.995
 
 
 def test_objects_come_with_class_color_size_and_box() -> None:

@@ -91,7 +91,7 @@ def test_the_strict_verdict_is_the_published_one() -> None:
     for _ in range(600):
         found, metadata = boxes(int(rng.integers(1, 6)), rng), request(rng)
         colors = {item: str(rng.choice(["red", "blue"], p=[0.7, 0.3])) for item in found}
-        objects = select_objects(found, 0.1, 16, 1.0)
+        objects = select_objects(found, 0.1, 16)
         conditions = [
             *include_conditions(
                 metadata["include"],
