@@ -246,39 +246,6 @@ def test_votes_are_kept_one_by_one_and_a_bad_one_is_drawn_with_another_seed(
         voter(url, reasks=0)([text("stumble")])
 
 
-<<<<<<< HEAD
-=======
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"num_votes": 2}, "judge.num_votes is 2; it must be 1 with temperature 0.*all the same"),
-        ({"num_votes": 0}, "num_votes is 0; it must be at least 1"),
-        ({"temperature": 1.0, "extra_body": {"seed": 3}}, r"judge.extra_body is \['seed'\]"),
-        ({"votes": "most"}, "votes"),
-        ({"outcome": {"name": "answer"}}, "judge.outcome is .* null unless judge.fallback"),
-        ({"fallback": "outcome", "outcome": {"name": "answr"}}, "judge.outcome.name is 'answr'"),
-    ],
-)
-def test_votes_that_cannot_be_are_refused(url: str, options: dict, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        judge(url, **options)
-
-
-def test_one_bad_reply_costs_one_sample_and_above_the_limit_the_run_stops(
-    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    cache = {"cache_dir": str(tmp_path)}
-    judge(url, "prose-1", **cache)([text("aaa")])  # known, and no longer asked for
-    entry = {"name": "judge", "model": "prose", "urls": [url]}
-    good = {"name": "judge", "model": "right", "urls": [url], "key": "good", "weight": 0.5}
-    scores = Scorer([entry, good], max_failures=10).score([text("aaa"), text("b")])
-    assert scores.components["good"] == [4.0, 1.0] and scores.total == [2.0, 0.5]
-    assert scores.failed["judge"] == [True, True] and "'Say a.'" in caplog.text
-    with pytest.raises(RewardError, match="'judge' failed on 2 of 2 samples.*four out of five"):
-        Scorer([entry]).score([text("aaa"), text("b")])
-
-
->>>>>>> half
 def test_a_key_is_sent_and_never_shown(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -382,17 +349,10 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"template": "process"}, ["asks about a chunk", "chunk_size is null"]),
     ({"template": "general", "chunk_size": 8}, ["no {chunk}", "use process"]),
-<<<<<<< HEAD
     ({"extra_body": {"messages": []}}, ["judge.extra_body", "messages"]),
     ({"num_votes": 2}, ["judge.num_votes is 2", "1 with temperature 0", "all the same"]),
     ({"temperature": 1.0, "extra_body": {"seed": 3}}, ["judge.extra_body is ['seed']"]),
     ({"temperature": 0.6, "backend": "transformers"}, ["0 with backend: transformers"]),
-=======
-    ({"chunk_size": 0}, ["chunk_size is 0"]),
-    ({"chunk_size": 8, "chunk_at": "words"}, ["chunk_at", "words"]),
-    ({"extra_body": {"messages": []}}, ["judge.extra_body", "messages"]),
-    ({"backend": "vllm"}, ["backend", "vllm"]),
->>>>>>> half
     ({"modell": "x"}, ["modell is not a setting", "'model'"]),
 ]
 
@@ -411,10 +371,6 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], named: list
         ("text: '{chunk} {gold}'", "['gold']"),
         ("text: '{chunk.__class__}'", "['chunk.__class__']"),
         ("text: '{chunk}'\nscale: 5", "scale is not a setting"),
-<<<<<<< HEAD
-=======
-        ("- text", "a section, {key: value}"),
->>>>>>> half
         ("text: [", "is no template"),
     ],
 )
