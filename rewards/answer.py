@@ -4,15 +4,13 @@ The answer is what follows `</think>`, in it the last `\boxed{…}` or `<answer>
 of it. Of several choices the completion must name exactly one: by its letter ("B", "(B)", "The
 answer is B."), by its own words, or by both (`mmrl.rewards.parsing.choices`). A completion that
 names two choices, contradicts a letter with the words of another choice, or only says what the
-answer is not, gives no answer. With `match: exact` the answer must equal
-the reference, character by character.
+answer is not, gives no answer.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from string import ascii_uppercase
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from mmrl.config import Settings
 from mmrl.rewards.parsing.choices import find_choice, find_reference, read_choices
@@ -43,10 +41,6 @@ class AnswerReward(Settings):
     scale: ClassVar[str] = "0 or 1"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "completion", "metadata")
 
-    match: Literal["meaning", "exact"] = "meaning"
-    """`meaning`, as above, or `exact`: the part that answers must read like the reference; of a
-    choice, like its letter or its text."""
-
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """1.0 for the right answer, 0.0 for another, several or none; None without `answer` and
         where the metadata `is_caption` is true."""
@@ -71,8 +65,6 @@ class AnswerReward(Settings):
         said = extract_answer(content[0])
         if said is None:
             return 0.0
-        if self.match == "exact":
-            return float(said in _ways_to_write(answers, references, choices))
         if choices is not None:
             return float(find_choice(said, choices) in references)
         decimals = _read_precision(sample.metadata)
@@ -126,16 +118,6 @@ def _read_precision(metadata: Mapping[str, Any]) -> int | None:
     if isinstance(given, bool) or given not in range(16):
         raise ValueError(f"precision={given!r} must be a number of decimals, 0 to 15.")
     return int(given)
-
-
-def _ways_to_write(
-    answers: Sequence[str], references: Sequence[int | None], choices: Sequence[str] | None
-) -> set[str]:
-    """Every way to write a reference exactly; a letter is no text of a choice."""
-    places = [place for place in references if place is not None]
-    letters = ascii_uppercase[: len(choices or ())]
-    texts = {choices[n] for n in places if choices and choices[n] not in [*letters]}
-    return texts | {letters[n] for n in places} or {answer.strip() for answer in answers}
 
 
 def _choices(metadata: Mapping[str, Any]) -> list[str] | None:

@@ -19,7 +19,7 @@ from PIL import Image
 from mmrl.config import Settings, at_least, check, filled, one_of
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.answer import AnswerReward
-from mmrl.rewards.judging.asking import Answer, Asking
+from mmrl.rewards.judging.asking import Answer, PolicyQuery
 from mmrl.rewards.judging.scene_questions import KINDS, Question, build_questions
 from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Prompt, Sample
@@ -58,7 +58,7 @@ class CycleReward(Settings):
         )
         self.kinds = tuple(self.ask or KINDS)
         settings = {**GREEDY, "steps": self.max_completion_length, **(self.sampler or {})}
-        self._asking = Asking(
+        self._asking = PolicyQuery(
             task="image_to_text",
             length=self.max_completion_length,
             sampler=settings,
@@ -67,7 +67,7 @@ class CycleReward(Settings):
         self._answer: Answer | None = None
         self._judge = AnswerReward()
 
-    def asking(self) -> Asking:
+    def asking(self) -> PolicyQuery:
         """How the policy is asked."""
         return self._asking
 

@@ -56,15 +56,10 @@ class FormatReward(Settings):
     multiline: bool = True
     """Whether text in a tag may have several lines with `rule: d1`; d1's runs did without (false),
     so that a reasoning of several lines never fitted. MaskGRPO's `strict` has the same."""
-    box_bonus: bool = True
-    """Whether a box counts in `boxed_and_answer_tags`; false is the published code, which never
-    finds one."""
     tags: Annotated[list[Annotated[str, filled("a tag")]], filled("at least one tag")] = field(
         default_factory=lambda: ["reasoning", "answer"]
     )
     """Names of the tags, in order."""
-    prefilled: bool = False
-    """Whether the prompt already ends with the first opening tag, as in d1's evaluation."""
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """1.0 where the layout holds and else 0.0; see `mode` for those with steps between."""
@@ -81,12 +76,11 @@ class FormatReward(Settings):
                 code = find_python(text)
                 return 0.0 if code is None else 1.0 if is_python(code) else 0.5
             case "boxed_and_answer_tags":
-                return xml_rules.score_tags_and_box(text, last, self.box_bonus)
+                return xml_rules.score_tags_and_box(text, last)
             case "integer" if self.rule == "maskgrpo":
                 return float((find_boxed(text) or text).isdigit())
             case "integer":
                 return float(xml_rules.read_answer(text, last).isdigit())
-        text = f"<{first}>{text}" if self.prefilled else text
         if self.mode == "xmlcount":
             if self.rule == "maskgrpo":
                 return xml_rules.count_pair(text, first)

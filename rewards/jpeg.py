@@ -9,11 +9,13 @@ is the same with a `scale` of 1/500 in the configuration entry.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from mmrl.config import Settings, at_least
+from mmrl.config import Settings
 from mmrl.rewards.parsing.images import image_of, jpeg
 from mmrl.types import Sample
+
+QUALITY = 95
 
 
 @dataclass(kw_only=True, eq=False)
@@ -21,7 +23,7 @@ class JPEGReward(Settings):
     """Kilobytes of an image as JPEG.
 
     Raises:
-        ValueError: another mode or quality.
+        ValueError: another mode.
     """
 
     where: ClassVar[str] = "jpeg"
@@ -31,11 +33,9 @@ class JPEGReward(Settings):
     mode: Literal["compressibility", "incompressibility"] = "compressibility"
     """`compressibility` is minus the size (smooth images win), `incompressibility` the size (noise
     wins)."""
-    quality: Annotated[int, at_least(1, up_to=95)] = 95
-    """Of the JPEG, 1 to 95."""
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Kilobytes, of 1000 bytes."""
         images = [image_of(sample, "jpeg") for sample in samples]
         sign = -1 if self.mode == "compressibility" else 1
-        return [sign * len(jpeg(image, self.quality)) / 1000 for image in images]
+        return [sign * len(jpeg(image, QUALITY)) / 1000 for image in images]

@@ -2,13 +2,12 @@
 
     {name: judge, model: Qwen/Qwen3-VL-8B-Instruct, urls: ["http://127.0.0.1:8000/v1"]}
 
-It answers behind OpenAI's chat completions (`backend: openai`), in this process (`backend:
-transformers`, the Qwen-VL family), or from vLLM on separate devices (`backend: vllm`). Text and
-images, of prompts and completions, are shown as they are; the answer of a prompt only where a
-template says {answer}. With `chunk_size` the chunks of a text are judged, each with the text before
-it (process reward); that judge never sees the answer. The score is the raw one of the template's
-scale. A reply without one is a failure of that sample, after `reasks` more requests, and so is a
-server that gives none before the deadline.
+It answers behind OpenAI's chat completions (`backend: openai`), or in this process (`backend:
+transformers`, the Qwen-VL family). Text and images, of prompts and completions, are shown as they
+are; the answer of a prompt only where a template says {answer}. With `chunk_size` the chunks of a
+text are judged, each with the text before it (process reward); that judge never sees the answer.
+The score is the raw one of the template's scale. A reply without one is a failure of that sample,
+after `reasks` more requests, and so is a server that gives none before the deadline.
 
 With `num_votes` a request is drawn several times at `temperature`, each time with another seed, and
 `votes` says what the scores become. dLLM-RL's process reward is `votes: firm_agreement` (text:
@@ -16,13 +15,11 @@ With `num_votes` a request is drawn several times at `temperature`, each time wi
 again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
-
-from PIL import Image
 
 from mmrl.config import ConfigError, above, at_least, check
 from mmrl.config.constraints import check_settings
@@ -70,11 +67,11 @@ class JudgeReward(ServiceOptions):
     limits_itself: ClassVar[bool] = True
 
     model: str
-    """Name under which the server has it, or directory or hub id (backend: transformers, vllm)."""
+    """Name under which the server has it, or directory or hub id (backend: transformers)."""
     urls: list[str] | None = None
     """Addresses that `/chat/completions` is appended to; several take turns."""
-    backend: Literal["openai", "transformers", "vllm"] = "openai"
-    """A server, a model in this process, or vLLM's offline engine beside it."""
+    backend: Literal["openai", "transformers"] = "openai"
+    """A server, or a model in this process."""
     template: str | None = None
     """Name in `configs/judge/` or path of a YAML; null takes `general`, for chunks `process`."""
     chunk_size: Annotated[int | None, above(0)] = None
@@ -86,14 +83,14 @@ class JudgeReward(ServiceOptions):
     max_tokens: Annotated[int, above(0)] = 512
     """Longest reply."""
     temperature: Annotated[float, at_least(0)] = 0.0
-    """Of the reply; 0 is greedy."""
+    """Of the reply; 0 is greedy, and all that `backend: transformers` has."""
     top_p: Annotated[float, above(0, up_to=1)] = 1.0
     """Smallest probability of the tokens that a reply is drawn from."""
     num_votes: Annotated[int, at_least(1)] = 1
     """Replies to each request, with the seeds 0, 1, …; several need a temperature."""
-    votes: Literal["mean", "majority", "agreement", "firm_agreement"] = "mean"
-    """What their scores become: the mean; the most frequent; or the score that all have. For
-    `firm_agreement` a common 0 is none."""
+    votes: Literal["mean", "agreement", "firm_agreement"] = "mean"
+    """What their scores become: the mean, or the score that all have. For `firm_agreement` a common
+    0 is none."""
     fallback: Literal["zero", "outcome"] = "zero"
     """The score without agreement: 0, or that of the completion by `outcome`, from -1 to 1."""
     outcome: dict[str, Any] | None = None
@@ -110,32 +107,14 @@ class JudgeReward(ServiceOptions):
     """Folder for replies, by everything that was asked; empty keeps none."""
     max_pixels: Annotated[int, above(0)] = 1048576
     """Larger images are scaled down to this."""
-    min_pixels: int = 0
-    """Smaller images are scaled up to this (image_size: qwen_vl); 0 is the four tokens of
-    qwen-vl-utils."""
-    image_size: Literal["fit", "qwen_vl"] = "fit"
-    """How images are scaled: `fit` keeps those within `max_pixels`; `qwen_vl` gives them the size
-    at which a Qwen-VL reads them (qwen-vl-utils, sides multiples of two patches), so that neither a
-    server nor a processor scales them again."""
-    patch_size: int = 14
-    """Side of a patch (image_size: qwen_vl): 14 for Qwen2-VL and Qwen2.5-VL, 16 for Qwen3-VL."""
     max_characters: Annotated[int, above(0)] = 20000
     """Longer texts lose their middle."""
     device: str = "auto"
-    """Of the model (backend: transformers); with vllm its own, such as cuda:1 or cuda:2,3, where
-    auto takes the last."""
+    """Of the model (backend: transformers)."""
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Of its weights."""
     batch_size: Annotated[int, above(0)] = 4
     """Requests it answers at once (backend: transformers)."""
-    tensor_parallel_size: Annotated[int, at_least(1)] = 1
-    """Devices of the engine (backend: vllm)."""
-    gpu_memory_utilization: Annotated[float, above(0, up_to=1)] = 0.9
-    """Share of the memory of its devices that the engine takes (backend: vllm)."""
-    max_model_len: int | None = None
-    """Longest request with its reply, in tokens; null is the model's (backend: vllm)."""
-    engine: dict[str, Any] | None = None
-    """Further arguments of `vllm.LLM`, such as {limit_mm_per_prompt: {image: 1}}."""
 
     def __post_init__(self) -> None:
         check_settings(self, "judge")
@@ -143,7 +122,7 @@ class JudgeReward(ServiceOptions):
         fixed = sorted({"model", "messages", "stream"} & set(self.extra_body or {}))
         check(not fixed, "judge.extra_body", fixed, "of other fields, these are set here")
         self._check_votes()
-        self._encode = self._build_encoder()
+        self._encode = partial(data_url, max_pixels=self.max_pixels)
         self.cutting = None if size is None else Cutting(size, self.chunk_at)
         self._template = self._checked_template()
         self._cache = ReplyCache(Path(self.cache_dir).expanduser() if self.cache_dir else None)
@@ -252,6 +231,8 @@ class JudgeReward(ServiceOptions):
         return {**request, "seed": request["seed"] + time * self.num_votes}
 
     def _check_votes(self) -> None:
+        drawn = self.temperature > 0 and self.backend == "transformers"
+        check(not drawn, "judge.temperature", self.temperature, "0 with backend: transformers")
         same = self.num_votes > 1 and self.temperature == 0
         advice = "Greedy replies are all the same: set judge.temperature, for instance to 0.6."
         check(not same, "judge.num_votes", self.num_votes, "1 with temperature 0", advice)
@@ -301,43 +282,15 @@ class JudgeReward(ServiceOptions):
                 )
         return template
 
-    def _build_encoder(self) -> Callable[[Image.Image], str]:
-        """What makes a data URL of an image."""
-        if self.image_size == "fit":
-            allowed, advice = "0 with image_size: fit", "Set judge.image_size to qwen_vl."
-            check(self.min_pixels == 0, "judge.min_pixels", self.min_pixels, allowed, advice)
-            return partial(data_url, max_pixels=self.max_pixels)
-        from mmrl.rewards.judging.qwen_images import QwenImages
-
-        return QwenImages(self.min_pixels, self.max_pixels, self.patch_size)
-
     def _build_backend(self) -> Backend:
         if self.backend == "transformers":
             from mmrl.rewards.judging.local import LocalJudge
 
             return LocalJudge(self.model, self.device, self.dtype, self.batch_size)
-        if self.backend == "vllm":
-            return self._build_offline_judge()
         advice = "For instance [http://127.0.0.1:8000/v1]."
         check(bool(self.urls), "judge.urls", self.urls, "a list of addresses", advice)
         keys = ("judge.urls", "judge.api_key_env")
         return Endpoint(self.open_service(self.urls or [], self.api_key_env, keys))
-
-    def _build_offline_judge(self) -> Backend:
-        from mmrl.rewards.judging.offline import OfflineJudge
-
-        share, places = self.gpu_memory_utilization, self.tensor_parallel_size
-        longest = {} if self.max_model_len is None else {"max_model_len": self.max_model_len}
-        settings = {
-            "model": self.model,
-            "dtype": self.dtype,
-            "tensor_parallel_size": places,
-            "gpu_memory_utilization": share,
-            **longest,
-        }
-        twice = sorted(settings.keys() & (self.engine or {}).keys())
-        check(not twice, "judge.engine", twice, "of other arguments, these have options")
-        return OfflineJudge({**settings, **(self.engine or {})}, self.device, self.extra_body or {})
 
 
 def _result(

@@ -35,9 +35,8 @@ class OCRReward(OCROptions):
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
-    engine: Literal["got", "paddleocr", "easyocr", "rapidocr", "tesseract"] = "got"
-    """What reads: `got` is GOT-OCR 2.0 by transformers; the others are packages with their own
-    models: paddleocr (3 or later), easyocr, rapidocr, tesseract (pytesseract and the program)."""
+    engine: Literal["got", "paddleocr"] = "got"
+    """What reads: GOT-OCR 2.0 by transformers, or the package paddleocr (3 or later)."""
 
     def __post_init__(self) -> None:
         check_settings(self, "ocr")

@@ -41,8 +41,6 @@ class ShapesEditReward(Settings):
     mode: Literal["strict", "partial"] = "strict"
     """`strict` gives 1.0 when every condition holds and else 0.0; `partial` gives the share of the
     conditions that hold."""
-    kept: bool = True
-    """Whether what the instruction leaves alone must stay."""
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None without `edited` or a source image."""
@@ -60,26 +58,20 @@ class ShapesEditReward(Settings):
             return None
         self.check(sample.metadata)
         edited = image_of(sample, "shapes_edit")
-        failed = [
-            not holds for holds, _ in judge(sample.images[0], edited, sample.metadata, self.kept)
-        ]
+        failed = [not holds for holds, _ in judge(sample.images[0], edited, sample.metadata)]
         return float(not any(failed)) if self.mode == "strict" else 1 - sum(failed) / len(failed)
 
 
-def judge(
-    source: Image.Image, edited: Image.Image, metadata: Mapping[str, Any], kept: bool = True
-) -> list[Condition]:
+def judge(source: Image.Image, edited: Image.Image, metadata: Mapping[str, Any]) -> list[Condition]:
     """The conditions of an edit, each with whether it holds.
 
     Args:
         source: the image before the edit.
         edited: the image after it.
         metadata: with `include`, `edited` and, optionally, `exclude`.
-        kept: whether what the edit leaves alone is judged too.
     """
     before, after = detect(source), detect(edited)
-    stays = _kept(before, after, metadata) if kept else ()
-    return [*conditions(after, metadata), *stays]
+    return [*conditions(after, metadata), *_kept(before, after, metadata)]
 
 
 def _kept(before: Detection, after: Detection, metadata: Mapping[str, Any]) -> Iterator[Condition]:

@@ -9,6 +9,7 @@ be objects of several classes. The box is that of the mask.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 
 from mmrl.config import ConfigError
 from mmrl.rewards.detection.coco_names import COCO_NAMES
-from mmrl.rewards.detection.object_detectors import Found
+from mmrl.rewards.detection.geneval_rules import Box
 from mmrl.rewards.networks.placement import NetworkOptions
 from mmrl.rewards.networks.pretrained import load_network
 
@@ -28,8 +29,19 @@ MOST = 100
 """Objects of an image, as in mmdet."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """One object: its class, its box in pixels, the detector's confidence in (0, 1), and its mask,
+    [H, W] bool."""
+
+    name: str
+    box: Box
+    score: float
+    mask: Any = field(default=None, compare=False, repr=False)
+
+
 class InstanceSegmenter:
-    """Finds objects by the names of COCO's classes; `names` are all it knows.
+    """Finds objects by the names of COCO's classes.
 
     Args:
         model: directory or hub id of a `Mask2FormerForUniversalSegmentation` with COCO's 80 classes
@@ -41,8 +53,6 @@ class InstanceSegmenter:
         ConfigError: a model that is not there, not complete or of other classes; NotHereError
             where it is to come from the hub.
     """
-
-    names: tuple[str, ...] | None = COCO_NAMES
 
     def __init__(self, model: str, key: str, options: NetworkOptions) -> None:
         from transformers import Mask2FormerForUniversalSegmentation, Mask2FormerImageProcessorPil

@@ -7,9 +7,8 @@ damaged file is ignored and written again.
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -38,40 +37,24 @@ class ReplyCache:
 
     def get(self, key: str) -> str | None:
         """The cached reply; None if there is none or it is damaged."""
-        if self.folder is None:
+        path = self.folder and self.folder / f"{key}.json"
+        if path is None or not path.is_file():
             return None
-        path = self._path(key)
         try:
             entry = json.loads(path.read_text(encoding="utf-8"))
-            if entry == _entry(key, entry["reply"]):
+            if entry["request"] == key:
                 return entry["reply"]
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, LookupError, TypeError) as error:
             logger.warning("%s cannot be read (%s); the judge is asked again", path, error)
-            return None
-        logger.warning("%s is not what was written; the judge is asked again", path)
         return None
 
     def put(self, key: str, reply: str) -> None:
         """Keep a reply."""
         if self.folder is None:
             return
-        path = self._path(key)
         try:
-            path.parent.mkdir(exist_ok=True)
-            handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".part")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(_entry(key, reply), file)
-            os.replace(aside, path)
+            with NamedTemporaryFile("w", encoding="utf-8", dir=self.folder, delete=False) as file:
+                json.dump({"request": key, "reply": reply}, file)
+            Path(file.name).replace(self.folder / f"{key}.json")
         except OSError as error:  # the cache is optional
-            logger.warning("%s cannot be written (%s)", path, error)
-
-    def _path(self, key: str) -> Path:
-        assert self.folder is not None
-        return self.folder / key[:2] / f"{key}.json"
-
-
-def _entry(key: str, reply: str) -> dict[str, str]:
-    digest = hashlib.sha256(reply.encode(errors="replace")).hexdigest()
-    return {"request": key, "reply": reply, "sha256": digest}
+            logger.warning("%s cannot be written (%s)", self.folder, error)

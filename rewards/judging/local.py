@@ -12,9 +12,7 @@ import torch
 from mmrl.config import import_extra
 from mmrl.rewards.http import stop
 from mmrl.rewards.http.service import Deadline
-from mmrl.rewards.judging.cache import hash_request
 from mmrl.rewards.judging.reply import CutReply
-from mmrl.rewards.judging.seeded_draws import SeededDraws
 from mmrl.rewards.networks.placement import resolve_device
 from mmrl.rewards.networks.pretrained import load_part
 
@@ -23,7 +21,7 @@ PATCH_SIZE = 14
 
 
 class LocalJudge:
-    """Generates replies, greedily or with the temperature and seed of each request.
+    """Generates replies greedily.
 
     Args:
         model: directory or hub id of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL checkpoint.
@@ -72,10 +70,7 @@ class LocalJudge:
             text=texts, images=images, padding=True, padding_side="left", return_tensors="pt"
         ).to(self.device)
         limit = max(request["max_tokens"] for request in requests)
-        draws = SeededDraws(requests, [int(hash_request(r)[:15], 16) for r in requests])
-        written = self.network.generate(
-            **inputs, do_sample=False, max_new_tokens=limit, logits_processor=[draws]
-        )
+        written = self.network.generate(**inputs, do_sample=False, max_new_tokens=limit)
         new = written[:, inputs["input_ids"].shape[1] :]
         ends = torch.tensor(self.network.generation_config.eos_token_id or [], device=new.device)
         texts = self.processor.batch_decode(new, skip_special_tokens=True)

@@ -1,18 +1,10 @@
 """Several replies of a judge to one request, and the one score they become."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from mmrl.rewards.registry.interface import Reward
 from mmrl.types import Sample
-
-
-def _majority(votes: Sequence[float]) -> float:
-    """The most frequent score; of several that are equally frequent their mean."""
-    counts = Counter(votes)
-    most = max(counts.values())
-    return fmean(score for score, count in counts.items() if count == most)
 
 
 def _agreement(votes: Sequence[float]) -> float | None:
@@ -25,7 +17,6 @@ def _firm_agreement(votes: Sequence[float]) -> float | None:
 
 VOTES: dict[str, Callable[[Sequence[float]], float | None]] = {
     "mean": fmean,
-    "majority": _majority,
     "agreement": _agreement,
     "firm_agreement": _firm_agreement,
 }

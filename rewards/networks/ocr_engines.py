@@ -1,10 +1,9 @@
 """OCR engines: each builds a function from RGB images to the text in them.
 
-A new engine is a function here and a line in `ENGINES`; one that needs a package has a line in
-`PACKAGES` too, so that its absence is found before anything loads.
+A new engine is a function here and a line in `ENGINES`; one that needs a package has its name, so
+that its absence is found before anything loads.
 """
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -29,7 +28,7 @@ class OCROptions:
     max_tokens: Annotated[int, at_least(1)] = 256
     """Longest reading of `got`."""
     device: str = "auto"
-    """`auto` or a torch device (of `got`; easyocr and paddleocr: whether it is a GPU)."""
+    """`auto` or a torch device (of `paddleocr`: whether it is a GPU)."""
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Precision of the weights of `got`."""
     batch_size: Annotated[int, at_least(1)] = 8
@@ -84,54 +83,18 @@ def paddleocr(options: OCROptions) -> Reader:
     return lambda images: [paddle_text(engine.predict(bgr(image))) for image in images]
 
 
-def easyocr(options: OCROptions) -> Reader:
-    """EasyOCR, English."""
-    from easyocr import Reader as Engine  # pyright: ignore[reportMissingImports]
-
-    engine = Engine(["en"], gpu=resolve_device(options.device).type == "cuda", verbose=False)
-    return lambda images: [" ".join(engine.readtext(bgr(image), detail=0)) for image in images]
-
-
-def rapidocr(options: OCROptions) -> Reader:
-    """RapidOCR, with the models that come with it."""
-    from rapidocr import RapidOCR  # pyright: ignore[reportMissingImports]
-
-    engine = RapidOCR()
-    return lambda images: [" ".join(engine(bgr(image)).txts or ()) for image in images]
-
-
-def tesseract(options: OCROptions) -> Reader:
-    """Tesseract, with the language that it is installed with."""
-    from pytesseract import image_to_string  # pyright: ignore[reportMissingImports]
-
-    return lambda images: [image_to_string(image) for image in images]
-
-
 ENGINES: dict[str, Callable[[OCROptions], Reader]] = {
     "got": got,
     "paddleocr": paddleocr,
-    "easyocr": easyocr,
-    "rapidocr": rapidocr,
-    "tesseract": tesseract,
 }
-PACKAGES = {name: name for name in ("paddleocr", "easyocr", "rapidocr")} | {
-    "tesseract": "pytesseract"
-}
-"""Package that an engine needs in addition."""
 
 
 def require(engine: str) -> None:
-    """Raise a ConfigError if the package or the program of an engine is not installed."""
-    package, advice = PACKAGES.get(engine), "set ocr.engine to got, which needs nothing further."
-    if package and find_spec(package) is None:
+    """Raise a ConfigError if the package of an engine is not installed."""
+    if engine != "got" and find_spec(engine) is None:
         raise ConfigError(
-            f"ocr.engine is {engine!r}, and {package} is not installed: pip install {package}, or"
-            f" {advice}"
-        )
-    if engine == "tesseract" and shutil.which(engine) is None:
-        raise ConfigError(
-            f"ocr.engine is {engine!r}, and the program {engine} is not on the PATH; install it, or"
-            f" {advice}"
+            f"ocr.engine is {engine!r}, and {engine} is not installed: pip install {engine}, or"
+            " set ocr.engine to got, which needs nothing further."
         )
 
 

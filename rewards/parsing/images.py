@@ -131,11 +131,6 @@ def data_url(image: Image.Image, max_pixels: int) -> str:
     if scale < 1:
         size = [max(1, math.floor(side * scale)) for side in image.size]
         image = image.resize((size[0], size[1]), Image.Resampling.LANCZOS)
-    return png_url(image)
-
-
-def png_url(image: Image.Image) -> str:
-    """An image as PNG in a data URL."""
     buffer = io.BytesIO()
     image.save(buffer, format="PNG")
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -6,8 +6,6 @@ configuration entry.
 """
 
 import re
-from bisect import bisect_left
-from itertools import pairwise
 
 MARK = 0.125
 PER_CHARACTER = 0.001
@@ -21,37 +19,15 @@ def matches_soft(text: str, tags: list[str], multiline: bool) -> bool:
         tags: names of the tags.
         multiline: whether text in a tag may have several lines.
     """
-    gaps = [rf"</{a}>\s*<{b}>" for a, b in pairwise(tags)]
-    gaps.append(f"</{tags[-1]}>")
-    return _end_of_gaps(text, f"<{tags[0]}>", gaps, multiline) is not None
+    expression = r"\s*".join(f"<{tag}>.*?</{tag}>" for tag in tags)
+    return re.match(expression, text, re.DOTALL if multiline else 0) is not None
 
 
 def matches_strict(text: str, tags: list[str], multiline: bool) -> bool:
     """Whether a text is the tags in their order, every tag in its own line, a line end after the
     last; see `matches_soft`."""
-    if not multiline:
-        lines = "".join(rf"<{tag}>\n.*?\n</{tag}>\n" for tag in tags)
-        return bool(re.match(rf"{lines}$", text))
-    gaps = [f"\n</{a}>\n<{b}>\n" for a, b in pairwise(tags)]
-    end, closing = _end_of_gaps(text, f"<{tags[0]}>\n", gaps, True), f"\n</{tags[-1]}>\n"
-    whole = text.removesuffix("\n") if text.endswith(f"{closing}\n") else text
-    return end is not None and whole.endswith(closing) and end <= len(whole) - len(closing)
-
-
-def _end_of_gaps(text: str, opening: str, gaps: list[str], multiline: bool) -> int | None:
-    """Where the last of several patterns ends that follow an opening in their order, on one line
-    from each to the next or not. One regular expression for all would take quadratic time."""
-    breaks = [] if multiline else [n for n, sign in enumerate(text) if sign == "\n"]
-    ends = (
-        {0: len(opening)} if text.startswith(opening) else {}
-    )  # line -> where it is first reached
-    for gap in gaps:
-        reached: dict[int, int] = {}
-        for match in re.finditer(gap, text):
-            if ends.get(bisect_left(breaks, match.start()), len(text)) <= match.start():
-                reached.setdefault(bisect_left(breaks, match.end()), match.end())
-        ends = reached
-    return min(ends.values(), default=None)
+    lines = "".join(rf"<{tag}>\n.*?\n</{tag}>\n" for tag in tags)
+    return re.match(f"{lines}$", text, re.DOTALL if multiline else 0) is not None
 
 
 def contains_pair(text: str, tag: str) -> bool:
@@ -85,16 +61,13 @@ def read_answer(text: str, tag: str) -> str:
     return text.split(f"<{tag}>")[-1].split(f"</{tag}>")[0].strip()
 
 
-def score_tags_and_box(text: str, tag: str, box_bonus: bool) -> float:
+def score_tags_and_box(text: str, tag: str) -> float:
     r"""d1's format term for MATH: half for an opening tag, and half, or a quarter, for a box in it.
 
     Args:
         text: a completion; without the tag the box may be anywhere.
         tag: name of the tag.
-        box_bonus: False is the published code, which looks for `\boxed` with a backspace instead
-            of a backslash, and so always gives the quarter.
     """
     _, opening, rest = text.partition(f"<{tag}>")
     inside = rest.split(f"</{tag}>")[0].split(f"<{tag}>")[0] if opening else text
-    boxed = box_bonus and "\\boxed" in inside
-    return 0.5 * bool(opening) + (0.5 if boxed else 0.25)
+    return 0.5 * bool(opening) + (0.5 if "\\boxed" in inside else 0.25)

@@ -59,9 +59,9 @@ class Column:
     def call(self, samples: Sequence[Sample]) -> None:
         """Call the reward in this thread, and add its results."""
         lots, started = [self.hand_over(samples)], time.perf_counter()
-        self.settle(lots, self.attempt(lots), time.perf_counter() - started)
+        self.add_results(lots, self.attempt(lots), time.perf_counter() - started)
 
-    def settle(self, lots: Sequence[Lot], results: Sequence[Result], seconds: float) -> None:
+    def add_results(self, lots: Sequence[Lot], results: Sequence[Result], seconds: float) -> None:
         """Add the results of lots, and the seconds their call took."""
         now = time.perf_counter()
         self.work_s += seconds

@@ -71,7 +71,7 @@ class Overlap:
         self.scorers, self.poll, self.limit = scorers if enabled else (), poll, limit
         self.checks: list[Callable[[], None]] = []  # raise for failures
         self.changed = threading.Condition()
-        self.settled = 0  # calls of rewards that have ended
+        self.ended_calls = 0  # calls of rewards that have ended
         self._workers: dict[int, _Worker] = {}
 
     def __enter__(self) -> Overlap:
@@ -111,14 +111,14 @@ class Overlap:
                 does not end.
         """
         while True:
-            settled = self.settled
+            ended = self.ended_calls
             finished = done()
             self.check()
             if finished:
                 return
             with self.changed:
-                self.changed.wait_for(lambda before=settled: self.settled > before, POLL)
-            self.poll(settled)
+                self.changed.wait_for(lambda before=ended: self.ended_calls > before, POLL)
+            self.poll(ended)
             self._check_deadline()
 
     def _check_deadline(self) -> None:
@@ -201,7 +201,7 @@ class _Worker:
         except BaseException as error:  # the loop raises it again
             column.error = error
         with self._overlap.changed:
-            column.settle(lots, results, time.perf_counter() - started)
-            self._overlap.settled += 1
+            column.add_results(lots, results, time.perf_counter() - started)
+            self._overlap.ended_calls += 1
             self.since = None
             self._overlap.changed.notify_all()

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from tests.rewards.rounding import up_to_rounding
 
 WIDTHS = (24, 1024, 128, 64, 16, 1)
 PLACES = (0, 2, 4, 6, 7)
@@ -54,29 +53,6 @@ def test_the_score_is_an_affine_map_of_clips_normalised_features(
     assert scores.std() > 1e-3, "random weights must tell images apart"
 
 
-def test_what_else_is_scored_changes_a_score_by_no_more_than_rounding(
-    entry: dict, pictures: list[Image.Image]
-) -> None:
-    reward = build_reward({**entry, "batch_size": 3})
-    samples = samples_of(pictures)
-    alone = [reward([sample])[0] for sample in samples]
-    assert reward(samples) == up_to_rounding(alone)
-    assert reward([]) == []
-
-
-def test_the_prompt_plays_no_part(entry: dict, pictures: list[Image.Image]) -> None:
-    reward = build_reward(entry)
-    assert reward([Sample("a", pictures[0])]) == reward([Sample("b", pictures[0])])
-
-
-def test_the_checkpoint_is_found_in_a_directory(entry: dict, layers: dict[str, Tensor]) -> None:
-    folder = Path(entry["checkpoint"]).parent
-    with pytest.raises(FileNotFoundError, match="aesthetic.checkpoint.*aesthetic-model.pth"):
-        build_reward({**entry, "checkpoint": str(folder)})
-    torch.save(layers, folder / "aesthetic-model.pth")
-    build_reward({**entry, "checkpoint": str(folder)})
-
-
 def test_layers_for_another_clip_and_layers_that_lack_one_are_refused(
     entry: dict, layers: dict[str, Tensor]
 ) -> None:
@@ -87,14 +63,3 @@ def test_layers_for_another_clip_and_layers_that_lack_one_are_refused(
     torch.save({k: v for k, v in layers.items() if k != "layers.7.bias"}, path)
     with pytest.raises(ValueError, match="missing.*layers.7.bias"):
         build_reward(entry)
-
-
-def test_a_checkpoint_that_would_run_code_is_refused(entry: dict) -> None:
-    torch.save({"layers.0.weight": Path("anything")}, entry["checkpoint"])
-    with pytest.raises(ValueError, match="aesthetic.checkpoint.*not a readable checkpoint"):
-        build_reward(entry)
-
-
-def test_a_text_completion_is_an_error(entry: dict) -> None:
-    with pytest.raises(ValueError, match="'aesthetic' scores images.*str"):
-        build_reward(entry)([Sample("a red circle", "words")])

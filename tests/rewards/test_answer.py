@@ -6,7 +6,6 @@ import pytest
 
 from mmrl.rewards import build_reward
 from mmrl.rewards.parsing.choices import read_choices
-from mmrl.rewards.parsing.wording import split_words
 from mmrl.types import Sample
 
 COUNTS = ["One", "Two", "Three", "Four"]
@@ -18,13 +17,10 @@ def score(
     answer: Any,
     choices: list[str] | None = None,
     prompt: str = "?",
-    match: str = "meaning",
     **rest: Any,
 ) -> Any:
     metadata = {"answer": answer, **rest} | ({} if choices is None else {"choices": choices})
-    (found,) = build_reward({"name": "answer", "match": match})(
-        [Sample(prompt, completion, metadata)]
-    )
+    (found,) = build_reward({"name": "answer"})([Sample(prompt, completion, metadata)])
     return found
 
 
@@ -202,15 +198,6 @@ def test_a_letter_that_is_only_spoken_about_is_not_stated(completion: str) -> No
 def test_a_letter_is_a_label_before_it_is_the_text_of_a_choice(completion: str, right: str) -> None:
     letters = ["B", "A", "D", "C"]
     assert [x for x in "ABCD" if score(completion, x, letters)] == [right]
-    exact = [(said, x) for said in "AB" for x in "ABCD" if score(said, x, letters, match="exact")]
-    assert exact == [("A", "A"), ("B", "B")]
-
-
-def test_choices_of_the_same_words_are_told_apart_by_their_letters_alone() -> None:
-    choices = ["nan", "left", "nan"]
-    assert score("nan", "A", choices) == 0.0 and score("C", "C", choices) == 1.0
-    with pytest.raises(ValueError, match="answer='nan' is neither a letter up to C nor one of"):
-        score("nan", "nan", choices)
 
 
 def test_the_choices_of_a_seed_bench_question_are_read_from_its_text() -> None:
@@ -271,36 +258,6 @@ def test_a_short_answer_that_says_more_or_else_is_wrong(completion: str, answer:
     assert score(completion, answer) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("completion", "right"),
-    [
-        ("B", True),
-        ("Two", True),
-        ("<answer>B</answer>", True),
-        (" B ", True),
-        ("b", False),
-        ("(B)", False),
-        ("B.", False),
-        ("two", False),
-        ("The answer is B.", False),
-        ("C", False),
-    ],
-)
-def test_an_exact_match_takes_the_letter_or_the_text_as_it_stands(
-    completion: str, right: bool
-) -> None:
-    for answer in ("B", "Two"):
-        assert score(completion, answer, COUNTS, match="exact") == float(right)
-
-
-def test_an_exact_match_of_a_short_answer_minds_case_and_articles() -> None:
-    found = [score(said, "Red", match="exact") for said in ("Red", r"\boxed{Red}", "red", "a Red")]
-    assert found == [1.0, 1.0, 0.0, 0.0]
-    assert score("B", "B", prompt="?\nA. x\nB. y", match="exact") == 1.0
-    with pytest.raises(ValueError, match="exacd"):
-        build_reward({"name": "answer", "match": "exacd"})
-
-
 def test_one_of_several_right_answers_is_enough() -> None:
     for said, right in (("4/3", True), ("1.33", True), ("1.34", False)):
         assert score(said, "4/3", answers=["1.33"]) == float(right)
@@ -348,20 +305,13 @@ def test_a_number_is_right_to_as_many_decimals_as_count(
     assert score(completion, answer, precision=decimals) == float(right)
 
 
-def test_the_reward_does_not_apply_without_an_answer() -> None:
-    assert build_reward({"name": "answer"})([Sample("?", "B", {"choices": COUNTS})]) == [None]
-
-
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
         ({"answer": " "}, "answer is empty"),
         ({"answer": "E", "choices": COUNTS}, "neither a letter up to D nor one of the choices"),
-        ({"answer": "A", "choices": "One"}, "must be a list of 2 to 26 texts"),
-        ({"answer": "A", "choices": ["One"]}, "must be a list of 2 to 26 texts"),
         ({"answer": "A", "choices": [1, 2]}, "must be a list of 2 to 26 texts"),
         ({"answer": "5", "precision": -1}, "precision=-1 must be a number of decimals"),
-        ({"answer": "5", "precision": 0.5}, "precision=0.5 must be a number of decimals"),
         ({"answer": "5", "answers": "6"}, "answers='6' must be a list"),
         ({"answer": "A", "answers": ["E"], "choices": COUNTS}, "answer='E' is neither a letter"),
     ],
@@ -383,7 +333,3 @@ def test_hostile_completions_are_read_in_time() -> None:
         assert score(text, "red") == 0.0
     for text in ("1" * 40000, "1," * 20000, "-" * 40000, "1 " * 20000, "=" * 40000, "$-" * 20000):
         assert score(text, "5", precision=0) == 0.0
-
-
-def test_words_keep_their_numbers() -> None:
-    assert split_words("The 1,234 twenty-one: 3.5%!") == ("1234", "20", "1", "3.5%")

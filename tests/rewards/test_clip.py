@@ -75,18 +75,6 @@ def test_a_batch_scores_like_its_rows_alone(
     assert reward([]) == []
 
 
-def test_what_else_is_scored_changes_a_score_by_no_more_than_rounding(
-    clip_directory: Path, pictures: list[Image.Image]
-) -> None:
-    reward = build_reward({"name": "clip", "model": str(clip_directory), "device": "cpu"})
-    samples = [Sample(f"prompt {n % 7}", pictures[n % 4].rotate(n)) for n in range(45)]
-    together = reward(samples)
-    for size in (1, 2, 5, 12, 31):
-        parts = [reward(samples[n : n + size]) for n in range(0, 45, size)]
-        scores = [score for part in parts for score in part]
-        assert scores == up_to_rounding(together), size
-
-
 def test_half_precision_towers_stay_near_float32(
     clip_directory: Path, pictures: list[Image.Image]
 ) -> None:
@@ -109,13 +97,6 @@ def test_every_image_mode_is_scored_as_the_rgb_picture_it_shows(
     assert reward([Sample("a bar", shown.convert(mode))]) == pytest.approx(
         reward([Sample("a bar", shown)]), abs=1e-6
     )
-
-
-def test_transparent_parts_show_white(clip_directory: Path) -> None:
-    reward = build_reward({"name": "clip", "model": str(clip_directory)})
-    hidden = Image.new("RGBA", (28, 28), (255, 0, 0, 0))
-    white = Image.new("RGB", (28, 28), "white")
-    assert reward([Sample("x", hidden)]) == reward([Sample("x", white)])
 
 
 def test_a_text_completion_is_an_error_that_names_reward_and_prompt(clip_directory: Path) -> None:
@@ -144,16 +125,6 @@ def test_published_openai_weights_run_with_their_own_activation() -> None:
 def test_a_wrong_option_names_key_value_and_choices(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_reward({"name": "clip", **options})
-
-
-def test_a_directory_without_an_open_clip_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no open_clip_config.json"):
-        build_reward({"name": "clip", "model": str(tmp_path)})
-
-
-def test_weights_beside_a_directory_that_brings_its_own_are_refused(clip_directory: Path) -> None:
-    with pytest.raises(ValueError, match="clip.pretrained is 'openai'.*its own weights"):
-        build_reward({"name": "clip", "model": str(clip_directory), "pretrained": "openai"})
 
 
 @pytest.mark.parametrize(

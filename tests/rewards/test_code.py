@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mmrl.rewards import PartialFailure, build_reward
+from mmrl.rewards import PartialFailure
 from mmrl.rewards.code import CodeReward
 from mmrl.rewards.sandbox.sandbox import IsolationError
 from mmrl.rewards.scoring.failures import RewardError
@@ -223,17 +223,3 @@ def test_a_row_that_cannot_be_judged_fails_alone_and_is_named_by_its_id(
     with pytest.raises(RewardError, match=r"2 of 5 samples.*First: mbpp-2: 'b'.*do not compile"):
         Scorer([entry]).score(samples)
     assert Scorer([entry], max_failures=0.5).score(samples).total == [1.0, None, 0.0, None, None]
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"isolation": "none"}, "isolation.*none"),
-        ({"workers": -1}, "workers is -1; it must be above 0"),
-        ({"url": "router:8000"}, "such as http://127.0.0.1:8000"),
-        ({"match": "digits"}, "match.*digits"),
-    ],
-)
-def test_wrong_options_are_refused(option: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_reward({"name": "code", **option})

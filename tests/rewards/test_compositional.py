@@ -1,4 +1,4 @@
-"""The compositional reward: tiny detectors of three families, colours by CLIP, and the verdicts."""
+"""The compositional reward: a tiny detector, colours by CLIP, and the verdicts."""
 
 import copy
 import functools
@@ -15,21 +15,9 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 from transformers import (
-    AutoModelForZeroShotObjectDetection,
-    AutoProcessor,
-    AutoTokenizer,
-    BertTokenizer,
-    GroundingDinoConfig,
-    GroundingDinoForObjectDetection,
-    GroundingDinoImageProcessor,
-    GroundingDinoProcessor,
     Mask2FormerConfig,
     Mask2FormerForUniversalSegmentation,
     Mask2FormerImageProcessorPil,
-    Owlv2Config,
-    Owlv2ForObjectDetection,
-    Owlv2ImageProcessor,
-    Owlv2Processor,
 )
 
 from mmrl.rewards import build_reward
@@ -37,75 +25,11 @@ from mmrl.rewards.compositional import ColorClassifier, CompositionalReward, cro
 from mmrl.rewards.detection import instance_segmenter as segmenter
 from mmrl.rewards.detection.coco_names import COCO_NAMES
 from mmrl.rewards.detection.geneval_rules import COLORS
-from mmrl.rewards.detection.object_detectors import Found, ObjectDetector
+from mmrl.rewards.detection.instance_segmenter import Found
 from mmrl.rewards.networks.open_clip_encoder import load_encoder
 from mmrl.rewards.networks.placement import NetworkOptions
 from mmrl.types import Sample
 from tests.rewards.conftest import randomised
-
-NAMES = ("cell phone", "dog")
-TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-
-
-@pytest.fixture(scope="module")
-def owlv2(clip_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("owlv2")
-    words = AutoTokenizer.from_pretrained(clip_tokenizer, model_max_length=16)
-    Owlv2Processor(Owlv2ImageProcessor(size={"height": 64, "width": 64}), words).save_pretrained(
-        directory
-    )
-    sizes = {**TINY, "intermediate_size": 32}
-    config = Owlv2Config(
-        text_config={**sizes, "vocab_size": 49408, "max_position_embeddings": 16},
-        vision_config={**sizes, "image_size": 64, "patch_size": 16},
-        projection_dim=32,
-    )
-    network = randomised(Owlv2ForObjectDetection(config), seed=0)
-    network.save_pretrained(directory)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def grounding_dino(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("grounding_dino")
-    vocabulary = {f"[unused{n}]": n for n in range(1040)}
-    placed = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]", 1012: "."}
-    for n, word in {**placed, 1029: "?", 1: "cell", 2: "phone", 3: "dog"}.items():
-        vocabulary = {k: v for k, v in vocabulary.items() if v != n} | {word: n}
-    pixels = GroundingDinoImageProcessor(size={"shortest_edge": 64, "longest_edge": 96})
-    GroundingDinoProcessor(pixels, BertTokenizer(vocab=vocabulary)).save_pretrained(directory)
-    config = GroundingDinoConfig(
-        backbone_config={
-            "model_type": "swin",
-            "embed_dim": 8,
-            "depths": [1, 1, 1, 1],
-            "image_size": 64,
-            "num_heads": [1, 1, 1, 1],
-            "window_size": 4,
-            "out_indices": [2, 3, 4],
-        },
-        text_config={
-            **TINY,
-            "model_type": "bert",
-            "intermediate_size": 16,
-            "vocab_size": 1040,
-            "max_position_embeddings": 32,
-        },
-        d_model=32,
-        encoder_layers=1,
-        decoder_layers=2,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-        num_queries=12,
-        encoder_n_points=2,
-        decoder_n_points=2,
-        max_text_len=32,
-    )
-    network = randomised(GroundingDinoForObjectDetection(config), seed=1)
-    network.save_pretrained(directory)
-    return directory
 
 
 def tiny_mask2former(classes: int) -> Mask2FormerConfig:
@@ -134,12 +58,17 @@ def tiny_mask2former(classes: int) -> Mask2FormerConfig:
     )
 
 
-@pytest.fixture
-def mask2former(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def small_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segmenter, "EDGES", {"shortest_edge": 64, "longest_edge": 96})
+
+
+@pytest.fixture(scope="module")
+def mask2former(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mask2former")
     network = randomised(Mask2FormerForUniversalSegmentation(tiny_mask2former(80)), seed=1)
-    network.save_pretrained(tmp_path)
-    return tmp_path
+    network.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture
@@ -148,73 +77,6 @@ def alike() -> list[Image.Image]:
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (5, 48, 80, 3), dtype=np.uint8)
     return [Image.fromarray(rows) for rows in pixels]
-
-
-def detector(model: Path, **options: Any) -> ObjectDetector:
-    settings = {"device": "cpu", "batch_size": 8, "fill": 1, **options}
-    return ObjectDetector(str(model), "compositional.model", NetworkOptions(**settings))
-
-
-def numbers(found: Sequence[Found]) -> torch.Tensor:
-    return torch.tensor([[*item.box, item.score] for item in found])
-
-
-def test_owlv2_finds_what_transformers_finds(owlv2: Path, alike: list[Image.Image]) -> None:
-    processor = AutoProcessor.from_pretrained(owlv2)
-    network = AutoModelForZeroShotObjectDetection.from_pretrained(owlv2).eval()
-    found = detector(owlv2)(alike, NAMES, 0.2)
-    for image, mine in zip(alike, found, strict=True):
-        words = [[f"a photo of a {name}" for name in NAMES]]
-        inputs = processor(images=image, text=words, return_tensors="pt")
-        with torch.no_grad():
-            output = network(**inputs)
-        expected = processor.post_process_grounded_object_detection(
-            output, threshold=0.2, target_sizes=[(48, 80)], text_labels=[list(NAMES)]
-        )[0]
-        order = expected["scores"].argsort(descending=True, stable=True)
-        assert 0 < len(mine) == len(order)
-        assert [item.name for item in mine] == [expected["text_labels"][n] for n in order]
-        rows = torch.cat((expected["boxes"], expected["scores"][:, None]), dim=1)[order]
-        torch.testing.assert_close(numbers(mine), rows, atol=1e-4, rtol=1e-4)
-    assert {item.name for mine in found for item in mine} == set(NAMES)
-
-
-def test_grounding_dino_scores_a_name_by_the_mean_of_its_tokens(
-    grounding_dino: Path, alike: list[Image.Image]
-) -> None:
-    processor = AutoProcessor.from_pretrained(grounding_dino)
-    network = AutoModelForZeroShotObjectDetection.from_pretrained(grounding_dino).eval()
-    found = detector(grounding_dino)(alike, NAMES, 0.0)
-    for image, mine in zip(alike, found, strict=True):
-        inputs = processor(images=image, text="cell phone. dog.", return_tensors="pt")
-        assert inputs["input_ids"].tolist() == [[101, 1, 2, 1012, 3, 1012, 102]]
-        with torch.no_grad():
-            output = network(**inputs)
-        tokens = output.logits[0].sigmoid()
-        scores = torch.stack((tokens[:, 1:3].mean(1), tokens[:, 4]), dim=1)
-        x, y, width, height = output.pred_boxes[0].T
-        boxes = torch.stack((x - width / 2, y - height / 2, x + width / 2, y + height / 2), dim=1)
-        boxes = boxes * torch.tensor([80, 48, 80, 48])
-        best, kind = scores.max(1)
-        order = best.argsort(descending=True, stable=True)
-        assert [item.name for item in mine] == [NAMES[n] for n in kind[order]]
-        rows = torch.cat((boxes, best[:, None]), dim=1)[order]
-        torch.testing.assert_close(numbers(mine), rows, atol=1e-3, rtol=1e-3)
-
-
-@pytest.mark.parametrize("family", ["owlv2", "grounding_dino"])
-def test_a_picture_shows_what_it_shows_alone(
-    family: str, alike: list[Image.Image], request: pytest.FixtureRequest
-) -> None:
-    path = request.getfixturevalue(family)
-    one = detector(path, batch_size=3, fill=2)
-    together = one(alike, NAMES, 0.1)
-    alone = [one([image], NAMES, 0.1)[0] for image in alike]
-    for mine, expected in zip(together, alone, strict=True):
-        assert [item.name for item in mine] == [item.name for item in expected]
-        torch.testing.assert_close(numbers(mine), numbers(expected), atol=1e-3, rtol=1e-4)
-    half = detector(path, dtype="bfloat16")(alike[:1], NAMES, 0.0)[0]
-    assert len(half) == len(one(alike[:1], NAMES, 0.0)[0])
 
 
 def test_colours_are_told_by_the_mean_of_three_descriptions(clip_directory: Path) -> None:
@@ -244,17 +106,9 @@ def test_colours_are_told_by_the_mean_of_three_descriptions(clip_directory: Path
     assert len(set(expected)) > 1, "random weights must tell images apart"
 
 
-def test_a_crop_stays_inside_the_picture_and_has_a_pixel() -> None:
-    image = Image.new("RGB", (20, 10))
-    assert crop(image, (1.6, 2.4, 7.5, 9.0)).size == (6, 7)
-    assert crop(image, (-5.0, -5.0, 50.0, 50.0)).size == (20, 10)
-    assert crop(image, (25.0, 12.0, 30.0, 15.0)).size == (1, 1)
-    assert crop(image, (3.0, 3.0, 3.2, 3.1)).size == (1, 1)
-
-
 @pytest.fixture
-def entry(owlv2: Path, clip_directory: Path) -> dict:
-    models = {"model": str(owlv2), "clip_model": str(clip_directory)}
+def entry(mask2former: Path, clip_directory: Path) -> dict:
+    models = {"model": str(mask2former), "clip_model": str(clip_directory)}
     return {"name": "compositional", "device": "cpu", **models}
 
 
@@ -263,8 +117,9 @@ CATS = [Found("cat", (10.0 * n, 0, 10.0 * n + 8, 8), 0.9 - n / 10) for n in rang
 
 def seeing(entry: dict, found: list[Found], **options: Any) -> CompositionalReward:
     """The reward with a detector that finds the same in every image."""
+    entry = {"counting_threshold": 0.3, **entry}
     reward = built(json.dumps(entry))
-    if {"mode", "exact", "position_credit"} >= set(options):
+    if {"mode", "exact"} >= set(options):
         reward = copy.copy(reward)
         for key, value in options.items():
             setattr(reward, key, value)
@@ -275,7 +130,6 @@ def seeing(entry: dict, found: list[Found], **options: Any) -> CompositionalRewa
         mine = [item for item in found if item.name in names and item.score > least]
         return [mine for _ in images]
 
-    detect.names = reward.detector.names  # type: ignore[attr-defined]
     reward.detector = detect  # type: ignore[assignment]
     return reward
 
@@ -330,23 +184,8 @@ def test_continuous_credit_is_flow_grpos(entry: dict, clauses: list[dict], expec
     assert reward([sample("counting", *clauses)]) == [pytest.approx(expected)]
 
 
-def test_a_wrong_position_earns_half_only_as_published(entry: dict) -> None:
-    dog = Found("dog", (50.0, 0.0, 58.0, 8.0), 0.8)
-    cat = {"class": "cat", "count": 1}
-    left = [cat, {"class": "dog", "count": 1, "position": ["left of", 0]}]
-    right = [cat, {"class": "dog", "count": 1, "position": ["right of", 0]}]
-    nowhere = [{"class": "cat", "count": 2}, right[1]]
-    rows = [sample("position", *each) for each in (left, right, nowhere)]
-    reward = seeing(entry, [CATS[0], dog], mode="continuous")
-    assert reward(rows) == pytest.approx([2 / 3, 1.0, 0.5])
-    reward = seeing(entry, [CATS[0], dog], mode="continuous", position_credit=True)
-    assert reward(rows) == pytest.approx([3 / 4, 1.0, 0.5])
-
-
 def test_counting_has_its_own_threshold(entry: dict) -> None:
     rows = [sample(tag, {"class": "cat", "count": 3}) for tag in ("counting", "two_object")]
-    assert seeing(entry, CATS, threshold=0.5)(rows) == [1.0, 1.0]
-    assert seeing(entry, CATS, threshold=0.5, counting_threshold=0.75)(rows) == [0.0, 1.0]
     assert seeing(entry, CATS, threshold=0.75, counting_threshold=0.5)(rows) == [1.0, 0.0]
 
 
@@ -365,7 +204,9 @@ def test_positions_and_colours_count(entry: dict) -> None:
 def test_pictures_of_several_sizes_and_prompts_score_as_they_do_alone(
     entry: dict, alike: list[Image.Image]
 ) -> None:
-    reward = build_reward({**entry, "threshold": 0.2, "mode": "partial"})
+    reward = build_reward(
+        {**entry, "threshold": 0.001, "counting_threshold": 0.001, "mode": "partial"}
+    )
     clauses = [
         [{"class": "cell phone", "count": 2}, {"class": "dog", "count": 1, "color": "red"}],
         [{"class": "dog", "count": 3, "position": ["above", 0]}],
@@ -398,7 +239,7 @@ def test_mask2former_finds_objects_with_masks_by_genevals_formula(
     mask2former: Path, clip_directory: Path, alike: list[Image.Image]
 ) -> None:
     models = {"model": str(mask2former), "clip_model": str(clip_directory)}
-    options = {"device": "cpu", "max_overlap": 1.0, "batch_size": 3, "mode": "continuous"}
+    options = {"device": "cpu", "batch_size": 3, "mode": "continuous"}
     reward = build_reward({"name": "compositional", **models, **options})
     assert isinstance(reward, CompositionalReward)
     names = COCO_NAMES[:40]
@@ -430,7 +271,7 @@ def test_mask2former_finds_objects_with_masks_by_genevals_formula(
     assert len({item.mask.sum() for mine in found for item in mine}) > 10, "and tell masks apart"
     rows = [sample("colors", {"class": "dog", "count": 1, "color": "red"}) for _ in range(2)]
     assert all(score is not None for score in reward(rows))
-    with pytest.raises(ValueError, match="class is 'unicorn'; it must be a class of COCO. OWLv2"):
+    with pytest.raises(ValueError, match="class is 'unicorn'"):
         reward.check({"tag": "colors", "include": [{"class": "unicorn", "count": 1}]})
 
 
@@ -449,18 +290,10 @@ def test_a_mask2former_of_other_classes_is_refused(entry: dict, tmp_path: Path) 
         build_reward({**entry, "model": str(tmp_path)})
 
 
-def test_a_model_of_another_family_is_refused(entry: dict, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ValueError, match="model_type of compositional.model.*'bert'.*owlv2"):
-        build_reward({**entry, "model": str(tmp_path)})
-
-
 def test_malformed_metadata_and_texts_are_refused(entry: dict) -> None:
     reward = seeing(entry, CATS)
     reward.check({"answer": 1})
     with pytest.raises(ValueError, match="color='mauve'"):
         reward([sample("colors", {"class": "cat", "count": 1, "color": "mauve"})])
-    with pytest.raises(ValueError, match="class is 'a. b'"):
-        reward.check({"tag": "colors", "include": [{"class": "a. b", "count": 1}]})
     with pytest.raises(ValueError, match="'compositional' scores images.*str"):
         reward([Sample("a cat", "words")])

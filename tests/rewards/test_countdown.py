@@ -96,13 +96,6 @@ def test_a_negative_number_is_used_with_its_sign(
     assert score(f"<answer>{written}</answer>", numbers, target) == right
 
 
-def test_a_long_item_is_read_in_time() -> None:
-    start = time.process_time()
-    for item in ("\\boxed{" * 7000, "<answer>=" + " " * 49000 + "x</answer>"):
-        assert score(item) == 0.0
-    assert time.process_time() - start < 3
-
-
 def test_partial_credit_is_for_a_wrong_expression_only() -> None:
     assert score("<answer>49 + 55</answer>", partial=0.1) == 0.1
     assert score("<answer>49 + 55 - 53</answer>", partial=0.1) == 1.0
@@ -140,11 +133,3 @@ def test_what_is_no_whole_number_is_refused_and_never_rounded(wrong: dict, said:
     for refused in (reward.check, lambda m: reward([Sample("q", "\\boxed{3+2}", m)])):
         with pytest.raises(ValueError, match=re.escape(said)):
             refused(metadata)
-
-
-@pytest.mark.parametrize("number", [3, 3.0, "3", " 3"])
-def test_whole_numbers_may_come_from_any_file(number: float | str) -> None:
-    assert score("\\boxed{3 - 2}", [number, 2.0], 1) == 1.0
-    build = build_reward({"name": "countdown"})
-    assert isinstance(build, CountdownReward)
-    build.check({"numbers": [2], "target": number})

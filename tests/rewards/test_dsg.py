@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from mmrl.config import ConfigError
 from mmrl.rewards import PartialFailure, build_reward
-from mmrl.rewards.dsg import follow_parents, read_questions
 from mmrl.rewards.registry.interface import Item
 from mmrl.types import Sample
 from tests.rewards.judge_server import counts, judge_server
@@ -66,13 +64,6 @@ def test_no_answer_is_a_failure_of_its_sample(url: str) -> None:
         dsg(url)([Sample("x", "a text", {"questions": SCENE})])
 
 
-def test_a_chain_of_parents_falls_with_its_first() -> None:
-    chain = [question(3, "c", 2), question(2, "b", 1), question(1, "a")]
-    questions = read_questions({"questions": chain})
-    assert follow_parents(questions, {1: False, 2: True, 3: True}) == {3: 0.0, 2: 0.0, 1: 0.0}
-    assert follow_parents(questions, {1: True, 2: True, 3: False}) == {3: 0.0, 2: 1.0, 1: 1.0}
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -87,10 +78,3 @@ def test_a_chain_of_parents_falls_with_its_first() -> None:
 def test_questions_that_cannot_be_asked_are_refused(url: str, rows: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         dsg(url).check({"questions": rows})
-
-
-def test_chunks_and_a_template_with_another_scale_are_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"dsg\.chunk_size is 3"):
-        dsg(url, chunk_size=3)
-    with pytest.raises(ConfigError, match=r"lowest and highest of general is \[1"):
-        dsg(url, template="general")

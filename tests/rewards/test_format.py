@@ -1,7 +1,6 @@
 """The format reward: tags soft and strict, boxes."""
 
 import re
-import time
 from typing import Any
 
 import pytest
@@ -40,19 +39,6 @@ def test_tags_stand_once_each_filled_and_in_order(
 ) -> None:
     assert score(completion) == soft
     assert score(completion, mode="strict") == strict
-
-
-def test_the_first_tag_may_come_from_the_prompt() -> None:
-    completion = STRICT.removeprefix("<reasoning>")
-    assert score(completion) == 0.0
-    assert score(completion, prefilled=True) == 1.0
-    assert score(completion, prefilled=True, mode="strict") == 1.0
-    assert score(STRICT, prefilled=True) == 0.0
-
-
-def test_tags_can_be_named() -> None:
-    assert score("<think>a</think><answer>b</answer>", tags=["think", "answer"]) == 1.0
-    assert score("<think>a</think>", tags=["think"]) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -116,10 +102,6 @@ def test_xmlcount_pays_each_tag_and_takes_back_what_follows(
     completion: str, expected: float
 ) -> None:
     assert score(completion, mode="xmlcount") == pytest.approx(expected)
-    prefilled = completion.removeprefix("<reasoning>")
-    if prefilled != completion:
-        found = score(prefilled, mode="xmlcount", prefilled=True)
-        assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -142,20 +124,17 @@ def test_an_integer_is_digits_in_the_tag_or_in_the_box(
 
 
 @pytest.mark.parametrize(
-    ("completion", "paid", "published"),
+    ("completion", "paid"),
     [
-        (r"<answer>\boxed{5}</answer>", 1.0, 0.75),
-        ("<answer>5</answer>", 0.75, 0.75),
-        (r"\boxed{5}", 0.5, 0.25),
-        (r"\boxed{5} <answer>5</answer>", 0.75, 0.75),
-        ("5", 0.25, 0.25),
+        (r"<answer>\boxed{5}</answer>", 1.0),
+        ("<answer>5</answer>", 0.75),
+        (r"\boxed{5}", 0.5),
+        (r"\boxed{5} <answer>5</answer>", 0.75),
+        ("5", 0.25),
     ],
 )
-def test_the_box_in_the_answer_tag_is_paid_or_never_as_published(
-    completion: str, paid: float, published: float
-) -> None:
+def test_the_box_in_the_answer_tag_is_paid(completion: str, paid: float) -> None:
     assert score(completion, mode="boxed_and_answer_tags") == paid
-    assert score(completion, mode="boxed_and_answer_tags", box_bonus=False) == published
 
 
 def test_maskgrpo_wants_one_pair_of_tags_alone() -> None:
@@ -183,20 +162,6 @@ def test_a_code_block_is_worth_half_where_it_cannot_be_parsed(
     completion: str, expected: float
 ) -> None:
     assert score(completion, mode="code_block") == expected
-
-
-def test_expressions_of_d1_take_no_quadratic_time() -> None:
-    start = time.monotonic()
-    hard = "<reasoning>\n" + "\n</reasoning>\n<answer>\n" * 20_000
-    for mode in ("soft", "strict"):
-        assert score(hard, mode=mode, rule="d1") == 0.0
-    assert time.monotonic() - start < 1
-
-
-def test_a_long_completion_that_almost_fits_is_judged_at_once() -> None:
-    start = time.monotonic()
-    assert score("<reasoning>" + " a" * 100_000 + "</reasoning> <answer>" + " b" * 100_000) == 0.0
-    assert time.monotonic() - start < 1
 
 
 def test_wrong_options_and_pictures_are_refused() -> None:

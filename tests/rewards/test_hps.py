@@ -55,10 +55,6 @@ def test_the_picture_is_scaled_by_its_longest_side_and_padded(pictures: list[Ima
         torch.testing.assert_close(letterbox(image, SIDE), prepared(image), atol=1e-5, rtol=0)
 
 
-def test_a_very_long_picture_keeps_at_least_one_pixel() -> None:
-    assert letterbox(Image.new("RGB", (2000, 3)), SIDE).shape == (3, SIDE, SIDE)
-
-
 def test_the_score_is_the_bare_cosine_of_the_published_formula(
     architecture: Path, checkpoint: Path, pictures: list[Image.Image]
 ) -> None:
@@ -130,47 +126,12 @@ def test_the_official_package_scores_the_same_weights_alike(
     assert scores == pytest.approx(expected, abs=5e-3 if img_score.device == "cuda" else 1e-4)
 
 
-def test_a_batch_scores_like_its_rows_alone(
-    architecture: Path, checkpoint: Path, pictures: list[Image.Image]
-) -> None:
-    reward = build_reward(entry(architecture, checkpoint, batch_size=3))
-    rows = [Sample(p, image) for p, image in zip(PROMPTS, pictures, strict=True)]
-    assert reward(rows) == pytest.approx([reward([row])[0] for row in rows], abs=1e-6)
-
-
-def test_a_transparent_picture_is_scored_on_white(architecture: Path, checkpoint: Path) -> None:
-    reward = build_reward(entry(architecture, checkpoint))
-    hidden = Image.new("RGBA", (40, 20), (255, 0, 0, 0))
-    white = Image.new("RGB", (40, 20), "white")
-    assert reward([Sample("x", hidden)]) == reward([Sample("x", white)])
-
-
 def test_the_checkpoint_is_found_in_a_directory_by_its_version(
     architecture: Path, checkpoint: Path
 ) -> None:
     build_reward(entry(architecture, checkpoint.parent))
     with pytest.raises(FileNotFoundError, match="HPS_v2_compressed.pt"):
         build_reward(entry(architecture, checkpoint.parent, version="v2.0"))
-
-
-def test_the_version_has_no_default_and_no_third_value(
-    architecture: Path, checkpoint: Path
-) -> None:
-    with pytest.raises(ValueError, match="version"):
-        build_reward({"name": "hps"})
-    with pytest.raises(ValueError, match="version"):
-        build_reward(entry(architecture, checkpoint, version="v3"))
-
-
-def test_a_checkpoint_that_does_not_exist_is_named(architecture: Path, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere.pt.*not a file"):
-        build_reward(entry(architecture, tmp_path / "nowhere.pt"))
-
-
-def test_a_truncated_checkpoint_is_named(architecture: Path, checkpoint: Path) -> None:
-    checkpoint.write_bytes(checkpoint.read_bytes()[:2000])
-    with pytest.raises(ValueError, match="hps.checkpoint.*not a readable checkpoint"):
-        build_reward(entry(architecture, checkpoint))
 
 
 def test_a_checkpoint_that_would_run_code_is_refused(architecture: Path, checkpoint: Path) -> None:
@@ -193,8 +154,3 @@ def test_missing_unexpected_and_misshapen_weights_are_named(
     torch.save({"state_dict": {**weights, "text_projection": torch.zeros(2, 2)}}, checkpoint)
     with pytest.raises(ValueError, match="(?s)does not fit hps.model.*text_projection"):
         build_reward(entry(architecture, checkpoint))
-
-
-def test_a_text_completion_is_an_error(architecture: Path, checkpoint: Path) -> None:
-    with pytest.raises(ValueError, match="'hps' scores images"):
-        build_reward(entry(architecture, checkpoint))([Sample("a red circle", "words")])

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate import init_empty_weights
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
@@ -17,7 +16,7 @@ from transformers import Qwen2VLConfig, Qwen2VLImageProcessorPil
 from mmrl.config import ConfigError
 from mmrl.rewards import build_reward
 from mmrl.rewards.hpsv3 import HPSv3Reward, resize
-from mmrl.rewards.networks.hpsv3_network import HPSv3Network, build_network, rename_weight
+from mmrl.rewards.networks.hpsv3_network import build_network, rename_weight
 from mmrl.rewards.networks.hpsv3_question import QUESTION
 from mmrl.types import Sample
 from tests.rewards.qwen_tokenizer import SPECIAL, build_tokenizer
@@ -216,30 +215,6 @@ def test_a_file_of_another_network_is_refused(
     save_file(kept, tmp_path / "other.safetensors")
     with pytest.raises(ValueError, match=f"(?s)hpsv3.checkpoint .*other.safetensors.*{said}"):
         build_reward({**entry, "checkpoint": str(tmp_path / "other.safetensors")})
-
-
-@pytest.mark.slow
-def test_at_full_size_it_has_the_weights_of_qwen2_vl_7b_and_the_head() -> None:
-    config = Qwen2VLConfig(
-        text_config={
-            "vocab_size": 151658,
-            "hidden_size": 3584,
-            "intermediate_size": 18944,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 28,
-            "num_key_value_heads": 4,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 1e6,
-                "mrope_section": [16, 24, 24],
-            },
-        },
-        vision_config={"depth": 32, "embed_dim": 1280, "hidden_size": 3584, "num_heads": 16},
-    )
-    with init_empty_weights():
-        state = HPSv3Network(config).state_dict()
-    assert len(state) == 729 + 6  # the published index of the backbone has 730 with its lm_head
-    assert sum(value.numel() for value in state.values()) == 7_748_610_610
 
 
 def test_files_and_backbones_of_another_kind_are_named(entry: dict, tmp_path: Path) -> None:

@@ -171,16 +171,6 @@ def test_what_else_is_scored_changes_a_score_by_no_more_than_rounding(
     assert reward([]) == []
 
 
-def test_half_precision_encoders_stay_near_float32(
-    entry: dict, pictures: list[Image.Image]
-) -> None:
-    rows = samples_of(pictures)
-    full = build_reward(entry)(rows)
-    half = build_reward({**entry, "dtype": "bfloat16"})(rows)
-    assert half == pytest.approx(full, abs=0.1)
-    assert half != full
-
-
 def test_incomplete_and_foreign_checkpoints_are_named(
     entry: dict, weights: dict[str, Tensor], tmp_path: Path
 ) -> None:
@@ -196,17 +186,3 @@ def test_incomplete_and_foreign_checkpoints_are_named(
     torch.save({**weights, "x": Path("anything")}, path)
     with pytest.raises(ValueError, match="imagereward.checkpoint.*not a readable checkpoint"):
         build_reward({**entry, "checkpoint": str(path)})
-
-
-def test_wrong_places_and_sizes_are_named_before_anything_loads(entry: dict) -> None:
-    with pytest.raises(ValueError, match="imagereward.batch_size is 0"):
-        build_reward({**entry, "batch_size": 0})
-    with pytest.raises(FileNotFoundError, match="imagereward.checkpoint is 'nowhere.pt'"):
-        build_reward({**entry, "checkpoint": "nowhere.pt"})
-    with pytest.raises(ValueError, match="imagereward.tokenizer"):
-        build_reward({**entry, "tokenizer": entry["checkpoint"]})
-
-
-def test_a_text_completion_is_an_error(entry: dict) -> None:
-    with pytest.raises(ValueError, match="'imagereward' scores images.*str"):
-        build_reward(entry)([Sample("a red circle", "words")])

@@ -15,7 +15,6 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.registry.interface import Served
-from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Chunk, Sample
 from tests.rewards.judge_server import counts, judge_server
@@ -115,42 +114,6 @@ def test_an_edit_is_judged_beside_its_source_by_its_instruction(url: str) -> Non
         reward([text("a text")])
 
 
-@pytest.mark.parametrize(
-    ("size", "options", "expected"),
-    [
-        ((512, 300), {}, (504, 308)),
-        ((512, 300), {"max_pixels": 50176}, (280, 168)),
-        ((20, 20), {"min_pixels": 12544}, (112, 112)),
-        ((512, 300), {"patch_size": 16}, (512, 288)),
-    ],
-)
-def test_images_may_be_sent_at_the_size_at_which_a_qwen_reads_them(
-    url: str, size: tuple[int, int], options: dict, expected: tuple[int, int]
-) -> None:
-    qwen_vl_utils = pytest.importorskip("qwen_vl_utils")
-    made = Image.effect_noise(size, 60).convert("RGB")
-    judge(url, image_size="qwen_vl", **options)([Sample("noise", made)])
-    sent = picture(shown(url)[0])
-    assert sent.size == expected
-    # what a server, or the processor here, makes of it: nothing
-    turn = [{"role": "user", "content": [{"type": "image", "image": sent}]}]
-    patch = options.get("patch_size", 14)
-    [read], _ = qwen_vl_utils.process_vision_info(turn, image_patch_size=patch)
-    assert read.tobytes() == sent.tobytes()
-    wrong = {"min_pixels": 10**7, "image_size": "qwen_vl"}
-    with pytest.raises(ConfigError, match="judge.min_pixels is 10000000; .*max_pixels"):
-        judge(url, **wrong)
-    with pytest.raises(ConfigError, match="judge.min_pixels is 9; .*judge.image_size to qwen_vl"):
-        judge(url, min_pixels=9)
-
-
-def test_a_long_text_loses_its_middle(url: str) -> None:
-    judge(url, max_characters=60)([text("begin " + "x" * 5000 + " end")])
-    said = shown(url)[-1]["text"]
-    assert "begin " in said and " end" in said and "[4950 characters left out]" in said
-    assert len(said) < 1500
-
-
 def test_the_answer_is_shown_only_where_a_template_of_ones_own_asks_for_it(
     url: str, tmp_path: Path
 ) -> None:
@@ -239,7 +202,7 @@ def voter(url: str, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("votes", "disagreed", "agreed"),
-    [("mean", 7 / 3, 2.0), ("majority", 2.0, 2.0), ("agreement", 0.0, 2.0)],
+    [("mean", 7 / 3, 2.0), ("agreement", 0.0, 2.0)],
 )
 def test_several_votes_become_one_score(
     url: str, votes: str, disagreed: float, agreed: float
@@ -283,36 +246,6 @@ def test_votes_are_kept_one_by_one_and_a_bad_one_is_drawn_with_another_seed(
         voter(url, reasks=0)([text("stumble")])
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"num_votes": 2}, "judge.num_votes is 2; it must be 1 with temperature 0.*all the same"),
-        ({"num_votes": 0}, "num_votes is 0; it must be at least 1"),
-        ({"temperature": 1.0, "extra_body": {"seed": 3}}, r"judge.extra_body is \['seed'\]"),
-        ({"votes": "most"}, "votes"),
-        ({"outcome": {"name": "answer"}}, "judge.outcome is .* null unless judge.fallback"),
-        ({"fallback": "outcome", "outcome": {"name": "answr"}}, "judge.outcome.name is 'answr'"),
-    ],
-)
-def test_votes_that_cannot_be_are_refused(url: str, options: dict, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        judge(url, **options)
-
-
-def test_one_bad_reply_costs_one_sample_and_above_the_limit_the_run_stops(
-    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    cache = {"cache_dir": str(tmp_path)}
-    judge(url, "prose-1", **cache)([text("aaa")])  # known, and no longer asked for
-    entry = {"name": "judge", "model": "prose", "urls": [url]}
-    good = {"name": "judge", "model": "right", "urls": [url], "key": "good", "weight": 0.5}
-    scores = Scorer([entry, good], max_failures=10).score([text("aaa"), text("b")])
-    assert scores.components["good"] == [4.0, 1.0] and scores.total == [2.0, 0.5]
-    assert scores.failed["judge"] == [True, True] and "'Say a.'" in caplog.text
-    with pytest.raises(RewardError, match="'judge' failed on 2 of 2 samples.*four out of five"):
-        Scorer([entry]).score([text("aaa"), text("b")])
-
-
 def test_a_key_is_sent_and_never_shown(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -348,8 +281,8 @@ def test_replies_are_kept_by_all_that_was_asked_and_a_damaged_one_is_written_aga
     assert asked() == 3
     files = sorted(folder.rglob("*.json"))
     whole = files[0].read_text()
-    assert len(files) == 3 and not list(folder.rglob("*.part"))
-    for n, damage in enumerate([whole[:40], "", "[1]", whole.replace("vowels", "vovels")]):
+    assert len(files) == 3
+    for n, damage in enumerate([whole[:40], "", "[1]", whole.replace(files[0].stem, "x")]):
         files[0].write_text(damage)
         for _ in range(2):
             judge(url, model, **options)([Sample("?", "aa", images=[one])])
@@ -416,10 +349,10 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"template": "process"}, ["asks about a chunk", "chunk_size is null"]),
     ({"template": "general", "chunk_size": 8}, ["no {chunk}", "use process"]),
-    ({"chunk_size": 0}, ["chunk_size is 0"]),
-    ({"chunk_size": 8, "chunk_at": "words"}, ["chunk_at", "words"]),
     ({"extra_body": {"messages": []}}, ["judge.extra_body", "messages"]),
-    ({"backend": "vllm"}, ["backend", "vllm"]),
+    ({"num_votes": 2}, ["judge.num_votes is 2", "1 with temperature 0", "all the same"]),
+    ({"temperature": 1.0, "extra_body": {"seed": 3}}, ["judge.extra_body is ['seed']"]),
+    ({"temperature": 0.6, "backend": "transformers"}, ["0 with backend: transformers"]),
     ({"modell": "x"}, ["modell is not a setting", "'model'"]),
 ]
 
@@ -435,15 +368,9 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], named: list
     ("yaml", "named"),
     [
         ("text: '{chunk} {answer}'", "shows {answer}, and a chunk"),
-        ("text: '{chunk} of {completion}'", "shows {completion}, and a chunk"),
         ("text: '{chunk} {gold}'", "['gold']"),
         ("text: '{chunk.__class__}'", "['chunk.__class__']"),
-        ("text: '{}{chunk}'", "['']"),
-        ("text: ' '", "words of a question"),
-        ("text: '{chunk}'\nlabels: [Style]", "labels"),
-        ("text: '{chunk}'\nlowest: 5", "below 5"),
         ("text: '{chunk}'\nscale: 5", "scale is not a setting"),
-        ("- text", "a section, {key: value}"),
         ("text: [", "is no template"),
     ],
 )

@@ -21,10 +21,9 @@ from transformers import (
 )
 
 from mmrl.config import ConfigError
-from mmrl.rewards import PartialFailure, build_reward
+from mmrl.rewards import build_reward
 from mmrl.rewards.http.service import Deadline
 from mmrl.rewards.judging.local import LocalJudge
-from mmrl.rewards.judging.seeded_draws import SeededDraws
 from mmrl.rewards.parsing.images import Files, data_url
 from mmrl.types import Sample
 from tests.rewards.qwen_tokenizer import SPECIAL, build_tokenizer
@@ -158,41 +157,3 @@ def test_all_images_of_a_batch_go_through_the_tower_and_a_deadline_holds(checkpo
     assert isinstance(local.ask(requests, Deadline(0))[0], TimeoutError) and not grids
     assert local.ask(requests, Deadline(600)) == [REPLY] * 3
     assert [[row[2] * 14, row[1] * 14] for row in grids[0]] == [list(side) for side in sides]
-
-
-def test_draws_follow_the_distribution_and_their_own_seed_alone() -> None:
-    logits = torch.tensor([2.0, 1.0, 0.0, -1.0]).repeat(3, 1)
-    request = {"temperature": 2.0}
-    rows = [request, {"temperature": 0}, {"temperature": 2.0, "top_p": 0.6}]
-    counts = torch.zeros(3, 4)
-    together = SeededDraws(rows, [1, 2, 3])
-    alone = SeededDraws(rows[2:], [3])
-    for _ in range(500):
-        drawn = together(logits[:, :0], logits)
-        counts += torch.nn.functional.one_hot(drawn.argmax(-1), 4)
-        assert torch.equal(alone(logits[:1, :0], logits[:1])[0], drawn[2])
-    chances = (logits[0] / 2).softmax(-1)
-    assert (counts[0] / 500 - chances).abs().max() < 0.08
-    assert counts[1].tolist() == [500, 0, 0, 0]
-    assert (counts[2, :2] / 500 - chances[:2] / chances[:2].sum()).abs().max() < 0.08
-    assert counts[2, 2:].sum() == 0
-
-
-def test_votes_are_drawn_here_as_by_a_server(checkpoint: Path) -> None:
-    pytest.importorskip("qwen_vl_utils")
-    votes = {"temperature": 0.5, "num_votes": 3, "votes": "agreement"}
-    state = torch.get_rng_state()
-    assert judge(checkpoint, batch_size=2, **votes)([Sample("what?", "red")]) == [4.0]
-    assert torch.equal(torch.get_rng_state(), state)
-    with pytest.raises(
-        PartialFailure, match="ended at judge.max_tokens=4"
-    ):  # a flat distribution writes nonsense
-        judge(checkpoint, **{**votes, "temperature": 1e4})([Sample("what?", "red")])
-
-
-def test_a_checkpoint_that_is_none_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("qwen_vl_utils")
-    with pytest.raises(ConfigError, match=r"judge\.model is .* no AutoProcessor can be loaded"):
-        judge(tmp_path)
-    with pytest.raises(ConfigError, match="judge.model is .*a complete directory, or a hub id"):
-        judge(Path("no/such/place"))

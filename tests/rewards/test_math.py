@@ -12,8 +12,6 @@ import pytest
 from mmrl.rewards import build_reward
 from mmrl.rewards.math import MathReward, read_reference
 from mmrl.rewards.parsing.verifier import VerifierError
-from mmrl.rewards.scoring.failures import RewardError
-from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Sample
 
 
@@ -123,22 +121,8 @@ def test_any_other_answer_and_none_are_worth_nothing(
     assert score(reward, answer or "12", completion) == 0.0
 
 
-RECORDED_AS_RIGHT = {
-    "a time of day is no number": ("2", "make the cake is:\n\\boxed{2:00 pm} \n\n</answer>"),
-    "the last box counts": ("162000", "\\boxed{162000}\n<answer>\n\\boxed{16200}\n</answer>"),
-    "the answer is two thirds": ("2", r"after expenses is \boxed{\frac{2}{3}} dollars."),
-}
 """The recorded answers to GSM8K that their publisher takes for right, and the reason against it:
 rows 566, 911 and 1116; of MATH there are none."""
-
-
-@pytest.mark.parametrize("reason", RECORDED_AS_RIGHT)
-def test_a_recorded_answer_is_wrong_for_a_reason(reward: MathReward, reason: str) -> None:
-    assert score(reward, *RECORDED_AS_RIGHT[reason]) == 0.0
-
-
-def test_the_reward_does_not_apply_without_a_reference(reward: MathReward) -> None:
-    assert reward([Sample("q", "1"), Sample("q", "1", {"answer": None})]) == [None, None]
 
 
 def test_partial_credit_is_for_marked_answers_and_off_by_default() -> None:
@@ -147,12 +131,6 @@ def test_partial_credit_is_for_marked_answers_and_off_by_default() -> None:
     assert score(generous, "5", "about 6") == 0.0
     assert score(generous, "5", r"\boxed{5}") == 1.0
     assert score(MathReward(), "5", r"\boxed{6}") == 0.0
-
-
-def test_sources_can_be_restricted() -> None:
-    boxed_only = MathReward(sources=["boxed"])
-    assert score(boxed_only, "5", "<answer>5</answer>") == 0.0
-    assert score(boxed_only, "5", r"\boxed{5}") == 1.0
 
 
 def test_an_answer_that_hangs_the_verifier_is_wrong_and_the_next_ones_are_judged(
@@ -172,13 +150,6 @@ def test_an_answer_that_hangs_the_verifier_is_wrong_and_the_next_ones_are_judged
     reward.verifier.close()
 
 
-def test_one_process_serves_many_samples(reward: MathReward) -> None:
-    assert score(reward, "x+1", r"\boxed{1+x}") == 1.0
-    process = reward.verifier._process
-    assert score(reward, "x+2", r"\boxed{2+x}") == 1.0
-    assert process is not None and reward.verifier._process is process
-
-
 def test_a_verifier_killed_from_outside_is_a_failure_and_is_replaced(reward: MathReward) -> None:
     assert score(reward, "x+1", r"\boxed{1+x}") == 1.0
     process = reward.verifier._process
@@ -191,30 +162,10 @@ def test_a_verifier_killed_from_outside_is_a_failure_and_is_replaced(reward: Mat
     assert score(reward, "x+1", r"\boxed{1+x}") == 1.0
 
 
-@pytest.mark.parametrize("answer", ["  ", True, ["5"]])
-def test_a_reference_that_is_none_is_a_failure(reward: MathReward, answer: Any) -> None:
-    with pytest.raises(RewardError, match="raised ValueError.*answer="):
-        Scorer([{"name": "math", "reward": reward}]).score([Sample("q", "5", {"answer": answer})])
-
-
 def test_references_are_read_from_boxes_hashes_and_numbers() -> None:
     assert read_reference(r"so \boxed{\frac{1}{2}}") == r"\frac{1}{2}"
     assert read_reference("3+4\n#### 7") == "7"
     assert read_reference(18.0) == "18" and read_reference(0.25) == "0.25"
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"sources": ["box"]}, "'box'; allowed: answer, boxed, hash, number"),
-        ({"sources": []}, "must be some of boxed, answer"),
-        ({"timeout": 0}, "timeout is 0.0; it must be above 0"),
-        ({"tolerance": 1}, "tolerance is not a setting"),
-    ],
-)
-def test_wrong_options_are_refused(option: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_reward({"name": "math", **option})
 
 
 @pytest.mark.parametrize(

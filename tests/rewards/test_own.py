@@ -11,7 +11,7 @@ from mmrl.rewards import build_reward, check_reward
 from mmrl.rewards.judging.asking import read_asking
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.scorer import Scorer
-from mmrl.rewards.scoring.terms import as_entry, check_entries
+from mmrl.rewards.scoring.terms import check_entries
 from mmrl.types import Sample
 
 if TYPE_CHECKING:
@@ -97,22 +97,6 @@ def test_callables_from_python_are_entries_with_and_without_options() -> None:
     assert scores.total == [0 + 0 + 1, 1 + 1 + 0.5 + 1 + 1, 2 + 2 + 1 + 2 + 1]
 
 
-def test_the_key_of_the_metrics_is_the_name_without_its_place() -> None:
-    scorer = Scorer([entry("length"), entry("Vowels", weight=2), entry("length", key="again")])
-    assert [term.key for term in scorer.terms] == ["length", "Vowels", "again"]
-    assert list(scorer.score(SAMPLES).components) == ["length", "Vowels", "again"]
-    with pytest.raises(ValueError, match="holds 'length' more than once"):
-        check_entries([entry("length"), {"name": "length", "reward": length}])
-
-
-def test_an_entry_as_a_run_records_it_is_that_of_its_callable() -> None:
-    recorded = {"name": "long", "reward": f"{HERE}:length", "weight": 2.0, "factor": 3.0}
-    assert as_entry(recorded) == entry("length", key="long", weight=2.0, factor=3.0)
-    assert Scorer([recorded]).score(SAMPLES).components["long"][1:] == [3.0, 6.0]
-    with pytest.raises(ConfigError, match="given from Python.*give it to the configuration"):
-        check_entries([{"name": "mine", "reward": f"{HERE}:test.<locals>.<lambda>"}])
-
-
 REFUSED = {
     "trl": "takes no list of samples.*prompts, completions.*def mine\\(samples\\)",
     "verl": "solution_str has no value.*called with a list of samples alone",
@@ -146,15 +130,6 @@ def test_options_are_checked_against_the_signature(options: dict, message: str) 
         check_entries([entry("length", **options)])
 
 
-def test_a_name_that_is_none_says_how_to_name_ones_own() -> None:
-    with pytest.raises(ConfigError, match="'lenght'; allowed: .*path/to/file.py:function"):
-        check_entries([{"name": "lenght"}])
-    with pytest.raises(ConfigError, match=r"rewards\[1\].name is 'x.py:f': there is no file"):
-        check_entries([{"name": "math"}, {"name": "x.py:f"}])
-    with pytest.raises(ConfigError, match=r"rewards\[0\] is 'math'; it must be an entry"):
-        check_entries(["math"])  # type: ignore[list-item]
-
-
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -174,10 +149,10 @@ def test_a_reward_of_ones_own_may_ask_the_policy_only_if_it_says_so(tmp_path: Pa
     assert read_asking(entry("length"), "rewards[0]") is None
     assert read_asking({"name": "x", "reward": Vowels}, "rewards[0]") is None
     (tmp_path / "asks.py").write_text(
-        "from mmrl.rewards.judging.asking import Asking\n"
+        "from mmrl.rewards.judging.asking import PolicyQuery\n"
         "class Asks:\n    in_step = True\n"
         "    def asking(self):\n"
-        "        return Asking(task='image_to_text', length=1, sampler={}, batch_size=1)\n"
+        "        return PolicyQuery(task='image_to_text', length=1, sampler={}, batch_size=1)\n"
         "    def bind(self, answer): self.answer = answer\n"
         "    def __call__(self, samples): return [0.0 for _ in samples]\n"
     )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmrl.rewards.compositional import compute_overlap, select_objects
+from mmrl.rewards.compositional import select_objects
 from mmrl.rewards.detection.geneval_rules import (
     COLORS,
     RELATIONS,
@@ -15,7 +15,7 @@ from mmrl.rewards.detection.geneval_rules import (
     find_relations,
     include_conditions,
 )
-from mmrl.rewards.detection.object_detectors import Found
+from mmrl.rewards.detection.instance_segmenter import Found
 
 NAMES = ("cat", "dog")
 ATTRIBUTES = {"class": None, "color": COLORS}
@@ -91,7 +91,7 @@ def test_the_strict_verdict_is_the_published_one() -> None:
     for _ in range(600):
         found, metadata = boxes(int(rng.integers(1, 6)), rng), request(rng)
         colors = {item: str(rng.choice(["red", "blue"], p=[0.7, 0.3])) for item in found}
-        objects = select_objects(found, 0.1, 16, 1.0)
+        objects = select_objects(found, 0.1, 16)
         conditions = [
             *include_conditions(
                 metadata["include"],
@@ -122,38 +122,14 @@ def test_positions_are_the_published_ones() -> None:
     assert find_relations(box, (25.0, 10.0, 45.0, 30.0)) == {"left of"}
 
 
-@pytest.mark.parametrize("max_overlap", [1.0, 0.5])
-def test_the_objects_that_count_are_the_published_ones(max_overlap: float) -> None:
-    """Threshold, the best sixteen, then the best of what overlaps, as long as there are fewer."""
+def test_the_objects_that_count_are_the_best_sixteen_above_the_threshold() -> None:
     rng = np.random.default_rng(2)
-    for count in (0, 3, 15, 60):
+    for count in (0, 3, 60):
         found = boxes(count, rng)
-        mine = select_objects(found, 0.3, 16, max_overlap)
+        mine = select_objects(found, 0.3, 16)
         for name in NAMES:
             left = [f for f in found if f.name == name and f.score > 0.3]
-            if max_overlap == 1:
-                assert mine.get(name, []) == left[:16]
-                continue
-            expected: list[Found] = []
-            while left:
-                best = left.pop(0)
-                expected.append(best)
-                left = [f for f in left if compute_overlap(best.box, f.box) < max_overlap]
-            assert mine.get(name, []) == expected[:16]
-
-
-def test_thresholds_are_exclusive_and_duplicates_do_not_use_up_the_places() -> None:
-    one = Found("cat", (0, 0, 10, 10), 0.3)
-    assert select_objects([one], 0.3, 16, 1.0) == {}
-    copies = [Found("cat", (0, 0, 10, 10), 0.9 - n / 100) for n in range(20)]
-    other = Found("cat", (50, 50, 60, 60), 0.5)
-    assert select_objects([*copies, other], 0.3, 16, 0.5) == {"cat": [copies[0], other]}
-
-
-def test_the_overlap_counts_the_last_row_and_column() -> None:
-    assert compute_overlap((0, 0, 9, 9), (0, 0, 9, 9)) == 1
-    assert compute_overlap((0, 0, 9, 9), (5, 0, 14, 9)) == pytest.approx(50 / 150)
-    assert compute_overlap((0, 0, 9, 9), (10, 0, 19, 9)) == 0
+            assert mine.get(name, []) == left[:16]
 
 
 @pytest.mark.parametrize(

@@ -92,16 +92,6 @@ def test_two_rewards_work_at_the_same_time_and_each_in_one_thread() -> None:
     assert [n for call in first.calls for n in call] == [*range(12), *range(12)]
 
 
-def test_a_reward_of_two_scorers_is_called_by_one_thread() -> None:
-    reward = Gated()
-    scorers = [Scorer([entry(name, reward)]) for name in ("one", "two")]
-    with Overlap(scorers):
-        pending = [in_groups(scorer) for scorer in scorers]
-        totals = [each.scores().total for each in pending]
-    assert totals == [[float(n) for n in range(12)]] * 2 and len(reward.threads) == 1
-    assert all(call == sorted(call) for call in reward.calls), "calls do not mix scorers"
-
-
 def unsteady(samples: list[Sample]) -> list[Any]:
     """Fails in each way a reward can, by the index of the sample."""
     found: list[Any] = [
@@ -170,15 +160,6 @@ def test_a_failure_stops_the_next_hand_over_and_other_calls() -> None:
             sampling.add(SAMPLES[:1])
             time.sleep(0.01)
     assert ended == [4]
-
-
-def test_what_a_reward_raises_beside_exceptions_reaches_the_loop() -> None:
-    def leaves(samples: list[Sample]) -> list[Any]:
-        raise SystemExit("a reward left")
-
-    scorer = Scorer([entry("leaves", leaves)], max_failures=99)
-    with pytest.raises(SystemExit, match="a reward left"), Overlap([scorer]):
-        in_groups(scorer).scores()
 
 
 def test_ctrl_c_interrupts_the_wait_and_the_call() -> None:
@@ -271,15 +252,6 @@ def test_what_a_reward_sets_for_its_thread_stays_there() -> None:
         in_groups(scorer, size=12).scores()
     assert seen == [True]
     assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
-
-
-def test_when_it_is_closed_rewards_are_called_where_they_are_asked() -> None:
-    reward = Gated()
-    scorer = Scorer([entry("gated", reward)])
-    with Overlap([scorer]):
-        pass
-    assert scorer.score(SAMPLES).total == [float(n) for n in range(12)]
-    assert reward.threads == {threading.get_ident()}
 
 
 def test_a_call_that_takes_longer_than_it_may_ends_the_wait_with_its_name(
