@@ -7,14 +7,11 @@ The completions after each slice of the trace get the rewards of finished rollou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from mmrl.algorithms.completion_value import slice_trace
-from mmrl.evaluation.diversity.measured import describe
-from mmrl.evaluation.diversity.metric import Completions, list_tokens
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
@@ -27,22 +24,9 @@ if TYPE_CHECKING:
     from mmrl.rollouts.tasks import Task
 
 
-@dataclass
-class Completed:
-    """B completions after the first slice of the trace, then after the second, and so on.
-
-    Attributes:
-        pending: their scores, once they are known.
-        described: what the metrics of `diversity_weights` compare of them, see `describe`.
-    """
-
-    pending: Pending
-    described: list[list[Any]]
-
-
 def score_completions(
     task: Task, policy: Policy, prompts: Sequence[Prompt], rollout: Rollout
-) -> Completed | None:
+) -> Pending | None:
     """Hand the completions of B rollouts over to the rewards of their task.
 
     Args:
@@ -52,25 +36,20 @@ def score_completions(
         rollout: their finished canvases.
 
     Returns:
-        The completions, whose scores are to come; None where the algorithm has no use for them.
+        The scores to come, of the completions after the first slice of the trace, then after the
+        second, and so on; None where the algorithm has no use for them.
     """
     value = task.algorithm.completion_value
     if value is None:
         return None
     count = (value.slices - 1) * len(prompts)
-    compared = task.diversity if task.config.diversity_weights else []
-    completed = Completed(task.scorer.begin(count), [[] for _ in compared])
+    pending = task.scorer.begin(count)
     with activity("completions", count):
         for rows, canvas in complete(policy, rollout, value.slices, task.config.rollouts_at_once):
             finished = policy.decode(canvas, prompts[rows])
-            samples = [Sample.of(*each) for each in zip(prompts[rows], finished, strict=True)]
-            completed.pending.add(samples)
-            if compared:
-                made = describe(compared, Completions(finished, list_tokens(canvas)))
-                for known, new in zip(completed.described, made, strict=True):
-                    known += new
+            pending.add([Sample.of(*each) for each in zip(prompts[rows], finished, strict=True)])
             advance(len(canvas))
-    return completed
+    return pending
 
 
 def credit_tokens(rollout: Rollout, advantages: Tensor) -> Tensor:

@@ -28,10 +28,9 @@ from mmrl.rewards.scoring.pending import Pending
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
-from mmrl.rollouts.completion import Completed, credit_tokens, score_completions
+from mmrl.rollouts.completion import credit_tokens, score_completions
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import Chunks, assign_credit, place_at_end, place_rewards
-from mmrl.rollouts.diversity_bonus import add_bonus
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import has_fixed_forwards, sample
@@ -118,7 +117,7 @@ class Groups:
         samples: inputs of the rewards.
         chunks: of the completions, at their positions in the rows of `rollout`.
         pending: their scores, once they are known.
-        completed: their completions in one pass; None without.
+        completed: the scores of their completions in one pass; None without.
         metrics: of sampling.
     """
 
@@ -130,7 +129,7 @@ class Groups:
     samples: list[Sample]
     chunks: Chunks
     pending: Pending
-    completed: Completed | None
+    completed: Pending | None
     metrics: dict[str, float]
 
 
@@ -197,13 +196,10 @@ def score_groups(groups: Groups) -> RolloutBatch:
     task, rollout = groups.task, groups.rollout
     with activity("waiting for rewards"), leave_together():
         scores = groups.pending.scores()
-        completed = None if groups.completed is None else groups.completed.pending.scores().total
+        completed = None if groups.completed is None else groups.completed.scores().total
     counted, overlong = _check_lengths(task, scores, rollout.canvas)
     completions = [sample.completion for sample in groups.samples]
     described = describe(task.diversity, Completions(completions, list_tokens(rollout.canvas)))
-    counted = replace(counted, total=_add_bonus(task, counted.total, described))
-    if completed is not None and groups.completed is not None:
-        completed = _add_bonus(task, completed, groups.completed.described)
     earned = assign_credit(task, counted, *groups.place, completed=completed)
     metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, groups.prompts[0])
@@ -228,14 +224,6 @@ def score_groups(groups: Groups) -> RolloutBatch:
         None if earned.columns is None else place_rewards(earned.columns, groups.chunks, length),
         None if earned.slices is None else credit_tokens(rollout, earned.slices),
     )
-
-
-def _add_bonus(
-    task: Task, rewards: Sequence[float | None], described: Sequence[Sequence[Any]]
-) -> list[float | None]:
-    config = task.config
-    weights = config.diversity_weights
-    return add_bonus(rewards, task.diversity, described, config.num_generations, weights)
 
 
 def _check_lengths(

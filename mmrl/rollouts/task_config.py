@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from mmrl.algorithms import load_algorithm
 from mmrl.config import check, check_choice
 from mmrl.data.data_config import DataConfig
-from mmrl.evaluation.diversity import check_metrics, name_values
+from mmrl.evaluation.diversity import check_metrics
 from mmrl.models.task_names import TASKS, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries, key_of
@@ -73,10 +73,6 @@ class TaskConfig:
     )
     """How the difference between the rollouts of a prompt is measured, for the metrics; empty
     measures nothing."""
-    diversity_weights: dict[str, float] = field(default_factory=dict)
-    """By value of `diversity`, such as `{background: 0.5}`: rewards above 0 are multiplied by 1 +
-    weight * mean difference to the others of the group, see `mmrl.rollouts.diversity_bonus`. Empty
-    leaves rewards as they are."""
     max_failures: float = 0.0
     """Failed scores allowed: below 1 a share of a process's samples of a step, otherwise a number
     per run."""
@@ -143,9 +139,6 @@ class TaskConfig:
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
         check_metrics(self.diversity, self.task, f"{where}.diversity")
-        for value, weight in self.diversity_weights.items():
-            check_choice(f"{where}.diversity_weights", value, name_values(self.diversity))
-            check(weight >= 0, f"{where}.diversity_weights.{value}", weight, "0 or more")
         for key in ("assistant_prefill", "eval_assistant_prefill"):
             fits = not (getattr(self, key) and writes_images(self.task))
             allowed = f"empty, {self.task} makes images"
