@@ -11,7 +11,7 @@ To add one, write a file with a class that has what `DiversityMetric` asks for, 
 """
 
 from mmrl.evaluation.diversity.metric import Completions, DiversityMetric
-from mmrl.evaluation.diversity.registry import DIVERSITY, build_metrics, check_metrics, name_values
+from mmrl.evaluation.diversity.registry import DIVERSITY, build_metrics, check_metrics
 
 __all__ = [
     "DIVERSITY",
@@ -19,5 +19,4 @@ __all__ = [
     "DiversityMetric",
     "build_metrics",
     "check_metrics",
-    "name_values",
 ]

@@ -1,10 +1,8 @@
 """Diversity of groups of completions, and its means over the groups of all processes.
 
-Completions are described once; the diversity of a group and the difference of each completion to
-the others come from these descriptions. A group has its pairs on the process that sampled it; means
-are over all groups, in the order of the prompts, and entropies over all completions, so they do not
-depend on the number of processes. The entropy of labels with shares p_k among K kinds is
-normalised:
+A group has its pairs on the process that sampled it; means are over all groups, in the order of the
+prompts, and entropies over all completions, so they do not depend on the number of processes. The
+entropy of labels with shares p_k among K kinds is normalised:
 
     H = -Σ_k p_k log p_k / log K
 """
@@ -95,19 +93,6 @@ def measure(
     return found
 
 
-def differences(
-    metrics: Sequence[DiversityMetric], described: Sequence[Sequence[Any]], size: int
-) -> dict[str, list[float]]:
-    """By name of a value, the mean difference of each completion to the others of its group, NaN
-    where it is not known; arguments as of `measure`. Their mean over a group is its diversity where
-    all are known."""
-    found: dict[str, list[float]] = {}
-    for metric, each in zip(metrics, described, strict=True):
-        rows = [row for group in _in_groups(each, size) for row in _mean_to_others(metric, group)]
-        found |= {value: [row[n] for row in rows] for n, value in enumerate(metric.values)}
-    return found
-
-
 def entropy(counts: Mapping[str, int], kinds: int) -> float:
     """Normalised entropy of the shares of labels, from 0 to 1."""
     total = sum(counts.values())
@@ -121,22 +106,7 @@ def _in_groups(described: Sequence[Any], size: int) -> list[Sequence[Any]]:
 
 def _mean_over_pairs(metric: DiversityMetric, group: Sequence[Any]) -> list[float]:
     """The mean of each value over the pairs of which it is known, NaN without any."""
-    return _known_means(metric, [metric.compare(*pair) for pair in combinations(group, 2)])
-
-
-def _mean_to_others(metric: DiversityMetric, group: Sequence[Any]) -> list[list[float]]:
-    """For each description, the mean of each value over the others, see `_mean_over_pairs`."""
-    pairs = {
-        (i, j): metric.compare(group[i], group[j]) for i, j in combinations(range(len(group)), 2)
-    }
-    return [
-        _known_means(metric, [each for pair, each in pairs.items() if n in pair])
-        for n in range(len(group))
-    ]
-
-
-def _known_means(metric: DiversityMetric, pairs: Sequence[Sequence[float]]) -> list[float]:
-    means = []
+    pairs, means = [metric.compare(*pair) for pair in combinations(group, 2)], []
     for n in range(len(metric.values)):
         known = [pair[n] for pair in pairs if not math.isnan(pair[n])]
         means.append(fmean(known) if known else math.nan)

@@ -44,11 +44,6 @@ def check_metrics(entries: Sequence[Any], task: str, where: str) -> None:
         names.append(entry["name"])
 
 
-def name_values(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the metrics of checked entries measure, by name."""
-    return [value for entry in entries for value in _class(str(entry["name"])).values]
-
-
 def build_metrics(entries: Sequence[Mapping[str, Any]], where: str) -> list[DiversityMetric]:
     """Build the metrics of checked entries.
 
