@@ -28,12 +28,13 @@ from mmrl.samplers.loop_config import LoopConfig, check_blocks
 from mmrl.samplers.noise import Draws, row_seeds
 from mmrl.samplers.refresh_cache import RefreshCache
 from mmrl.samplers.rule import (
-    Drawn,
+    Choice,
     Prediction,
-    Proposal,
     ResponseBlock,
     Rule,
     State,
+    choose,
+    forbid,
     token_uniforms,
 )
 from mmrl.samplers.streamed import Stream
@@ -70,8 +71,9 @@ def denoise(
         exact = ExactCache(policy, canvas, config.guidance)
         rollout.forwards += int(exact.start > 0)
     stream = None
-    if rule.streams and policy.network.can_reduce and config.cache != "refresh":
-        stream = Stream(canvas, config, rule, stop_columns(canvas), never_written(canvas, config))
+    if policy.network.can_reduce and config.cache != "refresh":
+        never = {*canvas.never, *suppressed_columns(canvas, config)}
+        stream = Stream(canvas, config, rule, stop_columns(canvas), never)
     once = nullcontext() if policy.shares_forwards else keep_casts(nowhere.device)
     with once, activity("denoising step", config.steps):
         for block in split_blocks(canvas, config):
@@ -147,28 +149,29 @@ def write_block(
             if every:  # others may write in this step
                 network(canvas, where)
             continue
-        if stream is not None and stream.needed(len(where)):
-            uniforms = token_uniforms(state, where, config)
-            reduce = partial(stream, guidance=config.guidance, uniforms=uniforms)
-            columns, scores, logprobs = network(canvas, where, reduce)
-            prediction = Drawn(columns, scores, logprobs, config)
-        else:
-            prediction = predict(network, canvas, where, config)
-        proposal = rule.propose(state, where, prediction, config)
-        record(rollout, where, proposal, prediction, block.first + step)
+        choice = draw(network, canvas, state, where, rule, stream)
+        written = rule.write(state, where, choice, config)
+        record(rollout, where, choice, written, block.first + step)
         if config.eos == "fill":
             fill_ended(rollout, block.first + step)
     rollout.forwards += network.passes
 
 
-def predict(
-    network: BlockNetwork, canvas: Canvas, where: Positions, config: LoopConfig
-) -> Prediction:
-    """The prediction at the positions `where`; `eos: suppress` takes effect here."""
-    logits = network(canvas, where)
-    if config.eos == "suppress":
-        logits[:, canvas.stop_ids[0] - canvas.vocab[0]] = -torch.inf
-    return Prediction(logits, config, stop_columns(canvas))
+def draw(
+    network: BlockNetwork,
+    canvas: Canvas,
+    state: State,
+    where: Positions,
+    rule: Rule,
+    stream: Stream | None,
+) -> Choice:
+    """Draw tokens at the positions `where`, from all logits at once or as a stream."""
+    config = network.config
+    uniforms = token_uniforms(state, where, config)
+    if stream is not None and stream.needed(len(where)):
+        return network(canvas, where, partial(stream, uniforms=uniforms))
+    logits = forbid(network(canvas, where), suppressed_columns(canvas, config))
+    return choose(rule, Prediction(logits, config, stop_columns(canvas)), uniforms)
 
 
 def stop_columns(canvas: Canvas) -> tuple[int, ...]:
@@ -177,23 +180,22 @@ def stop_columns(canvas: Canvas) -> tuple[int, ...]:
     return tuple(token - first for token in canvas.stop_ids if first <= token < end)
 
 
-def never_written(canvas: Canvas, config: LoopConfig) -> list[int]:
-    """Columns that are never written, with the one that `eos: suppress` adds."""
+def suppressed_columns(canvas: Canvas, config: LoopConfig) -> list[int]:
+    """The column that `eos: suppress` forbids, if it is set."""
     suppressed = canvas.stop_ids[:1] if config.eos == "suppress" else ()
-    return [*canvas.never, *(token - canvas.vocab[0] for token in suppressed)]
+    return [token - canvas.vocab[0] for token in suppressed]
 
 
 def record(
     rollout: Rollout,
     where: Positions,
-    proposal: Proposal,
-    prediction: Prediction | Drawn,
+    choice: Choice,
+    written: Tensor,
     step: int,
 ) -> None:
-    """Write what a rule proposed at the positions `where`, with its step and log-probs."""
-    columns, written = proposal
-    tokens = columns + rollout.canvas.vocab[0]
-    new = (tokens, prediction.chosen(columns), torch.full_like(tokens, step))
+    """Write what was drawn at the `written` of the positions `where`, with its step."""
+    tokens = choice.columns + rollout.canvas.vocab[0]
+    new = (tokens, choice.logprobs, torch.full_like(tokens, step))
     parts = (rollout.canvas.tokens, rollout.logprobs, rollout.written_at)
     for part, values in zip(parts, new, strict=True):
         where.write(part, values.where(written, where.take(part)))
