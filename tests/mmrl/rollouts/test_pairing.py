@@ -93,11 +93,11 @@ def test_a_setting_that_no_column_reads_is_in_the_log_and_in_the_dry_run(
 def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
     world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    left = SamplerConfig(name="left_to_right", steps=4, target="margin", threshold=0.5)
+    left = SamplerConfig(name="left_to_right", steps=4, target="random", threshold=0.5)
     task = {"sampler": left, "eval_sampler": SamplerConfig(name="static", schedule="linear")}
     with caplog.at_level(logging.WARNING):
         said = " ".join(str(describe(run_config(world, tmp_path, task=task))).split())
-    target = "target is margin, and name: left_to_right does not read it (dynamic, static would)"
+    target = "target is random, and name: left_to_right does not read it (static would)"
     assert f"no effect {target}" in said and f"tasks.shapes.sampler: {target}" in caplog.text
     assert "threshold is 0.5, and name: left_to_right does not read it (dynamic would)" in said
     schedule = (
@@ -105,9 +105,9 @@ def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
     )
     assert f"tasks.shapes.eval_sampler: {schedule}" in caplog.text
     for name, rule in RULES.items():
-        changed = {"schedule": "linear", "target": "margin", "choice_temperature": 2.0}
-        config = SamplerConfig(name=name, threshold=0.5, entropy_bound=1.0, **changed)
-        set_here = {"threshold", "entropy_bound", *changed}
+        changed = {"schedule": "linear", "target": "random", "choice_temperature": 2.0}
+        config = SamplerConfig(name=name, threshold=0.5, **changed)
+        set_here = {"threshold", *changed}
         assert len(unread_by(config)) == len(set_here - {f.name for f in fields(rule.Config)})
 
 

@@ -16,13 +16,13 @@ from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
 from mmrl.positions import Positions
-from mmrl.samplers import RULES, SamplerConfig, sample
+from mmrl.samplers import SamplerConfig, sample
 from mmrl.samplers.confidence import most_certain
-from mmrl.samplers.denoise import denoise
-from mmrl.samplers.lumina import confidence, write_counts
-from mmrl.samplers.rule import Prediction, Proposal, State
+from mmrl.samplers.maskgit import log_confidence, lumina_counts
+from mmrl.samplers.rule import Prediction, State
 from mmrl.types import Canvas, Prompt, Rollout
 from tests.mmrl.canvases import generators
+from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.mmrl.samplers.public_samplers import sample_publicly as sample_answer
 from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.networks import bare_policy
@@ -80,10 +80,10 @@ class PublicDraws:
         if scale:
             tokens = (logits / scale + self.gumbel(*logits.shape)).argmax(-1)
         self.drawn.append(tokens)
-        sure = confidence(prediction, tokens)
+        sure = log_confidence(prediction, tokens, config)
         self.confidence.append(sure.exp())
         scores = sure + scale * self.gumbel(len(tokens))
-        return Proposal(tokens, most_certain(state, where, scores, write_counts(state, config)))
+        return tokens, most_certain(state, where, scores, lumina_counts(state, config))
 
 
 def build_canvas(policy: Any, case: str) -> Canvas:
@@ -101,8 +101,7 @@ def sample_publicly(
     cfg, temperature = (part[3:] if part[0] == "c" else part[1:] for part in case.split("/")[:2])
     scales = {"cfg_scale": float(cfg), "temperature": float(temperature)}
     config = SamplerConfig(name="lumina", **{"steps": 8, **options}, **scales)
-    rule = RULES["lumina"]._replace(propose=draws.propose, streams=False)
-    return denoise(policy, canvas, config, rule, Generator())
+    return propose_with(policy, canvas, config, draws.propose)
 
 
 def check_steps(

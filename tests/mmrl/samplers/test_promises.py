@@ -5,7 +5,6 @@ differently shaped matrices in different orders, and a draw that falls within fl
 boundary may then give another token.
 """
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -31,20 +30,14 @@ POLICY = bare_policy(small_network())
 EXACT = bare_policy(small_network().double())
 
 
-def possible(settings: dict) -> dict:
-    """Chance has no threshold, so the dynamic rule ranks by confidence instead."""
-    chance = settings["name"] == "dynamic" and settings["target"] == "random"
-    return {**settings, "target": "confidence"} if chance else settings
-
-
 SAMPLERS = st.builds(
-    lambda **settings: SamplerConfig(**possible(settings)),
+    SamplerConfig,
     name=st.sampled_from(sorted(RULES)),
     steps=st.integers(1, 12),
     schedule=st.sampled_from(sorted(SCHEDULES)),
     cfg_scale=st.sampled_from([0.0, 1.5]),
     temperature=st.sampled_from([0.0, 0.7, 1.0]),
-    target=st.sampled_from(["confidence", "margin", "random"]),
+    target=st.sampled_from(["confidence", "random"]),
     threshold=st.sampled_from([0.0, 0.3, 0.9]),
     top_k=st.sampled_from([0, 5]),
     top_p=st.sampled_from([0.9, 1.0]),
@@ -177,13 +170,6 @@ def test_more_steps_than_positions_still_write_each_once(name: str) -> None:
     assert sorted((done.written_at >= 0).sum(1).tolist()) == [3, 3]
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
-def test_a_single_step_writes_everything(name: str) -> None:
-    done = sample(POLICY, small_canvas(2, 5), SamplerConfig(name=name, steps=1), generators(2))
-    assert torch.equal(done.written_at >= 0, done.canvas.response)
-    assert int(done.written_at.max()) == 0
-
-
 def test_a_finished_canvas_is_returned_as_it_is() -> None:
     canvas = sample(POLICY, small_canvas(2), SamplerConfig(steps=2), generators(2)).canvas
     again = sample(POLICY, canvas, SamplerConfig(steps=3), generators(2))
@@ -217,15 +203,6 @@ def test_a_group_is_computed_once_until_its_first_write() -> None:
     assert rows == [2, 8, 8]
 
 
-@torch.no_grad()
-def test_guidance_moves_from_the_unconditional_to_the_conditional_prediction() -> None:
-    canvas = small_canvas(2)
-    cond = guided_logits(POLICY, canvas, canvas.masked, 0.0)
-    uncond = guided_logits(POLICY, canvas.unconditional(), canvas.masked, 0.0)
-    guided = guided_logits(POLICY, canvas, canvas.masked, 3.0)
-    torch.testing.assert_close(guided, cond + 3.0 * (cond - uncond), atol=1e-4, rtol=0)
-
-
 LOGITS = st.integers(0, 999).map(
     lambda seed: 3 * torch.randn(6, 24, generator=Generator().manual_seed(seed))
 )
@@ -252,12 +229,6 @@ def test_top_p_keeps_the_fewest_likely_tokens_that_reach_p(
     assert bool((mass >= p - 1e-5).all())
     assert bool((mass - least < p + 1e-5).all())
     assert bool((probs.masked_fill(kept, 0).amax(-1) <= least).all())
-
-
-def test_filters_that_are_off_change_nothing() -> None:
-    logits = torch.randn(4, 24, generator=Generator().manual_seed(0))
-    assert torch.equal(filter_logits(logits, SamplerConfig()), logits)
-    assert torch.equal(filter_logits(logits, SamplerConfig(temperature=2.0)), logits / 2)
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
@@ -313,10 +284,3 @@ def test_a_schedule_falls_from_all_masked_to_none(name: str) -> None:
     values = [float(alpha(name, step, 20)) for step in range(21)]
     assert values[0] == pytest.approx(1, abs=1e-6) and values[-1] == pytest.approx(0, abs=2e-6)
     assert all(later < earlier for earlier, later in zip(values, values[1:], strict=False))
-
-
-def test_schedules_are_their_formulas() -> None:
-    assert float(alpha("pow", 1, 2)) == 0.75 and float(alpha("sigmoid", 1, 2)) == 0.5
-    s = [1 / (1 + math.exp(-x)) for x in (3, -1.5, -3)]
-    expected = (s[0] - s[1]) / (s[0] - s[2])
-    assert float(alpha("sigmoid", 1, 4)) == pytest.approx(expected, rel=1e-6)
