@@ -2,14 +2,12 @@
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from mmrl.algorithms import load_algorithm
+from mmrl.algorithms.presets import resolve_row
 from mmrl.algorithms.value_config import ValueConfig
-from mmrl.algorithms.written_rows import read_rows, resolve_row
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.models.task_names import TASKS
 from mmrl.pretrained.model_config import ModelConfig
@@ -93,13 +91,12 @@ class RLConfig(RunConfig):
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
-        written = self._written_rows()
         for name, task in self.tasks.items():
             allowed = "letters, digits, dashes, underscores and points, but for the first, up to 64"
             check(bool(TASK_NAME.fullmatch(name)), "tasks", name, allowed, "It names files.")
             check_choice(f"tasks.{name}.task", task.task, TASKS)
             where = f"tasks.{name}.algorithm"
-            task.algorithm = resolve_row(task.algorithm, where, written.get(name))
+            task.algorithm = resolve_row(task.algorithm, where)
             task.check(f"tasks.{name}")
         held_out = any(task.eval_prompts for task in self.tasks.values())
         allowed, advice = "0 without held-out prompts", "Set tasks.<name>.eval_prompts."
@@ -110,14 +107,6 @@ class RLConfig(RunConfig):
             found = {getattr(value, key) for value in self._values()}
             check(len(found) <= 1, f"algorithm.value.{key}", found, "the same for all tasks")
         check_schedule(self, self.optimizer_steps)
-
-    def _written_rows(self) -> dict[str, Mapping[str, Any]]:
-        """The algorithms that a resumed run wrote when it began, by task."""
-        start = self.resume_from_checkpoint
-        if start is None:
-            return {}
-        folder = Path(self.output_dir) if start == "auto" else Path(start).parent.parent
-        return read_rows(folder / "config.yaml")
 
     def _algorithm(self, task: str) -> Any:
         return load_algorithm(self.tasks[task].algorithm, f"tasks.{task}.algorithm")

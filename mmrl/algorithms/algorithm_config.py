@@ -24,7 +24,7 @@ class Columns:
         "kl": KL,
         "kl_to": ("reference", "old"),
         "kl_level": ("token", "bound"),
-        "scale_rewards": ("group", "chunk", "batch", "none", "rank", "softmax"),
+        "scale_rewards": ("group", "batch", "none", "softmax"),
     }
     presets: ClassVar = "algorithm"
     """Folder of `configs/` with values of `name`."""
@@ -58,8 +58,7 @@ class Columns:
     kl_level: str = "token"
     """Of what the KL is taken: of every scored token, or of the values of the bound."""
     scale_rewards: str = "group"
-    """Whose deviation divides the advantages: group, chunk (of process rewards, each separately),
-    batch or none; rank (ranks within the group), or softmax (wd1), see
+    """Whose deviation divides the advantages: group, batch or none; or softmax (wd1), see
     `mmrl.algorithms.advantages`."""
     cfg_scale: float = 0.0
     """Guidance while scoring; 0 scores the conditional policy, whatever the sampler used."""

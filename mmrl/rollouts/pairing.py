@@ -3,23 +3,12 @@
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError
 from mmrl.estimators import MASKS
-from mmrl.samplers import RULES, SamplerConfig
+from mmrl.samplers import SamplerConfig
 
 
 def check_pairing(row: AlgorithmConfig, sampler: SamplerConfig, where: str) -> None:
-    """Refuse a method whose masks follow the recorded trace on rollouts without one.
-
-    Raises:
-        ConfigError: the sampler records no order of writing, or writes everything in one step.
-    """
-    if not MASKS[row.mask].reads_trace:
-        return
-    if not RULES[sampler.name].traced:
-        raise ConfigError(
-            f"{where}.algorithm.mask is {row.mask!r}, and {where}.sampler.name {sampler.name!r}"
-            " records no order of writing; use another mask strategy, or a sampler that does."
-        )
-    if sampler.steps == 1:
+    """Raise a ConfigError where masks follow the recorded trace and a rollout is a single step."""
+    if MASKS[row.mask].reads_trace and sampler.steps == 1:
         raise ConfigError(
             f"{where}.algorithm.mask is {row.mask!r}, and {where}.sampler.steps is 1, so there is"
             " no trace to follow; raise the steps, or use mask: full, which is then the same."

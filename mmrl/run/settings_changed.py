@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from mmrl.algorithms.written_rows import resolve_row
+from mmrl.algorithms.presets import resolve_row
 from mmrl.config import ConfigError, to_plain
 from mmrl.config.checks import shorten
 from mmrl.config.settings import flatten

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mmrl.config import check, check_choice
-from mmrl.config.options import check_options, option_classes, unread_options
+from mmrl.config.options import check_options, option_classes
 from mmrl.samplers.confidence import DYNAMIC, STATIC
 from mmrl.samplers.dream import ENTROPY, MASKGIT_PLUS, TOPK_MARGIN
 from mmrl.samplers.emerge import EMERGE
@@ -70,9 +70,6 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
     check(config.eos != "last" or config.name in ranking, f"{where}.eos", "last", allowed, advice)
     if length is not None:
         check_blocks(config, length, where)
-
-
-find_unread = unread_options
 
 
 def has_fixed_forwards(config: SamplerConfig) -> bool:

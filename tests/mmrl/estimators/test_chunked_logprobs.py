@@ -63,18 +63,6 @@ def test_chunks_change_neither_numbers_nor_gradients(guidance: Guidance, trained
     torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("trained", [False, True])
-def test_gradients_are_those_of_finite_differences(trained: bool) -> None:
-    what = LogProbReduction(TARGETS, (3.0, -2.0), temperature=1.3)
-    inputs = tensors(2, trained, bias=trained)
-
-    def logprobs(x: Tensor, *head: Tensor) -> Tensor:
-        weight, bias = head if trained else (inputs[1], None)
-        return what(x, OutputHead(weight, bias)).target
-
-    assert torch.autograd.gradcheck(logprobs, inputs if trained else inputs[:1])
-
-
 def test_no_logits_above_the_budget_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, what = [], LogProbReduction(TARGETS)
     x, weight, _ = tensors(1, True, bias=False)

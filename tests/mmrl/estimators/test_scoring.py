@@ -1,6 +1,5 @@
 """Scoring against the public trainer, against a naive computation, and against exact sums."""
 
-import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -8,12 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmrl.algorithms import AlgorithmConfig
-from mmrl.estimators import BOUNDS, MASKS, score
+from mmrl.estimators import score
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, mmada_canvas, small_canvas
-from tests.mmrl.estimators.test_masks import behind, draw, rollout_of
+from tests.mmrl.estimators.test_masks import behind, draw
 from tests.models.networks import bare_policy, small_network
 
 
@@ -116,38 +114,6 @@ def test_scores_do_not_depend_on_the_other_rows_of_the_batch() -> None:
         one = slice(row, row + 1)
         alone, *_ = score(policy, canvas[one], passes[one])
         torch.testing.assert_close(alone, whole[:, one], atol=1e-5, rtol=0)
-
-
-@torch.no_grad()
-def test_the_mean_over_draws_is_the_exact_sum_over_all_masks() -> None:
-    policy, row = bare_policy(small_network(2)), finished(1, 3).canvas
-    rate, draws = 0.4, 4000
-    singles, exact = [], 0.0
-    for bits in itertools.product([False, True], repeat=3):
-        hidden = torch.zeros(1, *row.tokens.shape, dtype=torch.bool)
-        hidden[:, row.response] = torch.tensor(bits)
-        value = float(score(policy, row, Passes(hidden, hidden, hidden.float()))[0].sum())
-        exact += rate ** sum(bits) * (1 - rate) ** (3 - sum(bits)) * value
-        if sum(bits) == 1:
-            singles.append(value)
-    # a draw that hides nothing hides one position instead, each equally likely
-    exact += (1 - rate) ** 3 * sum(singles) / 3
-    canvas = row[torch.zeros(draws, dtype=torch.long)]
-    config = AlgorithmConfig(num_iterations=5)
-    passes = MASKS["random"](rollout_of(canvas), config, generators(draws), 1)
-    values = BOUNDS["elbo"](score(policy, canvas, passes)[0], passes).values.flatten()
-    error = float(values.std()) / draws**0.5
-    assert abs(float(values.mean()) - exact) < 3 * error
-    assert error < 0.02 * abs(exact)
-
-
-@torch.no_grad()
-def test_hiding_everything_scores_every_token_given_the_prompt() -> None:
-    policy, canvas = bare_policy(small_network()), finished().canvas
-    passes = draw(canvas, [], "full", num_draws=2)
-    logprobs, *_ = score(policy, canvas, passes)
-    assert torch.equal(logprobs[0], logprobs[1])
-    assert torch.equal(logprobs[0] < 0, canvas.response)
 
 
 @torch.no_grad()

@@ -8,33 +8,18 @@ from types import SimpleNamespace
 import pytest
 
 from mmrl.algorithms import load_algorithm
-from mmrl.algorithms.presets import find_unread
 from mmrl.config import ConfigError
-from mmrl.config.shipped import configs
+from mmrl.config.options import unread_options
 from mmrl.planning.plan import describe
 from mmrl.rollouts.pairing import check_pairing, find_differences
-from mmrl.rollouts.tasks import Task
 from mmrl.samplers import RULES, SamplerConfig
-from mmrl.samplers import find_unread as unread_by
-from tests.mmrl.runs import run_config, task_config
+from tests.mmrl.runs import run_config
 
 
 def test_a_trace_method_needs_more_than_one_denoising_step() -> None:
     with pytest.raises(ConfigError, match=r"tasks\.t\.sampler\.steps is 1.*mask: full"):
         check_pairing(load_algorithm({"name": "trace_rl"}), SamplerConfig(steps=1), "tasks.t")
     check_pairing(load_algorithm({"name": "mask_grpo"}), SamplerConfig(steps=1), "tasks.t")
-
-
-def test_a_trace_method_needs_a_sampler_that_records_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RULES, "untraced", RULES["emerge"]._replace(traced=False))
-    with pytest.raises(ConfigError, match="'untraced' records no order of writing"):
-        check_pairing(load_algorithm({"name": "step_merge"}), SamplerConfig(name="untraced"), "t")
-
-
-def test_it_is_refused_while_the_task_is_read(world: SimpleNamespace) -> None:
-    config = task_config(world, algorithm={"name": "trace_rl"}, sampler=SamplerConfig(steps=1))
-    with pytest.raises(ConfigError, match=r"tasks\.shapes\.algorithm\.mask is 'trace'"):
-        Task("shapes", config)
 
 
 @pytest.mark.parametrize(
@@ -108,60 +93,4 @@ def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
         changed = {"schedule": "linear", "target": "random", "choice_temperature": 2.0}
         config = SamplerConfig(name=name, threshold=0.5, **changed)
         set_here = {"threshold", *changed}
-        assert len(unread_by(config)) == len(set_here - {f.name for f in fields(rule.Config)})
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "said"),
-    [
-        (
-            {"block_size": 16},
-            "block_size is 16, and mask: random and ratio_level: token do not go by blocks",
-        ),
-        (
-            {"name": "wd1", "epsilon": 0.3},
-            "epsilon is 0.3, and ratio_level: none clips no ratio",
-        ),
-        (
-            {"name": "wd1", "epsilon_high": 0.2},
-            "epsilon_high is 0.2, and ratio_level: none clips no ratio",
-        ),
-        (
-            {"name": "bgpo", "epsilon": 0.3},
-            "epsilon is 0.3, and bound: additive clips no ratio",
-        ),
-        ({"beta": 0.0, "kl": "k1"}, "kl is k1, and beta: 0 takes no KL"),
-        ({"beta": 0.0, "kl_to": "old"}, "kl_to is old, and beta: 0 takes no KL"),
-        ({"beta": 0.0, "kl_level": "bound"}, "kl_level is bound, and beta: 0 takes no KL"),
-    ],
-)
-def test_settings_of_what_a_row_leaves_out_are_said(algorithm: dict, said: str) -> None:
-    assert find_unread(load_algorithm(algorithm)) == [said]
-
-
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        {"ratio_level": "block", "block_size": 16},
-        {"name": "spg", "block_size": 16},
-        {"epsilon": 0.3, "epsilon_high": 0.4},
-        # the clip range of values follows that of the ratio, unless it has its own
-        {"name": "trace_rl_value", "ratio_level": "none", "epsilon": 0.3},
-        {"beta": 0.0, "epsilon": 0.3},
-        {"kl": "k1", "kl_to": "old", "kl_level": "bound"},
-    ],
-)
-def test_what_a_column_reads_is_not_said(algorithm: dict) -> None:
-    row = load_algorithm({**algorithm, "beta": algorithm.get("beta", 0.01)})
-    assert find_unread(row) == []
-
-
-def test_a_range_of_its_own_for_values_leaves_that_of_the_ratio_unread() -> None:
-    row = {"name": "trace_rl_value", "ratio_level": "none", "epsilon": 0.3}
-    [found] = find_unread(load_algorithm({**row, "value": {"cliprange_value": 0.1}}))
-    assert found.startswith("epsilon is 0.3")
-
-
-@pytest.mark.parametrize("preset", sorted(path.stem for path in configs().glob("algorithm/*.yaml")))
-def test_presets_set_nothing_without_effect(preset: str) -> None:
-    assert find_unread(load_algorithm({"name": preset})) == []
+        assert len(unread_options(config)) == len(set_here - {f.name for f in fields(rule.Config)})

@@ -33,14 +33,6 @@ def test_the_masks_are_mask_grpos(
     assert rows == HIDDEN[rate]
 
 
-def test_the_chance_to_stay_falls_along_the_response_and_keeps_its_mean() -> None:
-    where = torch.ones(1, 9, dtype=torch.bool)
-    keep = keep_probability(where, 0.625)[0]
-    assert bool((keep.diff() < 0).all()) and float(keep[-1]) == 0
-    assert float(keep.mean()) == pytest.approx(1 - 0.625)
-    assert float(keep_probability(where, 0.1).max()) == 1.0
-
-
 def test_the_expectation_of_the_weighted_sum_is_the_exact_one_over_all_masks() -> None:
     n, rate, exact = 3, 0.7, 0.0
     keep = keep_probability(torch.ones(1, n, dtype=torch.bool), rate)[0].tolist()

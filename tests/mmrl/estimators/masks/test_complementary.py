@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.mmrl.estimators.exact import assert_mean, drawn, estimates, evidence_bound, table
+from tests.mmrl.estimators.exact import assert_mean, drawn, estimates, evidence_bound
 
 
 def test_a_pair_scores_every_token_exactly_once() -> None:
@@ -23,23 +23,6 @@ def test_with_the_full_pass_every_token_is_scored_twice() -> None:
 def test_the_mean_over_a_pair_is_an_unbiased_evidence_bound(include_full: bool) -> None:
     values = estimates("complementary", 4, rows=1500, include_full=include_full)
     assert_mean(values, evidence_bound(4))
-
-
-def test_the_expectation_over_all_pairs_is_exact() -> None:
-    n, total = 3, 0.0
-    for mask in range(1, 2**n):
-        size = mask.bit_count()
-        chance = 1 / n / [1, 3, 3, 1][size]
-        first = n / size * (2 if size == n else 1) * float(table(n)[mask].sum())
-        rest = (2**n - 1) ^ mask
-        second = n / max(1, n - size) * float(table(n)[rest].sum())
-        total += chance * (first + second) / 2
-    assert total == pytest.approx(evidence_bound(n), rel=1e-5)
-
-
-def test_it_spreads_less_than_two_independent_masks() -> None:
-    apart = estimates("uniform", 4, rows=1500, num_draws=2).std()
-    assert float(estimates("complementary", 4, rows=1500).std()) < float(apart)
 
 
 def test_both_halves_keep_to_a_symmetric_range_of_rates() -> None:

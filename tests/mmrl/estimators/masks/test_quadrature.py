@@ -23,20 +23,8 @@ def test_k_nodes_are_exact_up_to_twice_as_many_positions(n: int, number: int) ->
     assert total == pytest.approx(evidence_bound(n), rel=1e-5)
 
 
-def test_one_node_is_not_exact_for_four_positions() -> None:
-    [(t, share)] = nodes(RateRangeConfig())
-    assert (t, share) == (0.5, 1.0)
-    assert abs(at_rate(4, t) / evidence_bound(4) - 1) > 1e-4
-
-
 def test_the_estimate_is_unbiased() -> None:
     assert_mean(estimates("quadrature", 3, rows=3000, num_draws=2), evidence_bound(3))
-
-
-def test_nodes_lie_in_the_range_of_rates() -> None:
-    found = nodes(RateRangeConfig(num_draws=3, min_mask_rate=0.6, max_mask_rate=0.8))
-    assert all(0.6 < t < 0.8 for t, _ in found)
-    assert sum(share for _, share in found) == pytest.approx(1.0)
 
 
 def test_a_pass_hides_at_the_rate_of_its_node_in_all_rows() -> None:

@@ -9,21 +9,11 @@ from tests.mmrl.estimators.exact import (
     estimates,
     evidence_bound,
     mean_over_orders,
-    table,
 )
 
 
 def test_the_evidence_bound_is_the_mean_over_all_orders_of_writing() -> None:
     assert evidence_bound(4) == pytest.approx(mean_over_orders(4), rel=1e-5)
-
-
-def test_the_evidence_bound_is_the_integral_over_the_rate() -> None:
-    n, total, points = 3, 0.0, 500
-    for t in ((k + 0.5) / points for k in range(points)):
-        for mask in range(1, 2**n):
-            size = mask.bit_count()
-            total += t ** (size - 1) * (1 - t) ** (n - size) * float(table(n)[mask].sum())
-    assert total / points == pytest.approx(evidence_bound(n), rel=1e-5)
 
 
 @pytest.mark.parametrize("num_draws", [1, 3])
@@ -38,8 +28,3 @@ def test_the_number_hidden_is_uniform_over_its_range() -> None:
     assert bool(((counts[1:10] - 3000 / 9).abs() < 80).all())
     exact = 10 / passes.hidden[0].sum(-1)
     torch.testing.assert_close(passes.weight[0].amax(-1), exact.float())
-
-
-def test_every_position_is_hidden_equally_often() -> None:
-    shares = drawn("uniform", 4, 4000).hidden[0].float().mean(0)[4:8]
-    assert bool(((shares - 2.5 / 4).abs() < 0.03).all())
