@@ -22,11 +22,6 @@ class Forwards(NamedTuple):
     entropy: int = 0
 
     @property
-    def total(self) -> int:
-        """All of them."""
-        return sum(self)
-
-    @property
     def backward(self) -> int:
         """Those with gradient."""
         return self.new + self.value // 2
@@ -55,24 +50,21 @@ def count_forwards(
         iteration: inner iteration.
         num_mini_batches: optimiser steps of an inner iteration. Of several, `again` counts those
             but the very first, which costs none.
-        block_size: of a network whose attention is causal between blocks, see
-            `passes_per_rollout`.
+        block_size: see `passes_per_rollout`.
     """
     passes = passes_per_rollout(row, steps, length, block_size)
     needs_old = row.needs_old(num_mini_batches)
     known = iteration == 0 and num_mini_batches == 1 and needs_old
     again = not row.pass_by_pass and passes > at_once and not known
-    sides = passes * row.guidance.sides
-    uncertain = row.top_entropy_quantile < 1
-    planned = _planned(row, steps, length, block_size) * row.guidance.sides
-    copied = row.value is not None and row.value.backbone == "copy"
+    each = passes * row.guidance.sides
+    measured = _planned(row, steps, length, block_size) * row.guidance.sides
     return Forwards(
-        sides,
-        sides * needs_old,
-        sides * row.needs_reference,
-        sides * again,
-        2 * passes * copied,
-        planned * uncertain,
+        new=each,
+        old=each * needs_old,
+        reference=each * row.needs_reference,
+        again=each * again,
+        value=2 * passes * (row.value is not None and row.value.backbone == "copy"),
+        entropy=measured * (row.top_entropy_quantile < 1),
     )
 
 
@@ -81,12 +73,8 @@ def passes_per_rollout(
 ) -> int:
     """Passes over a rollout in one inner iteration: those with a token that is trained on.
 
-    Args:
-        row: the method.
-        steps: denoising steps of the rollout.
-        length: response positions that count.
-        block_size: of a network whose attention is causal between blocks, which scores a slice of
-            every block in one pass; None where all attend to all.
+    `block_size`: of a network whose attention is causal between blocks, which scores a slice of
+    every block in one pass; None where all attend to all.
     """
     planned = _planned(row, steps, length, block_size)
     if row.top_entropy_quantile == 1:

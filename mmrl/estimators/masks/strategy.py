@@ -61,11 +61,6 @@ class RateRangeConfig(RisingRateConfig):
         check(0 < high <= 1 and low <= high, "algorithm.max_mask_rate", high, allowed)
 
 
-def one_per_draw(config: MaskConfig, steps: int, length: int) -> int:
-    """Passes of a strategy that makes one of each draw."""
-    return config.num_draws
-
-
 class Draw(NamedTuple):
     """What the masks of an inner iteration (0 .. num_iterations - 1) are drawn with."""
 
@@ -102,7 +97,7 @@ class Strategy(NamedTuple):
 
     plan: Callable[[Rollout, Any, Draw], Passes]
     Config: type[MaskConfig] = MaskConfig
-    number: Callable[[Any, int, int], int] = one_per_draw
+    number: Callable[[Any, int, int], int] = lambda config, steps, length: config.num_draws
     needs_blocks: bool = False
     ordered: bool = False
     reads_trace: bool = False

@@ -1,9 +1,13 @@
-"""trace: the states the sampler went through, from the recorded `written_at`.
+"""Masks that follow an order of writing: trace and left_to_right.
 
-TraceRL (arXiv 2509.06949): slices of `slice_size` recorded steps; StepMerge (d2, arXiv 2509.21474):
-`num_slices` cuts of the trace.
-With slices of one step the scores are the sampler's own log-probs. Positions after the end of a
-text are hidden or visible as they were, never scored.
+trace: the states the sampler went through, from the recorded `written_at`. TraceRL (arXiv
+2509.06949): slices of `slice_size` recorded steps; StepMerge (d2, arXiv 2509.21474): `num_slices`
+cuts of the trace. With slices of one step the scores are the sampler's own log-probs. Positions
+after the end of a text are hidden or visible as they were, never scored.
+
+left_to_right: position i scored with all before it visible and all from it on hidden, JustGRPO
+(arXiv 2601.15165): log pi(y) = sum_i log p(y_i | x, y_<i), exact for a sampler that writes one
+token after the other. `slice_size` positions share a pass.
 
 Where attention is causal between blocks, the trace of each block is cut separately: pass i scores
 slice i of every block at once, as many passes as a block has slices (TraceRL's block form).
@@ -43,12 +47,7 @@ class SliceConfig(MaskConfig):
             )
 
 
-def number(config: SliceConfig, steps: int, length: int) -> int:
-    """Slices of the recorded steps, of which there are no more than positions."""
-    return number_of_slices(config, min(steps, length))
-
-
-def plan(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
+def plan_trace(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
     """One pass per slice of each row's trace.
 
     Raises:
@@ -62,6 +61,13 @@ def plan(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
             f" {int(untraced.sum())} of {len(order)} have no trace; use another mask strategy, or"
             " roll out with a sampler that records one."
         )
+    return plan_slices(rollout, order, config)
+
+
+def plan_left_to_right(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
+    """One pass per slice of positions."""
+    response = rollout.canvas.response
+    order = (response.cumsum(-1) - 1).where(response, -1)
     return plan_slices(rollout, order, config)
 
 
@@ -144,4 +150,16 @@ def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig) -> Passes:
     return Passes(ids >= active[..., None], scored, scored.float() * passes, steps=steps)
 
 
-TRACE = Strategy(plan, SliceConfig, number, ordered=True, reads_trace=True)
+TRACE = Strategy(
+    plan_trace,
+    SliceConfig,
+    lambda config, steps, length: number_of_slices(config, min(steps, length)),
+    ordered=True,
+    reads_trace=True,
+)
+LEFT_TO_RIGHT = Strategy(
+    plan_left_to_right,
+    SliceConfig,
+    lambda config, steps, length: number_of_slices(config, length),
+    ordered=True,
+)

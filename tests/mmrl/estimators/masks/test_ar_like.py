@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.estimators.masks.ar_like import keep_probability
+from mmrl.estimators.masks.rates import keep_probability
 from mmrl.types import Canvas
 from tests.mmrl.estimators.exact import assert_mean, estimates, table
 from tests.mmrl.estimators.test_masks import behind, draw

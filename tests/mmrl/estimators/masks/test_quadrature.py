@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mmrl.estimators.masks.quadrature import nodes
+from mmrl.estimators.masks.levels import nodes
 from mmrl.estimators.masks.strategy import RateRangeConfig
 from tests.mmrl.estimators.exact import assert_mean, drawn, estimates, evidence_bound, table
 
