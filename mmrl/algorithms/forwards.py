@@ -22,6 +22,11 @@ class Forwards(NamedTuple):
     entropy: int = 0
 
     @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+    @property
     def backward(self) -> int:
         """Those with gradient."""
         return self.new + self.value // 2

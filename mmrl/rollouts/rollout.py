@@ -211,18 +211,19 @@ def score_groups(groups: Groups) -> RolloutBatch:
     length = rollout.canvas.tokens.shape[1]
     measured = measure(task.diversity, described, task.config.num_generations)
     metrics |= measured.gather().metrics()
+    columns, slices = earned.columns, earned.slices
     return RolloutBatch(
-        groups.prompts,
-        rollout,
-        completions,
-        earned.rewards,
-        earned.advantages,
-        groups.names,
-        scores.components,
-        metrics,
-        earned.left_out,
-        None if earned.columns is None else place_rewards(earned.columns, groups.chunks, length),
-        None if earned.slices is None else credit_tokens(rollout, earned.slices),
+        prompts=groups.prompts,
+        rollout=rollout,
+        completions=completions,
+        rewards=earned.rewards,
+        advantages=earned.advantages,
+        names=groups.names,
+        scores=scores.components,
+        metrics=metrics,
+        left_out=earned.left_out,
+        token_rewards=columns if columns is None else place_rewards(columns, groups.chunks, length),
+        token_advantages=slices if slices is None else credit_tokens(rollout, slices),
     )
 
 
