@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Chunk(NamedTuple):
     """A chunk of a response.
 
-    `end` is its last position in the row, `before` the text of the response up to the chunk, `text`
+    `end` is its last position, counted from the end of the row, so that padding on the left moves
+    nothing: -1 is the last of the row. `before` is the text of the response up to the chunk, `text`
     that of the chunk. A character whose bytes are split belongs to the later chunk.
     """
 

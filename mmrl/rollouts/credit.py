@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Chunks = Sequence[tuple[Chunk, ...] | None]
-"""Of each of B completions; None where it was not cut."""
-
 
 @dataclass
 class Credit:
@@ -134,13 +131,12 @@ def place_at_end(outcomes: Tensor, length: int) -> Tensor:
     return torch.nn.functional.pad(outcomes[:, None], (length - 1, 0))
 
 
-def place_rewards(columns: Tensor, chunks: Chunks, length: int) -> Tensor:
+def place_rewards(columns: Tensor, chunks: Sequence[Sequence[Chunk] | None], length: int) -> Tensor:
     """Put the advantages of the outcome and of chunks at their positions.
 
     Args:
-        slices: [B, K] float32 advantages of the slices of the trace; None without completions.
         columns: [B, 1 + chunks], the outcome first.
-        chunks: of each rollout, no more than there are columns for.
+        chunks: of each rollout, no more than there are columns for; None where it was not cut.
         length: L of the canvas.
 
     Returns:

@@ -30,7 +30,7 @@ from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.completion import credit_tokens, score_completions
 from mmrl.rollouts.concatenation import concatenate
-from mmrl.rollouts.credit import Chunks, assign_credit, place_at_end, place_rewards
+from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import has_fixed_forwards, sample
@@ -115,7 +115,6 @@ class Groups:
         names: B (prompt, sample) places in the step.
         rollout: their finished canvases.
         samples: inputs of the rewards.
-        chunks: of the completions, at their positions in the rows of `rollout`.
         pending: their scores, once they are known.
         completed: the scores of their completions in one pass; None without.
         metrics: of sampling.
@@ -127,7 +126,6 @@ class Groups:
     names: list[tuple[int, int]]
     rollout: Rollout
     samples: list[Sample]
-    chunks: Chunks
     pending: Pending
     completed: Pending | None
     metrics: dict[str, float]
@@ -169,11 +167,8 @@ def sample_groups(
     seconds = time.perf_counter() - started
     speed = world_size * float(rollout.canvas.response.sum()) / seconds
     metrics = {"time/rollout_s": seconds, "perf/tokens_per_s": speed}
-    chunks = _shift_chunks(parts, samples, rollout.canvas.tokens.shape[1])
     place = step, seed, rank, world_size
-    return Groups(
-        task, place, prompts, names, rollout, samples, chunks, pending, completed, metrics
-    )
+    return Groups(task, place, prompts, names, rollout, samples, pending, completed, metrics)
 
 
 def _has_fixed_forwards(task: Task, policy: Policy, prompts: Sequence[Prompt]) -> bool:
@@ -212,6 +207,7 @@ def score_groups(groups: Groups) -> RolloutBatch:
     measured = measure(task.diversity, described, task.config.num_generations)
     metrics |= measured.gather().metrics()
     columns, slices = earned.columns, earned.slices
+    chunks = [sample.chunks for sample in groups.samples]
     return RolloutBatch(
         prompts=groups.prompts,
         rollout=rollout,
@@ -222,7 +218,7 @@ def score_groups(groups: Groups) -> RolloutBatch:
         scores=scores.components,
         metrics=metrics,
         left_out=earned.left_out,
-        token_rewards=columns if columns is None else place_rewards(columns, groups.chunks, length),
+        token_rewards=columns if columns is None else place_rewards(columns, chunks, length),
         token_advantages=slices if slices is None else credit_tokens(rollout, slices),
     )
 
@@ -247,7 +243,7 @@ def _build_samples(
     completions: Sequence[str | Image.Image],
 ) -> list[Sample]:
     """The inputs of the rewards, for the rollouts of the first of the prompts."""
-    chunks: Chunks = [None] * len(completions)
+    chunks: list[Any] = [None] * len(completions)
     if task.scorer.cutting is not None:
         parts = cut(policy.tokenizer, rollout.canvas, task.scorer.cutting)
         chunks = [
@@ -256,17 +252,6 @@ def _build_samples(
         ]
     some = prompts[: len(completions)]
     return [Sample.of(*each) for each in zip(some, completions, chunks, strict=True)]
-
-
-def _shift_chunks(parts: Sequence[Rollout], samples: Sequence[Sample], length: int) -> Chunks:
-    """The chunks of samples at their positions after `concatenate`, in rows of one length."""
-    shifts = [
-        length - part.canvas.tokens.shape[1] for part in parts for _ in range(len(part.canvas))
-    ]
-    return [
-        None if own is None else tuple(chunk._replace(end=chunk.end + shift) for chunk in own)
-        for own, shift in zip((sample.chunks for sample in samples), shifts, strict=True)
-    ]
 
 
 def _sample_batches(

@@ -108,7 +108,7 @@ def test_rewards_land_on_the_last_token_of_their_chunk_and_nowhere_else(
                 assert bool(canvas.scorable[n, chunk.end])
             torch.testing.assert_close(earned[n], wanted, atol=1e-5, rtol=1e-5)
             assert "".join(chunk.text for chunk in sample.chunks) == sample.completion
-            assert sample.chunks[-1].end == int(canvas.scorable[n].nonzero()[-1])
+            assert sample.chunks[-1].end + width == int(canvas.scorable[n].nonzero()[-1])
     totals = [2 * sum(map(_vowels, [c.text for c in s.chunks])) + vowels([s])[0] for s in samples]
     assert batch.rewards.tolist() == pytest.approx(totals)
     torch.testing.assert_close(batch.advantages, group_advantages(batch.rewards, 4, "group"))
