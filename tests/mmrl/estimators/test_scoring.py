@@ -116,16 +116,6 @@ def test_scores_do_not_depend_on_the_other_rows_of_the_batch() -> None:
         torch.testing.assert_close(alone, whole[:, one], atol=1e-5, rtol=0)
 
 
-@torch.no_grad()
-def test_a_canvas_written_in_one_step_scores_as_the_sampler_recorded() -> None:
-    policy = bare_policy(small_network())
-    config = SamplerConfig(steps=1, cfg_scale=1.0, temperature=0.8)
-    done = sample(policy, small_canvas(4, 6), config, generators(4))
-    passes = draw(done.canvas, [], "full")
-    logprobs, *_ = score(policy, done.canvas, passes, cfg_scale=1.0, temperature=0.8)
-    torch.testing.assert_close(logprobs[0], done.logprobs, atol=1e-5, rtol=0)
-
-
 def test_rows_that_a_pass_does_not_score_are_not_asked() -> None:
     network = small_network()
     canvas, asked = finished().canvas, []
@@ -160,10 +150,3 @@ def test_rows_with_equal_padding_are_scored_without_a_mask_as_with_it() -> None:
     assert seen == [None, None] and padded.attend is not None
     for alone, behind_padding in zip(scores[0][:2], scores[1][:2], strict=True):
         assert torch.equal(F.pad(alone, (5, 0)), behind_padding)
-
-
-def test_rows_of_unequal_padding_keep_their_mask() -> None:
-    canvas = small_canvas(3, 6, padding=True)
-    trimmed, dropped = canvas.pad_left(2).trim()
-    assert dropped == 2 and torch.equal(trimmed.attend, canvas.attend)
-    assert torch.equal(trimmed.tokens, canvas.tokens)

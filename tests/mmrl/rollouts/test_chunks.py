@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,15 +67,6 @@ def test_lines_end_chunks_once_they_are_long_enough() -> None:
     assert [chunk.text for chunk in blank] == ["abc\n\n\n"], "blanks are no chunk of their own"
 
 
-def test_a_character_whose_bytes_are_cut_in_two_is_left_to_the_later_chunk() -> None:
-    text = "aé€b"
-    assert len(BYTES(text, add_special_tokens=False)["input_ids"]) == 7
-    for size in range(1, 8):
-        found = cut(BYTES, canvas(text, length=9), Cutting(size))[0]
-        assert "".join(chunk.text for chunk in found) == text
-        assert all("\N{REPLACEMENT CHARACTER}" not in chunk.before for chunk in found)
-
-
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(
     st.text(st.sampled_from("ab \n7é"), max_size=20),
@@ -113,9 +103,3 @@ def test_padding_on_the_left_moves_nothing() -> None:
         valid=torch.nn.functional.pad(row.scorable, (4, 0)),
     )
     assert cut(BYTES, padded, Cutting(3)) == cut(BYTES, row, Cutting(3))
-
-
-@pytest.mark.parametrize("at", ["tokens", "lines"])
-def test_a_chunk_of_any_size_is_at_least_one_token(at: str) -> None:
-    [chunks] = cut(BYTES, canvas("abc"), Cutting(1, at))  # type: ignore[arg-type]
-    assert len(chunks) == (3 if at == "tokens" else 1)

@@ -42,39 +42,6 @@ def test_what_is_scored_otherwise_than_sampled_is_said(
     assert said in found
 
 
-def test_equal_settings_have_no_difference() -> None:
-    row = load_algorithm({"cfg_scale": 2.0, "temperature": 0.9})
-    assert find_differences(row, SamplerConfig(cfg_scale=2.0, temperature=0.9)) == []
-    blocks = load_algorithm({"name": "spg", "block_size": 8})
-    assert find_differences(blocks, SamplerConfig(block_size=8)) == []
-    assert find_differences(load_algorithm({"block_size": 8}), SamplerConfig()) == []
-
-
-def test_guidance_in_the_rollout_alone_is_in_the_log_and_in_the_dry_run(
-    world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    task = {"sampler": SamplerConfig(steps=3, cfg_scale=1.5)}
-    config = run_config(world, tmp_path, task=task)
-    with caplog.at_level(logging.WARNING):
-        said = " ".join(str(describe(config)).split())
-    assert "mismatch cfg_scale is 1.5 in the rollout and 0 in scoring" in said
-    assert "the scored policy is not the one that samples: cfg_scale is 1.5" in caplog.text
-
-
-def test_a_setting_that_no_column_reads_is_in_the_log_and_in_the_dry_run(
-    world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    algorithm = {"slice_size": 3, "eubo_beta": 2.0}
-    with caplog.at_level(logging.WARNING):
-        said = " ".join(str(describe(run_config(world, tmp_path, algorithm=algorithm))).split())
-    cut = "slice_size is 3, and mask: random does not read it (trace, left_to_right would)"
-    power = "eubo_beta is 2.0, and bound: token does not read it (eubo, sandwich would)"
-    for message in (cut, power):
-        assert f"no effect {message}" in said
-        assert f"tasks.shapes.algorithm: {message}" in caplog.text
-    assert "min_mask_rate" not in caplog.text  # random masks read what the preset sets
-
-
 def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
     world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Generator, Tensor
 
-from mmrl.config import ConfigError
 from mmrl.positions import Positions
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.samplers.confidence import most_certain
@@ -26,7 +25,6 @@ from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.mmrl.samplers.public_samplers import sample_publicly as sample_answer
 from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.networks import bare_policy
-from tests.models.small_policies import small_policy, small_prompts
 
 TEXTS = {"prompt0": "a cat", "prompt1": "two red dogs, one blue bird"}
 CASES = {
@@ -233,25 +231,3 @@ def test_a_row_is_cached_beside_others_as_alone(policy: SimpleNamespace, scale: 
         alone = sample(policy, layout.canvas([prompt]), config, generators(2)[row : row + 1])
         response, own = done.canvas.response[row], alone.canvas.response[0]
         assert torch.equal(done.canvas.tokens[row, response], alone.canvas.tokens[0, own])
-
-
-def test_a_network_that_shifts_logits_is_refused() -> None:
-    policy, prompts = small_policy("dream"), small_prompts("text", 1)
-    config = SamplerConfig(name="static", steps=4, cache="refresh")
-    with pytest.raises(ConfigError, match="cache is 'refresh'.*set it to none"):
-        sample(policy, policy.canvas(prompts), config, Generator())
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"cache_ratio": 1.5}, r"sampler\.cache_ratio is 1\.5.*from 0 to 1"),
-        ({"warmup_ratio": -0.1}, r"sampler\.warmup_ratio is -0\.1"),
-        ({"refresh_interval": 0}, r"sampler\.refresh_interval is 0"),
-        ({"cache": "refresh", "block_size": 4}, r"sampler\.block_size is 4.*null with the cache"),
-        ({"cache": "refresh", "window": 4}, r"sampler\.window is 4.*prefix or dual"),
-    ],
-)
-def test_settings_of_the_cache_that_mean_nothing_are_refused(changes: dict, named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        SamplerConfig(**changes)

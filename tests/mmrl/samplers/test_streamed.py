@@ -82,16 +82,6 @@ def test_small_vocabularies_do_not_stream(monkeypatch: pytest.MonkeyPatch) -> No
     written(CASES["drawn"])
 
 
-def test_a_network_that_keeps_its_head_to_itself_has_all_logits_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    expected = written(CASES["drawn"])
-    seen = stream_always(monkeypatch, 0)
-    monkeypatch.setattr(type(POLICY.network), "can_reduce", False)
-    assert torch.equal(written(CASES["drawn"]).canvas.tokens, expected.canvas.tokens)
-    assert not seen
-
-
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 def test_the_first_pass_computes_equal_rows_once_with_a_cache(cache: Any) -> None:
     """Rows of a group are one row until the first token is written; the cache then has all."""

@@ -7,7 +7,6 @@ import torch
 
 from mmrl.config import ConfigError
 from mmrl.samplers import RULES, SamplerConfig, sample
-from mmrl.samplers.dream import margin, negative_entropy, probability
 from tests.mmrl.canvases import MASK_ID, generators, guided_logits
 from tests.mmrl.text_canvases import (
     LENGTH,
@@ -52,16 +51,6 @@ def test_static_writes_the_most_certain_positions_first() -> None:
     probs = guided_logits(POLICY, canvas, canvas.response, 0.0).softmax(-1)
     first = probs.amax(-1).topk(3).indices.sort().values
     assert (done.written_at[0, -LENGTH:] == 0).nonzero().flatten().tolist() == first.tolist()
-
-
-def test_certainty_is_highest_where_the_model_is_sure() -> None:
-    sure, torn, lost = [0.97, 0.01, 0.02], [0.5, 0.49, 0.01], [0.34, 0.33, 0.33]
-    probs, tokens = torch.tensor([sure, torn, lost]), torch.zeros(3, dtype=torch.long)
-    for certainty in (probability, negative_entropy):
-        assert certainty(probs, tokens).argsort(descending=True).tolist() == [0, 1, 2]
-    assert margin(probs, tokens).tolist() == pytest.approx([0.95, 0.01, 0.01])
-    one_hot = torch.tensor([[1.0, 0.0, 0.0]])
-    assert float(negative_entropy(one_hot, tokens[:1])) == 0.0
 
 
 @torch.no_grad()
