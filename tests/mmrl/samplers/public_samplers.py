@@ -61,11 +61,8 @@ def propose_with(
     chooses which of them are written [N], at the rule's own candidates or at others."""
     written: list[Tensor] = []
 
-    def draw(
-        network: Any, canvas: Canvas, state: State, where: Positions, rule: Rule, stream: Any
-    ) -> Choice:
-        suppressed = denoise.suppressed_columns(canvas, config)
-        logits = forbid(network(canvas, where), suppressed)
+    def draw(network: Any, state: State, where: Positions, rule: Rule, stream: Any) -> Choice:
+        logits = forbid(network(where), denoise.suppressed_columns(canvas, config))
         prediction = Prediction(logits, config, denoise.stop_columns(canvas))
         columns, chosen = propose(state, where, prediction, config)
         written.append(chosen)
