@@ -202,7 +202,7 @@ class Canvas:
         return replace(trimmed, **none), width
 
     @property
-    def never(self) -> list[int]:
+    def forbidden_columns(self) -> list[int]:
         """Columns of the response vocabulary that are never written."""
         first, end = self.vocab
         return [token - first for token in (self.mask_id, *self.banned) if first <= token < end]

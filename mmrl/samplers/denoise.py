@@ -72,8 +72,8 @@ def denoise(
         rollout.forwards += int(exact.start > 0)
     stream = None
     if policy.network.can_reduce and config.cache != "refresh":
-        never = {*canvas.never, *suppressed_columns(canvas, config)}
-        stream = Stream(canvas, config, rule, stop_columns(canvas), never)
+        forbidden = {*canvas.forbidden_columns, *suppressed_columns(canvas, config)}
+        stream = Stream(canvas, config, rule, stop_columns(canvas), forbidden)
     once = nullcontext() if policy.shares_forwards else keep_casts(nowhere.device)
     with once, activity("denoising step", config.steps):
         for block in split_blocks(canvas, config):

@@ -66,7 +66,7 @@ def guided_output(
         return logits, values
     if len(sides) > 1:
         logits = guidance.combine(logits.chunk(len(sides)))
-    return forbid(logits, canvas.never), values
+    return forbid(logits, canvas.forbidden_columns), values
 
 
 def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:

@@ -123,7 +123,7 @@ class Stream:
         config: of the loop.
         rule: which confidence it needs.
         stops: columns of the tokens that end a text.
-        never: columns that are never written.
+        forbidden_columns: columns that are never written.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class Stream:
         config: LoopConfig,
         rule: Rule,
         stops: tuple[int, ...],
-        never: Collection[int],
+        forbidden_columns: Collection[int],
     ) -> None:
         self.config, self.rule, self.stops = config, rule, stops
         self.columns = canvas.vocab[1] - canvas.vocab[0]
-        self.never = sorted(never)
+        self.forbidden_columns = sorted(forbidden_columns)
         self.device = canvas.tokens.device
         self.in_cache = PANEL if self.device.type == "cpu" else None
         self.buffer: Tensor | None = None
@@ -177,7 +177,7 @@ class Stream:
         return Choice(*map(torch.cat, zip(*parts, strict=True)), self.config)
 
     def _rows(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
-        logits = forbid(guidance.combine([head(side) for side in x]), self.never)
+        logits = forbid(guidance.combine([head(side) for side in x]), self.forbidden_columns)
         return Prediction(logits, self.config, self.stops)
 
     def _panels(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
@@ -191,7 +191,7 @@ class Stream:
                 panel.by_column(x[0], out=part)
             else:
                 part.copy_(guidance.combine([panel.by_column(side) for side in x]))
-            for column in self.never:
+            for column in self.forbidden_columns:
                 if start <= column < stop:
                     part[column - start] = -torch.inf
             # finite, where a whole panel is never written

@@ -46,7 +46,7 @@ def test_a_completion_keeps_what_was_written_and_fills_the_rest_with_the_most_li
             logits = policy.model(hidden.tokens, attention_mask=hidden.attend).logits
         first, end = canvas.vocab
         columns = logits[..., first:end].clone()
-        columns[..., canvas.never] = -torch.inf
+        columns[..., canvas.forbidden_columns] = -torch.inf
         assert torch.equal(tokens[open_], columns.argmax(-1)[open_] + first)
 
 

@@ -44,7 +44,9 @@ def sample_publicly(
         dtype: of noise and confidence: float64 in LLaDA, MMaDA and Fast-dLLM, that of the model in
             MaskGRPO.
     """
-    draws = PublicDraws(Generator().manual_seed(seed), dtype, next(iter(canvas.never), None))
+    draws = PublicDraws(
+        Generator().manual_seed(seed), dtype, next(iter(canvas.forbidden_columns), None)
+    )
     ways = {"emerge": draws.emerge, "maskgit": draws.maskgit, "dynamic": draws.dynamic}
     propose = ways.get(config.name, draws.ranked)
     return propose_with(policy, canvas, config, propose, lambda state, _: state.block.positions)

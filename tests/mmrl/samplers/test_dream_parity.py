@@ -62,7 +62,7 @@ def test_tokens_are_those_of_the_public_code(
     policy: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Canvas, "never", property(lambda _: []))
+    monkeypatch.setattr(Canvas, "forbidden_columns", property(lambda _: []))
     prompt = cases["prompt"]
     tokens = torch.cat((prompt, torch.full((1, WRITTEN), MASK)), 1)
     response = torch.arange(tokens.shape[1])[None] >= prompt.shape[1]

@@ -193,7 +193,9 @@ def test_static_is_its_sampler_for_understanding(
     case: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Canvas, "never", property(lambda _: []))  # the public code draws masks too
+    monkeypatch.setattr(
+        Canvas, "forbidden_columns", property(lambda _: [])
+    )  # the public code draws masks too
     ids = cases["mmu/short/ids"].long()[None]
     canvas = Canvas(ids, ids == MASK, None, (0, 134548), MASK, torch.full_like(ids, MASK))
     usual = {"name": "static", "temperature": 0.0, "steps": 8, "block_size": 8}

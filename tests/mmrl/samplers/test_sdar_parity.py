@@ -80,7 +80,7 @@ def test_tokens_are_those_of_the_public_code(
     policy: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Canvas, "never", property(lambda _: []))
+    monkeypatch.setattr(Canvas, "forbidden_columns", property(lambda _: []))
     prompt = cases["inputs/prompt"]
     tokens = torch.cat((prompt, torch.full((1, WRITTEN), MASK)), 1)
     everywhere = torch.ones_like(tokens, dtype=torch.bool)
