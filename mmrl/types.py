@@ -228,7 +228,7 @@ class Canvas:
         return ((self.response.cumsum(1) - 1) // size).where(self.response, -1)
 
     @property
-    def open_column(self) -> int:
+    def first_response_column(self) -> int:
         """The first column that in some row belongs to the block of the first response token; what
         is left of it is in blocks of the prompt alone. The canvas must have blocks."""
         assert self.blocks is not None
