@@ -129,8 +129,8 @@ def embeddings(sides: Sequence[Canvas]) -> dict[str, Tensor]:
     The sides differ in the positions of the embeddings, not in the embeddings.
     """
     features = next((side.features for side in sides if side.features is not None), None)
-    if features is None or features.rows is None:
+    if features is None or features.embeddings is None:
         return {}
     tokens = torch.full_like(features.at, -1)
     places = [tokens if side.features is None else side.features.at for side in sides]
-    return {"features": features.rows, "feature_at": torch.cat(places)}
+    return {"features": features.embeddings, "feature_at": torch.cat(places)}
