@@ -38,9 +38,9 @@ class TrainedPolicy(RunTrainer[RLConfig]):
     Attributes:
         trained: the policy's model, not wrapped for several processes.
         frozen: a copy of it as it was, the reference; None with an adapter, or without a KL.
-        follows: whether the reference follows the policy.
-        off: whether the reference of a run with an adapter is the model without it.
-        start: what an adapter's run trains in full, as it was, where there is a KL; the adapter
+        reference_moves: whether the reference follows the policy.
+        reference_is_base: whether the reference of a run with an adapter is the model without it.
+        initial_values: what an adapter's run trains in full, as it was, where there is a KL; the adapter
             too where the reference has one.
         value: the value model, if there is one.
         ema: an average of the policy's trained weights, if there is one.
@@ -49,7 +49,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
     def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
         super().__init__(config, accelerator, config.model.dtype)
         config, model, self.policy = self.config, config.model, policy
-        self.follows = config.sync_ref_model and config.needs_reference
+        self.reference_moves = config.sync_ref_model and config.needs_reference
         policy.network.gradient_checkpointing = model.gradient_checkpointing
         self.frozen = None
         if config.needs_reference and model.lora is None:
@@ -71,8 +71,10 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         self.sharding.shard_policy(policy, config.rollout_weights)
         keeps_start = config.needs_reference and model.lora is not None
         # where an adapter is continued, the reference is the policy with it as it was
-        self.off = not self.follows and adapter_directory(model.path) is None
-        self.start = copy_start(policy.network, not self.off) if keeps_start else {}
+        self.reference_is_base = not self.reference_moves and adapter_directory(model.path) is None
+        self.initial_values = (
+            copy_start(policy.network, not self.reference_is_base) if keeps_start else {}
+        )
         [optimizer] = build_optimizers(policy.model, config)
         self.modules = [self.trained]
         if self.value is not None:
@@ -96,8 +98,8 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         in its place, or else the adapter off or at its former values."""
         if self.frozen is None:
             adapter_off: Any = self.trained.disable_adapter
-            without = adapter_off if self.off else nullcontext
-            with without(), swap_values(self.policy.network, self.start):
+            without = adapter_off if self.reference_is_base else nullcontext
+            with without(), swap_values(self.policy.network, self.initial_values):
                 yield
             return
         trained, self.policy.model = self.policy.model, self.frozen
@@ -140,7 +142,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         """Trained weights, optimiser, schedule, an average, and the reference where it follows the
         policy; a value model writes files instead."""
         return {
-            **({"reference": self._reference_tensors()} if self.follows else {}),
+            **({"reference": self._reference_tensors()} if self.reference_moves else {}),
             **({} if self.ema is None else {"ema": self.ema.state_dict()}),
             "trained": self._trained_tensors(),
             "optimizer": self.optimizer.state_dict(),
@@ -150,7 +152,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
     def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
         """Continue from `state` and from the files of the value model."""
         self.sharding.assign(self._trained_tensors(), state["trained"])
-        if self.follows and "reference" in state:
+        if self.reference_moves and "reference" in state:
             self.sharding.assign(self._reference_tensors(), state["reference"])
         if self.value is not None:
             self.value.load(checkpoint)
@@ -165,7 +167,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
     def _reference_tensors(self) -> dict[str, Tensor]:
         """The weights of the reference that are not the policy's own."""
         if self.frozen is None:
-            return self.start
+            return self.initial_values
         trained = {n for n, p in self.policy.network.named_parameters() if p.requires_grad}
         return {n: held_part(p) for n, p in self.frozen.named_parameters() if n in trained}
 

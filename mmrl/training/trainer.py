@@ -69,7 +69,7 @@ class Trainer(TrainedPolicy):
         self.step += 1
         every = self.config.ref_model_sync_steps
         done = self.step * len(plans)
-        if self.follows and done // every > (done - len(plans)) // every:
+        if self.reference_moves and done // every > (done - len(plans)) // every:
             self.sync_reference()
         metrics = self._reduce_metrics(sums, self.taken) if self.taken else {}
         if self.config.on_nonfinite == "skip":

@@ -96,7 +96,7 @@ def test_without_a_divergence_there_is_nothing_to_follow(
 ) -> None:
     config = run_config(world, tmp_path, sync_ref_model=True, algorithm={"beta": 0.0})
     trainer = trainer_of(config)
-    assert not trainer.follows and not trainer._reference_tensors()
+    assert not trainer.reference_moves and not trainer._reference_tensors()
     assert "no effect   sync_ref_model is true" in str(describe(config))
     assert "moves by 0.6 towards the policy every 512" in str(describe(config_of(world, tmp_path)))
 
