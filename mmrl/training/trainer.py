@@ -63,7 +63,7 @@ class Trainer(TrainedPolicy):
         ]
         prepared = time.perf_counter()
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
-        self.taken = 0  # optimiser steps
+        self.optimizer_steps = 0
         for n, plan in enumerate(plans):
             self._inner_step(plan, sums, leave_together(self.sharding.shards) if n == 0 else None)
         self.step += 1
@@ -71,9 +71,9 @@ class Trainer(TrainedPolicy):
         done = self.step * len(plans)
         if self.reference_moves and done // every > (done - len(plans)) // every:
             self.sync_reference()
-        metrics = self._reduce_metrics(sums, self.taken) if self.taken else {}
+        metrics = self._reduce_metrics(sums, self.optimizer_steps) if self.optimizer_steps else {}
         if self.config.on_nonfinite == "skip":
-            metrics["skipped_steps"] = float(len(plans) - self.taken)
+            metrics["skipped_steps"] = float(len(plans) - self.optimizer_steps)
         metrics["learning_rate"] = float(self.schedule.get_last_lr()[0])
         metrics["time/score_s"] = prepared - started
         metrics["time/update_s"] = time.perf_counter() - prepared
@@ -202,7 +202,7 @@ class Trainer(TrainedPolicy):
             sums.clear()
             sums.update(before)
             return
-        self.taken += 1
+        self.optimizer_steps += 1
         for name, norm in norms.items():
             sums[name] += norm / self.accelerator.num_processes
         self.schedule.step()
