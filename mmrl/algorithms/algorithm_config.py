@@ -13,7 +13,7 @@ from mmrl.samplers.guidance import Guidance
 
 
 @dataclass(kw_only=True)
-class Columns:
+class MethodColumns:
     """What all rows of the table have: a choice for every column, and the loss around them."""
 
     choices: ClassVar = {
@@ -75,7 +75,7 @@ class Columns:
     """Credit by the rewards of partly written rollouts, completed in one pass; null for none."""
 
     def __post_init__(self) -> None:
-        for key, allowed in Columns.choices.items():
+        for key, allowed in MethodColumns.choices.items():
             check_choice(f"algorithm.{key}", getattr(self, key), allowed)
         quantile = self.top_entropy_quantile
         allowed = "above 0 and at most 1"
@@ -97,7 +97,7 @@ class Columns:
 
 
 @dataclass(kw_only=True)
-class AlgorithmConfig(*option_classes(MASKS, BOUNDS), Columns):
+class AlgorithmConfig(*option_classes(MASKS, BOUNDS), MethodColumns):
     """One row of the table: its columns, and the options of mask strategies and bounds."""
 
     def __post_init__(self) -> None:
