@@ -24,10 +24,10 @@ from mmrl.planning.probe_samples import (
     read_recorded,
 )
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
-from mmrl.rewards.scoring.column import Column
 from mmrl.rewards.scoring.failures import Failures, RewardError
 from mmrl.rewards.scoring.returned import Failure, Result
 from mmrl.rewards.scoring.scorer import Scorer, check_prompts
+from mmrl.rewards.scoring.term_scores import TermScores
 from mmrl.rewards.scoring.terms import Term, build_term, key_of
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, check_chunks
@@ -184,7 +184,7 @@ def score_samples(
     failed = all(isinstance(result, Failure) for result in results)
     warnings, refused = list(_warnings(results, samples, distinct)), ""
     if failed:
-        column = Column(term, scorer.attempt)
+        column = TermScores(term, scorer.attempt)
         column.results = results[:1]
         try:
             Failures(max_failures).count(column, samples[:1], 1)

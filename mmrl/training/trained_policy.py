@@ -40,8 +40,8 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         frozen: a copy of it as it was, the reference; None with an adapter, or without a KL.
         reference_moves: whether the reference follows the policy.
         reference_is_base: whether the reference of a run with an adapter is the model without it.
-        initial_values: what an adapter's run trains in full, as it was, where there is a KL; the adapter
-            too where the reference has one.
+        initial_values: what an adapter's run trains in full, as it was, where there is a KL; the
+            adapter too where the reference has one.
         value: the value model, if there is one.
         ema: an average of the policy's trained weights, if there is one.
     """

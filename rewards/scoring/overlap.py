@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mmrl.rewards.http.stop import Stopped, stopped_by
-from mmrl.rewards.scoring.column import Column, Lot
+from mmrl.rewards.scoring.term_scores import Lot, TermScores
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Overlap:
         stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
         self._end(PATIENCE_STOPPED if stopped else PATIENCE)
 
-    def put(self, column: Column, samples: Sequence[Sample]) -> None:
+    def put(self, column: TermScores, samples: Sequence[Sample]) -> None:
         """Hand samples over to the reward of a column."""
         reward = column.term.reward
         if id(reward) not in self._workers:
