@@ -18,7 +18,7 @@ from PIL import Image
 from mmrl.config import check, check_choice
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.answer import AnswerReward
-from mmrl.rewards.judging.asking import Answer, Asking
+from mmrl.rewards.judging.policy_query import Answer, PolicyQuery
 from mmrl.rewards.judging.scene_questions import KINDS, Question, build_questions
 from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Prompt, Sample
@@ -61,15 +61,15 @@ class CycleReward:
         self.kinds = tuple(ask or KINDS)
         self.template = template
         settings = {**GREEDY, "steps": length, **(sampler or {})}
-        self._asking = Asking(
+        self._query = PolicyQuery(
             task="image_to_text", length=length, sampler=settings, batch_size=batch_size
         )
         self._answer: Answer | None = None
         self._judge = AnswerReward()
 
-    def asking(self) -> Asking:
+    def query(self) -> PolicyQuery:
         """How the policy is asked."""
-        return self._asking
+        return self._query
 
     def bind(self, answer: Answer) -> None:
         """Take what asks the policy."""
@@ -111,7 +111,7 @@ class CycleReward:
             return error
         name = "".join(map(_digest, shown))
         texts = [self.template.replace("{question}", question.text) for question in found]
-        task = self._asking.task
+        task = self._query.task
         return [
             (Prompt(f"{name} {text}", task, text, images=shown), question)
             for text, question in zip(texts, found, strict=True)

@@ -13,7 +13,7 @@ from PIL import Image
 from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.cycle import CycleReward
 from mmrl.rewards.detection.shapes_detector import DetectedObject, detect
-from mmrl.rewards.judging.asking import AsksPolicy, read_asking
+from mmrl.rewards.judging.policy_query import AsksPolicy, read_query
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Prompt, Sample
 from tests import by_path
@@ -132,14 +132,14 @@ def test_without_a_policy_it_says_what_is_missing() -> None:
 
 
 def test_answers_are_the_likeliest_unless_something_else_is_said() -> None:
-    asking = read_asking({"name": "cycle"}, "rewards[0]")
-    assert asking is not None and (asking.task, asking.length) == ("image_to_text", 8)
-    assert asking.sampler == {"name": "static", "temperature": 0.0, "eos": "leave", "steps": 8}
+    query = read_query({"name": "cycle"}, "rewards[0]")
+    assert query is not None and (query.task, query.length) == ("image_to_text", 8)
+    assert query.sampler == {"name": "static", "temperature": 0.0, "eos": "leave", "steps": 8}
     entry = {"name": "cycle", "max_completion_length": 4, "sampler": {"temperature": 0.5}}
-    asking = read_asking(entry, "rewards[0]")
-    assert asking is not None and asking.length == 4
-    assert asking.sampler["steps"] == 4 and asking.sampler["temperature"] == 0.5
-    assert read_asking({"name": "shapes"}, "rewards[0]") is None
+    query = read_query(entry, "rewards[0]")
+    assert query is not None and query.length == 4
+    assert query.sampler["steps"] == 4 and query.sampler["temperature"] == 0.5
+    assert read_query({"name": "shapes"}, "rewards[0]") is None
 
 
 @pytest.mark.parametrize(
