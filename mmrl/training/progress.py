@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Wishes(NamedTuple):
+class StepRequests(NamedTuple):
     """What a process wants after a step (`save` a checkpoint, `stop` for the time), and whether the
     writing of a checkpoint has `failed` in its background; all act on those of all."""
 
@@ -149,11 +149,11 @@ class Progress:
         """
         save = take_save_request() or self.best_at == self.trainer.step
         stop = self.run.is_main and self.limit.is_over(self.checkpoints.seconds)
-        wishes = gather_object([Wishes(save, self.checkpoints.failed, stop)])
-        self.checkpoints.raise_failure(any(wish.failed for wish in wishes))
-        if self._is_due(self.config.save_steps) or any(wish.save for wish in wishes):
+        requests = gather_object([StepRequests(save, self.checkpoints.failed, stop)])
+        self.checkpoints.raise_failure(any(request.failed for request in requests))
+        if self._is_due(self.config.save_steps) or any(request.save for request in requests):
             self.write_checkpoint()
-        self.stop = any(wish.stop for wish in wishes)
+        self.stop = any(request.stop for request in requests)
         if self.stop and self.trainer.step < self.config.max_steps:
             raise Interrupted
 
