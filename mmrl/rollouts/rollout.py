@@ -28,9 +28,9 @@ from mmrl.rewards.scoring.pending import Pending
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
-from mmrl.rollouts.completion import credit_tokens, score_completions
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards
+from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import has_fixed_forwards, sample
@@ -116,7 +116,7 @@ class Groups:
         rollout: their finished canvases.
         samples: inputs of the rewards.
         pending: their scores, once they are known.
-        completed: the scores of their completions in one pass; None without.
+        lookaheads: the scores of what they were about to become; None without.
         metrics: of sampling.
     """
 
@@ -127,7 +127,7 @@ class Groups:
     rollout: Rollout
     samples: list[Sample]
     pending: Pending
-    completed: Pending | None
+    lookaheads: Pending | None
     metrics: dict[str, float]
 
 
@@ -163,12 +163,12 @@ def sample_groups(
             pending.add(samples[handed : len(samples) // size * size])
             advance(len(completions))
         rollout = concatenate(parts)
-        completed = score_completions(task, policy, prompts, rollout)
+        lookaheads = score_lookaheads(task, policy, prompts, rollout)
     seconds = time.perf_counter() - started
     speed = world_size * float(rollout.canvas.response.sum()) / seconds
     metrics = {"time/rollout_s": seconds, "perf/tokens_per_s": speed}
     place = step, seed, rank, world_size
-    return Groups(task, place, prompts, names, rollout, samples, pending, completed, metrics)
+    return Groups(task, place, prompts, names, rollout, samples, pending, lookaheads, metrics)
 
 
 def _has_fixed_forwards(task: Task, policy: Policy, prompts: Sequence[Prompt]) -> bool:
@@ -191,11 +191,11 @@ def score_groups(groups: Groups) -> RolloutBatch:
     task, rollout = groups.task, groups.rollout
     with activity("waiting for rewards"), leave_together():
         scores = groups.pending.scores()
-        completed = None if groups.completed is None else groups.completed.scores().total
+        lookaheads = None if groups.lookaheads is None else groups.lookaheads.scores().total
     counted, overlong = _check_lengths(task, scores, rollout.canvas)
     completions = [sample.completion for sample in groups.samples]
     described = describe(task.diversity, Completions(completions, list_tokens(rollout.canvas)))
-    earned = assign_credit(task, counted, *groups.place, completed=completed)
+    earned = assign_credit(task, counted, *groups.place, lookaheads=lookaheads)
     metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, groups.prompts[0])
     metrics |= (

@@ -11,7 +11,7 @@ from mmrl.models import load_policy
 from mmrl.models.policy import Policy
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl import train
-from mmrl.rollouts.completion import complete, find_slices
+from mmrl.rollouts.lookahead import find_slices, look_ahead
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
@@ -35,7 +35,7 @@ def test_a_completion_keeps_what_was_written_and_fills_the_rest_with_the_most_li
 ) -> None:
     policy, batch = sampled(world, tmp_path)
     canvas, slices = batch.rollout.canvas, find_slices(batch.rollout, 3)
-    done = [canvas for _, canvas in complete(policy, batch.rollout, 3, rows=3)]
+    done = [canvas for _, canvas in look_ahead(policy, batch.rollout, 3, rows=3)]
     assert [len(part) for part in done] == [3, 3, 2] * 2
     for k in (1, 2):
         tokens = torch.cat([part.tokens for part in done[3 * k - 3 : 3 * k]])

@@ -1,6 +1,6 @@
-"""Partly written rollouts, completed in one pass: what they are about to become.
+"""Lookaheads: partly written rollouts, finished in one pass, for what they are about to become.
 
-The completions after each slice of the trace get the rewards of finished rollouts, see
+Those after each slice of the trace get the rewards of finished rollouts, see
 `mmrl.algorithms.completion_value`.
 """
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from mmrl.rollouts.tasks import Task
 
 
-def score_completions(
+def score_lookaheads(
     task: Task, policy: Policy, prompts: Sequence[Prompt], rollout: Rollout
 ) -> Pending | None:
-    """Hand the completions of B rollouts over to the rewards of their task.
+    """Hand the lookaheads of B rollouts over to the rewards of their task.
 
     Args:
         task: its algorithm says in how many slices K.
-        policy: what completes, without gradient.
+        policy: what writes them, without gradient.
         prompts: B prompts, group by group.
         rollout: their finished canvases.
 
     Returns:
-        The scores to come, of the completions after the first slice of the trace, then after the
+        The scores to come, of the lookaheads after the first slice of the trace, then after the
         second, and so on; None where the algorithm has no use for them.
     """
     value = task.algorithm.completion_value
@@ -44,8 +44,8 @@ def score_completions(
         return None
     count = (value.slices - 1) * len(prompts)
     pending = task.scorer.begin(count)
-    with activity("completions", count):
-        for rows, canvas in complete(policy, rollout, value.slices, task.config.rollouts_at_once):
+    with activity("lookaheads", count):
+        for rows, canvas in look_ahead(policy, rollout, value.slices, task.config.rollouts_at_once):
             finished = policy.decode(canvas, prompts[rows])
             pending.add([Sample.of(*each) for each in zip(prompts[rows], finished, strict=True)])
             advance(len(canvas))
@@ -64,16 +64,16 @@ def find_slices(rollout: Rollout, slices: int) -> Tensor:
     return slice_trace(rollout.written_at, rollout.canvas.scorable, slices)
 
 
-def complete(
+def look_ahead(
     policy: Policy, rollout: Rollout, slices: int, rows: int
 ) -> Iterator[tuple[slice, Canvas]]:
-    """Yield rows and their completions, after each slice but the last, slice by slice.
+    """Yield rows and their lookaheads, after each slice but the last, slice by slice.
 
     Args:
-        policy: what completes, without gradient.
+        policy: what writes them, without gradient.
         rollout: B finished rows, and how they were written.
         slices: K.
-        rows: how many are completed at once.
+        rows: how many are written at once.
     """
     place, settings = find_slices(rollout, slices), rollout.settings
     guidance = {key: settings[key] for key in ("cfg_scale", "image_guidance_scale")}
