@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mmrl.algorithms import load_algorithm
-from mmrl.algorithms.presets import resolve_row
+from mmrl.algorithms.presets import resolve_method
 from mmrl.algorithms.value_config import ValueConfig
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.models.task_names import TASKS
@@ -96,7 +96,7 @@ class RLConfig(RunConfig):
             check(bool(TASK_NAME.fullmatch(name)), "tasks", name, allowed, "It names files.")
             check_choice(f"tasks.{name}.task", task.task, TASKS)
             where = f"tasks.{name}.algorithm"
-            task.algorithm = resolve_row(task.algorithm, where)
+            task.algorithm = resolve_method(task.algorithm, where)
             task.check(f"tasks.{name}")
         held_out = any(task.eval_prompts for task in self.tasks.values())
         allowed, advice = "0 without held-out prompts", "Set tasks.<name>.eval_prompts."

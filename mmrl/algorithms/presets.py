@@ -16,7 +16,7 @@ from mmrl.estimators import MASKS
 
 DEFAULT_PRESET = "mask_grpo"
 RESOLVED_FROM = "resolved_from"
-"""Key of a whole row that names its preset."""
+"""Key of a whole row of the table that names its preset."""
 
 
 def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> AlgorithmConfig:
@@ -36,11 +36,11 @@ def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> Algo
     return deepcopy(_load(presets[name], json.dumps(stated, default=_to_json), where))
 
 
-def resolve_row(options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Every column of a row and its origin, as options that give the same row again: what
+def resolve_method(options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Every column of a method and its origin, as options that give the same one again: what
     `config.yaml` of a run holds."""
-    row = load_algorithm(options, where)
-    return {**to_plain(row), RESOLVED_FROM: row.name}
+    method = load_algorithm(options, where)
+    return {**to_plain(method), RESOLVED_FROM: method.name}
 
 
 def _to_json(value: Any) -> Any:
@@ -52,25 +52,25 @@ def _to_json(value: Any) -> Any:
 def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
     """A preset with options, which are JSON, on top."""
     try:
-        row = merge(AlgorithmConfig, OmegaConf.load(preset), json.loads(options), where=where)
-        for message in find_conflicts(row):
+        method = merge(AlgorithmConfig, OmegaConf.load(preset), json.loads(options), where=where)
+        for message in find_conflicts(method):
             raise ConfigError(f"algorithm.{message}")
     except ConfigError as error:
         message = str(error)
         if not message.startswith("algorithm."):
             raise
         raise ConfigError(where + message.removeprefix("algorithm")) from error
-    return row
+    return method
 
 
-def find_conflicts(row: AlgorithmConfig) -> list[str]:
+def find_conflicts(method: AlgorithmConfig) -> list[str]:
     """Columns that cannot go together: messages, each beginning with the key to change."""
-    return [message.format(row) for holds, message in CONFLICTS if holds(row)]
+    return [message.format(method) for holds, message in CONFLICTS if holds(method)]
 
 
-def _by_token(row: AlgorithmConfig) -> bool:
+def _by_token(method: AlgorithmConfig) -> bool:
     """Whether every token of a pass has a term that can have its own advantage."""
-    return row.bound == "token" and row.pass_by_pass
+    return method.bound == "token" and method.pass_by_pass
 
 
 _ONE_TERM = (
@@ -81,52 +81,56 @@ _ONE_TERM = (
 
 CONFLICTS: list[tuple[Callable[[AlgorithmConfig], bool], str]] = [
     (
-        lambda row: MASKS[row.mask].needs_blocks and row.block_size is None,
+        lambda method: MASKS[method.mask].needs_blocks and method.block_size is None,
         "block_size is null, and mask: {0.mask} needs blocks; give that of the sampler.",
     ),
     (
-        lambda row: MASKS[row.mask].ordered and row.num_draws != 1,
+        lambda method: MASKS[method.mask].ordered and method.num_draws != 1,
         "num_draws is {0.num_draws}, and mask: {0.mask} follows an order instead of drawing masks;"
         " leave it at 1 and set slice_size or num_slices.",
     ),
     (
-        lambda row: MASKS[row.mask].ordered and row.prompt_mask_rate > 0,
+        lambda method: MASKS[method.mask].ordered and method.prompt_mask_rate > 0,
         "prompt_mask_rate is {0.prompt_mask_rate:g}, and mask: {0.mask} scores the states in which"
         " tokens were written, with the whole prompt; set it to 0.",
     ),
     (
-        lambda row: row.ratio_level == "block" and row.block_size is None,
+        lambda method: method.ratio_level == "block" and method.block_size is None,
         "block_size is null, and ratio_level: block needs blocks; give that of the sampler.",
     ),
     (
-        lambda row: row.ratio_level == "block" and row.bound != "token",
+        lambda method: method.ratio_level == "block" and method.bound != "token",
         "ratio_level is block, and bound: {0.bound} has no value per position; use bound: token,"
         " or ratio_level: sequence.",
     ),
     (
-        lambda row: row.aggregation == "gmpo" and (row.ratio_level, row.bound) != ("token",) * 2,
+        lambda method: (
+            method.aggregation == "gmpo" and (method.ratio_level, method.bound) != ("token",) * 2
+        ),
         "aggregation is gmpo, which clips token by token before it takes the geometric mean, and"
         " the ratio is of ratio_level: {0.ratio_level} over bound: {0.bound}; use aggregation:"
         " gspo, or ratio_level: token with bound: token.",
     ),
     (
-        lambda row: row.aggregation == "gspo" and row.ratio_level == "none",
+        lambda method: method.aggregation == "gspo" and method.ratio_level == "none",
         "aggregation is gspo, and ratio_level: none forms no ratio to clip; use aggregation: grpo.",
     ),
     (
-        lambda row: row.bound == "additive" and row.ratio_level not in ("token", "step"),
+        lambda method: method.bound == "additive" and method.ratio_level not in ("token", "step"),
         "ratio_level is {0.ratio_level}, and bound: additive needs a ratio per pass, or its passes"
         " cannot be trained one by one; use ratio_level: step.",
     ),
     (
-        lambda row: row.bound == "additive" and row.aggregation not in ("grpo", "dapo", "dr_grpo"),
+        lambda method: (
+            method.bound == "additive" and method.aggregation not in ("grpo", "dapo", "dr_grpo")
+        ),
         "aggregation is {0.aggregation}, and bound: additive is a sum over passes; use"
         " aggregation: grpo.",
     ),
     (
-        lambda row: (
-            row.top_entropy_quantile < 1
-            and not (_by_token(row) and row.ratio_level in ("token", "none"))
+        lambda method: (
+            method.top_entropy_quantile < 1
+            and not (_by_token(method) and method.ratio_level in ("token", "none"))
         ),
         "top_entropy_quantile is {0.top_entropy_quantile:g}, and bound: {0.bound} with ratio_level:"
         " {0.ratio_level} and aggregation: {0.aggregation} has terms of several tokens, which"
@@ -134,32 +138,37 @@ CONFLICTS: list[tuple[Callable[[AlgorithmConfig], bool], str]] = [
         " aggregation: grpo, dapo, dr_grpo or gspo; or top_entropy_quantile: 1.",
     ),
     (
-        lambda row: row.top_entropy_quantile < 1 and row.value is not None,
+        lambda method: method.top_entropy_quantile < 1 and method.value is not None,
         "top_entropy_quantile is {0.top_entropy_quantile:g}, and value needs all tokens of a"
         " rollout to carry its reward back; set top_entropy_quantile to 1, or value to null.",
     ),
     (
-        lambda row: row.value is not None and not MASKS[row.mask].reads_trace,
+        lambda method: method.value is not None and not MASKS[method.mask].reads_trace,
         "value is set, and mask: {0.mask} hides tokens in states that the sampler did not go"
         " through, which have no next step; use mask: trace, or value: null.",
     ),
-    (lambda row: row.value is not None and not _by_token(row), _ONE_TERM % (("value",) * 2)),
     (
-        lambda row: row.value is not None and row.scale_rewards == "softmax",
+        lambda method: method.value is not None and not _by_token(method),
+        _ONE_TERM % (("value",) * 2),
+    ),
+    (
+        lambda method: method.value is not None and method.scale_rewards == "softmax",
         "scale_rewards is softmax, which makes weights of likelihoods and no outcome that a value"
         " could predict; use group, batch or none, or value: null.",
     ),
     (
-        lambda row: row.completion_value is not None and row.value is not None,
+        lambda method: method.completion_value is not None and method.value is not None,
         "completion_value is set, and value as well; both give advantages per token, set one of"
         " them to null.",
     ),
     (
-        lambda row: row.completion_value is not None and not _by_token(row),
+        lambda method: method.completion_value is not None and not _by_token(method),
         _ONE_TERM % (("completion_value",) * 2),
     ),
     (
-        lambda row: row.completion_value is not None and row.scale_rewards not in ("batch", "none"),
+        lambda method: (
+            method.completion_value is not None and method.scale_rewards not in ("batch", "none")
+        ),
         "scale_rewards is {0.scale_rewards}, and completion_value credits differences of rewards,"
         " which may be far larger than those of a group's outcomes; use batch or none, or"
         " completion_value: null.",
