@@ -402,8 +402,8 @@ class Passes:
         rest = (each if each is None else each[:, first:] for each in (self.blocks, self.steps))
         return Passes(*self._of_draws(lambda each: each[..., first:]), self.length, *rest)
 
-    def select_draws(self, draws: Tensor) -> Passes:
-        """Select draws ([k] int64) for all rows."""
+    def select_draws(self, draws: slice) -> Passes:
+        """Select draws for all rows."""
         return self._with_draws(lambda each: each[draws])
 
     def exclude_rows(self, rows: Tensor) -> Passes:

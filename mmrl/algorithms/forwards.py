@@ -8,16 +8,14 @@ from mmrl.estimators import MASKS
 
 
 class Forwards(NamedTuple):
-    """Forwards with gradient (`new`), and without: of the policy that sampled (`old`), of the
-    reference policy, and once more of the policy where a loss needs all passes before their
-    gradients can be taken one by one (`again`). `value`: of a value model with a copied backbone,
-    half of them with gradient; a head on the policy shares `new` and `old`. `entropy`: of the
-    policy that sampled, over all masks, where only its most uncertain tokens are trained on."""
+    """Forwards with gradient (`new`), and without: of the policy that sampled (`old`) and of the
+    reference policy. `value`: of a value model with a copied backbone, half of them with gradient;
+    a head on the policy shares `new` and `old`. `entropy`: of the policy that sampled, over all
+    masks, where only its most uncertain tokens are trained on."""
 
     new: int
     old: int
     reference: int
-    again: int
     value: int = 0
     entropy: int = 0
 
@@ -36,8 +34,6 @@ def count_forwards(
     method: AlgorithmConfig,
     steps: int,
     length: int,
-    at_once: int,
-    iteration: int = 0,
     num_mini_batches: int = 1,
     block_size: int | None = None,
 ) -> Forwards:
@@ -51,23 +47,16 @@ def count_forwards(
         method: the method.
         steps: denoising steps of the rollout.
         length: response positions that count.
-        at_once: passes whose graphs are held together, `passes_at_once` of the run.
-        iteration: inner iteration.
-        num_mini_batches: optimiser steps of an inner iteration. Of several, `again` counts those
-            but the very first, which costs none.
+        num_mini_batches: optimiser steps of an inner iteration.
         block_size: see `passes_per_rollout`.
     """
     passes = passes_per_rollout(method, steps, length, block_size)
-    needs_old = method.needs_old(num_mini_batches)
-    known = iteration == 0 and num_mini_batches == 1 and needs_old
-    again = not method.pass_by_pass and passes > at_once and not known
     each = passes * method.guidance.sides
     measured = _planned(method, steps, length, block_size) * method.guidance.sides
     return Forwards(
         new=each,
-        old=each * needs_old,
+        old=each * method.needs_old(num_mini_batches),
         reference=each * method.needs_reference,
-        again=each * again,
         value=2 * passes * (method.value is not None and method.value.backbone == "copy"),
         entropy=measured * (method.top_entropy_quantile < 1),
     )

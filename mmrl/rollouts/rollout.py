@@ -20,8 +20,6 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
-from mmrl.evaluation.diversity.measured import describe, measure
-from mmrl.evaluation.diversity.metric import Completions, list_tokens
 from mmrl.randomness import generator
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.pending import Pending
@@ -30,6 +28,8 @@ from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards
+from mmrl.rollouts.diversity.measured import describe, measure
+from mmrl.rollouts.diversity.metrics import Completions, list_tokens
 from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
@@ -266,7 +266,7 @@ def _sample_batches(
     Canvases are of whole groups, also where a group is sampled in parts, so that each image of a
     prompt is encoded once.
     """
-    size, group = task.config.rollouts_at_once, task.config.num_generations
+    size, group = task.config.rollout_batch_size, task.config.num_generations
     stretch = group * max(1, size // group)
     for first in range(0, len(prompts), stretch):
         canvas = policy.canvas(prompts[first : first + stretch], task.config.max_completion_length)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from mmrl.config import check, check_choice
-from mmrl.config.options import check_options, option_classes
+from mmrl.config import check, check_choice, one_of
+from mmrl.config.options import option_classes
 from mmrl.samplers.confidence import DYNAMIC, STATIC
 from mmrl.samplers.dream import ENTROPY, MASKGIT_PLUS, TOPK_MARGIN
 from mmrl.samplers.emerge import EMERGE
@@ -46,10 +46,8 @@ RULES = {
 class SamplerConfig(*option_classes(RULES), LoopConfig):
     """Settings of the denoising loop and of its rules."""
 
-    choices: ClassVar = {"name": RULES}
-
-    def __post_init__(self) -> None:
-        check_options(SamplerConfig, self)
+    name: Annotated[str, one_of(RULES)] = "emerge"
+    """Commit rule."""
 
 
 def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | None = None) -> None:
@@ -63,7 +61,6 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
     Raises:
         ConfigError: an unknown rule, an option the rule does not have, blocks that do not divide.
     """
-    check_choice(f"{where}.name", config.name, RULES)
     ranking = sorted(name for name, rule in RULES.items() if rule.ranks)
     allowed = f"free, suppress, stop or fill with the rule {config.name}"
     advice = f"Only {', '.join(ranking)} rank positions."

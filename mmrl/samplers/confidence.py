@@ -11,9 +11,9 @@ open, so with fewer steps than positions no mask remains.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from mmrl.config import check, check_choice
+from mmrl.config import Settings, at_least
 from mmrl.positions import Positions
 from mmrl.samplers.rule import Choice, Prediction, Rule, State, all_open
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class RankConfig:
+class RankConfig(Settings):
     """Options of both rules."""
 
     filtered_confidence: bool = False
@@ -37,23 +37,15 @@ class StaticConfig(RankConfig):
     target: Literal["confidence", "random"] = "confidence"
     """What ranks positions, highest first: the probability of the drawn token, or chance."""
 
-    def __post_init__(self) -> None:
-        check_choice("sampler.target", self.target, ("confidence", "random"))
-
 
 @dataclass(kw_only=True)
 class DynamicConfig(RankConfig):
     """Options of the dynamic rule."""
 
-    threshold: float = 0.9
+    threshold: Annotated[float, at_least(0, up_to=1)] = 0.9
     """Positions with at least this probability are written."""
     at_least: Literal["one", "quota"] = "one"
     """Positions that a step writes where fewer are certain: one, or its even share."""
-
-    def __post_init__(self) -> None:
-        check_choice("sampler.at_least", self.at_least, ("one", "quota"))
-        share = self.threshold
-        check(0 <= share <= 1, "sampler.threshold", share, "between 0 and 1")
 
 
 def measure(prediction: Prediction, columns: Tensor, config: RankConfig) -> Tensor:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from mmrl.config import check
+from mmrl.config import Settings, at_least
 from mmrl.positions import Positions
 from mmrl.samplers.confidence import most_certain
 from mmrl.samplers.rule import Choice, Prediction, Rule, State, filter_logits
@@ -28,14 +28,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class DreamConfig:
+class DreamConfig(Settings):
     """Options of Dream's samplers."""
 
-    eps: float = 1e-3
+    eps: Annotated[float, at_least(0, below=1)] = 1e-3
     """Time at which denoising ends."""
-
-    def __post_init__(self) -> None:
-        check(0 <= self.eps < 1, "sampler.eps", self.eps, "from 0 to below 1")
 
 
 def write_counts(state: State, config: DreamConfig) -> Tensor:

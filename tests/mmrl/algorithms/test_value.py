@@ -77,7 +77,7 @@ def test_only_a_head_on_the_policy_needs_the_policy_that_sampled_scored() -> Non
     ("options", "named"),
     [
         ({"value": {"backbone": "own"}}, ["algorithm.value.backbone", "'own'", "copy, shared"]),
-        ({"value": {"gamma": 1.5}}, ["algorithm.value.gamma", "1.5", "between 0 and 1"]),
+        ({"value": {"gamma": 1.5}}, ["algorithm.value.gamma", "1.5", "from 0 to 1"]),
         ({"value": {"lambda": 1.0}}, ["value.lambda", "is not a setting", "Did you mean 'lam'?"]),
         ({"value": {}, "mask": "full"}, ["algorithm.value", "mask: full", "use mask: trace"]),
         ({"value": {}, "bound": "elbo"}, ["algorithm.value", "bound: elbo", "bound: token"]),

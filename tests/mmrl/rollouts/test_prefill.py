@@ -84,9 +84,7 @@ def test_benchmarks_score_it_and_are_other_benchmarks_with_it(
         return eval_config(world, source, tmp_path / out, **common, **changes)
 
     run(evaluation("out"))
-    kept = json.loads((tmp_path / "out" / "samples" / "settings.json").read_text())
-    assert "assistant_prefill" not in kept, "older results can be continued"
-    with pytest.raises(ConfigError, match="assistant_prefill: None there, '<reasoning>' now"):
+    with pytest.raises(ConfigError, match="assistant_prefill: '' there, '<reasoning>' now"):
         run(evaluation("out", assistant_prefill=START))
     run(evaluation("begun", assistant_prefill=START))
     tables = [json.loads((tmp_path / n / "scores.json").read_text()) for n in ("out", "begun")]

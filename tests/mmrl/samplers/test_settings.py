@@ -18,7 +18,7 @@ from tests.mmrl.text_canvases import (
         ({"cache": "both"}, r"sampler\.cache is 'both'; allowed: dual, none, prefix"),
         ({"cache": "dual", "window": -1}, r"sampler\.window is -1"),
         ({"window": 8}, r"sampler\.window is 8.*Set sampler\.cache to prefix or dual"),
-        ({"name": "dynamic", "threshold": 1.5}, r"sampler\.threshold is 1\.5.*between 0 and 1"),
+        ({"name": "dynamic", "threshold": 1.5}, r"sampler\.threshold is 1\.5.*from 0 to 1"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused_by_name(changes: dict, message: str) -> None:
@@ -36,7 +36,7 @@ def test_settings_that_mean_nothing_are_refused_by_name(changes: dict, message: 
             {"name": "emerge", "eos": "last"},
             r"eos is 'last'.*Only dynamic, static rank",
         ),
-        ({"name": "stattic"}, r"s\.name is 'stattic'.*Did you mean 'static'"),
+        ({"name": "stattic"}, r"sampler\.name is 'stattic'.*Did you mean 'static'"),
     ],
 )
 def test_combinations_that_cannot_run_are_refused_without_a_model(
