@@ -1,8 +1,7 @@
 """Diversity of groups of completions, and its means over the groups of all processes.
 
-Completions are described once; the diversity of a group and the difference of each completion to
-the others come from these descriptions. A group has its pairs on the process that sampled it; means
-are over all groups, in the order of the prompts, so they do not depend on the number of processes.
+Completions are described once. A group has its pairs on the process that sampled it; means are over
+all groups, in the order of the prompts, so they do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -17,9 +16,6 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from mmrl.rollouts.diversity.metrics import Completions, DiversityMetric
-
-Pairs = dict[tuple[int, int], Sequence[float]]
-"""Values of each pair of a group."""
 
 
 @dataclass
