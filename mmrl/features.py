@@ -32,13 +32,13 @@ class Features:
         images: the images in the order of their embeddings.
         source: the network's input for the embeddings, all images concatenated; None when the
             embeddings are final.
-        rows: [N, D] the embeddings; None until a network has computed them.
+        embeddings: [N, D]; None until a network has computed them.
     """
 
     at: Tensor
     images: tuple[PromptImage, ...]
     source: Tensor | None
-    rows: Tensor | None = None
+    embeddings: Tensor | None = None
 
     def __getitem__(self, rows: slice | Tensor) -> Features:
         """The features of some rows of the canvas; all images are kept."""
@@ -46,8 +46,9 @@ class Features:
 
     def to(self, device: torch.device | str) -> Features:
         """The features on another device."""
-        rows, source = (t if t is None else t.to(device) for t in (self.rows, self.source))
-        return replace(self, at=self.at.to(device), rows=rows, source=source)
+        own = (self.embeddings, self.source)
+        embeddings, source = (each if each is None else each.to(device) for each in own)
+        return replace(self, at=self.at.to(device), embeddings=embeddings, source=source)
 
     def compute(self, model: Callable[..., Any]) -> Features:
         """Compute the embeddings with `model`, and keep what it needs to compute them again.
@@ -56,8 +57,8 @@ class Features:
         """
         if self.source is None:
             return self
-        rows, source = model(images=self.source, shown=self.images)
-        return replace(self, rows=rows, source=source)
+        embeddings, source = model(images=self.source, shown=self.images)
+        return replace(self, embeddings=embeddings, source=source)
 
     def drop_unused(self) -> Features:
         """Drop the images that no row of the canvas shows."""
@@ -94,17 +95,17 @@ class Features:
 
         at, count, own = [], 0, dict[int, tuple[int, Features]]()
         for part in parts:
-            key = id(part.source if part.rows is None else part.rows)
+            key = id(part.source if part.embeddings is None else part.embeddings)
             if key not in own:
                 own[key] = count, part
                 count += sum(image.rows for image in part.images)
             at.append(torch.where(part.at < 0, part.at, part.at + own[key][0]))
         parts = [part for _, part in own.values()]
         sources = [part.source for part in parts if part.source is not None]
-        rows = [part.rows for part in parts if part.rows is not None]
+        known = [part.embeddings for part in parts if part.embeddings is not None]
         return Features(
             torch.cat(at),
             tuple(image for part in parts for image in part.images),
             torch.cat(sources) if sources else None,
-            torch.cat(rows) if rows else None,
+            torch.cat(known) if known else None,
         )

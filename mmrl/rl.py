@@ -76,8 +76,8 @@ def _train(
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     with open_log(config, accelerator, run, model.attn_implementation, model.dtype):
         with activity("loading the model", timed=False):
-            place = {"device": accelerator.device, "deferred": reads_shards(accelerator)}
-            policy = load_policy(**policy_options(model), **place)
+            loading = {"device": accelerator.device, "deferred": reads_shards(accelerator)}
+            policy = load_policy(**policy_options(model), **loading)
             for task in tasks.values():
                 task.leave_out_long_prompts(policy)
                 task.bind_policy(policy, config.seed)

@@ -2,14 +2,12 @@
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from mmrl.algorithms import load_algorithm
+from mmrl.algorithms.presets import resolve_method
 from mmrl.algorithms.value_config import ValueConfig
-from mmrl.algorithms.written_rows import read_rows, resolve_row
 from mmrl.config import ConfigError, above, at_least, check
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.task_config import TaskConfig
@@ -71,12 +69,11 @@ class RLConfig(RunConfig):
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
-        written = self._written_rows()
         for name, task in self.tasks.items():
             allowed = "letters, digits, dashes, underscores and points, but for the first, up to 64"
             check(bool(TASK_NAME.fullmatch(name)), "tasks", name, allowed, "It names files.")
             where = f"tasks.{name}.algorithm"
-            task.algorithm = resolve_row(task.algorithm, where, written.get(name))
+            task.algorithm = resolve_method(task.algorithm, where)
             task.check(f"tasks.{name}")
         held_out = any(task.eval_prompts for task in self.tasks.values())
         allowed, advice = "0 without held-out prompts", "Set tasks.<name>.eval_prompts."
@@ -87,14 +84,6 @@ class RLConfig(RunConfig):
         where = "algorithm.value.learning_rate_scale"
         check(len(rates) <= 1, where, rates, "the same for all tasks")
         check_schedule(self, self.optimizer_steps)
-
-    def _written_rows(self) -> dict[str, Mapping[str, Any]]:
-        """The algorithms that a resumed run wrote when it began, by task."""
-        start = self.resume_from_checkpoint
-        if start is None:
-            return {}
-        folder = Path(self.output_dir) if start == "auto" else Path(start).parent.parent
-        return read_rows(folder / "config.yaml")
 
     def _algorithm(self, task: str) -> Any:
         return load_algorithm(self.tasks[task].algorithm, f"tasks.{task}.algorithm")

@@ -7,7 +7,7 @@ S denoising steps, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Chunk(NamedTuple):
     """A chunk of a response.
 
-    `end` is its last position in the row, `before` the text of the response up to the chunk, `text`
+    `end` is its last position, counted from the end of the row, so that padding on the left moves
+    nothing: -1 is the last of the row. `before` is the text of the response up to the chunk, `text`
     that of the chunk. A character whose bytes are split belongs to the later chunk.
     """
 
@@ -160,8 +161,8 @@ class Canvas:
 
     def to(self, device: torch.device | str) -> Canvas:
         """The same canvas on another device."""
-        moved = {name: getattr(self, name) for name in _CANVAS_TENSORS}
-        return replace(self, **{k: v if v is None else v.to(device) for k, v in moved.items()})
+        own = ((name, getattr(self, name)) for name in _CANVAS_TENSORS)
+        return replace(self, **{name: None if x is None else x.to(device) for name, x in own})
 
     def pad_left(self, width: int) -> Canvas:
         """Add `width` columns on the left that are never attended to; fewer than 0 drops some."""
@@ -201,7 +202,7 @@ class Canvas:
         return replace(trimmed, **none), width
 
     @property
-    def never(self) -> list[int]:
+    def forbidden_columns(self) -> list[int]:
         """Columns of the response vocabulary that are never written."""
         first, end = self.vocab
         return [token - first for token in (self.mask_id, *self.banned) if first <= token < end]
@@ -227,7 +228,7 @@ class Canvas:
         return ((self.response.cumsum(1) - 1) // size).where(self.response, -1)
 
     @property
-    def open_column(self) -> int:
+    def first_response_column(self) -> int:
         """The first column that in some row belongs to the block of the first response token; what
         is left of it is in blocks of the prompt alone. The canvas must have blocks."""
         assert self.blocks is not None
@@ -243,32 +244,30 @@ class Canvas:
         return self.response if self.valid is None else self.response & self.valid
 
     def unconditional(self) -> Canvas:
-        """Build the guidance twin with the response written so far.
+        """The twin without the text of the prompt, with the response written so far.
 
         Raises:
             ValueError: the canvas was laid out without a twin.
         """
-        if self.uncond_tokens is None:
-            raise ValueError(
-                "cfg_scale > 0 needs a canvas with an unconditional twin, and this layout has none;"
-                " set cfg_scale to 0."
-            )
-        tokens = self.tokens.where(self.response, self.uncond_tokens)
-        return replace(self, tokens=tokens, attend=self.uncond_attend, features=None)
+        missing = (
+            "cfg_scale > 0 needs a canvas with an unconditional twin, and this layout has none; set"
+            " cfg_scale to 0."
+        )
+        return self._twin(self.uncond_tokens, self.uncond_attend, missing)
 
     def image_unconditional(self) -> Canvas:
-        """Build the twin without the source image, with the response written so far.
+        """The twin without the source image; otherwise as `unconditional`."""
+        missing = (
+            "image_guidance_scale > 0 needs a canvas with a source image to drop, as those of the"
+            " task image_edit; set image_guidance_scale to 0."
+        )
+        return self._twin(self.image_uncond_tokens, self.image_uncond_attend, missing)
 
-        Raises:
-            ValueError: the canvas was laid out without one.
-        """
-        if self.image_uncond_tokens is None:
-            raise ValueError(
-                "image_guidance_scale > 0 needs a canvas with a source image to drop, as those of"
-                " the task image_edit; set image_guidance_scale to 0."
-            )
-        tokens = self.tokens.where(self.response, self.image_uncond_tokens)
-        return replace(self, tokens=tokens, attend=self.image_uncond_attend, features=None)
+    def _twin(self, prompt: Tensor | None, attend: Tensor | None, missing: str) -> Canvas:
+        if prompt is None:
+            raise ValueError(missing)
+        tokens = self.tokens.where(self.response, prompt)
+        return replace(self, tokens=tokens, attend=attend, features=None)
 
     def hide(self, hidden: Tensor) -> Canvas:
         """Put the mask token at the True entries of `hidden` [B, L]."""
@@ -301,9 +300,6 @@ class Canvas:
         return replace(seen, features=replace(seen.features, source=None))
 
 
-_CANVAS_TENSORS = ("tokens", "response", "attend", "valid", "features")
-_CANVAS_TENSORS += ("uncond_tokens", "uncond_attend", "image_uncond_tokens", "image_uncond_attend")
-_CANVAS_TENSORS += ("blocks", "copies", "places")
 CANVAS_PADDING = {
     "tokens": 0,
     "response": False,
@@ -316,6 +312,7 @@ CANVAS_PADDING = {
     "blocks": 0,
 }
 """Tensors of a canvas, and what they hold at padding."""
+_CANVAS_TENSORS = (*CANVAS_PADDING, "features", "copies", "places")
 _MASKED_TOKENS = {
     "attend": "tokens",
     "uncond_attend": "uncond_tokens",
@@ -397,23 +394,17 @@ class Passes:
 
     def __getitem__(self, rows: slice | Tensor) -> Passes:
         """The same draws for some rows of the batch."""
-        draws = (each[:, rows] for each in (self.hidden, self.scored, self.weight))
-        rest = (self.length, self.blocks, self.steps)
-        return Passes(*draws, *(_take(each, rows) for each in rest))
+        rest = (_take(each, rows) for each in (self.length, self.blocks, self.steps))
+        return Passes(*self._of_draws(lambda each: each[:, rows]), *rest)
 
     def drop_columns(self, first: int) -> Passes:
         """The same draws without the first columns."""
-        hidden, scored, weight = (
-            each[..., first:] for each in (self.hidden, self.scored, self.weight)
-        )
         rest = (each if each is None else each[:, first:] for each in (self.blocks, self.steps))
-        return Passes(hidden, scored, weight, self.length, *rest)
+        return Passes(*self._of_draws(lambda each: each[..., first:]), self.length, *rest)
 
     def select_draws(self, draws: slice) -> Passes:
         """Select draws for all rows."""
-        return replace(
-            self, hidden=self.hidden[draws], scored=self.scored[draws], weight=self.weight[draws]
-        )
+        return self._with_draws(lambda each: each[draws])
 
     def exclude_rows(self, rows: Tensor) -> Passes:
         """Score nothing in some rows ([B] bool); the draws stay."""
@@ -428,22 +419,23 @@ class Passes:
         number = max(1, int(used.sum(0).max()))
         first = used.byte().argsort(dim=0, descending=True, stable=True)[:number]
         places = first[..., None].expand(-1, *scored.shape[1:])
-        hidden, scored, weight = (
-            tensor.gather(0, places) for tensor in (self.hidden, scored, self.weight)
-        )
-        return replace(self, hidden=hidden, scored=scored, weight=weight * scored)
+        kept = replace(self, scored=scored, weight=self.weight * scored)
+        return kept._with_draws(lambda each: each.gather(0, places))
 
     def pad_draws(self, number: int) -> Passes:
         """Add draws up to `number` that hide and score nothing; the estimate stays the same."""
         import torch
 
-        added = number - len(self)
+        shape = (number - len(self), *self.hidden.shape[1:])
+        scaled = replace(self, weight=self.weight * (number / len(self)))
+        return scaled._with_draws(lambda each: torch.cat((each, each.new_zeros(shape))))
 
-        def pad(tensor: Tensor) -> Tensor:
-            return torch.cat((tensor, tensor.new_zeros(added, *tensor.shape[1:])))
+    def _of_draws(self, change: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+        return map(change, (self.hidden, self.scored, self.weight))
 
-        weight = self.weight * (number / len(self))
-        return replace(self, hidden=pad(self.hidden), scored=pad(self.scored), weight=pad(weight))
+    def _with_draws(self, change: Callable[[Tensor], Tensor]) -> Passes:
+        names = ("hidden", "scored", "weight")
+        return replace(self, **dict(zip(names, self._of_draws(change), strict=True)))
 
     @property
     def tokens(self) -> Tensor:

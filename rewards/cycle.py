@@ -19,7 +19,7 @@ from PIL import Image
 from mmrl.config import Settings, at_least, check, filled, one_of
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.answer import AnswerReward
-from mmrl.rewards.judging.asking import Answer, PolicyQuery
+from mmrl.rewards.judging.policy_query import Answer, PolicyQuery
 from mmrl.rewards.judging.scene_questions import KINDS, Question, build_questions
 from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Prompt, Sample
@@ -58,7 +58,7 @@ class CycleReward(Settings):
         )
         self.kinds = tuple(self.ask or KINDS)
         settings = {**GREEDY, "steps": self.max_completion_length, **(self.sampler or {})}
-        self._asking = PolicyQuery(
+        self._query = PolicyQuery(
             task="image_to_text",
             length=self.max_completion_length,
             sampler=settings,
@@ -67,9 +67,9 @@ class CycleReward(Settings):
         self._answer: Answer | None = None
         self._judge = AnswerReward()
 
-    def asking(self) -> PolicyQuery:
+    def query(self) -> PolicyQuery:
         """How the policy is asked."""
-        return self._asking
+        return self._query
 
     def bind(self, answer: Answer) -> None:
         """Take what asks the policy."""
@@ -111,7 +111,7 @@ class CycleReward(Settings):
             return error
         name = "".join(map(_digest, shown))
         texts = [self.template.replace("{question}", question.text) for question in found]
-        task = self._asking.task
+        task = self._query.task
         return [
             (Prompt(f"{name} {text}", task, text, images=shown), question)
             for text, question in zip(texts, found, strict=True)

@@ -14,6 +14,7 @@ from PIL import Image
 from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.config import load_config
+from mmrl.config.options import unread_options
 from mmrl.config.yaml_file import find_chain, first_line, read_yaml
 from mmrl.data.prompts import load_prompts
 from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS, EvalConfig, load_settings
@@ -22,7 +23,6 @@ from mmrl.planning.run_checks import check_geometry
 from mmrl.pretrained.known import own_vq
 from mmrl.rewards.judging.template import load_template
 from mmrl.rl_config import RLConfig
-from mmrl.samplers import find_unread
 from mmrl.sft_config import SFTConfig
 from tests.by_path import load as load_script
 
@@ -101,7 +101,7 @@ def load_benchmark(path: str) -> EvalConfig:
 
 def check_unread(config: EvalConfig) -> None:
     """Every setting of its samplers is one that their rules read."""
-    assert not [unread for row in config.rows().values() for unread in find_unread(row.sampler)]
+    assert not [unread for row in config.rows().values() for unread in unread_options(row.sampler)]
 
 
 @pytest.mark.parametrize("path", configurations("eval"))

@@ -7,17 +7,11 @@ Dr. GRPO, arXiv 2503.20783). Deviations are sample deviations, as in TRL. `softm
 likelihoods instead: A = G (softmax(r) - softmax(-r)) over the group's G rewards (wd1, arXiv
 2507.08838; the factor G turns the mean over rollouts into the sum over the group).
 
-`rank` takes ranks within the group for the rewards, ties averaged, and divides by their deviation:
-only the order counts, and an outlier pulls no further than the next best. These are, up to their
-scale, the win rates within the group of Pref-GRPO (arXiv 2508.20751), with pairs compared by their
-rewards. Chunks are ranked chunk by chunk, so the weights of outcome and chunks count no longer.
-
 Rewards of the chunks of a rollout (process rewards) are centred chunk by chunk, the k-th on the
 k-th chunks of the group, and divided by one deviation for all, the root of the sum of the variances
 of the outcome and of every k-th chunk: so the weights of rewards keep their meaning, and an outcome
-alone is the case above. With `chunk` each k-th chunk has a separate deviation, as in the code of
-TraceRL (arXiv 2509.06949), whose deviations are those of a population; the reward of a chunk that
-only one rollout has stays as it is there, and gives 0 otherwise.
+alone is the case above. The code of TraceRL (arXiv 2509.06949) divides each k-th chunk by its own
+deviation.
 """
 
 from __future__ import annotations
@@ -38,7 +32,7 @@ def group_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) 
     Args:
         rewards: [B] float, NaN where no reward applies.
         num_generations: G, rollouts per prompt.
-        scale_rewards: group, chunk (without chunks as group), batch, none, rank or softmax.
+        scale_rewards: group, batch, none or softmax.
 
     Returns:
         [B] float32; 0 where no reward applies and in groups whose rewards are all equal.
@@ -56,25 +50,17 @@ def joint_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) 
     Args:
         rewards: [B, C] float, a column for each of them, NaN where a rollout has none.
         num_generations: G, rollouts per prompt.
-        scale_rewards: group, chunk, batch, none or rank.
+        scale_rewards: group, batch or none.
 
     Returns:
         [B, C] float32; 0 where there is no reward.
     """
     groups = rewards.double().unflatten(0, (-1, num_generations))
-    if scale_rewards == "rank":
-        groups = _ranks(groups)
     centred = groups - groups.nanmean(1, keepdim=True)
     if scale_rewards != "none":
         pooled = groups.flatten(0, 1)[None] if scale_rewards == "batch" else groups
-        variance = _variance(pooled, dim=1)
-        if scale_rewards != "chunk":
-            variance = variance.sum(-1, keepdim=True)
+        variance = _variance(pooled, dim=1).sum(-1, keepdim=True)
         centred = centred / (variance.sqrt() + 1e-4)
-    if scale_rewards == "chunk":
-        alone = (~groups.isnan()).sum(1, keepdim=True) == 1
-        alone[..., 0] = False  # the outcome
-        centred = groups.where(alone, centred)
     return centred.nan_to_num(0.0).flatten(0, 1).float()
 
 
@@ -102,14 +88,6 @@ def _likelihood_weights(centred: Tensor) -> Tensor:
         (sign * centred).masked_fill(~known, -float("inf")).softmax(1) for sign in (1, -1)
     )
     return (toward - away) * known.sum(1, keepdim=True)
-
-
-def _ranks(groups: Tensor) -> Tensor:
-    """[P, G, C] rewards -> their ranks among those of the group that are known, ties averaged,
-    with mean 0; NaN where there is no reward."""
-    differences = (groups[:, :, None] - groups[:, None]).nan_to_num(0.0)
-    wins, losses = (differences > EQUAL).sum(2), (differences < -EQUAL).sum(2)
-    return ((wins - losses) / 2).double().masked_fill(groups.isnan(), float("nan"))
 
 
 def _deviation(values: Tensor, dim: int) -> Tensor:

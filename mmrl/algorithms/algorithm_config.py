@@ -13,7 +13,7 @@ from mmrl.samplers.guidance import Guidance
 
 
 @dataclass(kw_only=True)
-class Columns(Settings):
+class MethodColumns(Settings):
     """What all rows of the table have: a choice for every column, and the loss around them."""
 
     where: ClassVar[str] = "algorithm"
@@ -48,9 +48,8 @@ class Columns(Settings):
     """Policy the KL is taken to: reference, or old (as it was when it sampled)."""
     kl_level: Literal["token", "bound"] = "token"
     """Of what the KL is taken: of every scored token, or of the values of the bound."""
-    scale_rewards: Literal["group", "chunk", "batch", "none", "rank", "softmax"] = "group"
-    """Whose deviation divides the advantages: group, chunk (of process rewards, each separately),
-    batch or none; rank (ranks within the group), or softmax (wd1), see
+    scale_rewards: Literal["group", "batch", "none", "softmax"] = "group"
+    """Whose deviation divides the advantages: group, batch or none; or softmax (wd1), see
     `mmrl.algorithms.advantages`."""
     cfg_scale: Annotated[float, at_least(0)] = 0.0
     """Guidance while scoring; 0 scores the conditional policy, whatever the sampler used."""
@@ -79,7 +78,7 @@ class Columns(Settings):
 
 
 @dataclass(kw_only=True)
-class AlgorithmConfig(*option_classes(MASKS, BOUNDS), Columns):
+class AlgorithmConfig(*option_classes(MASKS, BOUNDS), MethodColumns):
     """One row of the table: its columns, and the options of mask strategies and bounds."""
 
     @property

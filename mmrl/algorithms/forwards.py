@@ -30,7 +30,7 @@ class Forwards(NamedTuple):
 
 
 def count_forwards(
-    row: AlgorithmConfig,
+    method: AlgorithmConfig,
     steps: int,
     length: int,
     num_mini_batches: int = 1,
@@ -43,49 +43,42 @@ def count_forwards(
     something that counts.
 
     Args:
-        row: the method.
+        method: the method.
         steps: denoising steps of the rollout.
         length: response positions that count.
         num_mini_batches: optimiser steps of an inner iteration.
-        block_size: of a network whose attention is causal between blocks, see
-            `passes_per_rollout`.
+        block_size: see `passes_per_rollout`.
     """
-    passes = passes_per_rollout(row, steps, length, block_size)
-    needs_old = row.needs_old(num_mini_batches)
-    sides = passes * row.guidance.sides
-    uncertain = row.top_entropy_quantile < 1
-    planned = _planned(row, steps, length, block_size) * row.guidance.sides
+    passes = passes_per_rollout(method, steps, length, block_size)
+    each = passes * method.guidance.sides
+    measured = _planned(method, steps, length, block_size) * method.guidance.sides
     return Forwards(
-        sides,
-        sides * needs_old,
-        sides * row.needs_reference,
-        2 * passes * (row.value is not None),
-        planned * uncertain,
+        new=each,
+        old=each * method.needs_old(num_mini_batches),
+        reference=each * method.needs_reference,
+        value=2 * passes * (method.value is not None),
+        entropy=measured * (method.top_entropy_quantile < 1),
     )
 
 
 def passes_per_rollout(
-    row: AlgorithmConfig, steps: int, length: int, block_size: int | None = None
+    method: AlgorithmConfig, steps: int, length: int, block_size: int | None = None
 ) -> int:
     """Passes over a rollout in one inner iteration: those with a token that is trained on.
 
-    Args:
-        row: the method.
-        steps: denoising steps of the rollout.
-        length: response positions that count.
-        block_size: of a network whose attention is causal between blocks, which scores a slice of
-            every block in one pass; None where all attend to all.
+    `block_size`: of a network whose attention is causal between blocks, which scores a slice of
+    every block in one pass; None where all attend to all.
     """
-    planned = _planned(row, steps, length, block_size)
-    if row.top_entropy_quantile == 1:
+    planned = _planned(method, steps, length, block_size)
+    if method.top_entropy_quantile == 1:
         return planned
-    scored = length if MASKS[row.mask].ordered else planned * length
-    return max(1, min(planned, ceil(row.top_entropy_quantile * scored - 1e-9)))
+    scored = length if MASKS[method.mask].ordered else planned * length
+    return max(1, min(planned, ceil(method.top_entropy_quantile * scored - 1e-9)))
 
 
-def _planned(row: AlgorithmConfig, steps: int, length: int, block_size: int | None) -> int:
+def _planned(method: AlgorithmConfig, steps: int, length: int, block_size: int | None) -> int:
     """Passes of the mask strategy."""
-    strategy = MASKS[row.mask]
+    strategy = MASKS[method.mask]
     if block_size is not None and strategy.ordered:
         steps, length = max(1, steps * block_size // length), min(block_size, length)
-    return strategy.number(row, steps, length)
+    return strategy.number(method, steps, length)

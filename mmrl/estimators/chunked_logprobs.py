@@ -41,13 +41,13 @@ class LogProbReduction:
         targets: [N] int64 columns.
         scales: factor c of each side; hidden states have the N rows of one side after the other.
         temperature: divides the logits.
-        never: columns that have no probability.
+        forbidden_columns: columns that have no probability.
     """
 
     targets: Tensor
     scales: tuple[float, ...] = (1.0,)
     temperature: float = 1.0
-    never: Sequence[int] = ()
+    forbidden_columns: Sequence[int] = ()
 
     def __call__(self, x: Tensor, head: OutputHead) -> ChosenLogProbs:
         """From hidden states [S N, D]; no tensor of logits is above the budget.
@@ -69,7 +69,7 @@ class LogProbReduction:
             part = part.to(wide_dtype(part.dtype))
             part = part if scale == 1 else part.mul_(scale)
             logits = part if n == 0 else logits.add_(part)
-        for column in self.never:
+        for column in self.forbidden_columns:
             logits[:, column] = -torch.inf
         if self.temperature != 1:
             logits = logits.div_(self.temperature)

@@ -36,7 +36,7 @@ def hide_tokens(canvas: Canvas, hidden: Tensor, asked: Tensor) -> tuple[Canvas, 
     masked = canvas.hide(hidden)
     if canvas.blocks is None:
         return masked, asked
-    first = canvas.open_column
+    first = canvas.first_response_column
     clean = canvas.hide(hidden & ~canvas.response)
     kinds = torch.zeros_like(canvas.tokens), torch.ones_like(canvas.tokens)
     columns = torch.arange(canvas.tokens.shape[1], device=canvas.tokens.device)

@@ -101,7 +101,9 @@ def _score_pass(
     targets = scored.take(canvas.tokens) - canvas.vocab[0]
     at_once = rows_scored_at_once(columns, device=targets.device)
     if policy.network.can_reduce and len(targets) > at_once:
-        reduction = LogProbReduction(targets, guidance.factors, temperature, canvas.never)
+        reduction = LogProbReduction(
+            targets, guidance.factors, temperature, canvas.forbidden_columns
+        )
         chosen = guided_output(policy, masked, asked, guidance, reduce=reduction)
     else:
         logits = guided_output(policy, masked, asked, guidance)

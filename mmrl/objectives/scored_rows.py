@@ -137,8 +137,8 @@ def _image_inputs(features: Features | None) -> dict[str, Any]:
     """Images as arguments of a forward pass: their embeddings, or pixels that it encodes."""
     if features is None:
         return {}
-    if features.rows is not None:
-        return {"features": features.rows, "feature_at": features.at}
+    if features.embeddings is not None:
+        return {"features": features.embeddings, "feature_at": features.at}
     return {"images": features.source, "shown": features.images, "feature_at": features.at}
 
 

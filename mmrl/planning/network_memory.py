@@ -21,7 +21,7 @@ from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import Computation
 from mmrl.runtime.logits_budget import rows_at_once
 from mmrl.runtime.placement import Placement
-from mmrl.samplers import RULES, SamplerConfig
+from mmrl.samplers import SamplerConfig
 from mmrl.training.trainable import ADAPTER
 
 BUCKET, LIVE = 2e9, 4e9
@@ -265,7 +265,7 @@ class Pass:
         what is computed from them."""
         _, working = self.network.count_activations(self.length, False, self.size)
         positions = self.rows * min(self.scored, sampler.block_size or self.scored)
-        if RULES[sampler.name].streams and self.network.can_reduce and sampler.cache != "refresh":
+        if self.network.can_reduce and sampler.cache != "refresh":
             positions = min(positions, rows_at_once(self.columns, device=self.device))
         logits = 4 * 4.0 * positions * self.columns * self.sides
         cached = sampler.cache != "none" and self.network.count_cached(self.length) * self.size

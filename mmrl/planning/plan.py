@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mmrl import samplers
 from mmrl.algorithms.forwards import count_forwards
-from mmrl.algorithms.presets import find_unread
+from mmrl.config.options import unread_options
 from mmrl.models.families import get_family
 from mmrl.models.loading import outline
 from mmrl.planning.known_sizes import find_sizes, outline_policy
@@ -128,7 +127,7 @@ def _describe_task(
         yield "credit", f"{credit} completions more"
     for difference in find_differences(algorithm, sampler, block_size is not None):
         yield "mismatch", difference
-    for setting in (*find_unread(algorithm), *samplers.find_unread(sampler)):
+    for setting in (*unread_options(algorithm), *unread_options(sampler)):
         yield "no effect", setting
 
 

@@ -16,10 +16,10 @@ from mmrl.models.task_names import writes_images
 from mmrl.planning.plan_page import Plan, cut
 from mmrl.planning.probe_samples import FEW, cut_at_words, make_dummy_samples
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
-from mmrl.rewards.scoring.column import Column
 from mmrl.rewards.scoring.failures import Failures, RewardError
 from mmrl.rewards.scoring.returned import Failure, Result
 from mmrl.rewards.scoring.scorer import Scorer, check_prompts
+from mmrl.rewards.scoring.term_scores import TermScores
 from mmrl.rewards.scoring.terms import Term, build_term, key_of
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, check_chunks
@@ -162,7 +162,7 @@ def score_samples(
     elif not scores:
         found.warnings.append("has no score for any of them; check their metadata")
     if found.failed:
-        column = Column(term, scorer.attempt)
+        column = TermScores(term, scorer.attempt)
         column.results = results[:1]
         try:
             Failures(max_failures).count(column, samples[:1], 1)

@@ -26,7 +26,8 @@ def cut(tokenizer: Any, canvas: Canvas, cutting: Cutting) -> list[tuple[Chunk, .
         places = [place for place, counts in enumerate(scorable) if counts]
         ids = [tokens[place] for place in places if tokens[place] not in ends]
         bounds = _bounds(tokenizer, ids, cutting)
-        last = [*(places[bound - 1] for bound in bounds[:-1]), places[-1]] if bounds else []
+        columns = [*(places[bound - 1] for bound in bounds[:-1]), places[-1]] if bounds else []
+        last = [column - len(tokens) for column in columns]
         rows.append(_chunks(tokenizer, ids, bounds, last))
     return rows
 

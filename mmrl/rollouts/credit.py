@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Chunks = Sequence[tuple[Chunk, ...] | None]
-"""Of each of B completions; None where it was not cut."""
-
 
 @dataclass
 class Credit:
@@ -46,7 +43,7 @@ class Credit:
         advantages: [B] float32, of the weighted sums.
         left_out: [B] bool, rollouts of the groups that the update leaves out: of zero variance, or
             outside the accuracy band; None where the task leaves out none.
-        slices: [B, K] float32 advantages of the slices of the trace; None without completions.
+        slices: [B, K] float32 advantages of the slices of the trace; None without lookaheads.
         columns: [B, 1 + chunks] float32 advantages of the outcome and of every chunk, on one scale;
             None where no chunks are judged, or there is no value model.
         metrics: of all processes together.
@@ -67,7 +64,7 @@ def assign_credit(
     seed: int,
     rank: int,
     world_size: int,
-    completed: Sequence[float | None] | None = None,
+    lookaheads: Sequence[float | None] | None = None,
 ) -> Credit:
     """Advantages of this process's rollouts, from the rewards of all.
 
@@ -78,7 +75,7 @@ def assign_credit(
         seed: seed of the run.
         rank: this process.
         world_size: number of processes, each with as many rollouts.
-        completed: rewards of their completions in one pass, slice by slice; None without.
+        lookaheads: rewards of their lookaheads, slice by slice; None without.
     """
     rewards = [float("nan") if total is None else total for total in scores.total]
     everyone = torch.tensor(gather_object(rewards))
@@ -95,8 +92,8 @@ def assign_credit(
         equal = torch.stack([equal_groups(column, number) for column in earned.T]).all(0)
     metrics, slices = group_statistics(everyone, number), None
     value = task.algorithm.completion_value
-    if completed is not None and value is not None:
-        reached = _gather_slices(completed, len(rewards))
+    if lookaheads is not None and value is not None:
+        reached = _gather_slices(lookaheads, len(rewards))
         credit = credit_slices(everyone, reached, number, scale, value.lam)
         slices = credit.advantages[mine]
         metrics["completion_value/explained_variance"] = float(credit.explained.mean())
@@ -113,9 +110,9 @@ def assign_credit(
     return Credit(torch.tensor(rewards), advantages, left, columns, metrics, slices)
 
 
-def _gather_slices(completed: Sequence[float | None], count: int) -> Tensor:
-    """[K - 1, B] rewards of the completions of all processes' rollouts, `count` on each."""
-    own = [math.nan if reward is None else reward for reward in completed]
+def _gather_slices(lookaheads: Sequence[float | None], count: int) -> Tensor:
+    """[K - 1, B] rewards of the lookaheads of all processes' rollouts, `count` on each."""
+    own = [math.nan if reward is None else reward for reward in lookaheads]
     rows = gather_object([own[start::count] for start in range(count)])
     return torch.tensor(rows, dtype=torch.float64).T
 
@@ -134,12 +131,12 @@ def place_at_end(outcomes: Tensor, length: int) -> Tensor:
     return torch.nn.functional.pad(outcomes[:, None], (length - 1, 0))
 
 
-def place_rewards(columns: Tensor, chunks: Chunks, length: int) -> Tensor:
+def place_rewards(columns: Tensor, chunks: Sequence[Sequence[Chunk] | None], length: int) -> Tensor:
     """Put the advantages of the outcome and of chunks at their positions.
 
     Args:
         columns: [B, 1 + chunks], the outcome first.
-        chunks: of each rollout, no more than there are columns for.
+        chunks: of each rollout, no more than there are columns for; None where it was not cut.
         length: L of the canvas.
 
     Returns:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mmrl.config import check, merge
 from mmrl.pretrained.checks import check_task
 from mmrl.pretrained.model_config import ModelConfig
-from mmrl.rewards.judging.asking import AsksPolicy, read_asking
+from mmrl.rewards.judging.policy_query import AsksPolicy, read_query
 from mmrl.rewards.registry.interface import in_step
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rewards.scoring.terms import check_entries, key_of
@@ -39,18 +39,18 @@ def check_queries(entries: Sequence[Mapping[str, Any]], where: str, model: Model
     if entries:
         check_entries(entries, where)
     for n, entry in enumerate(entries):
-        asking = read_asking(entry, f"{where}[{n}]")
-        if asking is None:
+        query = read_query(entry, f"{where}[{n}]")
+        if query is None:
             continue
-        check_task(model, asking.task, f"for what the reward {key_of(entry)} of {where} asks it")
-        sampler = merge(SamplerConfig, dict(asking.sampler), where=f"{where}[{n}].sampler")
-        check_sampler(sampler, f"{where}[{n}].sampler", asking.length)
+        check_task(model, query.task, f"for what the reward {key_of(entry)} of {where} asks it")
+        sampler = merge(SamplerConfig, dict(query.sampler), where=f"{where}[{n}].sampler")
+        check_sampler(sampler, f"{where}[{n}].sampler", query.length)
 
 
 def check_queries_unsharded(entries: Sequence[Mapping[str, Any]], sharded: bool) -> None:
     """Raise a ConfigError for rewards that query the policy where one process scores for all and
     the processes share the weights."""
-    keys = [key_of(entry) for n, entry in enumerate(entries) if read_asking(entry, f"rewards[{n}]")]
+    keys = [key_of(entry) for n, entry in enumerate(entries) if read_query(entry, f"rewards[{n}]")]
     allowed = "rewards that ask no policy, because the processes share its weights"
     advice = "Evaluate with the whole policy on each process."
     check(not (sharded and keys), "rewards", keys, allowed, advice)
@@ -76,12 +76,12 @@ def bind_policy(scorer: Scorer, policy: Policy, seed: int) -> None:
 
 
 def _bind(reward: AsksPolicy, policy: Policy, seed: int) -> None:
-    asking = reward.asking()
-    sampler = merge(SamplerConfig, dict(asking.sampler), where="sampler")
+    query = reward.query()
+    sampler = merge(SamplerConfig, dict(query.sampler), where="sampler")
 
     def answer(prompts: Sequence[Prompt]) -> list[str]:
         found = evaluate(
-            policy, prompts, sampler, None, seed, asking.batch_size, length=asking.length
+            policy, prompts, sampler, None, seed, query.batch_size, length=query.length
         )
         return [str(completion) for completion in found.completions]
 

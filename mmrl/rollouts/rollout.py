@@ -26,12 +26,11 @@ from mmrl.rewards.scoring.pending import Pending
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
-from mmrl.rollouts.completion import Completed, credit_tokens, score_completions
 from mmrl.rollouts.concatenation import concatenate
-from mmrl.rollouts.credit import Chunks, assign_credit, place_at_end, place_rewards
+from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards
 from mmrl.rollouts.diversity.measured import describe, measure
 from mmrl.rollouts.diversity.metrics import Completions, list_tokens
-from mmrl.rollouts.diversity_bonus import add_bonus
+from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import has_fixed_forwards, sample
@@ -116,9 +115,8 @@ class Groups:
         names: B (prompt, sample) places in the step.
         rollout: their finished canvases.
         samples: inputs of the rewards.
-        chunks: of the completions, at their positions in the rows of `rollout`.
         pending: their scores, once they are known.
-        completed: their completions in one pass; None without.
+        lookaheads: the scores of what they were about to become; None without.
         metrics: of sampling.
     """
 
@@ -128,9 +126,8 @@ class Groups:
     names: list[tuple[int, int]]
     rollout: Rollout
     samples: list[Sample]
-    chunks: Chunks
     pending: Pending
-    completed: Completed | None
+    lookaheads: Pending | None
     metrics: dict[str, float]
 
 
@@ -166,15 +163,12 @@ def sample_groups(
             pending.add(samples[handed : len(samples) // size * size])
             advance(len(completions))
         rollout = concatenate(parts)
-        completed = score_completions(task, policy, prompts, rollout)
+        lookaheads = score_lookaheads(task, policy, prompts, rollout)
     seconds = time.perf_counter() - started
     speed = world_size * float(rollout.canvas.response.sum()) / seconds
     metrics = {"time/rollout_s": seconds, "perf/tokens_per_s": speed}
-    chunks = _shift_chunks(parts, samples, rollout.canvas.tokens.shape[1])
     place = step, seed, rank, world_size
-    return Groups(
-        task, place, prompts, names, rollout, samples, chunks, pending, completed, metrics
-    )
+    return Groups(task, place, prompts, names, rollout, samples, pending, lookaheads, metrics)
 
 
 def _has_fixed_forwards(task: Task, policy: Policy, prompts: Sequence[Prompt]) -> bool:
@@ -197,14 +191,11 @@ def score_groups(groups: Groups) -> RolloutBatch:
     task, rollout = groups.task, groups.rollout
     with activity("waiting for rewards"), leave_together():
         scores = groups.pending.scores()
-        completed = None if groups.completed is None else groups.completed.pending.scores().total
+        lookaheads = None if groups.lookaheads is None else groups.lookaheads.scores().total
     counted, overlong = _check_lengths(task, scores, rollout.canvas)
     completions = [sample.completion for sample in groups.samples]
     described = describe(task.diversity, Completions(completions, list_tokens(rollout.canvas)))
-    counted = replace(counted, total=_add_bonus(task, counted.total, described))
-    if completed is not None and groups.completed is not None:
-        completed = _add_bonus(task, completed, groups.completed.described)
-    earned = assign_credit(task, counted, *groups.place, completed=completed)
+    earned = assign_credit(task, counted, *groups.place, lookaheads=lookaheads)
     metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, groups.prompts[0])
     metrics |= (
@@ -215,27 +206,21 @@ def score_groups(groups: Groups) -> RolloutBatch:
     length = rollout.canvas.tokens.shape[1]
     measured = measure(task.diversity, described, task.config.num_generations)
     metrics |= measured.gather().metrics()
+    columns, slices = earned.columns, earned.slices
+    chunks = [sample.chunks for sample in groups.samples]
     return RolloutBatch(
-        groups.prompts,
-        rollout,
-        completions,
-        earned.rewards,
-        earned.advantages,
-        groups.names,
-        scores.components,
-        metrics,
-        earned.left_out,
-        None if earned.columns is None else place_rewards(earned.columns, groups.chunks, length),
-        None if earned.slices is None else credit_tokens(rollout, earned.slices),
+        prompts=groups.prompts,
+        rollout=rollout,
+        completions=completions,
+        rewards=earned.rewards,
+        advantages=earned.advantages,
+        names=groups.names,
+        scores=scores.components,
+        metrics=metrics,
+        left_out=earned.left_out,
+        token_rewards=columns if columns is None else place_rewards(columns, chunks, length),
+        token_advantages=slices if slices is None else credit_tokens(rollout, slices),
     )
-
-
-def _add_bonus(
-    task: Task, rewards: Sequence[float | None], described: Sequence[Sequence[Any]]
-) -> list[float | None]:
-    config = task.config
-    weights = config.diversity_weights
-    return add_bonus(rewards, task.diversity, described, config.num_generations, weights)
 
 
 def _check_lengths(
@@ -258,7 +243,7 @@ def _build_samples(
     completions: Sequence[str | Image.Image],
 ) -> list[Sample]:
     """The inputs of the rewards, for the rollouts of the first of the prompts."""
-    chunks: Chunks = [None] * len(completions)
+    chunks: list[Any] = [None] * len(completions)
     if task.scorer.cutting is not None:
         parts = cut(policy.tokenizer, rollout.canvas, task.scorer.cutting)
         chunks = [
@@ -267,17 +252,6 @@ def _build_samples(
         ]
     some = prompts[: len(completions)]
     return [Sample.of(*each) for each in zip(some, completions, chunks, strict=True)]
-
-
-def _shift_chunks(parts: Sequence[Rollout], samples: Sequence[Sample], length: int) -> Chunks:
-    """The chunks of samples at their positions after `concatenate`, in rows of one length."""
-    shifts = [
-        length - part.canvas.tokens.shape[1] for part in parts for _ in range(len(part.canvas))
-    ]
-    return [
-        None if own is None else tuple(chunk._replace(end=chunk.end + shift) for chunk in own)
-        for own, shift in zip((sample.chunks for sample in samples), shifts, strict=True)
-    ]
 
 
 def _sample_batches(

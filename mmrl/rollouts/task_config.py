@@ -9,7 +9,7 @@ from mmrl.data.data_config import DataConfig
 from mmrl.models.task_names import TASKS, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries, key_of
-from mmrl.rollouts.diversity.registry import check_metrics, name_values
+from mmrl.rollouts.diversity.registry import check_metrics
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
 
@@ -67,10 +67,6 @@ class TaskConfig(Settings):
     diversity: list[str] = field(default_factory=lambda: ["tokens"])
     """How the difference between the rollouts of a prompt is measured, for the metrics: names of
     `mmrl.rollouts.diversity.registry`; empty measures nothing."""
-    diversity_weights: dict[str, Annotated[float, at_least(0)]] = field(default_factory=dict)
-    """By value of `diversity`, such as `{background: 0.5}`: rewards above 0 are multiplied by 1 +
-    weight * mean difference to the others of the group, see `mmrl.rollouts.diversity_bonus`. Empty
-    leaves rewards as they are."""
     max_failures: Annotated[float, at_least(0)] = 0.0
     """Failed scores allowed: below 1 a share of a process's samples of a step, otherwise a number
     per run."""
@@ -122,8 +118,6 @@ class TaskConfig(Settings):
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
         check_metrics(self.diversity, self.task, f"{where}.diversity")
-        for value in self.diversity_weights:
-            check_choice(f"{where}.diversity_weights", value, name_values(self.diversity))
         for key in ("assistant_prefill", "eval_assistant_prefill"):
             fits = not (getattr(self, key) and writes_images(self.task))
             allowed = f"empty, {self.task} makes images"

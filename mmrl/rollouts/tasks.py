@@ -8,10 +8,9 @@ from dataclasses import asdict
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
-from mmrl.algorithms.presets import find_unread
 from mmrl.config import ConfigError, NotHereError, check, merge
+from mmrl.config.options import unread_options
 from mmrl.data.data_config import DataConfig
 from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.data.stream import stream_rows
@@ -89,9 +88,9 @@ class Task:
             text = "%s: the scored policy is not the one that samples: %s"
             logger.warning(text, where, difference)
         for key, unused in (
-            ("algorithm", find_unread(self.algorithm)),
-            ("sampler", samplers.find_unread(config.sampler)),
-            ("eval_sampler", samplers.find_unread(config.eval_sampler or SamplerConfig())),
+            ("algorithm", unread_options(self.algorithm)),
+            ("sampler", unread_options(config.sampler)),
+            ("eval_sampler", unread_options(config.eval_sampler or SamplerConfig())),
         ):
             for setting in unused:
                 logger.warning("%s.%s: %s", where, key, setting)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from mmrl.algorithms.written_rows import resolve_row
+from mmrl.algorithms.presets import resolve_method
 from mmrl.config import ConfigError, to_plain
 from mmrl.config.checks import shorten
 from mmrl.config.settings import flatten
@@ -77,7 +77,7 @@ def list_changed(config: Any) -> dict[str, Any]:
     usual = dict(_list_defaults(config))
     for name, task in getattr(config, "tasks", {}).items():
         where, row = f"tasks.{name}.algorithm", {"name": task.algorithm.get("name")}
-        usual |= flatten(resolve_row(row, where), where, lists=False)
+        usual |= flatten(resolve_method(row, where), where, lists=False)
     plain = flatten(to_plain(config), lists=False)
     return {key: value for key, value in plain if usual.get(key, MISSING) != value}
 

@@ -85,10 +85,9 @@ def check_launch(optimizer: str = "adamw", torch_compile: bool = False) -> None:
 
 def check_value_model() -> None:
     """Raise a ConfigError for a value model where DeepSpeed, which trains one model, is used."""
-    if uses_deepspeed():
-        allowed = "null with DeepSpeed, which trains one model"
-        advice = "Launch with configs/accelerate/fsdp2.yaml."
-        check(False, "algorithm.value", "given", allowed, advice)
+    allowed = "null with DeepSpeed, which trains one model"
+    advice = "Launch with configs/accelerate/fsdp2.yaml."
+    check(find_sharding() != "DEEPSPEED", "algorithm.value", "given", allowed, advice)
 
 
 def check_images(key: str, value: object, mixed: bool, trained: bool) -> None:

@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from mmrl.config import check, check_choice, one_of
-from mmrl.config.options import option_classes, unread_options
-from mmrl.samplers.dream import ENTROPY, MASKGIT_PLUS, ORIGIN, TOPK_MARGIN
-from mmrl.samplers.dynamic import DYNAMIC
+from mmrl.config.options import option_classes
+from mmrl.samplers.confidence import DYNAMIC, STATIC
+from mmrl.samplers.dream import ENTROPY, MASKGIT_PLUS, TOPK_MARGIN
 from mmrl.samplers.emerge import EMERGE
-from mmrl.samplers.entropy_bounded import ENTROPY_BOUNDED
 from mmrl.samplers.left_to_right import LEFT_TO_RIGHT
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
-from mmrl.samplers.lumina import LUMINA
-from mmrl.samplers.maskgit import MASKGIT
+from mmrl.samplers.maskgit import LUMINA, MASKGIT
 from mmrl.samplers.rule import Rule
-from mmrl.samplers.static import STATIC
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -35,12 +32,10 @@ RULES = {
     "dynamic": DYNAMIC,
     "emerge": EMERGE,
     "entropy": ENTROPY,
-    "entropy_bounded": ENTROPY_BOUNDED,
     "left_to_right": LEFT_TO_RIGHT,
     "lumina": LUMINA,
     "maskgit": MASKGIT,
     "maskgit_plus": MASKGIT_PLUS,
-    "origin": ORIGIN,
     "static": STATIC,
     "topk_margin": TOPK_MARGIN,
 }
@@ -53,10 +48,6 @@ class SamplerConfig(*option_classes(RULES), LoopConfig):
 
     name: Annotated[str, one_of(RULES)] = "emerge"
     """Commit rule."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        RULES[self.name].check(self)
 
 
 def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | None = None) -> None:
@@ -76,9 +67,6 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
     check(config.eos != "last" or config.name in ranking, f"{where}.eos", "last", allowed, advice)
     if length is not None:
         check_blocks(config, length, where)
-
-
-find_unread = unread_options
 
 
 def has_fixed_forwards(config: SamplerConfig) -> bool:

@@ -1,15 +1,21 @@
-"""How confident the model is of a position, and which positions that ranks first."""
+"""Rules that write the most certain positions: static and dynamic; and how positions are ranked.
+
+    static      an even share of the block in every step: LLaDA's sampler (arXiv 2502.09992)
+    dynamic     all positions at least as certain as a threshold, and at least one: Fast-dLLM
+                (arXiv 2505.22618); with `at_least: quota` SDAR's, never slower than static
+
+A token is drawn at every open position of the block. The last step of a block writes all that is
+open, so with fewer steps than positions no mask remains.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from mmrl.config import Settings
+from mmrl.config import Settings, at_least
 from mmrl.positions import Positions
-from mmrl.samplers.rule import Drawn, Prediction, State
+from mmrl.samplers.rule import Choice, Prediction, Rule, State, all_open
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,78 +23,38 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class RankConfig(Settings):
-    """Options of rules that rank positions."""
+    """Options of both rules."""
 
-    target: Literal["confidence", "margin", "neg_entropy", "random"] = "confidence"
-    """What ranks positions, highest first: the probability of the drawn token, the difference of
-    the two largest, the negative entropy in nats, or chance."""
     filtered_confidence: bool = False
-    """Whether that is of the distribution after temperature, top-k and top-p, as in SDAR's sampler,
-    rather than of the model's own."""
+    """Whether confidence is of the distribution after temperature, top-k and top-p, as in SDAR's
+    sampler, rather than of the model's own."""
 
 
-def probability(probs: Tensor, tokens: Tensor) -> Tensor:
-    """Probability [N] of the proposed token."""
-    return probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+@dataclass(kw_only=True)
+class StaticConfig(RankConfig):
+    """Options of the static rule."""
+
+    target: Literal["confidence", "random"] = "confidence"
+    """What ranks positions, highest first: the probability of the drawn token, or chance."""
 
 
-def margin(probs: Tensor, tokens: Tensor) -> Tensor:
-    """Difference [N] of the two largest probabilities."""
-    top = probs.topk(2, dim=-1).values
-    return top[:, 0] - top[:, 1]
+@dataclass(kw_only=True)
+class DynamicConfig(RankConfig):
+    """Options of the dynamic rule."""
+
+    threshold: Annotated[float, at_least(0, up_to=1)] = 0.9
+    """Positions with at least this probability are written."""
+    at_least: Literal["one", "quota"] = "one"
+    """Positions that a step writes where fewer are certain: one, or its even share."""
 
 
-def negative_entropy(probs: Tensor, tokens: Tensor) -> Tensor:
-    """Sum of p log p [N], in nats: 0 where the model is certain.
-
-    One public sampler has the sign reversed and writes the least certain positions first.
-    """
-    import torch
-
-    return -torch.special.entr(probs).sum(-1)
-
-
-TARGETS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "confidence": probability,
-    "margin": margin,
-    "neg_entropy": negative_entropy,
-}
-
-
-def rank_scores(
-    state: State, where: Positions, prediction: Prediction | Drawn, tokens: Tensor, target: str
-) -> Tensor:
-    """[N] confidence at the N positions `where`, higher = more certain.
-
-    Args:
-        state: of the step.
-        where: positions.
-        prediction: at them.
-        tokens: [N] columns proposed there.
-        target: see `RankConfig`.
-    """
-    if target == "random":
-        return where.take(state.uniform("rank"))
-    return prediction.score(partial(measure, target=target), tokens)
-
-
-def measure(prediction: Prediction, tokens: Tensor, target: str) -> Tensor:
-    """[N] confidence in the tokens [N] drawn from a prediction; see `RankConfig`."""
-    if target == "confidence":
-        scores = prediction.own_probability(tokens)
-    else:
-        scores = TARGETS[target](prediction.confidence, tokens)
+def measure(prediction: Prediction, columns: Tensor, config: RankConfig) -> Tensor:
+    """[N] probability of the columns [N] that were drawn; with `eos: last` an end comes last."""
+    scores = prediction.own_probability(columns)
     if prediction.config.eos == "last":
         for stop in prediction.stops:
-            scores = scores.masked_fill(tokens == stop, -float("inf"))
+            scores = scores.masked_fill(columns == stop, -float("inf"))
     return scores
-
-
-def rank_score(prediction: Prediction, tokens: Tensor, config: RankConfig) -> Tensor:
-    """`Rule.score` of rules that rank by `RankConfig.target`; chance needs no prediction."""
-    if config.target == "random":
-        return tokens.float()
-    return measure(prediction, tokens, config.target)
 
 
 def most_certain(state: State, where: Positions, scores: Tensor, count: Tensor) -> Tensor:
@@ -99,8 +65,8 @@ def most_certain(state: State, where: Positions, scores: Tensor, count: Tensor) 
     full = where.spread(scores.clamp(min=torch.finfo(scores.dtype).min), -torch.inf)
     full = full.masked_fill(~state.masked, -torch.inf)
     order = full.argsort(dim=1, descending=True, stable=True)
-    place = torch.arange(full.shape[1], device=full.device)
-    chosen = torch.zeros_like(where.mask).scatter_(1, order, place < count[:, None])
+    rank = torch.arange(full.shape[1], device=full.device)
+    chosen = torch.zeros_like(where.mask).scatter_(1, order, rank < count[:, None])
     return where.take(chosen & state.masked)
 
 
@@ -114,3 +80,27 @@ def quota(state: State) -> Tensor:
     if state.block.size is not None:
         count = count.clamp(max=0) + state.block.size
     return count // steps + (state.step < count % steps)
+
+
+def static_candidates(state: State, config: StaticConfig) -> Tensor:
+    """[B, L] bool: the open positions of rows that this step writes in; all of them compete."""
+    return state.masked & (quota(state) > 0)[:, None]
+
+
+def write_share(state: State, where: Positions, choice: Choice, config: StaticConfig) -> Tensor:
+    """[N] bool: the most certain positions, as many as the step's even share."""
+    scores = where.take(state.uniform("rank")) if config.target == "random" else choice.scores
+    return most_certain(state, where, scores, quota(state))
+
+
+def write_certain(state: State, where: Positions, choice: Choice, config: DynamicConfig) -> Tensor:
+    """[N] bool: the positions that are certain enough."""
+    if state.last:
+        return where.take(state.masked)
+    least = state.masked.any(1).long() if config.at_least == "one" else quota(state)
+    best = most_certain(state, where, choice.scores, least)
+    return (best | (choice.scores >= config.threshold)) & where.take(state.masked)
+
+
+STATIC = Rule(static_candidates, write_share, StaticConfig, score=measure, ranks=True, fixed=True)
+DYNAMIC = Rule(all_open, write_certain, DynamicConfig, score=measure, ranks=True)

@@ -28,12 +28,13 @@ from mmrl.samplers.loop_config import LoopConfig, check_blocks
 from mmrl.samplers.noise import Draws, row_seeds
 from mmrl.samplers.refresh_cache import RefreshCache
 from mmrl.samplers.rule import (
-    Drawn,
+    Choice,
     Prediction,
-    Proposal,
     ResponseBlock,
     Rule,
     State,
+    choose,
+    forbid,
     token_uniforms,
 )
 from mmrl.samplers.streamed import Stream
@@ -70,13 +71,14 @@ def denoise(
         exact = ExactCache(policy, canvas, config.guidance)
         rollout.forwards += int(exact.start > 0)
     stream = None
-    if rule.streams and policy.network.can_reduce and config.cache != "refresh":
-        stream = Stream(canvas, config, rule, stop_columns(canvas), never_written(canvas, config))
+    if policy.network.can_reduce and config.cache != "refresh":
+        forbidden = {*canvas.forbidden_columns, *suppressed_columns(canvas, config)}
+        stream = Stream(canvas, config, rule, stop_columns(canvas), forbidden)
     once = nullcontext() if policy.shares_forwards else keep_casts(nowhere.device)
     with once, activity("denoising step", config.steps):
         for block in split_blocks(canvas, config):
             network = BlockNetwork(policy, canvas, block, config, exact)
-            write_block(network, rollout, block, config, rule, seeds, stream)
+            write_block(network, rollout, rule, seeds, stream)
             if config.eos == "stop":
                 fill_ended(rollout, block.first + block.steps - 1)
     if config.eos == "leave":
@@ -121,18 +123,15 @@ def split_blocks(canvas: Canvas, config: LoopConfig) -> list[ResponseBlock]:
 def write_block(
     network: BlockNetwork,
     rollout: Rollout,
-    block: ResponseBlock,
-    config: LoopConfig,
     rule: Rule,
     seeds: list[int],
     stream: Stream | None = None,
 ) -> None:
     """Write the masked positions of one block of an unfinished rollout, in place."""
-    canvas = rollout.canvas
+    canvas, config, block = rollout.canvas, network.config, network.block
     opened = canvas.masked & block.positions
-    draws = Draws(
-        seeds, Positions.find(block.positions), range(block.first, block.first + block.steps)
-    )
+    steps = range(block.first, block.first + block.steps)
+    draws = Draws(seeds, Positions.find(block.positions), steps)
     every = network.policy.shares_forwards and rule.fixed and config.takes_every_step
     for step in range(block.steps):
         advance()
@@ -145,30 +144,25 @@ def write_block(
         where = Positions.find(rule.candidates(state, config))
         if not len(where):
             if every:  # others may write in this step
-                network(canvas, where)
+                network(where)
             continue
-        if stream is not None and stream.needed(len(where)):
-            uniforms = token_uniforms(state, where, config)
-            reduce = partial(stream, guidance=config.guidance, uniforms=uniforms)
-            columns, scores, logprobs = network(canvas, where, reduce)
-            prediction = Drawn(columns, scores, logprobs, config)
-        else:
-            prediction = predict(network, canvas, where, config)
-        proposal = rule.propose(state, where, prediction, config)
-        record(rollout, where, proposal, prediction, block.first + step)
+        choice = draw(network, state, where, rule, stream)
+        record(rollout, where, choice, rule.write(state, where, choice, config), steps[step])
         if config.eos == "fill":
-            fill_ended(rollout, block.first + step)
+            fill_ended(rollout, steps[step])
     rollout.forwards += network.passes
 
 
-def predict(
-    network: BlockNetwork, canvas: Canvas, where: Positions, config: LoopConfig
-) -> Prediction:
-    """The prediction at the positions `where`; `eos: suppress` takes effect here."""
-    logits = network(canvas, where)
-    if config.eos == "suppress":
-        logits[:, canvas.stop_ids[0] - canvas.vocab[0]] = -torch.inf
-    return Prediction(logits, config, stop_columns(canvas))
+def draw(
+    network: BlockNetwork, state: State, where: Positions, rule: Rule, stream: Stream | None
+) -> Choice:
+    """Draw tokens at the positions `where`, from all logits at once or as a stream."""
+    canvas, config = network.canvas, network.config
+    uniforms = token_uniforms(state, where, config)
+    if stream is not None and stream.needed(len(where)):
+        return network(where, partial(stream, uniforms=uniforms))
+    logits = forbid(network(where), suppressed_columns(canvas, config))
+    return choose(rule, Prediction(logits, config, stop_columns(canvas)), uniforms)
 
 
 def stop_columns(canvas: Canvas) -> tuple[int, ...]:
@@ -177,23 +171,16 @@ def stop_columns(canvas: Canvas) -> tuple[int, ...]:
     return tuple(token - first for token in canvas.stop_ids if first <= token < end)
 
 
-def never_written(canvas: Canvas, config: LoopConfig) -> list[int]:
-    """Columns that are never written, with the one that `eos: suppress` adds."""
+def suppressed_columns(canvas: Canvas, config: LoopConfig) -> list[int]:
+    """The column that `eos: suppress` forbids, if it is set."""
     suppressed = canvas.stop_ids[:1] if config.eos == "suppress" else ()
-    return [*canvas.never, *(token - canvas.vocab[0] for token in suppressed)]
+    return [token - canvas.vocab[0] for token in suppressed]
 
 
-def record(
-    rollout: Rollout,
-    where: Positions,
-    proposal: Proposal,
-    prediction: Prediction | Drawn,
-    step: int,
-) -> None:
-    """Write what a rule proposed at the positions `where`, with its step and log-probs."""
-    columns, written = proposal
-    tokens = columns + rollout.canvas.vocab[0]
-    new = (tokens, prediction.chosen(columns), torch.full_like(tokens, step))
+def record(rollout: Rollout, where: Positions, choice: Choice, written: Tensor, step: int) -> None:
+    """Write what was drawn at the `written` of the positions `where`, with its step."""
+    tokens = choice.columns + rollout.canvas.vocab[0]
+    new = (tokens, choice.logprobs, torch.full_like(tokens, step))
     parts = (rollout.canvas.tokens, rollout.logprobs, rollout.written_at)
     for part, values in zip(parts, new, strict=True):
         where.write(part, values.where(written, where.take(part)))
@@ -247,8 +234,8 @@ class BlockNetwork:
         config: LoopConfig,
         exact: ExactCache | None = None,
     ) -> None:
-        self.policy, self.config, self.exact = policy, config, exact
-        self.first, self.passes = block.first == 0, 0
+        self.policy, self.canvas, self.block, self.config = policy, canvas, block, config
+        self.exact, self.passes = exact, 0
         rows = (canvas.masked & block.positions).any(1).nonzero().flatten()
         self.rows = rows if 0 < len(rows) < len(canvas) else None
         self.columns, self.cache, self.refresh = (0, canvas.tokens.shape[1]), None, None
@@ -266,12 +253,10 @@ class BlockNetwork:
             self.cache = policy.network.new_cache()
             self.later = cached_columns(block.positions, config)
 
-    def __call__(
-        self, canvas: Canvas, where: Positions, reduce: Callable[..., Any] | None = None
-    ) -> Any:
+    def __call__(self, where: Positions, reduce: Callable[..., Any] | None = None) -> Any:
         """Logits [N, C] at the positions `where`, guidance applied, or what `reduce` makes of
         hidden states and head."""
-        asked = where.mask
+        canvas, asked = self.canvas, where.mask
         if self.rows is not None:
             canvas, asked = canvas[self.rows], asked[self.rows]
         if self.refresh is not None:
@@ -281,7 +266,7 @@ class BlockNetwork:
             whole = self.config.cache == "dual" and self.exact is None
             seen = canvas.tokens.shape[1] if whole else self.columns[1]
             self.cache.at(*self.columns, seen)
-        shared = self.first and self.passes == 0 and self.exact is None
+        shared = self.block.first == 0 and self.passes == 0 and self.exact is None
         inputs = self.config.guidance, shared, self.cache, reduce
         logits = guided_output(self.policy, canvas, asked, *inputs)
         self.passes += 1

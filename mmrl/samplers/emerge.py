@@ -31,4 +31,4 @@ def candidates(state: State, config: ScheduleConfig) -> Tensor:
     return state.masked & (state.uniform("stay") >= stay_probability(state, config))
 
 
-EMERGE = Rule(candidates, write_all, ScheduleConfig, fixed=True, streams=True)
+EMERGE = Rule(candidates, write_all, ScheduleConfig, fixed=True)

@@ -33,7 +33,7 @@ class ExactCache:
     def __init__(self, policy: Policy, canvas: Canvas, guidance: Guidance) -> None:
         self.sides = guidance.sides
         self.rows = torch.arange(len(canvas), device=canvas.tokens.device)
-        self.start = canvas.open_column
+        self.start = canvas.first_response_column
         length = canvas.tokens.shape[1]
         self.keys: Any = policy.network.new_cache(length)
         if self.start > 0:

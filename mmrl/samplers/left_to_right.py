@@ -21,4 +21,4 @@ def candidates(state: State, config: NoOptions) -> Tensor:
     return state.masked & (state.masked.cumsum(1) <= quota(state)[:, None])
 
 
-LEFT_TO_RIGHT = Rule(candidates, write_all, fixed=True, streams=True)
+LEFT_TO_RIGHT = Rule(candidates, write_all, fixed=True)

@@ -58,7 +58,7 @@ def guided_output(
         return logits
     if len(sides) > 1:
         logits = guidance.combine(logits.chunk(len(sides)))
-    return forbid(logits, canvas.never)
+    return forbid(logits, canvas.forbidden_columns)
 
 
 def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:
@@ -121,8 +121,8 @@ def embeddings(sides: Sequence[Canvas]) -> dict[str, Tensor]:
     The sides differ in the positions of the embeddings, not in the embeddings.
     """
     features = next((side.features for side in sides if side.features is not None), None)
-    if features is None or features.rows is None:
+    if features is None or features.embeddings is None:
         return {}
     tokens = torch.full_like(features.at, -1)
     places = [tokens if side.features is None else side.features.at for side in sides]
-    return {"features": features.rows, "feature_at": torch.cat(places)}
+    return {"features": features.embeddings, "feature_at": torch.cat(places)}

@@ -1,11 +1,16 @@
-"""MaskGIT: write the most confident draws, with annealed noise on confidence (arXiv 2202.04200).
+"""MaskGIT and Lumina: write the most confident draws, with noise on confidence.
 
-As in MMaDA's image sampler: tokens are drawn at every open position, their confidence is
-log p + tau Gumbel, and the n alpha(r) least confident stay masked, r = (s + 1) / S. tau is
-multiplied by 1 - r at every step, so it falls as the product of these factors; with `annealing:
-linear` it falls from T in the first step to 0 in the last, as in diffusers' `AmusedScheduler`.
-Deviation from the public code: the last step writes every position (there one mask may stay in the
-canvas while the returned codes are complete).
+As in MMaDA's image sampler, `maskgit` (arXiv 2202.04200) draws tokens at every open position, their
+confidence is log p + tau Gumbel, and the n alpha(r) least confident stay masked, r = (s + 1) / S.
+tau is multiplied by 1 - r at every step, so it falls as the product of these factors; with
+`annealing: linear` it falls from T in the first step to 0 in the last, as in diffusers'
+`AmusedScheduler`. Deviation from the public code: the last step writes every position (there one
+mask may stay in the canvas while the returned codes are complete).
+
+`lumina`, Lumina-DiMOO's image sampler, differs in four things: of the n positions open at the start
+max(1, n alpha(r)) stay masked, and none after the last step; confidence is that of the logits at
+temperature 1, without filters; its noise has the scale of the temperature in every step; and of
+equal scores the leftmost is written (the public code writes all).
 """
 
 from __future__ import annotations
@@ -16,8 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from mmrl.config import at_least
 from mmrl.positions import Positions
+from mmrl.samplers.confidence import most_certain
 from mmrl.samplers.noise import gumbel
-from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
+from mmrl.samplers.rule import Choice, Prediction, Rule, State, all_open
 from mmrl.samplers.schedule import ScheduleConfig, alpha
 
 if TYPE_CHECKING:
@@ -34,47 +40,31 @@ class MaskgitConfig(ScheduleConfig):
     """How that scale falls over the steps: as MMaDA's, or linearly as aMUSEd's."""
 
 
-def candidates(state: State, config: MaskgitConfig) -> Tensor:
-    """[B, L] bool: every open position, since all of them compete."""
-    return state.masked
-
-
-def propose(
-    state: State, where: Positions, prediction: Prediction, config: MaskgitConfig
-) -> Proposal:
-    """Draw a token for each open position and write the most confident."""
-    tokens = draw_tokens(state, where, prediction)
+def write_maskgit(state: State, where: Positions, choice: Choice, config: MaskgitConfig) -> Tensor:
+    """[N] bool: the most confident positions."""
     noise = gumbel(where.take(state.uniform("gumbel")))
-    sure = prediction.score(Prediction.drawn_probability, tokens)
-    return keep_confident(state, where, sure, tokens, noise, config)
+    return keep_confident(state, where, choice.scores, noise, config)
 
 
 def keep_confident(
-    state: State,
-    where: Positions,
-    sure: Tensor,
-    tokens: Tensor,
-    noise: Tensor,
-    config: MaskgitConfig,
-) -> Proposal:
-    """Write the tokens whose noisy confidence reaches the row's cut.
+    state: State, where: Positions, sure: Tensor, noise: Tensor, config: MaskgitConfig
+) -> Tensor:
+    """[N] bool: the positions whose noisy confidence reaches the row's cut.
 
     Args:
         state: of the step.
         where: N positions, with all open ones among them.
-        sure: [N] probabilities of the tokens.
-        tokens: [N] columns drawn there.
+        sure: [N] probabilities of the tokens drawn there.
         noise: [N] standard Gumbel noise.
         config: schedule and scale of the noise.
     """
     open_ = where.take(state.masked)
     if state.last:
-        return Proposal(tokens, open_)
-    scale = noise_scale(state, config)
-    confidence = sure.clamp(min=1e-20).log() + scale * noise
+        return open_
+    confidence = sure.clamp(min=1e-20).log() + noise_scale(state, config) * noise
     score = where.spread(confidence.masked_fill(~open_, math.inf), math.inf)
     cut = score.sort(dim=1).values.gather(1, stay_counts(state, config)[:, None])
-    return Proposal(tokens, where.take(score >= cut) & open_)
+    return where.take(score >= cut) & open_
 
 
 def noise_scale(state: State, config: MaskgitConfig) -> float:
@@ -93,9 +83,31 @@ def stay_counts(state: State, config: MaskgitConfig) -> Tensor:
     return quota.minimum(state.masked.sum(1) - 1).clamp(min=1)
 
 
-def score(prediction: Prediction, tokens: Tensor, config: MaskgitConfig) -> Tensor:
-    """[N] probability with which each token was drawn."""
-    return prediction.drawn_probability(tokens)
+def write_lumina(state: State, where: Positions, choice: Choice, config: ScheduleConfig) -> Tensor:
+    """[N] bool: the most confident positions."""
+    noise = choice.config.temperature * gumbel(where.take(state.uniform("gumbel")))
+    return most_certain(state, where, choice.scores + noise, lumina_counts(state, config))
 
 
-MASKGIT = Rule(candidates, propose, MaskgitConfig, score=score, fixed=True, streams=True)
+def lumina_counts(state: State, config: ScheduleConfig) -> Tensor:
+    """[B] int64: positions that a step writes in each row, at least one."""
+    masked = state.masked.sum(1)
+    if state.last:
+        return masked
+    share = alpha(config.schedule, state.step + 1, state.block.steps)
+    stay = (state.opened.sum(1) * share).floor().long().clamp(min=1)
+    return masked - stay.minimum(masked - 1)
+
+
+def drawn_probability(prediction: Prediction, columns: Tensor, config: MaskgitConfig) -> Tensor:
+    """[N] probability with which each column was drawn."""
+    return prediction.drawn_probability(columns)
+
+
+def log_confidence(prediction: Prediction, columns: Tensor, config: ScheduleConfig) -> Tensor:
+    """[N] log-probability of each column in the model's own distribution."""
+    return prediction.own_probability(columns).clamp(min=1e-20).log()
+
+
+MASKGIT = Rule(all_open, write_maskgit, MaskgitConfig, score=drawn_probability, fixed=True)
+LUMINA = Rule(all_open, write_lumina, ScheduleConfig, score=log_confidence)

@@ -70,7 +70,7 @@ class RefreshCache:
         full = is_full(self.step, self.config)
         self.index = None if full else find_lowest(self.largest, attend, self.config.cache_ratio)
         known = Positions.find(where.repeat(len(sides), 1)).take(self.logits)
-        return forbid(guidance.combine(known.chunk(len(sides))), canvas.never)
+        return forbid(guidance.combine(known.chunk(len(sides))), canvas.forbidden_columns)
 
 
 def is_full(step: int, config: LoopConfig) -> bool:

@@ -57,17 +57,6 @@ class State:
         return self.draws(self.block.first + self.step, purpose)
 
 
-class Proposal(NamedTuple):
-    """What a rule does at the N candidates.
-
-    `columns` [N] int64: column (token id minus `vocab[0]`) proposed at each.
-    `written` [N] bool: whether this step writes it.
-    """
-
-    columns: Tensor
-    written: Tensor
-
-
 @dataclass
 class Prediction:
     """Logits of one step at N positions, and the distribution that the sampler draws from.
@@ -121,10 +110,6 @@ class Prediction:
         """[N] int64 columns by uniforms [N], the most likely without."""
         return self.logits.argmax(-1) if uniforms is None else categorical(self.probs, uniforms)
 
-    def score(self, score: Score, columns: Tensor) -> Tensor:
-        """[N] confidence of the columns [N] that were drawn."""
-        return score(self, columns)
-
     def own_probability(self, columns: Tensor) -> Tensor:
         """[N] probabilities of columns [N] in `confidence`."""
         return self.confidence.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
@@ -140,38 +125,20 @@ class Prediction:
         return self.logp.gather(-1, columns.unsqueeze(-1)).squeeze(-1).float()
 
 
-Score = Callable[[Prediction, "Tensor"], "Tensor"]
-"""Confidence [N] of the columns [N] drawn from a prediction."""
-
-
-@dataclass
-class Drawn:
-    """What is left of predictions whose logits never exist at once, see `mmrl.samplers.streamed`.
+class Choice(NamedTuple):
+    """What is drawn at N positions.
 
     Attributes:
-        columns: [N] int64, drawn.
-        scores: [N], the rule's confidence in them; None for a rule without.
+        columns: [N] int64, column (token id minus `vocab[0]`) drawn at each.
+        scores: [N], the rule's confidence in them; empty for a rule without.
         logprobs: [N] float32, those of `Prediction.chosen`.
         config: of the loop.
     """
 
     columns: Tensor
-    scores: Tensor | None
+    scores: Tensor
     logprobs: Tensor
     config: LoopConfig
-
-    def draw(self, uniforms: Tensor | None) -> Tensor:
-        """The columns that were drawn with these uniforms."""
-        return self.columns
-
-    def score(self, score: Score, columns: Tensor) -> Tensor:
-        """The rule's confidence, computed by `Rule.score`."""
-        assert self.scores is not None, "a rule that scores what it draws says so in `Rule.score`"
-        return self.scores
-
-    def chosen(self, columns: Tensor) -> Tensor:
-        """[N] float32 log-probs of the columns."""
-        return self.logprobs
 
 
 def forbid(logits: Tensor, columns: Iterable[int]) -> Tensor:
@@ -201,9 +168,12 @@ def filter_logits(logits: Tensor, config: LoopConfig) -> Tensor:
     return logits
 
 
-def draw_tokens(state: State, where: Positions, prediction: Prediction | Drawn) -> Tensor:
-    """[N] int64 columns for the N positions `where`, the most likely at temperature 0."""
-    return prediction.draw(token_uniforms(state, where, prediction.config))
+def choose(rule: Rule, prediction: Prediction, uniforms: Tensor | None) -> Choice:
+    """Draw a column at each of N positions by uniforms [N], the most likely without; and score it
+    as the rule does."""
+    columns, config = prediction.draw(uniforms), prediction.config
+    scores = columns[:0] if rule.score is None else rule.score(prediction, columns, config)
+    return Choice(columns, scores, prediction.chosen(columns), config)
 
 
 def token_uniforms(state: State, where: Positions, config: LoopConfig) -> Tensor | None:
@@ -212,34 +182,31 @@ def token_uniforms(state: State, where: Positions, config: LoopConfig) -> Tensor
     return None if config.temperature == 0 else where.take(state.uniform("token"))
 
 
-def write_all(
-    state: State, where: Positions, prediction: Prediction | Drawn, config: Any
-) -> Proposal:
-    """Draw a token for each candidate and write all of them: `propose` of rules that know before
-    the forward which positions a step writes."""
-    columns = draw_tokens(state, where, prediction)
-    return Proposal(columns, columns >= 0)
+def all_open(state: State, config: Any) -> Tensor:
+    """[B, L] bool: every open position of the block; `candidates` of rules in which all compete."""
+    return state.masked
+
+
+def write_all(state: State, where: Positions, choice: Choice, config: Any) -> Tensor:
+    """[N] bool, all of them: `write` of rules that know before the forward which positions a step
+    writes."""
+    return choice.columns >= 0
 
 
 class Rule(NamedTuple):
-    """A commit rule: which positions a step may write, and what it writes there.
+    """A commit rule: at which positions a step draws tokens, and which of them it writes.
 
-    `candidates(state, config)` returns [B, L] bool, the positions whose logits are computed, and
-    `propose(state, where, prediction, config)` a `Proposal` for them, where `config` has the
-    settings of the rule's `Config`. `score(prediction, columns, config)` returns the confidence
-    [N] that `propose` asks the prediction for. A rule `streams` where `propose` asks for nothing
-    but that and `draw_tokens`. `check(config)` refuses settings that the rule cannot run with.
-    `ranks`: whether it orders positions by confidence. `traced`: whether `written_at` records in
-    which order a canvas was written. `fixed`: whether a block takes as many steps as its
+    `candidates(state, config)` returns [B, L] bool, the positions whose logits are computed and at
+    which tokens are drawn; `write(state, where, choice, config)` [N] bool, those that the step
+    writes. `config` has the settings of the rule's `Config`. `score(prediction, columns, config)`
+    returns the confidence [N] in what was drawn; None where `write` asks for none. `ranks`: whether
+    the rule orders positions by confidence. `fixed`: whether a block takes as many steps as its
     settings and its number of positions say, whatever is drawn; one of them may write nothing.
     """
 
     candidates: Callable[[State, Any], Tensor]
-    propose: Callable[[State, Positions, Any, Any], Proposal]
+    write: Callable[[State, Positions, Choice, Any], Tensor]
     Config: type = NoOptions
-    check: Callable[[Any], None] = lambda config: None
-    ranks: bool = False
-    traced: bool = True
-    fixed: bool = False
     score: Callable[[Prediction, Tensor, Any], Tensor] | None = None
-    streams: bool = False
+    ranks: bool = False
+    fixed: bool = False

@@ -13,7 +13,7 @@ row but for the rounding of these sums.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from torch import Tensor
 from mmrl.runtime.logits_budget import rows_at_once, wide_dtype
 from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.loop_config import LoopConfig
-from mmrl.samplers.rule import Prediction, Rule, forbid
+from mmrl.samplers.rule import Choice, Prediction, Rule, choose, forbid
 
 if TYPE_CHECKING:
     from mmrl.models.network.output_head import OutputHead
@@ -123,7 +123,7 @@ class Stream:
         config: of the loop.
         rule: which confidence it needs.
         stops: columns of the tokens that end a text.
-        never: columns that are never written.
+        forbidden_columns: columns that are never written.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class Stream:
         config: LoopConfig,
         rule: Rule,
         stops: tuple[int, ...],
-        never: Sequence[int],
+        forbidden_columns: Collection[int],
     ) -> None:
         self.config, self.rule, self.stops = config, rule, stops
         self.columns = canvas.vocab[1] - canvas.vocab[0]
-        self.never = sorted(set(never))
+        self.forbidden_columns = sorted(forbidden_columns)
         self.device = canvas.tokens.device
         self.in_cache = PANEL if self.device.type == "cpu" else None
         self.buffer: Tensor | None = None
@@ -158,10 +158,9 @@ class Stream:
         """Rows of logits; draws need them in float64."""
         return rows_at_once(self.columns, torch.float64, self.device)
 
-    def __call__(
-        self, x: Tensor, head: OutputHead, guidance: Guidance, uniforms: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """The fields of `Drawn` from hidden states [S N, D] of the sides of guidance."""
+    def __call__(self, x: Tensor, head: OutputHead, uniforms: Tensor | None) -> Choice:
+        """What is drawn from hidden states [S N, D] of the sides of guidance."""
+        guidance, parts = self.config.guidance, []
         x, head = head.cast(x)
         sides = x.view(guidance.sides, -1, x.shape[-1])
         size = (
@@ -169,24 +168,16 @@ class Stream:
             if self.in_panels
             else self.rows_at_once
         )
-        drawn, scores, logprobs = [], [], []
         with torch.autocast(x.device.type, enabled=False):
             for n in range(0, sides.shape[1], size):
                 part = None if uniforms is None else uniforms[n : n + size]
                 build = self._panels if self.in_panels else self._rows
                 prediction = build(sides[:, n : n + size], head, guidance)
-                columns = prediction.draw(part)  # type: ignore[arg-type]
-                drawn.append(columns)
-                logprobs.append(prediction.chosen(columns))
-                if self.rule.score is not None:
-                    scores.append(self.rule.score(prediction, columns, self.config))
-        if not drawn:
-            drawn, logprobs = [x.new_empty(0, dtype=torch.long)], [x.new_empty(0).float()]
-        joined = torch.cat(scores) if scores else None
-        return torch.cat(drawn), joined, torch.cat(logprobs)
+                parts.append(choose(self.rule, prediction, part)[:3])
+        return Choice(*map(torch.cat, zip(*parts, strict=True)), self.config)
 
     def _rows(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
-        logits = forbid(guidance.combine([head(side) for side in x]), self.never)
+        logits = forbid(guidance.combine([head(side) for side in x]), self.forbidden_columns)
         return Prediction(logits, self.config, self.stops)
 
     def _panels(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
@@ -200,7 +191,7 @@ class Stream:
                 panel.by_column(x[0], out=part)
             else:
                 part.copy_(guidance.combine([panel.by_column(side) for side in x]))
-            for column in self.never:
+            for column in self.forbidden_columns:
                 if start <= column < stop:
                     part[column - start] = -torch.inf
             # finite, where a whole panel is never written

@@ -8,8 +8,8 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from mmrl.rewards.scoring.column import Column
 from mmrl.rewards.scoring.returned import Failure
+from mmrl.rewards.scoring.term_scores import TermScores
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Failures:
     def __init__(self, limit: float) -> None:
         self.limit, self.counts = limit, Counter[str]()
 
-    def count(self, column: Column, samples: Sequence[Sample], expected: int) -> None:
+    def count(self, column: TermScores, samples: Sequence[Sample], expected: int) -> None:
         """Count and log the failures among the results that were added since the last time.
 
         Args:
@@ -67,7 +67,7 @@ class Failures:
                 " to leave such samples out."
             ) from column.first[1]
 
-    def _is_above_limit(self, column: Column, expected: int) -> bool:
+    def _is_above_limit(self, column: TermScores, expected: int) -> bool:
         if self.limit < 1:
             return column.failures > self.limit * expected
         return self.counts[column.term.key] > self.limit

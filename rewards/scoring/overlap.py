@@ -26,8 +26,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mmrl.rewards.http.stop import Stopped, stopped_by
-from mmrl.rewards.scoring.column import Column, Lot
 from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.term_scores import Lot, TermScores
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Overlap:
             scorer.overlap = None
         self._end(PATIENCE if kind is None else PATIENCE_STOPPED)
 
-    def put(self, column: Column, samples: Sequence[Sample]) -> None:
+    def put(self, column: TermScores, samples: Sequence[Sample]) -> None:
         """Hand samples over to the reward of a column."""
         reward = column.term.reward
         if id(reward) not in self._workers:

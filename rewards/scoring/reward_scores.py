@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mmrl.rewards.scoring.column import Column
 from mmrl.rewards.scoring.returned import Failure, Result
+from mmrl.rewards.scoring.term_scores import TermScores
 from mmrl.rewards.scoring.terms import Term
 
 
@@ -62,7 +62,7 @@ class RewardScores:
         ]
 
 
-def combine(columns: Sequence[Column], in_chunks: bool, wait_s: float) -> RewardScores:
+def combine(columns: Sequence[TermScores], in_chunks: bool, wait_s: float) -> RewardScores:
     """The scores of a batch from the results of all its rewards.
 
     Args:

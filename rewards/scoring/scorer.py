@@ -10,12 +10,12 @@ from mmrl.rewards import PartialFailure
 from mmrl.rewards.http import stop
 from mmrl.rewards.http.errors import Unreachable
 from mmrl.rewards.registry.interface import ChecksMetadata, CutsCompletions, Described, Served
-from mmrl.rewards.scoring.column import Column
 from mmrl.rewards.scoring.failures import Failures
 from mmrl.rewards.scoring.overlap import Overlap
 from mmrl.rewards.scoring.pending import Pending
 from mmrl.rewards.scoring.returned import Failure, Result, validate
 from mmrl.rewards.scoring.reward_scores import RewardScores
+from mmrl.rewards.scoring.term_scores import TermScores
 from mmrl.rewards.scoring.terms import Term, build_term, check_entries
 from mmrl.types import Cutting, Prompt, Sample
 
@@ -79,7 +79,7 @@ class Scorer:
         Args:
             expected: how many there will be.
         """
-        columns = [Column(term, self.attempt) for term in self.terms]
+        columns = [TermScores(term, self.attempt) for term in self.terms]
         in_chunks = self.cutting is not None
         return Pending(columns, self.failures, expected, in_chunks, self.overlap)
 

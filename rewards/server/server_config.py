@@ -12,7 +12,7 @@ from mmrl.config import ConfigError, Settings, above, at_least, check, merge
 from mmrl.config.by_name import source_of
 from mmrl.rewards import check_reward, reward_class
 from mmrl.rewards.http.protocols import is_client
-from mmrl.rewards.judging.asking import asks_policy
+from mmrl.rewards.judging.policy_query import asks_policy
 from mmrl.rewards.registry.lookup import is_own
 from mmrl.rewards.scoring.terms import key_of
 

@@ -39,11 +39,6 @@ def canvas_of(widths: list[int], seed: int = 0, ends: tuple[int, ...] = (EOS, EO
 
 def config(**changes: Any) -> SamplerConfig:
     """Settings without the combinations that are refused."""
-    dynamic = changes.get("name") == "dynamic"
-    if dynamic and changes.get("target") == "random":
-        changes["target"] = "confidence"
-    if dynamic and changes.get("target") == "neg_entropy":
-        changes["threshold"] = -1.0
     if not RULES[changes.get("name", "static")].ranks and changes.get("eos") == "last":
         changes["eos"] = "suppress"
     if changes.get("cache", "none") == "none":
@@ -58,7 +53,7 @@ SAMPLERS = st.builds(
     block_size=st.sampled_from([None, 2, 4, 6, 12]),
     cfg_scale=st.sampled_from([0.0, 1.5]),
     temperature=st.sampled_from([0.0, 0.7, 1.0]),
-    target=st.sampled_from(["confidence", "margin", "neg_entropy", "random"]),
+    target=st.sampled_from(["confidence", "random"]),
     threshold=st.sampled_from([0.3, 0.9]),
     eos=st.sampled_from(["free", "suppress", "last", "stop", "fill", "leave"]),
     cache=st.sampled_from(["none", "prefix", "dual"]),

@@ -13,7 +13,7 @@ from PIL import Image
 from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.cycle import CycleReward
 from mmrl.rewards.detection.shapes_detector import DetectedObject, detect
-from mmrl.rewards.judging.asking import AsksPolicy, read_asking
+from mmrl.rewards.judging.policy_query import AsksPolicy, read_query
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Prompt, Sample
 from tests import by_path
@@ -116,11 +116,35 @@ def test_what_cannot_be_scored_is_a_failure_of_that_sample_alone() -> None:
 
 
 def test_answers_are_the_likeliest_unless_something_else_is_said() -> None:
-    asking = read_asking({"name": "cycle"}, "rewards[0]")
-    assert asking is not None and (asking.task, asking.length) == ("image_to_text", 8)
-    assert asking.sampler == {"name": "static", "temperature": 0.0, "eos": "leave", "steps": 8}
+    query = read_query({"name": "cycle"}, "rewards[0]")
+    assert query is not None and (query.task, query.length) == ("image_to_text", 8)
+    assert query.sampler == {"name": "static", "temperature": 0.0, "eos": "leave", "steps": 8}
     entry = {"name": "cycle", "max_completion_length": 4, "sampler": {"temperature": 0.5}}
-    asking = read_asking(entry, "rewards[0]")
-    assert asking is not None and asking.length == 4
-    assert asking.sampler["steps"] == 4 and asking.sampler["temperature"] == 0.5
-    assert read_asking({"name": "shapes"}, "rewards[0]") is None
+    query = read_query(entry, "rewards[0]")
+    assert query is not None and query.length == 4
+    assert query.sampler["steps"] == 4 and query.sampler["temperature"] == 0.5
+    assert read_query({"name": "shapes"}, "rewards[0]") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ask": ["colour"]}, r"ask\[0\] is 'colour'.*color"),
+        ({"ask": []}, "ask is .*null or some of count"),
+        ({"template": "what is there?"}, "cycle.template"),
+        ({"max_completion_length": 0}, "max_completion_length is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"mode": "strict"}, "mode"),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_is_allowed(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_reward({"name": "cycle", **options})
+
+
+def test_prompts_of_another_schema_are_found_before_anything_is_sampled() -> None:
+    with pytest.raises(ValueError, match="a class and a count"):
+        reward().check({"include": [{"class": "ring"}]})
+    reward().check({"answer": "3"})

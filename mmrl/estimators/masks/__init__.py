@@ -10,17 +10,12 @@ options, and one line in `MASKS`. Its options are keys of the `algorithm` sectio
 without torch, so such a file imports torch inside its functions.
 """
 
-from mmrl.estimators.masks.ar_like import AR_LIKE
 from mmrl.estimators.masks.blockwise import BLOCKWISE
 from mmrl.estimators.masks.complementary import COMPLEMENTARY
-from mmrl.estimators.masks.full import FULL
-from mmrl.estimators.masks.left_to_right import LEFT_TO_RIGHT
-from mmrl.estimators.masks.quadrature import QUADRATURE
-from mmrl.estimators.masks.random import RANDOM
+from mmrl.estimators.masks.levels import QUADRATURE, STRATIFIED, UNIFORM
+from mmrl.estimators.masks.rates import AR_LIKE, FULL, RANDOM
 from mmrl.estimators.masks.strategy import MaskConfig, Strategy
-from mmrl.estimators.masks.stratified import STRATIFIED
-from mmrl.estimators.masks.trace import TRACE
-from mmrl.estimators.masks.uniform import UNIFORM
+from mmrl.estimators.masks.trace import LEFT_TO_RIGHT, TRACE
 
 MASKS: dict[str, Strategy] = {
     "full": FULL,

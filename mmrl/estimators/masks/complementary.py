@@ -21,11 +21,6 @@ class ComplementaryConfig(RateRangeConfig):
     """Whether a complementary pair comes with a pass that hides everything."""
 
 
-def number(config: ComplementaryConfig, steps: int, length: int) -> int:
-    """Two passes per draw, three with the full one."""
-    return config.num_draws * (2 + config.include_full)
-
-
 def plan(rollout: Rollout, config: ComplementaryConfig, draw: Draw) -> Passes:
     """`num_draws` pairs, each followed by its full pass where that is included."""
     where = rollout.canvas.scorable
@@ -44,4 +39,8 @@ def plan(rollout: Rollout, config: ComplementaryConfig, draw: Draw) -> Passes:
     return passes_of(rollout.canvas, hidden, weight)
 
 
-COMPLEMENTARY = Strategy(plan, ComplementaryConfig, number)
+COMPLEMENTARY = Strategy(
+    plan,
+    ComplementaryConfig,
+    lambda config, steps, length: config.num_draws * (2 + config.include_full),
+)

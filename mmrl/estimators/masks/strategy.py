@@ -52,11 +52,6 @@ class RateRangeConfig(RisingRateConfig):
         check(low <= high, "algorithm.max_mask_rate", high, f"at least min_mask_rate, {low:g}")
 
 
-def one_per_draw(config: MaskConfig, steps: int, length: int) -> int:
-    """Passes of a strategy that makes one of each draw."""
-    return config.num_draws
-
-
 class Draw(NamedTuple):
     """What the masks of an inner iteration (0 .. num_iterations - 1) are drawn with."""
 
@@ -93,7 +88,7 @@ class Strategy(NamedTuple):
 
     plan: Callable[[Rollout, Any, Draw], Passes]
     Config: type[MaskConfig] = MaskConfig
-    number: Callable[[Any, int, int], int] = one_per_draw
+    number: Callable[[Any, int, int], int] = lambda config, steps, length: config.num_draws
     needs_blocks: bool = False
     ordered: bool = False
     reads_trace: bool = False

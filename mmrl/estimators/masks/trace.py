@@ -1,9 +1,13 @@
-"""trace: the states the sampler went through, from the recorded `written_at`.
+"""Masks that follow an order of writing: trace and left_to_right.
 
-TraceRL (arXiv 2509.06949): slices of `slice_size` recorded steps; StepMerge (d2, arXiv 2509.21474):
-`num_slices` cuts of the trace; AGRPO (arXiv 2510.04019): `sampled_slices` of the recorded steps.
-With slices of one step the scores are the sampler's own log-probs. Positions after the end of a
-text are hidden or visible as they were, never scored.
+trace: the states the sampler went through, from the recorded `written_at`. TraceRL (arXiv
+2509.06949): slices of `slice_size` recorded steps; StepMerge (d2, arXiv 2509.21474): `num_slices`
+cuts of the trace. With slices of one step the scores are the sampler's own log-probs. Positions
+after the end of a text are hidden or visible as they were, never scored.
+
+left_to_right: position i scored with all before it visible and all from it on hidden, JustGRPO
+(arXiv 2601.15165): log pi(y) = sum_i log p(y_i | x, y_<i), exact for a sampler that writes one
+token after the other. `slice_size` positions share a pass.
 
 Where attention is causal between blocks, the trace of each block is cut separately: pass i scores
 slice i of every block at once, as many passes as a block has slices (TraceRL's block form).
@@ -31,8 +35,6 @@ class SliceConfig(MaskConfig):
     """Recorded steps scored in one pass (mask: trace), or positions (mask: left_to_right)."""
     num_slices: Annotated[int | None, at_least(1)] = None
     """Cut the trace, or the positions, into so many slices instead."""
-    sampled_slices: Annotated[int | None, at_least(1)] = None
-    """Score so many slices of a rollout, drawn at random; null scores all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,12 +45,7 @@ class SliceConfig(MaskConfig):
             )
 
 
-def number(config: SliceConfig, steps: int, length: int) -> int:
-    """Slices of the recorded steps, of which there are no more than positions."""
-    return number_of_slices(config, min(steps, length))
-
-
-def plan(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
+def plan_trace(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
     """One pass per slice of each row's trace.
 
     Raises:
@@ -62,13 +59,20 @@ def plan(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
             f" {int(untraced.sum())} of {len(order)} have no trace; use another mask strategy, or"
             " roll out with a sampler that records one."
         )
-    return plan_slices(rollout, order, config, draw)
+    return plan_slices(rollout, order, config)
+
+
+def plan_left_to_right(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
+    """One pass per slice of positions."""
+    response = rollout.canvas.response
+    order = (response.cumsum(-1) - 1).where(response, -1)
+    return plan_slices(rollout, order, config)
 
 
 def number_of_slices(config: SliceConfig, steps: int) -> int:
     """How many slices of `steps` different steps are scored."""
     slices = -(-steps // config.slice_size) if config.num_slices is None else config.num_slices
-    return max(1, min(slices, steps, config.sampled_slices or slices))
+    return max(1, min(slices, steps))
 
 
 def slice_ids(order: Tensor, config: SliceConfig, blocks: Tensor | None = None) -> Tensor:
@@ -114,19 +118,17 @@ def rank_steps(order: Tensor, block: Tensor) -> Tensor:
     return (rank - first.gather(1, block)).where(traced, 0)
 
 
-def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig, draw: Draw) -> Passes:
+def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig) -> Passes:
     """Each pass hides a slice and all later ones and scores the slice.
 
-    Slices without a position that counts are left out. With `sampled_slices` a row's slices are
-    drawn without replacement and weigh (slices) / (sampled), so that the weighted sum is unbiased;
-    rows with fewer slices than others have empty passes at the end. Weights carry the factor K, for
-    the estimate is a mean over passes and a likelihood of a trace a sum.
+    Slices without a position that counts are left out; rows with fewer slices than others have
+    empty passes at the end. Weights carry the factor K, for the estimate is a mean over passes and
+    a likelihood of a trace a sum.
 
     Args:
         rollout: B rows.
         order: [B, L] int64, when each position was written, negative where it was given.
         config: how it is cut.
-        draw: a generator per row.
     """
     import torch
 
@@ -136,31 +138,26 @@ def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig, draw: Draw
     present = torch.zeros(len(ids), length + 1, dtype=torch.bool, device=ids.device)
     # what is not scored is written into a last column, which is dropped
     present = present.scatter(1, ids.where(scorable & (ids >= 0), length), True)[:, :length]
-    found, most = Positions.find(present), config.sampled_slices or length
-    passes = max(1, min(most, max(found.numbers)))
-    slices, _ = found.in_columns(length)
-    if config.sampled_slices is not None:
-        drawn = torch.zeros(len(ids), passes, dtype=torch.long)
-        for row, number in enumerate(found.numbers):
-            some = _sample(number, most, draw, row)
-            drawn[row, : len(some)] = some
-        slices = slices.gather(1, drawn.to(ids.device))
-    number = found.counts.clamp(max=most)
-    chosen = torch.arange(passes, device=ids.device) < number[:, None]
-    active = slices[:, :passes].where(chosen, torch.iinfo(torch.long).max).T
-    share = found.counts / number.clamp(min=1)
+    found = Positions.find(present)
+    passes = max(1, *found.numbers)
+    slices, _ = found.in_columns(passes)
+    chosen = torch.arange(passes, device=ids.device) < found.counts[:, None]
+    active = slices.where(chosen, torch.iinfo(torch.long).max).T
     scored = (ids == active[..., None]) & scorable
     steps = None if blocks is None else blocks * (ids.amax() + 1) + ids
-    return Passes(ids >= active[..., None], scored, scored * share[:, None] * passes, steps=steps)
+    return Passes(ids >= active[..., None], scored, scored.float() * passes, steps=steps)
 
 
-def _sample(slices: int, sampled: int, draw: Draw, row: int) -> Tensor:
-    """[n] int64: which of the slices of a row are scored, in order."""
-    import torch
-
-    if sampled >= slices:
-        return torch.arange(slices)
-    return torch.randperm(slices, generator=draw.generators[row])[:sampled].sort().values
-
-
-TRACE = Strategy(plan, SliceConfig, number, ordered=True, reads_trace=True)
+TRACE = Strategy(
+    plan_trace,
+    SliceConfig,
+    lambda config, steps, length: number_of_slices(config, min(steps, length)),
+    ordered=True,
+    reads_trace=True,
+)
+LEFT_TO_RIGHT = Strategy(
+    plan_left_to_right,
+    SliceConfig,
+    lambda config, steps, length: number_of_slices(config, length),
+    ordered=True,
+)

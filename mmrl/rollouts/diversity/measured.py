@@ -1,14 +1,13 @@
 """Diversity of groups of completions, and its means over the groups of all processes.
 
-Completions are described once; the diversity of a group and the difference of each completion to
-the others come from these descriptions. A group has its pairs on the process that sampled it; means
-are over all groups, in the order of the prompts, so they do not depend on the number of processes.
+Completions are described once. A group has its pairs on the process that sampled it; means are over
+all groups, in the order of the prompts, so they do not depend on the number of processes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import fmean
@@ -17,9 +16,6 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from mmrl.rollouts.diversity.metrics import Completions, DiversityMetric
-
-Pairs = dict[tuple[int, int], Sequence[float]]
-"""Values of each pair of a group."""
 
 
 @dataclass
@@ -60,36 +56,13 @@ def measure(
     """
     found: dict[str, list[float]] = {}
     for metric, each in zip(metrics, described, strict=True):
-        groups = [[*pairs.values()] for pairs in _compare_groups(metric, each, size)]
+        groups = [
+            [metric.compare(*pair) for pair in combinations(each[start : start + size], 2)]
+            for start in range(0, len(each), size)
+        ]
         for n, value in enumerate(metric.values):
             found[value] = [_known_mean(pair[n] for pair in group) for group in groups]
     return Diversity(found)
-
-
-def differences(
-    metrics: Sequence[DiversityMetric], described: Sequence[Sequence[Any]], size: int
-) -> dict[str, list[float]]:
-    """By name of a value, the mean difference of each completion to the others of its group, NaN
-    where it is not known; arguments as of `measure`. Their mean over a group is its diversity where
-    all are known."""
-    found: dict[str, list[float]] = {}
-    for metric, each in zip(metrics, described, strict=True):
-        groups = list(_compare_groups(metric, each, size))
-        for n, value in enumerate(metric.values):
-            found[value] = [
-                _known_mean(values[n] for pair, values in pairs.items() if own in pair)
-                for pairs in groups
-                for own in range(size)
-            ]
-    return found
-
-
-def _compare_groups(
-    metric: DiversityMetric, described: Sequence[Any], size: int
-) -> Iterator[Pairs]:
-    for start in range(0, len(described), size):
-        pairs = combinations(range(size), 2)
-        yield {(i, j): metric.compare(described[start + i], described[start + j]) for i, j in pairs}
 
 
 def _known_mean(values: Iterable[float]) -> float:

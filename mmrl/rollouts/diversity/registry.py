@@ -48,8 +48,3 @@ def check_metrics(names: Sequence[str], task: str, key: str) -> None:
         check_choice(key, name, DIVERSITY)
         check(name in fits, key, name, f"of {', '.join(fits)}", f"The task {task} makes {kind}.")
         check(list(names).count(name) == 1, key, name, "named once")
-
-
-def name_values(names: Sequence[str]) -> list[str]:
-    """What the metrics of checked names measure, by name."""
-    return [value for metric in build_metrics(names) for value in metric.values]

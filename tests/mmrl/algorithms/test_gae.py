@@ -119,15 +119,6 @@ def test_a_return_is_the_sum_of_what_is_paid_from_its_step_on(
 
 
 @promise
-@given(random_rollouts())
-def test_an_outcome_is_the_reward_at_the_last_position(drawn: tuple[Tensor, ...]) -> None:
-    _, _, scored = drawn
-    outcomes = 1.0 + torch.arange(scored.shape[1])
-    earned = place_at_end(outcomes, scored.shape[2])
-    assert torch.equal(token_rewards(earned, scored), outcome_rewards(outcomes, scored))
-
-
-@promise
 @given(random_rollouts(), st.floats(-2, 2))
 def test_undiscounted_monte_carlo_is_the_outcome_less_the_tokens_own_value(
     drawn: tuple[Tensor, ...], outcome: float
@@ -137,16 +128,6 @@ def test_undiscounted_monte_carlo_is_the_outcome_less_the_tokens_own_value(
     result = estimate_gae(outcome_rewards(outcomes, scored), values, scored, 1.0, 1.0)
     torch.testing.assert_close(result.returns, outcome * scored.double())
     torch.testing.assert_close(result.advantages, (outcome - values) * scored)
-
-
-@promise
-@given(random_rollouts(), st.floats(0, 1))
-def test_with_lambda_one_the_advantage_is_the_return_less_the_value(
-    drawn: tuple[Tensor, ...], gamma: float
-) -> None:
-    rewards, values, scored = drawn
-    result = estimate_gae(rewards, values, scored, gamma, 1.0)
-    torch.testing.assert_close(result.advantages, result.returns - values * scored)
 
 
 @promise
@@ -162,16 +143,6 @@ def test_with_lambda_zero_only_the_next_step_counts(
             ahead = 0.0 if after is None else float(step_means(values, scored)[after, row])
             expected = (rewards[k, row] - values[k, row] + gamma * ahead) * scored[k, row]
             torch.testing.assert_close(advantages[k, row], expected)
-
-
-@promise
-@given(random_rollouts(), st.floats(0, 1))
-def test_without_values_and_with_lambda_one_advantages_are_plain_returns(
-    drawn: tuple[Tensor, ...], gamma: float
-) -> None:
-    rewards, _, scored = drawn
-    returns, advantages = estimate_gae(rewards, torch.zeros_like(rewards), scored, gamma, 1.0)
-    torch.testing.assert_close(advantages, returns)
 
 
 @promise
@@ -208,17 +179,3 @@ def test_rows_and_steps_that_write_nothing_change_nothing(
         reward, value, steps = (t[used, row][:, None] for t in (rewards, values, scored))
         for one, many in zip(estimate_gae(reward, value, steps, gamma, lam), whole, strict=True):
             torch.testing.assert_close(one[:, 0], many[used, row])
-
-
-@promise
-@given(random_rollouts())
-def test_an_outcome_is_paid_once_at_every_token_of_the_last_step(drawn: tuple[Tensor, ...]) -> None:
-    _, _, scored = drawn
-    outcomes = 1.0 + torch.arange(scored.shape[1])
-    rewards = outcome_rewards(outcomes, scored)
-    paid = step_means(rewards, scored)
-    for row, outcome in enumerate(outcomes.tolist()):
-        steps = [k for k in range(len(scored)) if bool(scored[k, row].any())]
-        assert paid[:, row].nonzero().flatten().tolist() == steps[-1:]
-        assert all(float(paid[k, row]) == outcome for k in steps[-1:])
-    assert not bool((rewards != 0)[~scored].any())

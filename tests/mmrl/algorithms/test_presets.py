@@ -1,51 +1,19 @@
 """Presets: rows of one table, by name, with every column open to change."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from omegaconf import OmegaConf
 
-from mmrl.algorithms import AlgorithmConfig, load_algorithm
-from mmrl.config import ConfigError
+from mmrl.algorithms import load_algorithm
+from mmrl.config import ConfigError, load_config, to_plain
+from mmrl.rl_config import RLConfig
+from tests.mmrl.runs import run_config
 
 PRESETS = sorted(
     path.stem for path in (Path(__file__).parents[3] / "configs" / "algorithm").glob("*.yaml")
 )
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_a_row_of_the_table_under_its_own_name(name: str) -> None:
-    row = load_algorithm({"name": name})
-    assert isinstance(row, AlgorithmConfig) and row.name == name
-
-
-def test_the_published_rows_differ_where_the_papers_do() -> None:
-    rows = {name: load_algorithm({"name": name}) for name in PRESETS}
-    assert rows["mask_grpo"].min_mask_rate > rows["unigrpo"].min_mask_rate == 0
-    assert rows["diffu_grpo"].mask == "full" and rows["diffu_grpo"].scale_rewards == "none"
-    assert rows["mask_grpo_text"].mask == "ar_like" and rows["mask_grpo"].mask == "random"
-    assert {row.ratio_level for row in (rows["wd1"], rows["spg"])} == {"none"}
-    assert {row.ratio_level for row in (rows["gdpo"], rows["espo"])} == {"sequence"}
-
-
-def test_every_published_method_has_its_preset() -> None:
-    assert set(PRESETS) == {
-        "bgpo",
-        "coupled_grpo",
-        "diffu_grpo",
-        "ebpo",
-        "espo",
-        "gdpo",
-        "just_grpo",
-        "mask_grpo",
-        "mask_grpo_text",
-        "random_masking",
-        "spg",
-        "step_merge",
-        "trace_rl",
-        "trace_rl_value",
-        "unigrpo",
-        "wd1",
-    }
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -55,16 +23,6 @@ def test_a_preset_cites_its_paper_and_names_its_deviations(name: str) -> None:
     assert "arXiv 2" in said and "Deviation" in said
 
 
-def test_options_win_over_the_preset() -> None:
-    row = load_algorithm({"name": "diffu_grpo", "beta": 0.5, "aggregation": "grpo"})
-    assert (row.beta, row.aggregation, row.mask) == (0.5, "grpo", "full")
-
-
-def test_without_an_upper_range_the_lower_one_serves_both() -> None:
-    assert AlgorithmConfig(epsilon=0.1).clip_range == (0.1, 0.1)
-    assert AlgorithmConfig(epsilon=0.1, epsilon_high=0.3).clip_range == (0.1, 0.3)
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -72,7 +30,7 @@ def test_without_an_upper_range_the_lower_one_serves_both() -> None:
         ({"mask": "randon"}, ["algorithm.mask", "'randon'", "full", "random"]),
         (
             {"scale_rewards": "all"},
-            ["algorithm.scale_rewards", "batch, chunk, group, none, rank, softmax"],
+            ["algorithm.scale_rewards", "batch, group, none, softmax"],
         ),
         ({"min_mask_rate": 1.5}, ["algorithm.min_mask_rate", "1.5", "from 0 to 1"]),
         (
@@ -105,18 +63,11 @@ def test_without_an_upper_range_the_lower_one_serves_both() -> None:
             {"bound": "additive", "ratio_level": "step", "aggregation": "gspo"},
             ["algorithm.aggregation", "sum over passes"],
         ),
-        *[
-            (
-                {"top_entropy_quantile": 0.5, **columns},
-                ["algorithm.top_entropy_quantile", "several tokens", "use bound: token"],
-            )
-            for columns in (
-                {"bound": "elbo"},
-                {"ratio_level": "step"},
-                {"ratio_level": "sequence"},
-                {"aggregation": "gmpo"},
-            )
-        ],
+        ({"top_entropy_quantile": 0.0}, ["algorithm.top_entropy_quantile", "above 0"]),
+        (
+            {"top_entropy_quantile": 0.5, "bound": "elbo"},
+            ["algorithm.top_entropy_quantile", "several tokens", "use bound: token"],
+        ),
         (
             {"top_entropy_quantile": 0.5, "name": "trace_rl_value"},
             ["algorithm.top_entropy_quantile", "carry its reward back", "value to null"],
@@ -133,3 +84,21 @@ def test_a_column_that_cannot_be_is_named_with_what_is_allowed(
         load_algorithm(options)
     for word in named:
         assert word in str(error.value)
+
+
+def test_the_columns_of_a_run_are_refused_under_the_name_of_another_preset(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path / "run", algorithm={"name": "trace_rl"})
+    file = tmp_path / "config.yaml"
+    tasks = to_plain(config)["tasks"]
+    tasks["shapes"]["rewards"] = [{"name": "jpeg"}]
+    OmegaConf.save({"model": to_plain(config)["model"], "tasks": tasks}, file)
+    again = load_config(RLConfig, [f"config={file}"])
+    assert again.tasks["shapes"].algorithm == config.tasks["shapes"].algorithm
+    name = "tasks.shapes.algorithm.name"
+    with pytest.raises(ConfigError, match=f"{name} is 'coupled_grpo'; it must be trace_rl"):
+        load_config(RLConfig, [f"config={file}", f"{name}=coupled_grpo"])
+    words = [f"config={file}", "~tasks.shapes.algorithm", f"{name}=coupled_grpo"]
+    fresh = load_config(RLConfig, words).tasks["shapes"].algorithm
+    assert load_algorithm(fresh) == load_algorithm({"name": "coupled_grpo"})

@@ -13,11 +13,6 @@ def new() -> torch.Tensor:
     return torch.tensor([[[-0.5, -3.0, 5.0], [-3.0, 5.0, 5.0]]], requires_grad=True)
 
 
-def test_the_token_level_is_the_difference_at_each_counted_entry() -> None:
-    ratio = RATIO_LEVELS["token"].log_ratio(new(), OLD, COUNTS)
-    assert ratio.tolist() == [[[0.5, -1.0, 0.0], [1.0, 0.0, 0.0]]]
-
-
 def test_the_sequence_level_is_the_mean_over_the_counted_entries_of_a_row() -> None:
     values = new()
     ratio = RATIO_LEVELS["sequence"].log_ratio(values, OLD, COUNTS)
@@ -61,14 +56,3 @@ def test_each_level_takes_its_own_mean(level: str, expected: list[list[float]]) 
     old = torch.full((2, 1, 4), -5.0)
     ratio = RATIO_LEVELS[level].log_ratio(old + DIFFERENCE, old, TWO, None, blocks)
     torch.testing.assert_close(ratio[:, 0], torch.tensor(expected))
-
-
-def test_a_value_that_stands_for_many_tokens_is_divided_by_their_number() -> None:
-    new, old = torch.tensor([[[-8.0], [-3.0]]]), torch.tensor([[[-10.0], [-6.0]]])
-    counts, sizes = torch.ones(1, 2, 1, dtype=torch.bool), torch.tensor([[[4], [2]]])
-    for level in ("step", "sequence"):
-        assert RATIO_LEVELS[level].log_ratio(new, old, counts, sizes).flatten().tolist() == [
-            0.5,
-            1.5,
-        ]
-    assert RATIO_LEVELS["token"].log_ratio(new, old, counts, sizes).flatten().tolist() == [2.0, 3.0]

@@ -37,24 +37,6 @@ def test_the_loss_of_a_token_by_hand(
     assert loss_of(value, old, target) == (pytest.approx(loss), pytest.approx(gradient))
 
 
-def test_at_the_old_value_the_loss_is_half_the_squared_error_for_any_range() -> None:
-    for epsilon in (0.0, 0.2, 10.0):
-        assert loss_of(0.3, 0.3, 1.0, epsilon)[0] == pytest.approx(0.245)
-
-
-def test_the_clipped_loss_is_never_below_the_plain_one() -> None:
-    values, old, returns = torch.randn(3, 4, 5, 6, generator=torch.Generator().manual_seed(0))
-    weights = torch.full((4, 5, 6), 1 / 120)
-    size = BatchSize(5, 120, 120, 6)
-    inputs = (values, old, returns, weights)
-    plain = float((values - returns).square().mean() / 2)
-    losses = [float(value_loss(*inputs, epsilon, size)[0]) for epsilon in (100.0, 1.0, 0.1)]
-    assert losses[0] == pytest.approx(plain) and losses == sorted(losses)
-    _, metrics = value_loss(*inputs, 100.0, size)
-    assert metrics["val/clipfrac_avg"] == 0
-    assert float(metrics["val/mean"]) == pytest.approx(float(values.mean()), abs=1e-6)
-
-
 def test_the_loss_is_a_mean_over_a_slices_tokens_and_then_over_slices() -> None:
     scored = torch.tensor([[[1, 1, 1, 0]], [[0, 0, 0, 1]]]).bool()
     size = BatchSize(1, 4, 4, 4, rows=2)
@@ -99,10 +81,6 @@ def test_the_preset_has_the_papers_values() -> None:
         ({"value": {"gamma": 1.5}}, ["algorithm.value.gamma", "1.5", "from 0 to 1"]),
         ({"value": {"lambda": 1.0}}, ["value.lambda", "is not a setting", "Did you mean 'lam'?"]),
         ({"value": {}, "mask": "full"}, ["algorithm.value", "mask: full", "use mask: trace"]),
-        (
-            {"value": {}, "sampled_slices": 4},
-            ["algorithm.sampled_slices", "all slices", "to null"],
-        ),
         ({"value": {}, "bound": "elbo"}, ["algorithm.value", "bound: elbo", "bound: token"]),
         ({"value": {}, "ratio_level": "sequence"}, ["ratio_level: sequence", "token or step"]),
         ({"value": {}, "aggregation": "gmpo"}, ["aggregation: gmpo", "aggregation: grpo"]),

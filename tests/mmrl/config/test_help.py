@@ -163,7 +163,7 @@ def test_a_section_is_shown_with_types_defaults_and_allowed_values(
     assert said is not None and said == about(RL, "tasks.shapes.sampler")
     lines = [" ".join(line.split()) for line in said.splitlines()]
     for line in (
-        "maskgit_plus | origin | static | topk_margin = emerge",
+        "maskgit_plus | static | topk_margin = emerge",
         "steps int (at least 1) = 12",
         "block_size int | null (at least 1) = null",
         "cache none | prefix | dual | refresh = none",
@@ -203,7 +203,7 @@ def test_settings_are_found_by_a_part_of_their_name_and_others_by_what_is_near()
             "mask: random, uniform, stratified, quadrature, complementary",
         ),
         ("eubo_weight", "Read only with bound: sandwich."),
-        ("alg_temp", "Read only with name: entropy, maskgit_plus, topk_margin."),
+        ("eps", "Read only with name: entropy, maskgit_plus, topk_margin."),
     ],
 )
 def test_help_says_what_reads_a_setting(key: str, notes: str) -> None:

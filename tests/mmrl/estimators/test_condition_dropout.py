@@ -45,13 +45,6 @@ def test_what_one_side_alone_pads_stays_hidden_on_that_side() -> None:
     assert torch.equal(found.attend[~dropped], canvas.attend[~dropped])
 
 
-def test_a_row_is_dropped_whatever_rows_are_beside_it() -> None:
-    canvas = small_canvas(ROWS)
-    whole = drop_conditions(canvas, 0.5, draws()).tokens
-    half = drop_conditions(canvas[slice(0, ROWS // 2)], 0.5, draws(ROWS // 2)).tokens
-    assert torch.equal(whole[: ROWS // 2], half)
-
-
 def test_prompts_that_cannot_be_left_out_are_refused() -> None:
     canvas = small_canvas(2)
     seeing = Features(torch.full_like(canvas.tokens, -1), (), None)

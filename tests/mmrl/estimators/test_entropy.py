@@ -25,15 +25,6 @@ def test_each_rollout_keeps_its_share_of_the_most_uncertain_tokens_of_all_passes
             assert torch.equal(kept[:, row], among & (entropy[:, row] >= threshold))
 
 
-def test_what_is_kept_of_a_rollout_does_not_depend_on_the_others() -> None:
-    entropy, passes = random_passes(4)
-    together = highest_entropy(entropy, passes.scored, 0.3)
-    alone = [
-        highest_entropy(entropy[:, r : r + 1], passes.scored[:, r : r + 1], 0.3) for r in range(4)
-    ]
-    assert torch.equal(together, torch.cat(alone, 1))
-
-
 def test_of_equal_entropies_the_first_are_kept_and_no_share_is_rounded_up_by_a_float() -> None:
     scored = torch.ones(2, 1, 10, dtype=torch.bool)
     kept = highest_entropy(torch.zeros(2, 1, 10), scored, 0.15)

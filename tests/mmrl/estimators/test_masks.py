@@ -133,7 +133,7 @@ def test_hidden_prompt_tokens_are_drawn_once_per_pass_and_never_scored(name: str
 @pytest.mark.parametrize("name", sorted(MASKS))
 def test_the_draws_of_a_row_are_its_own(name: str) -> None:
     canvas = small_canvas(4, 9, ragged=True)
-    options = {"num_draws": 2, "prompt_mask_rate": 0.3, "sampled_slices": 2}
+    options = {"num_draws": 2, "prompt_mask_rate": 0.3}
     whole = draw(canvas, generators(4), name, **options)
     for row in range(4):
         one = slice(row, row + 1)
@@ -149,43 +149,6 @@ def test_a_rate_near_zero_hides_one_position_and_each_equally_often() -> None:
     counts = passes.hidden[0].sum(0)[4:7]
     assert int(passes.hidden.sum()) == 3000
     assert bool(((counts - 1000).abs() < 100).all())
-
-
-def test_full_hides_the_whole_response() -> None:
-    canvas = small_canvas(3, 5)
-    assert torch.equal(draw(canvas, [], "full", num_draws=2).hidden[1], canvas.response)
-
-
-def test_draws_do_not_depend_on_the_other_rows_of_the_batch() -> None:
-    canvas = small_canvas(5, 9, ragged=True)
-    whole = draw(canvas, generators(5), num_draws=3)
-    for row in range(5):
-        one = slice(row, row + 1)
-        alone = draw(canvas[one], generators(5)[one], num_draws=3)
-        assert torch.equal(alone.hidden, whole.hidden[:, one])
-        assert torch.equal(alone.hidden, whole[one].hidden)
-
-
-def test_padding_in_front_of_a_row_does_not_change_its_draws() -> None:
-    canvas = small_canvas(2, 9)
-    wide = Canvas(
-        torch.nn.functional.pad(canvas.tokens, (3, 0)),
-        torch.nn.functional.pad(canvas.response, (3, 0)),
-        None,
-        canvas.vocab,
-        canvas.mask_id,
-    )
-    narrow = draw(canvas, generators(2)).hidden
-    assert torch.equal(draw(wide, generators(2)).hidden[..., 3:], narrow)
-
-
-def test_draws_of_one_row_differ_from_each_other_and_repeat_with_the_seed() -> None:
-    canvas = small_canvas(2, 30)
-    one, two = (draw(canvas, generators(2), num_draws=3) for _ in range(2))
-    assert torch.equal(one.hidden, two.hidden)
-    for a, b in ((0, 1), (1, 2), (0, 2)):
-        assert bool((one.hidden[a] != one.hidden[b]).any(-1).all())
-    assert not torch.equal(one.hidden, draw(canvas, generators(2, seed=1), num_draws=3).hidden)
 
 
 def test_empty_passes_that_keep_processes_in_step_change_no_estimate() -> None:
@@ -204,7 +167,6 @@ CHANGED = {
     "include_full": True,
     "slice_size": 2,
     "num_slices": 2,
-    "sampled_slices": 1,
 }
 
 

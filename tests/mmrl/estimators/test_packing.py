@@ -1,8 +1,6 @@
 """Scoring of networks whose attention is causal between blocks: all blocks in one forward pass."""
 
-from dataclasses import replace
 from itertools import product
-from math import comb
 from types import SimpleNamespace
 
 import pytest
@@ -12,11 +10,10 @@ from torch import Generator, Tensor
 from mmrl.algorithms import draw_masks, load_algorithm
 from mmrl.algorithms.value import compute_advantages
 from mmrl.algorithms.value_config import ValueConfig
-from mmrl.estimators import BOUNDS
 from mmrl.estimators.scoring import score
 from mmrl.models import load_model
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Canvas, Passes, Rollout
+from mmrl.types import Canvas, Rollout
 from tests.mmrl.block_canvases import SIZE, block_canvas
 from tests.models.networks import FIXTURES, bare_policy
 
@@ -101,34 +98,6 @@ def test_slices_shrink_inside_each_block() -> None:
     assert ["".join(map(str, row.int().tolist())) for row in passes.scored[:, 0]] == rows
     hidden = ["1111111111", "0111001100", "0001000000"]
     assert ["".join(map(str, row.int().tolist())) for row in passes.hidden[:, 0]] == hidden
-
-
-@torch.no_grad()
-def test_masks_drawn_over_the_whole_response_estimate_the_bound_of_the_block_model(
-    policy: SimpleNamespace,
-) -> None:
-    """All blocks noised at once at one level: the expectation is the sum of the blocks' bounds."""
-    canvas = block_canvas("right", lengths=(4,), n=4)
-    canvas = replace(canvas, blocks=torch.arange(8)[None] // 2, block_size=2)
-    canvas.tokens[0, 4:] = torch.tensor([3, 77, 512, 40])
-    patterns = torch.tensor(list(product((False, True), repeat=4)))[1:]
-    hidden = torch.zeros(len(patterns), 1, 8, dtype=torch.bool)
-    hidden[:, 0, 4:] = patterns
-    # each of n = 4 numbers is as likely as the others, and each set of a number of positions
-    count = hidden.sum(-1)
-    weight = torch.tensor([4 / n / (4 * comb(4, n)) for n in count.flatten().tolist()])
-    weight = weight[:, None, None] * hidden * len(patterns)
-    passes = Passes(hidden, hidden, weight)
-    scores = score(policy, canvas, passes)
-    found = BOUNDS["elbo"](scores.logprobs, passes).values
-    expected = 0.0
-    for block in ((4, 5), (6, 7)):
-        for chosen in ((block[0],), (block[1],), block):
-            masked = torch.zeros(1, 8, dtype=torch.bool)
-            masked[0, list(chosen)] = True
-            alone = score_by_block(policy, canvas, masked).sum()
-            expected += float(alone) * 2 / len(chosen) / (2 * comb(2, len(chosen)))
-    assert float(found) == pytest.approx(expected, abs=1e-4)
 
 
 def test_values_are_carried_back_step_by_step_whatever_the_passes() -> None:

@@ -1,6 +1,5 @@
 """Scoring against the public trainer, against a naive computation, and against exact sums."""
 
-import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -8,12 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmrl.algorithms import AlgorithmConfig
-from mmrl.estimators import BOUNDS, MASKS, score
+from mmrl.estimators import score
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, mmada_canvas, small_canvas
-from tests.mmrl.estimators.test_masks import behind, draw, rollout_of
+from tests.mmrl.estimators.test_masks import behind, draw
 from tests.models.networks import bare_policy, small_network
 
 
@@ -118,48 +116,6 @@ def test_scores_do_not_depend_on_the_other_rows_of_the_batch() -> None:
         torch.testing.assert_close(alone, whole[:, one], atol=1e-5, rtol=0)
 
 
-@torch.no_grad()
-def test_the_mean_over_draws_is_the_exact_sum_over_all_masks() -> None:
-    policy, row = bare_policy(small_network(2)), finished(1, 3).canvas
-    rate, draws = 0.4, 4000
-    singles, exact = [], 0.0
-    for bits in itertools.product([False, True], repeat=3):
-        hidden = torch.zeros(1, *row.tokens.shape, dtype=torch.bool)
-        hidden[:, row.response] = torch.tensor(bits)
-        value = float(score(policy, row, Passes(hidden, hidden, hidden.float()))[0].sum())
-        exact += rate ** sum(bits) * (1 - rate) ** (3 - sum(bits)) * value
-        if sum(bits) == 1:
-            singles.append(value)
-    # a draw that hides nothing hides one position instead, each equally likely
-    exact += (1 - rate) ** 3 * sum(singles) / 3
-    canvas = row[torch.zeros(draws, dtype=torch.long)]
-    config = AlgorithmConfig(num_iterations=5)
-    passes = MASKS["random"](rollout_of(canvas), config, generators(draws), 1)
-    values = BOUNDS["elbo"](score(policy, canvas, passes)[0], passes).values.flatten()
-    error = float(values.std()) / draws**0.5
-    assert abs(float(values.mean()) - exact) < 3 * error
-    assert error < 0.02 * abs(exact)
-
-
-@torch.no_grad()
-def test_hiding_everything_scores_every_token_given_the_prompt() -> None:
-    policy, canvas = bare_policy(small_network()), finished().canvas
-    passes = draw(canvas, [], "full", num_draws=2)
-    logprobs, *_ = score(policy, canvas, passes)
-    assert torch.equal(logprobs[0], logprobs[1])
-    assert torch.equal(logprobs[0] < 0, canvas.response)
-
-
-@torch.no_grad()
-def test_a_canvas_written_in_one_step_scores_as_the_sampler_recorded() -> None:
-    policy = bare_policy(small_network())
-    config = SamplerConfig(steps=1, cfg_scale=1.0, temperature=0.8)
-    done = sample(policy, small_canvas(4, 6), config, generators(4))
-    passes = draw(done.canvas, [], "full")
-    logprobs, *_ = score(policy, done.canvas, passes, cfg_scale=1.0, temperature=0.8)
-    torch.testing.assert_close(logprobs[0], done.logprobs, atol=1e-5, rtol=0)
-
-
 def test_rows_that_a_pass_does_not_score_are_not_asked() -> None:
     network = small_network()
     canvas, asked = finished().canvas, []
@@ -194,10 +150,3 @@ def test_rows_with_equal_padding_are_scored_without_a_mask_as_with_it() -> None:
     assert seen == [None, None] and padded.attend is not None
     for alone, behind_padding in zip(scores[0][:2], scores[1][:2], strict=True):
         assert torch.equal(F.pad(alone, (5, 0)), behind_padding)
-
-
-def test_rows_of_unequal_padding_keep_their_mask() -> None:
-    canvas = small_canvas(3, 6, padding=True)
-    trimmed, dropped = canvas.pad_left(2).trim()
-    assert dropped == 2 and torch.equal(trimmed.attend, canvas.attend)
-    assert torch.equal(trimmed.tokens, canvas.tokens)

@@ -5,7 +5,6 @@ the last one, so there are 27 trajectories and ten states.
 """
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from torch import Tensor
 from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.loss import Weights
-from mmrl.algorithms.value import compute_advantages, value_loss
+from mmrl.algorithms.value import compute_advantages
 from mmrl.algorithms.value_config import ValueConfig
 from mmrl.estimators import MASKS, score
 from mmrl.estimators.scoring import predict_values
@@ -61,16 +60,6 @@ def test_a_value_is_the_head_on_the_hidden_state_of_its_own_position() -> None:
         hidden = network.backbone.hidden_states(tokens[None], attention_mask=attend)[0]
         expected = network.head(hidden) * passes.scored[k, row]
         torch.testing.assert_close(values[k, row], expected)
-
-
-@torch.no_grad()
-def test_a_value_knows_nothing_of_what_is_still_to_be_written() -> None:
-    rollout, passes = finished()
-    before = predict_values(value_network(), rollout.canvas, passes)
-    for k in range(len(passes)):
-        changed = rollout.canvas.tokens.masked_fill(passes.hidden[k], rollout.canvas.vocab[0])
-        canvas = replace(rollout.canvas, tokens=changed)
-        assert torch.equal(predict_values(value_network(), canvas, passes)[k], before[k])
 
 
 def world() -> tuple[Rollout, Passes, Tensor]:
@@ -151,38 +140,3 @@ def test_with_a_shorter_reach_it_does_so_if_the_values_are_right(lam: float) -> 
         values = predict_values(value_network(), rollout.canvas, passes)
     wrong = compute_advantages(values, outcome(rewards, passes), passes.scored, settings).advantages
     assert float((expected_gradient(policy, wrong) - expected).abs().max()) > 0.01
-
-
-def test_right_values_take_variance_out_of_the_gradient() -> None:
-    policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
-    likely = chances(policy, rollout, passes)
-    right = compute_advantages(
-        exact_values(policy), outcome(rewards, passes), passes.scored, ValueConfig()
-    ).advantages
-    plain = rewards[None, :, None] * passes.scored
-    spread = [(likely[:, None] * tensor.square()).sum() for tensor in (plain, right)]
-    assert float(spread[1]) < 0.7 * float(spread[0])
-
-
-def test_the_value_of_a_state_becomes_its_expected_reward() -> None:
-    policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
-    weights = chances(policy, rollout, passes)[:, None] * passes.scored
-    model, size = value_network(), BatchSize(ROWS, ROWS * NUMBER, 1, NUMBER)
-    torch.nn.init.zeros_(model.head.weight)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=200)
-    returns = compute_advantages(
-        torch.zeros_like(weights), outcome(rewards, passes), passes.scored, ValueConfig()
-    ).returns
-    for _ in range(200):
-        values = predict_values(model, rollout.canvas, passes)
-        inputs = (values, values.detach(), returns, weights)
-        loss, _ = value_loss(*inputs, 0.2, size)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    with torch.no_grad():
-        values = predict_values(model, rollout.canvas, passes)
-    off = (values - exact_values(policy)).abs() * (weights > 0.01)
-    assert float(off.max()) < 0.05

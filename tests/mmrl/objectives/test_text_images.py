@@ -55,7 +55,7 @@ def test_a_trained_row_is_the_sampled_canvas_with_the_answer_and_the_end_of_its_
     for prompt in load_prompts(str(data), "image_to_text", DataConfig()):
         canvas = objective.policy.canvas([prompt], n)
         [tokens], [response] = canvas.tokens, canvas.response
-        assert canvas.features is not None and canvas.features.rows is not None
+        assert canvas.features is not None and canvas.features.embeddings is not None
         row = row_of(batch, tokens[~response])
         assert int((batch.real[row]).sum()) == len(tokens)
         answer = objective.text.tokenizer(prompt.answer)["input_ids"]
@@ -65,7 +65,7 @@ def test_a_trained_row_is_the_sampled_canvas_with_the_answer_and_the_end_of_its_
         at = batch.features.at[row, : len(tokens)]
         assert torch.equal(at >= 0, canvas.features.at[0] >= 0)
         shown = trained[at[at >= 0]]
-        torch.testing.assert_close(shown, canvas.features.rows, rtol=0, atol=1e-5)
+        torch.testing.assert_close(shown, canvas.features.embeddings, rtol=0, atol=1e-5)
 
 
 def test_answers_about_images_have_no_end_that_is_never_sampled_and_words_keep_theirs(

@@ -9,15 +9,13 @@ import torch
 
 from mmrl.config import ConfigError
 from mmrl.models import load_policy
-from mmrl.planning.plan import describe
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rewards.scoring.terms import Term
-from mmrl.rollouts.accuracy import accuracies, fail_overlong, find_overlong, outside_band
-from mmrl.rollouts.credit import assign_credit
+from mmrl.rollouts.accuracy import fail_overlong, find_overlong, outside_band
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Canvas, Cutting, Sample
-from tests.mmrl.runs import VQ, roll_out, task_config, vowels
+from tests.mmrl.runs import VQ, roll_out, vowels
 from tests.mmrl.test_text_rl import text_config
 
 NAN = float("nan")
@@ -43,13 +41,6 @@ def scored(**components: list[float]) -> RewardScores:
 
 def terms(*keys: str) -> list[Term]:
     return [Term(key, vowels, weight=2.0, scale=1.0, offset=-0.5) for key in keys]
-
-
-def test_of_several_rewards_any_that_applies_says_that_a_completion_is_correct() -> None:
-    scores = scored(a=[1.0, 0.0, NAN, NAN], b=[0.0, 0.0, 1.0, NAN])
-    assert accuracies(scores, terms("a", "b"))[:3] == [1.0, 0.0, 1.0]
-    assert accuracies(scores, terms("a", "b"))[3] != accuracies(scores, terms("a", "b"))[3]
-    assert accuracies(scores, terms("b"))[:3] == [0.0, 0.0, 1.0]
 
 
 def test_a_completion_that_is_too_long_is_wrong_and_the_other_rewards_stay() -> None:
@@ -101,19 +92,6 @@ def test_a_task_leaves_out_the_groups_outside_its_band(
     assert "tasks.shapes: all groups of step 1 are left out" in caplog.text
 
 
-def test_both_filters_leave_out_what_either_does(world: SimpleNamespace) -> None:
-    def spread(samples: list[Sample]) -> list[float]:
-        return [0.0, 0.1, 0.1, 0.2] + [0.5] * (len(samples) - 4)
-
-    rewards = [{"name": "spread", "reward": spread}]
-    both = {"accuracy_band": [0.2, 0.8], "skip_zero_std_groups": True}
-    task = Task("x", task_config(world, rewards=rewards, **both))
-    scores = task.scorer.score([Sample("p", "text")] * 8)
-    earned = assign_credit(task, scores, 0, 0, 0, 1)
-    assert earned.left_out is not None and bool(earned.left_out.all())
-    assert earned.metrics["frac_outside_accuracy_band"] == 0.5
-
-
 def test_the_length_rule_is_in_the_rewards_and_counted(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
@@ -157,9 +135,3 @@ def test_settings_that_cannot_be_are_named(
     with pytest.raises(ConfigError, match=named):
         config = text_config(world, tmp_path, **changes)
         Task("x", config.tasks["shapes"]).build_rewards()
-
-
-def test_the_plan_of_a_dry_run_names_the_filters(world: SimpleNamespace, tmp_path: Path) -> None:
-    config = text_config(world, tmp_path, accuracy_band=[0.05, 0.95], strict_len_check=True)
-    said = str(describe(config))
-    assert "accuracy_band=[0.05, 0.95]" in said and "strict_len_check=true" in said

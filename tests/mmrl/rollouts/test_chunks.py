@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,8 +27,17 @@ def canvas(*texts: str, length: int = 12) -> Canvas:
     return found
 
 
+def from_left(row: Canvas, cutting: Cutting) -> list[tuple[Chunk, ...]]:
+    """The chunks with their last columns, counted from the left."""
+    width = row.tokens.shape[1]
+    return [
+        tuple(chunk._replace(end=chunk.end + width) for chunk in own)
+        for own in cut(BYTES, row, cutting)
+    ]
+
+
 def test_chunks_end_behind_so_many_tokens_and_the_end_belongs_to_the_last() -> None:
-    found = cut(BYTES, canvas("abcdefgh", "abc", "abcdefghijkl"), Cutting(3))
+    found = from_left(canvas("abcdefgh", "abc", "abcdefghijkl"), Cutting(3))
     assert found == [
         (Chunk(4, "", "abc"), Chunk(7, "abc", "def"), Chunk(10, "abcdef", "gh")),
         (Chunk(5, "", "abc"),),
@@ -44,7 +52,7 @@ def test_chunks_end_behind_so_many_tokens_and_the_end_belongs_to_the_last() -> N
 
 def test_one_chunk_holds_what_is_shorter_and_without_words_there_is_none() -> None:
     texts = ["ab", "", "   ", "a" + EOT + "bcd", EOT]
-    whole, *rest = cut(BYTES, canvas(*texts), Cutting(64))
+    whole, *rest = from_left(canvas(*texts), Cutting(64))
     assert whole == (Chunk(4, "", "ab"),)
     assert rest == [(), (), (Chunk(3, "", "a"),), ()], "nothing behind the first end has a part"
 
@@ -59,15 +67,6 @@ def test_lines_end_chunks_once_they_are_long_enough() -> None:
     assert [chunk.text for chunk in blank] == ["abc\n\n\n"], "blanks are no chunk of their own"
 
 
-def test_a_character_whose_bytes_are_cut_in_two_is_left_to_the_later_chunk() -> None:
-    text = "aé€b"
-    assert len(BYTES(text, add_special_tokens=False)["input_ids"]) == 7
-    for size in range(1, 8):
-        found = cut(BYTES, canvas(text, length=9), Cutting(size))[0]
-        assert "".join(chunk.text for chunk in found) == text
-        assert all("\N{REPLACEMENT CHARACTER}" not in chunk.before for chunk in found)
-
-
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(
     st.text(st.sampled_from("ab \n7é"), max_size=20),
@@ -78,7 +77,7 @@ def test_chunks_are_the_whole_text_in_order_and_end_where_tokens_do(
     text: str, size: int, at: str
 ) -> None:
     row = canvas(text, length=60)
-    [chunks] = cut(BYTES, row, Cutting(size, at))  # type: ignore[arg-type]
+    [chunks] = from_left(row, Cutting(size, at))  # type: ignore[arg-type]
     if not text.strip():
         assert chunks == ()
         return
@@ -92,7 +91,7 @@ def test_chunks_are_the_whole_text_in_order_and_end_where_tokens_do(
     assert ends[-1] == int(row.scorable[0].nonzero()[-1]), "the last one ends with the response"
 
 
-def test_padding_on_the_left_moves_positions_and_nothing_else() -> None:
+def test_padding_on_the_left_moves_nothing() -> None:
     row = canvas("abcdefgh")
     padded = Canvas(
         torch.nn.functional.pad(row.tokens, (4, 0)),
@@ -103,11 +102,4 @@ def test_padding_on_the_left_moves_positions_and_nothing_else() -> None:
         stop_ids=row.stop_ids,
         valid=torch.nn.functional.pad(row.scorable, (4, 0)),
     )
-    moved = [chunk._replace(end=chunk.end + 4) for chunk in cut(BYTES, row, Cutting(3))[0]]
-    assert cut(BYTES, padded, Cutting(3)) == [tuple(moved)]
-
-
-@pytest.mark.parametrize("at", ["tokens", "lines"])
-def test_a_chunk_of_any_size_is_at_least_one_token(at: str) -> None:
-    [chunks] = cut(BYTES, canvas("abc"), Cutting(1, at))  # type: ignore[arg-type]
-    assert len(chunks) == (3 if at == "tokens" else 1)
+    assert cut(BYTES, padded, Cutting(3)) == cut(BYTES, row, Cutting(3))

@@ -21,7 +21,6 @@ from tests.mmrl.runs import (
     redness,
     run_config,
     same_weights,
-    task_config,
 )
 
 SECONDS = 60.0
@@ -87,29 +86,6 @@ def test_a_group_is_scored_while_the_next_is_sampled(
     assert 4 <= line["rewards/waiting/queue"] <= 12
     assert line["rewards/waiting/latency_s"] > 0 and line["time/reward_wait_s"] >= 0
     assert line["time/reward_s"] > 0
-
-
-def test_a_task_is_scored_while_the_next_task_is_sampled(
-    world: SimpleNamespace, tmp_path: Path, order: Order
-) -> None:
-    order.awaited = "reward of one begins"
-
-    def of(name: str) -> Any:
-        def waiting(samples: list[Sample]) -> list[float]:
-            order.note(f"reward of {name} begins")
-            order.wait("batch 2")  # which is the other task's: each takes one batch
-            return redness(samples)
-
-        return [{"name": "waiting", "reward": waiting}]
-
-    config = run_config(world, tmp_path, max_steps=1, save_steps=0)
-    algorithm = config.tasks["shapes"].algorithm
-    config.tasks = {
-        name: task_config(world, algorithm=algorithm, rewards=of(name)) for name in ("one", "two")
-    }
-    train(config)
-    assert {"reward of one begins", "reward of two begins"} <= set(order.events)
-    assert order.sampled == 2
 
 
 def uneven(samples: list[Sample]) -> list[float | None]:

@@ -15,7 +15,7 @@ from mmrl.planning.plan import describe
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator
 from mmrl.rewards.answer import AnswerReward
-from mmrl.rewards.judging.asking import PolicyQuery
+from mmrl.rewards.judging.policy_query import PolicyQuery
 from mmrl.rewards.judging.scene_questions import build_questions
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rl import train
@@ -223,7 +223,7 @@ def test_a_reward_of_ones_own_may_ask_as_well(policy: Policy) -> None:
 
         in_step = True
 
-        def asking(self) -> PolicyQuery:
+        def query(self) -> PolicyQuery:
             return PolicyQuery(task="text", length=1, sampler={"steps": 1}, batch_size=2)
 
         def bind(self, answer: Any) -> None:

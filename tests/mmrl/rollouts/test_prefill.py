@@ -11,8 +11,6 @@ import torch
 from mmrl.config import ConfigError
 from mmrl.evaluation.comparison import run
 from mmrl.models import load_policy
-from mmrl.planning.plan import describe
-from mmrl.planning.probe_samples import make_dummy_samples
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Cutting, Prompt, Sample
 from tests.mmrl.runs import VQ, roll_out, task_config
@@ -72,18 +70,6 @@ def test_rewards_see_the_prefill_and_the_policy_is_given_it(
     assert policy.layouts["text"].prompt_ids(batch.prompts[0]) == [*plain, *given]
 
 
-def test_an_evaluation_takes_that_of_training_or_another(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    for own, expected in ((None, START), ("", ""), ("So ", "So ")):
-        options = text_config(world, tmp_path, assistant_prefill=START, eval_assistant_prefill=own)
-        task = Task("words", options.tasks["shapes"])
-        assert {prompt.prefill for prompt in task.prompts} == {START}
-        assert {prompt.prefill for prompt in task.eval_prompts} == {expected}
-    plan = " ".join(str(describe(options)).split())
-    assert "assistant_prefill=<reasoning>, eval_assistant_prefill=So" in plan
-
-
 def test_benchmarks_score_it_and_are_other_benchmarks_with_it(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
@@ -118,12 +104,6 @@ def test_questions_about_images_are_answered_after_it(kind: str, tmp_path: Path)
     assert other.tokens[0, width:-8].tolist() == given
     other.tokens[:, -8:] = policy.tokenizer("a", add_special_tokens=False)["input_ids"][0]
     assert policy.decode(other, [begun])[0].startswith("I see ")  # type: ignore[union-attr]
-
-
-def test_dummy_samples_of_a_dry_run_begin_with_it() -> None:
-    prompts = [Prompt(str(n), "text", "what?", answer="4", prefill=START) for n in range(2)]
-    samples = make_dummy_samples("text", prompts, 4, None)
-    assert all(str(sample.completion).startswith(START) for sample in samples)
 
 
 def test_images_have_no_prefill(world: SimpleNamespace) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -54,25 +53,6 @@ def after_step(step: int, work: object, monkeypatch: pytest.MonkeyPatch) -> None
             work()  # type: ignore[operator]
 
     monkeypatch.setattr(RLProgress, "record_step", record)
-
-
-@pytest.mark.slow
-def test_a_run_with_served_scores_is_the_run_without_though_a_server_is_killed(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["max_steps=5", "save_steps=0"]
-    assert main([*command_line(world, tmp_path / "here"), *words]) == 0
-    with servers(tmp_path, 2) as started:
-        # while the next step's scores are being asked for, most likely
-        late = threading.Timer(0.1, kill, [started[0]])
-        after_step(2, late.start, monkeypatch)
-        remote = [client(started, batch_size=1)]
-        assert main([*command_line(world, tmp_path / "there"), *words, *remote]) == 0
-        late.join()
-        assert started[0].process.poll() is not None
-        scored = started[1].value("reward_server_items_total", outcome="scored")
-        assert scored > 3 * 8 / 2, "the other one took over"
-    assert metrics(tmp_path / "there") == metrics(tmp_path / "here"), "score for score"
 
 
 @pytest.mark.slow

@@ -4,21 +4,27 @@ The public code draws over full tensors from one generator for the batch, also w
 written already. These rules compute logits at every position of a block and draw so.
 """
 
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Generator, Tensor
 
 from mmrl.positions import Positions
-from mmrl.samplers import RULES, SamplerConfig
-from mmrl.samplers.confidence import TARGETS, probability, quota
-from mmrl.samplers.denoise import cached_columns, denoise
+from mmrl.samplers import RULES, SamplerConfig, denoise
+from mmrl.samplers.confidence import quota
+from mmrl.samplers.denoise import cached_columns
+from mmrl.samplers.dream import probability
 from mmrl.samplers.left_to_right import candidates as next_in_order
 from mmrl.samplers.maskgit import keep_confident
 from mmrl.samplers.noise import gumbel
-from mmrl.samplers.rule import Prediction, Proposal, State
+from mmrl.samplers.rule import Choice, Prediction, Rule, State, forbid
 from mmrl.samplers.schedule import alpha
 from mmrl.types import Canvas, Rollout
+
+Proposal = tuple[Tensor, Tensor]
+"""Columns [N] that are drawn, and which of them are written [N]."""
 
 
 def sample_publicly(
@@ -38,14 +44,36 @@ def sample_publicly(
         dtype: of noise and confidence: float64 in LLaDA, MMaDA and Fast-dLLM, that of the model in
             MaskGRPO.
     """
-    draws = PublicDraws(Generator().manual_seed(seed), dtype, next(iter(canvas.never), None))
-    ways = {"emerge": draws.emerge, "maskgit": draws.maskgit, "dynamic": draws.dynamic}
-    rule = RULES[config.name]._replace(
-        candidates=lambda state, _: state.block.positions,
-        propose=ways.get(config.name, draws.ranked),
-        streams=False,
+    draws = PublicDraws(
+        Generator().manual_seed(seed), dtype, next(iter(canvas.forbidden_columns), None)
     )
-    return denoise(policy, canvas, config, rule, Generator())
+    ways = {"emerge": draws.emerge, "maskgit": draws.maskgit, "dynamic": draws.dynamic}
+    propose = ways.get(config.name, draws.ranked)
+    return propose_with(policy, canvas, config, propose, lambda state, _: state.block.positions)
+
+
+def propose_with(
+    policy: Any,
+    canvas: Canvas,
+    config: SamplerConfig,
+    propose: Callable[..., Proposal],
+    candidates: Callable[[State, Any], Tensor] | None = None,
+) -> Rollout:
+    """A rollout for which `propose(state, where, prediction, config)` draws the columns [N] and
+    chooses which of them are written [N], at the rule's own candidates or at others."""
+    written: list[Tensor] = []
+
+    def draw(network: Any, state: State, where: Positions, rule: Rule, stream: Any) -> Choice:
+        logits = forbid(network(where), denoise.suppressed_columns(canvas, config))
+        prediction = Prediction(logits, config, denoise.stop_columns(canvas))
+        columns, chosen = propose(state, where, prediction, config)
+        written.append(chosen)
+        return Choice(columns, columns, prediction.chosen(columns), config)
+
+    rule = RULES[config.name]._replace(write=lambda *_: written[-1])
+    rule = rule if candidates is None else rule._replace(candidates=candidates)
+    with mock.patch.object(denoise, "draw", draw):
+        return denoise.denoise(policy, canvas, config, rule, Generator())
 
 
 class PublicDraws:
@@ -90,7 +118,7 @@ class PublicDraws:
         logits, ends = prediction.logits.to(self.dtype), list(prediction.stops)
         if config.eos == "last":
             logits = logits.index_fill(-1, torch.tensor(ends), -torch.inf)
-        scores = TARGETS[config.target](logits.softmax(-1), tokens)
+        scores = probability(logits.softmax(-1), tokens)
         if config.eos == "last":
             scores = scores.masked_fill(torch.isin(tokens, torch.tensor(ends)), -torch.inf)
         return scores
@@ -101,9 +129,9 @@ class PublicDraws:
         """The even share of static, or of left_to_right; equal scores go where `topk` puts them."""
         tokens = self.tokens(state, where, prediction, config)
         if config.name == "left_to_right":
-            return Proposal(tokens, where.take(next_in_order(state, config)))
+            return tokens, where.take(next_in_order(state, config))
         scores = self.scores(state, where, prediction, tokens, config)
-        return Proposal(tokens, highest(state, where, scores, quota(state)))
+        return tokens, highest(state, where, scores, quota(state))
 
     def dynamic(
         self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
@@ -111,10 +139,10 @@ class PublicDraws:
         """All above the threshold and the best of each row; all that is open in the last step."""
         tokens, open_ = self.tokens(state, where, prediction, config), where.take(state.masked)
         if state.last:
-            return Proposal(tokens, open_)
+            return tokens, open_
         scores = self.scores(state, where, prediction, tokens, config)
         best = highest(state, where, scores, state.masked.any(1).long())
-        return Proposal(tokens, (best | (scores >= config.threshold)) & open_)
+        return tokens, (best | (scores >= config.threshold)) & open_
 
     def maskgit(
         self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
@@ -124,7 +152,7 @@ class PublicDraws:
         tokens = torch.multinomial(probs, 1, generator=self.generator).squeeze(-1)
         uniforms = torch.empty(len(state.masked), len(probs) // len(state.masked))
         noise = gumbel(uniforms.uniform_(0, 1, generator=self.generator).flatten())
-        return keep_confident(state, where, probability(probs, tokens), tokens, noise, config)
+        return tokens, keep_confident(state, where, probability(probs, tokens), noise, config)
 
     def emerge(
         self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
@@ -144,7 +172,7 @@ class PublicDraws:
             weights = probs if last else torch.cat((probs * ((now - then) / now), stay), -1)
             drawn = torch.multinomial(weights, 1, generator=self.generator).squeeze(-1)
             most = probs.shape[-1] - 1
-            return Proposal(drawn.clamp(max=most), (drawn <= most) & open_)
+            return drawn.clamp(max=most), (drawn <= most) & open_
         if not last:
             probs = probs * (now - then)
             probs[:, self.mask_column] = then / now
@@ -152,7 +180,7 @@ class PublicDraws:
         weights[where.mask] = probs
         drawn = torch.multinomial(weights.flatten(0, 1), 1, generator=self.generator)
         drawn = drawn.view(where.mask.shape)[where.mask]
-        return Proposal(drawn, (drawn != self.mask_column) & open_)
+        return drawn, (drawn != self.mask_column) & open_
 
 
 def highest(state: State, where: Positions, scores: Tensor, count: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """diffusers' `AmusedPipeline`, image for image, from the same random numbers."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 
 from mmrl.models import load_policy
 from mmrl.samplers import SamplerConfig
-from mmrl.samplers.maskgit import noise_scale
 from mmrl.types import Prompt
 from tests.mmrl.samplers.public_samplers import sample_publicly
 from tests.models.amused import write_amused
@@ -57,13 +55,3 @@ def test_images_are_those_of_the_pipeline(
     assert len(codes.unique()) > 5
     for mine, theirs in zip(policy.decode(done, prompts), images, strict=True):
         assert mine.size == theirs.size and np.array_equal(np.array(mine), np.array(theirs))
-
-
-@pytest.mark.parametrize(("steps", "scales"), [(1, [4.5]), (2, [4.5, 0.0]), (3, [4.5, 2.25, 0.0])])
-def test_the_temperature_falls_linearly_and_a_single_step_has_all_of_it(
-    steps: int, scales: list[float]
-) -> None:
-    config = SamplerConfig(name="maskgit", steps=steps, choice_temperature=4.5, annealing="linear")
-    block = SimpleNamespace(steps=steps)
-    found = [noise_scale(SimpleNamespace(step=n, block=block), config) for n in range(steps)]
-    assert found == scales == torch.linspace(4.5, 0, steps).tolist()

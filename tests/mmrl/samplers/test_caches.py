@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from mmrl.samplers import SamplerConfig, sample
 from tests.mmrl.canvases import generators
 from tests.mmrl.text_canvases import (
-    LENGTH,
     POLICY,
     SAMPLERS,
     WIDTHS,
@@ -51,19 +50,6 @@ def test_a_cache_that_is_renewed_at_every_step_changes_nothing(
     )
     assert torch.equal(plain.canvas.tokens, cached.canvas.tokens)
     torch.testing.assert_close(plain.logprobs, cached.logprobs, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("cache", ["prefix", "dual"])
-def test_the_first_step_of_a_block_is_exact_and_later_ones_are_not(cache: Any) -> None:
-    sampler = SamplerConfig(name="static", steps=LENGTH, block_size=6, temperature=0.0)
-    plain, cached = (
-        sample(POLICY, canvas_of([6], seed=2), kept, generators(1))
-        for kept in (sampler, replace(sampler, cache=cache))
-    )
-    first = plain.written_at[0] == 0
-    assert torch.equal(first, cached.written_at[0] == 0)
-    assert torch.equal(plain.canvas.tokens[0, first], cached.canvas.tokens[0, first])
-    assert not torch.equal(plain.canvas.tokens, cached.canvas.tokens)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Dream's public sampler, token for token, from the same random numbers.
 
-The public code may write its mask token, so these canvases allow it. Drawn are a uniform for each
-open position (origin), then the tokens, then the positions (alg_temp), in this order.
+The public code may write its mask token, so these canvases allow it; it draws a token at each open
+position.
 """
 
 from types import SimpleNamespace
@@ -14,14 +14,13 @@ from torch import Generator, Tensor
 from mmrl.models import load_model
 from mmrl.positions import Positions
 from mmrl.samplers import RULES, SamplerConfig
-from mmrl.samplers.denoise import denoise
-from mmrl.samplers.dream import certainty, write_counts, write_share
-from mmrl.samplers.rule import Prediction, Proposal, State
+from mmrl.samplers.dream import write_counts
+from mmrl.samplers.rule import Prediction, State
 from mmrl.types import Canvas
+from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.models.networks import FIXTURES, bare_policy
 
 MASK, ROWS, WRITTEN, STEPS = 590, 600, 12, 5
-TARGETS = {"maskgit_plus": "confidence", "topk_margin": "margin", "entropy": "neg_entropy"}
 
 
 @pytest.fixture(scope="module")
@@ -35,18 +34,10 @@ def policy() -> SimpleNamespace:
 
 
 class PublicDraws:
-    """Candidates and proposals from one generator."""
+    """Proposals from one generator."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.generator = name, Generator().manual_seed(0)
-
-    def candidates(self, state: State, config: SamplerConfig) -> Tensor:
-        if self.name != "origin":
-            return state.masked
-        drawn = torch.rand(int(state.masked.sum()), generator=self.generator)
-        chosen = state.masked.clone()
-        chosen[state.masked] = drawn < write_share(state, config)
-        return chosen
+    def __init__(self) -> None:
+        self.generator = Generator().manual_seed(0)
 
     def propose(
         self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
@@ -54,43 +45,32 @@ class PublicDraws:
         tokens = prediction.logits.argmax(-1)
         if config.temperature:
             tokens = torch.multinomial(prediction.probs, 1, True, generator=self.generator)[:, 0]
-        if self.name == "origin":
-            return Proposal(tokens, torch.ones_like(tokens, dtype=torch.bool))
-        scores, count = (
-            certainty(prediction, tokens, TARGETS[self.name]),
-            write_counts(state, config),
-        )
+        score = RULES[config.name].score
+        assert score is not None
         full = torch.full(where.mask.shape, -torch.inf)
-        full[where.mask] = scores
-        if config.alg_temp and int(count):
-            weights = torch.softmax(full / config.alg_temp, -1)
-            best = torch.multinomial(weights, int(count), generator=self.generator)
-        else:
-            best = full.topk(int(count), dim=-1).indices
-        return Proposal(tokens, where.take(torch.zeros_like(where.mask).scatter_(1, best, True)))
+        full[where.mask] = score(prediction, tokens, config)
+        best = full.topk(int(write_counts(state, config)), dim=-1).indices
+        return tokens, where.take(torch.zeros_like(where.mask).scatter_(1, best, True))
 
 
-@pytest.mark.parametrize("name", ["origin", *TARGETS])
-@pytest.mark.parametrize("case", ["T0.0/atNone", "T0.0/at0.5", "T1.0/atNone"])
+@pytest.mark.parametrize("name", ["maskgit_plus", "topk_margin", "entropy"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_tokens_are_those_of_the_public_code(
     name: str,
-    case: str,
+    temperature: float,
     cases: dict[str, Tensor],
     policy: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Canvas, "never", property(lambda _: []))
+    monkeypatch.setattr(Canvas, "forbidden_columns", property(lambda _: []))
     prompt = cases["prompt"]
     tokens = torch.cat((prompt, torch.full((1, WRITTEN), MASK)), 1)
     response = torch.arange(tokens.shape[1])[None] >= prompt.shape[1]
-    temperature, drawn = case.removeprefix("T").split("/at")
-    options = {} if drawn == "None" or name == "origin" else {"alg_temp": float(drawn)}
-    config = SamplerConfig(name=name, steps=STEPS, temperature=float(temperature), **options)
-    draws = PublicDraws(name)
-    rule = RULES[name]._replace(candidates=draws.candidates, propose=draws.propose, streams=False)
+    config = SamplerConfig(name=name, steps=STEPS, temperature=temperature)
     canvas = Canvas(tokens, response, None, (0, ROWS), MASK)
-    done = denoise(policy, canvas, config, rule, Generator())
-    assert done.canvas.tokens.tolist() == cases[f"sample/{name}/{case}"].tolist()
+    draws = PublicDraws()
+    done = propose_with(policy, canvas, config, draws.propose, lambda state, _: state.masked)
+    assert done.canvas.tokens.tolist() == cases[f"sample/{name}/T{temperature}/atNone"].tolist()
 
 
 @torch.no_grad()

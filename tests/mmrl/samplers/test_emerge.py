@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from mmrl.positions import Positions
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.samplers.noise import Draws, categorical, gumbel, row_seeds
+from mmrl.samplers.noise import Draws, categorical, row_seeds
 from mmrl.samplers.schedule import alpha
 from mmrl.types import Canvas
 from tests.mmrl.canvases import guided_logits
@@ -96,18 +96,6 @@ def test_inverse_cdf_draws_have_the_given_probabilities() -> None:
     assert drawn.bincount(minlength=6).tolist() == [0, 2000, 5000, 0, 3000, 0]
     edges = categorical(probs.expand(2, -1), torch.tensor([0.0, 1 - 2**-24]))
     assert edges.tolist() == [1, 4]
-
-
-def test_a_column_of_no_probability_is_never_drawn_from_unnormalised_weights() -> None:
-    weights = torch.tensor([[3.0, 0.0, 1.0]]).expand(4, -1)
-    assert categorical(weights, torch.tensor([0.0, 0.7499, 0.7501, 1.0])).tolist() == [0, 0, 2, 2]
-
-
-def test_gumbel_noise_is_finite_and_has_its_mean_and_variance() -> None:
-    noise = gumbel((torch.arange(100000) + 0.5) / 100000)
-    assert abs(float(noise.mean()) - 0.5772) < 1e-2
-    assert abs(float(noise.var()) - torch.pi**2 / 6) < 2e-2
-    assert bool(gumbel(torch.tensor([0.0, 1.0])).isfinite().all())
 
 
 def test_uniforms_of_a_row_depend_on_its_seed_the_step_and_the_purpose_only() -> None:

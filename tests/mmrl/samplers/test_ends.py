@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.config import ConfigError
-from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.samplers.denoise import after_end
 from tests.mmrl.canvases import MASK_ID, generators, guided_logits
@@ -84,24 +83,6 @@ def test_rows_that_have_ended_are_not_computed_any_more() -> None:
     assert done.forwards == len(counts)
 
 
-def test_fill_writes_what_is_open_after_an_end_at_once() -> None:
-    canvas = canvas_of([3] * 8)
-    sampler = SamplerConfig(name="static", steps=LENGTH, eos="fill")
-    done = sample(wants_to_end(), canvas, sampler, generators(8))
-    filled = 0
-    for tokens, at, logprobs in zip(
-        done.canvas.tokens[:, -LENGTH:],
-        done.written_at[:, -LENGTH:],
-        done.logprobs[:, -LENGTH:],
-        strict=True,
-    ):
-        ends = [n for n in range(LENGTH) if int(tokens[n]) in (EOS, EOT)]
-        later = [n for end in ends for n in range(end + 1, LENGTH) if at[n] >= at[end]]
-        assert all(int(tokens[n]) == EOS and float(logprobs[n]) == 0 for n in later)
-        filled += len(later)
-    assert filled >= 8
-
-
 @promise
 @given(WIDTHS, SAMPLERS, st.integers(0, 9))
 def test_what_counts_goes_up_to_the_first_end_and_includes_it(
@@ -125,24 +106,6 @@ def test_everything_counts_where_completions_have_no_end() -> None:
     assert sample(POLICY, canvas, SamplerConfig(steps=2), generators(1)).canvas.valid is None
     with pytest.raises(ConfigError, match=r"sampler\.eos is 'stop' .* no end token"):
         sample(POLICY, canvas, SamplerConfig(steps=2, eos="stop"), generators(1))
-
-
-def test_rollouts_of_several_batches_keep_what_counts_and_what_is_padding() -> None:
-    sampler = SamplerConfig(name="static", steps=4)
-    parts = [
-        sample(wants_to_end(), canvas_of(widths), sampler, generators(2))
-        for widths in ([3, 3], [5, 2], [5, 5])
-    ]
-    whole = concatenate(parts)
-    canvas = whole.canvas
-    assert canvas.valid is not None and canvas.attend is not None
-    assert canvas.tokens.shape == canvas.valid.shape == canvas.attend.shape == (6, 17)
-    assert canvas.attend.sum(1).tolist() == [15, 15, 17, 14, 17, 17]
-    assert whole.forwards == 12
-    for n, part in enumerate(parts):
-        assert part.canvas.valid is not None
-        ends = canvas.valid[2 * n : 2 * n + 2, -LENGTH:]
-        assert torch.equal(ends, part.canvas.valid[:, -LENGTH:])
 
 
 def test_leave_writes_nothing_after_an_end_until_the_text_is_whole() -> None:

@@ -10,7 +10,6 @@ from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.samplers.guidance import Guidance
 from mmrl.types import Passes
 from tests.mmrl.canvases import generators, guided_logits, small_canvas
 from tests.models.networks import bare_policy, small_network
@@ -31,14 +30,6 @@ def test_two_guidances_add_the_differences_to_both_twins(
     found = guided_logits(EXACT, canvas, canvas.masked, text, image)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
     assert not torch.allclose(found, whole, atol=1e-3)
-
-
-def test_what_the_image_twin_drops_has_no_effect_on_it() -> None:
-    canvas = small_canvas(image=True)
-    other = small_canvas(image=True)
-    other.image_uncond_tokens[:, :2] = 9
-    same = [guided_logits(POLICY, c, c.masked, 0.0, 3.0) for c in (canvas, other)]
-    torch.testing.assert_close(*same, atol=1e-6, rtol=0)
 
 
 def test_rows_are_shared_cut_and_joined_with_their_twins() -> None:
@@ -70,18 +61,6 @@ def test_scores_with_both_guidances_are_the_log_probs_of_the_rollout() -> None:
     torch.testing.assert_close(found, done.logprobs, atol=1e-5, rtol=0)
     without = score(POLICY, done.canvas, passes, 1.0, 0.8).logprobs[0]
     assert not torch.allclose(without, done.logprobs, atol=1e-3)
-
-
-def test_forward_passes_are_counted_by_the_scales() -> None:
-    assert [Guidance(*scales).sides for scales in ((0, 0), (1, 0), (0, 1), (1, 1))] == [1, 2, 2, 3]
-
-
-def test_image_guidance_without_a_source_image_is_refused() -> None:
-    config = SamplerConfig(steps=2, image_guidance_scale=1.0)
-    with pytest.raises(ValueError, match="set image_guidance_scale to 0"):
-        sample(POLICY, small_canvas(), config, generators(3))
-    with pytest.raises(ConfigError, match=r"sampler.image_guidance_scale is -1"):
-        SamplerConfig(image_guidance_scale=-1.0)
 
 
 @pytest.mark.parametrize("key", ["sampler", "eval_sampler", "algorithm"])

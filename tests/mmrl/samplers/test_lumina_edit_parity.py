@@ -1,6 +1,5 @@
 """Lumina-DiMOO's edits with their two guidances, step for step, from the same random numbers."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -65,24 +64,3 @@ def replace_model(policy: SimpleNamespace, seen: list[int]) -> SimpleNamespace:
         return policy.model(**inputs)
 
     return SimpleNamespace(**{**vars(policy), "model": model})
-
-
-def test_a_twin_is_predicted_as_its_row_alone(policy: SimpleNamespace, canvas: Canvas) -> None:
-    for twin in (canvas.unconditional(), canvas.image_unconditional()):
-        assert twin.attend is not None
-        alone = replace(
-            canvas,
-            tokens=twin.tokens[:, twin.attend[0]],
-            response=canvas.response[:, twin.attend[0]],
-            attend=None,
-        )
-        found, expected = (
-            policy.model(
-                input_ids=side.tokens,
-                attention_mask=side.attend,
-                positions=side.response,
-                columns=side.vocab,
-            ).logits
-            for side in (twin, alone)
-        )
-        torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)

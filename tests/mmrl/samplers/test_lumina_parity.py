@@ -14,19 +14,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Generator, Tensor
 
-from mmrl.config import ConfigError
 from mmrl.positions import Positions
-from mmrl.samplers import RULES, SamplerConfig, sample
+from mmrl.samplers import SamplerConfig, sample
 from mmrl.samplers.confidence import most_certain
-from mmrl.samplers.denoise import denoise
-from mmrl.samplers.lumina import confidence, write_counts
-from mmrl.samplers.rule import Prediction, Proposal, State
+from mmrl.samplers.maskgit import log_confidence, lumina_counts
+from mmrl.samplers.rule import Prediction, State
 from mmrl.types import Canvas, Prompt, Rollout
 from tests.mmrl.canvases import generators
+from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.mmrl.samplers.public_samplers import sample_publicly as sample_answer
 from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.networks import bare_policy
-from tests.models.small_policies import small_policy, small_prompts
 
 TEXTS = {"prompt0": "a cat", "prompt1": "two red dogs, one blue bird"}
 CASES = {
@@ -80,10 +78,10 @@ class PublicDraws:
         if scale:
             tokens = (logits / scale + self.gumbel(*logits.shape)).argmax(-1)
         self.drawn.append(tokens)
-        sure = confidence(prediction, tokens)
+        sure = log_confidence(prediction, tokens, config)
         self.confidence.append(sure.exp())
         scores = sure + scale * self.gumbel(len(tokens))
-        return Proposal(tokens, most_certain(state, where, scores, write_counts(state, config)))
+        return tokens, most_certain(state, where, scores, lumina_counts(state, config))
 
 
 def build_canvas(policy: Any, case: str) -> Canvas:
@@ -101,8 +99,7 @@ def sample_publicly(
     cfg, temperature = (part[3:] if part[0] == "c" else part[1:] for part in case.split("/")[:2])
     scales = {"cfg_scale": float(cfg), "temperature": float(temperature)}
     config = SamplerConfig(name="lumina", **{"steps": 8, **options}, **scales)
-    rule = RULES["lumina"]._replace(propose=draws.propose, streams=False)
-    return denoise(policy, canvas, config, rule, Generator())
+    return propose_with(policy, canvas, config, draws.propose)
 
 
 def check_steps(
@@ -196,7 +193,9 @@ def test_static_is_its_sampler_for_understanding(
     case: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Canvas, "never", property(lambda _: []))  # the public code draws masks too
+    monkeypatch.setattr(
+        Canvas, "forbidden_columns", property(lambda _: [])
+    )  # the public code draws masks too
     ids = cases["mmu/short/ids"].long()[None]
     canvas = Canvas(ids, ids == MASK, None, (0, 134548), MASK, torch.full_like(ids, MASK))
     usual = {"name": "static", "temperature": 0.0, "steps": 8, "block_size": 8}
@@ -234,25 +233,3 @@ def test_a_row_is_cached_beside_others_as_alone(policy: SimpleNamespace, scale: 
         alone = sample(policy, layout.canvas([prompt]), config, generators(2)[row : row + 1])
         response, own = done.canvas.response[row], alone.canvas.response[0]
         assert torch.equal(done.canvas.tokens[row, response], alone.canvas.tokens[0, own])
-
-
-def test_a_network_that_shifts_logits_is_refused() -> None:
-    policy, prompts = small_policy("dream"), small_prompts("text", 1)
-    config = SamplerConfig(name="static", steps=4, cache="refresh")
-    with pytest.raises(ConfigError, match="cache is 'refresh'.*set it to none"):
-        sample(policy, policy.canvas(prompts), config, Generator())
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"cache_ratio": 1.5}, r"sampler\.cache_ratio is 1\.5.*from 0 to 1"),
-        ({"warmup_ratio": -0.1}, r"sampler\.warmup_ratio is -0\.1"),
-        ({"refresh_interval": 0}, r"sampler\.refresh_interval is 0"),
-        ({"cache": "refresh", "block_size": 4}, r"sampler\.block_size is 4.*null with the cache"),
-        ({"cache": "refresh", "window": 4}, r"sampler\.window is 4.*prefix or dual"),
-    ],
-)
-def test_settings_of_the_cache_that_mean_nothing_are_refused(changes: dict, named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        SamplerConfig(**changes)

@@ -16,10 +16,10 @@ from mmrl.models import load_model
 from mmrl.models.layouts.text_layout import align_blocks
 from mmrl.positions import Positions
 from mmrl.samplers import RULES, SamplerConfig
-from mmrl.samplers.confidence import most_certain, probability, quota
-from mmrl.samplers.denoise import denoise
-from mmrl.samplers.rule import Prediction, Proposal, State
+from mmrl.samplers.confidence import most_certain, quota
+from mmrl.samplers.rule import Prediction, State
 from mmrl.types import Canvas
+from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.models.networks import FIXTURES, bare_policy
 
 MASK, ROWS, WRITTEN, SIZE = 590, 600, 14, 4
@@ -61,12 +61,12 @@ class PublicDraws:
     ) -> Proposal:
         tokens = torch.multinomial(prediction.probs, 1, generator=self.generator)[:, 0]
         if config.name == "left_to_right":
-            return Proposal(tokens, where.take(self.rule.candidates(state, config)))
-        scores = probability(prediction.confidence, tokens)
+            return tokens, where.take(self.rule.candidates(state, config))
+        scores = prediction.own_probability(tokens)
         chosen = most_certain(state, where, scores, quota(state))
         if config.name == "dynamic":
             chosen = chosen | ((scores > config.threshold) & where.take(state.masked))
-        return Proposal(tokens, chosen)
+        return tokens, chosen
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix"])
@@ -80,7 +80,7 @@ def test_tokens_are_those_of_the_public_code(
     policy: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Canvas, "never", property(lambda _: []))
+    monkeypatch.setattr(Canvas, "forbidden_columns", property(lambda _: []))
     prompt = cases["inputs/prompt"]
     tokens = torch.cat((prompt, torch.full((1, WRITTEN), MASK)), 1)
     everywhere = torch.ones_like(tokens, dtype=torch.bool)
@@ -90,8 +90,7 @@ def test_tokens_are_those_of_the_public_code(
     name, own = RULE_OF[strategy]
     config = replace(SamplerConfig(name=name, cache=cache, **own), **{"steps": 16, **OPTIONS[case]})
     draws = PublicDraws(name, blocks)
-    rule = RULES[name]._replace(candidates=draws.candidates, propose=draws.propose, streams=False)
-    done = denoise(policy, canvas, config, rule, Generator())
+    done = propose_with(policy, canvas, config, draws.propose, draws.candidates)
     assert done.canvas.tokens.tolist() == cases[f"outputs/generate/{strategy}/{case}"].tolist()
 
 

@@ -13,18 +13,12 @@ from tests.mmrl.text_canvases import (
     ("changes", "message"),
     [
         ({"block_size": 0}, r"sampler\.block_size is 0"),
-        ({"target": "certainty"}, r"sampler\.target is 'certainty'; allowed: confidence, margin"),
+        ({"target": "certainty"}, r"sampler\.target is 'certainty'; allowed: confidence, random"),
         ({"eos": "ignore"}, r"sampler\.eos is 'ignore'; allowed: fill, free, last"),
         ({"cache": "both"}, r"sampler\.cache is 'both'; allowed: dual, none, prefix"),
         ({"cache": "dual", "window": -1}, r"sampler\.window is -1"),
         ({"window": 8}, r"sampler\.window is 8.*Set sampler\.cache to prefix or dual"),
-        (
-            {"name": "entropy_bounded", "entropy_bound": -1.0},
-            "entropy_bound is .* at least 0",
-        ),
-        ({"name": "dynamic", "threshold": 1.5}, r"sampler\.threshold is 1\.5.*\[0, 1\]"),
-        ({"name": "dynamic", "target": "neg_entropy"}, "at most 0 for neg_entropy"),
-        ({"name": "dynamic", "target": "random"}, "Chance has no threshold"),
+        ({"name": "dynamic", "threshold": 1.5}, r"sampler\.threshold is 1\.5.*from 0 to 1"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused_by_name(changes: dict, message: str) -> None:
@@ -40,7 +34,7 @@ def test_settings_that_mean_nothing_are_refused_by_name(changes: dict, message: 
         ({"block_size": 6, "steps": 5}, r"s\.steps is 5; it must be a multiple of the 2 blocks"),
         (
             {"name": "emerge", "eos": "last"},
-            r"eos is 'last'.*Only dynamic, entropy_bounded, static rank",
+            r"eos is 'last'.*Only dynamic, static rank",
         ),
         ({"name": "stattic"}, r"sampler\.name is 'stattic'.*Did you mean 'static'"),
     ],

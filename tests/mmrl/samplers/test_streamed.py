@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmrl.runtime import logits_budget
-from mmrl.samplers import SamplerConfig, denoise, sample, streamed
+from mmrl.samplers import SamplerConfig, sample, streamed
 from mmrl.types import Canvas, Rollout
 from tests.mmrl.canvases import VOCAB, generators, small_canvas
 from tests.models.networks import bare_policy, small_network
@@ -20,8 +20,7 @@ CASES: dict[str, dict[str, Any]] = {
     "drawn": {"name": "static", "temperature": 0.7},
     "guided": {"name": "emerge", "cfg_scale": 2.0},
     "two guidances": {"name": "maskgit", "cfg_scale": 2.0, "image_guidance_scale": 0.5},
-    "margin": {"name": "dynamic", "target": "margin", "temperature": 0.0},
-    "entropy": {"name": "entropy_bounded", "temperature": 1.3},
+    "dynamic": {"name": "dynamic", "threshold": 0.1, "temperature": 1.3},
     "filtered": {"name": "static", "temperature": 0.7, "filtered_confidence": True},
     "chance": {"name": "static", "target": "random"},
     "lumina": {"name": "lumina"},
@@ -83,16 +82,6 @@ def test_small_vocabularies_do_not_stream(monkeypatch: pytest.MonkeyPatch) -> No
     written(CASES["drawn"])
 
 
-def test_a_network_that_keeps_its_head_to_itself_has_all_logits_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    expected = written(CASES["drawn"])
-    seen = stream_always(monkeypatch, 0)
-    monkeypatch.setattr(type(POLICY.network), "can_reduce", False)
-    assert torch.equal(written(CASES["drawn"]).canvas.tokens, expected.canvas.tokens)
-    assert not seen
-
-
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 def test_the_first_pass_computes_equal_rows_once_with_a_cache(cache: Any) -> None:
     """Rows of a group are one row until the first token is written; the cache then has all."""
@@ -110,9 +99,3 @@ def test_the_first_pass_computes_equal_rows_once_with_a_cache(cache: Any) -> Non
     for row in range(4):
         alone = sample(POLICY, group[row : row + 1], config, generators(4)[row : row + 1])
         assert torch.equal(alone.canvas.tokens[0], together.canvas.tokens[row])
-
-
-def test_never_written_columns_are_found_once() -> None:
-    made = replace(canvas(), banned=(VOCAB[0] + 2,))
-    config = SamplerConfig(name="static", eos="suppress")
-    assert set(denoise.never_written(made, config)) == {2}

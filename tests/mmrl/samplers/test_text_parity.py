@@ -153,15 +153,6 @@ def test_static_and_emerge_are_the_samplers_of_mask_grpos_trainer(
     assert tokens(written(maskgrpo, canvas, options, torch.float32)) == cases[case]
 
 
-def test_in_bfloat16_noise_and_confidence_are_those_of_the_trainer_too() -> None:
-    policy = bare_policy(drawn_network("mmada_maskgrpo", torch.bfloat16))
-    cases = CASES["mmada_maskgrpo"]
-    options = GREEDY | {"temperature": 0.9}
-    canvas = text_canvas(cases["text"], 134656, MASK)
-    done = written(policy, canvas, options, torch.bfloat16)
-    assert tokens(done) == cases["generate/T0.9/bf16"]
-
-
 @pytest.mark.parametrize(
     ("case", "settings"),
     [
@@ -182,17 +173,6 @@ def test_the_caches_are_fast_dllms_in_tokens_and_passes(
     done = written(fast_dllm, canvas, GREEDY | {"cache": cache} | settings)
     assert tokens(done) == cases[f"{loop}/{case}"]
     assert done.forwards == cases["forwards"][f"{loop}/{case}"]
-
-
-@pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
-def test_one_step_a_block_needs_no_cache_and_breaks_with_none(
-    fast_dllm: SimpleNamespace, cache: str
-) -> None:
-    cases = CASES["llada_cached"]
-    canvas = text_canvas(cases["prompt"], 512, 500)
-    done = written(fast_dllm, canvas, GREEDY | {"cache": cache, "steps": 2})
-    assert tokens(done) == cases["vanilla/one_step_per_block"]
-    assert done.forwards == 2
 
 
 @torch.no_grad()

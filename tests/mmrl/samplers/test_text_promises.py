@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mmrl.samplers import SamplerConfig, has_fixed_forwards, sample
-from tests.mmrl.canvases import MASK_ID, generators
+from tests.mmrl.canvases import generators
 from tests.mmrl.text_canvases import (
     EXACT,
     LENGTH,
@@ -21,23 +21,6 @@ from tests.mmrl.text_canvases import (
 
 SHARED = SimpleNamespace(**{**vars(POLICY), "shares_forwards": True})
 """A policy whose weights other processes have parts of."""
-
-
-@promise
-@given(WIDTHS, SAMPLERS, st.integers(0, 9))
-def test_every_mask_is_written_and_the_prompt_is_untouched(
-    widths: list[int], sampler: SamplerConfig, seed: int
-) -> None:
-    canvas = canvas_of(widths, seed)
-    done = sample(POLICY, canvas, sampler, generators(len(widths), seed))
-    assert bool((canvas.tokens[canvas.response] == MASK_ID).all())
-    assert torch.equal(done.canvas.tokens[~canvas.response], canvas.tokens[~canvas.response])
-    assert not bool((done.canvas.tokens[canvas.response] == MASK_ID).any())
-    assert torch.equal(done.written_at >= 0, canvas.response)
-    assert int(done.written_at.max()) < sampler.steps
-    assert bool((done.logprobs <= 0).all()) and bool(done.logprobs.isfinite().all())
-    assert 0 < done.forwards <= sampler.steps
-    assert done.settings["eos"] == sampler.eos
 
 
 @promise

@@ -1,14 +1,12 @@
 """What each rule writes, and in which order."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 
 from mmrl.config import ConfigError
 from mmrl.samplers import RULES, SamplerConfig, sample
-from mmrl.samplers.confidence import margin, negative_entropy, probability
 from tests.mmrl.canvases import MASK_ID, generators, guided_logits
 from tests.mmrl.text_canvases import (
     LENGTH,
@@ -45,28 +43,14 @@ def test_left_to_right_one_by_one_is_greedy_autoregressive_decoding() -> None:
     assert torch.equal(done.canvas.tokens, canvas.tokens)
 
 
-@pytest.mark.parametrize(
-    ("target", "certainty"),
-    [("confidence", probability), ("margin", margin), ("neg_entropy", negative_entropy)],
-)
 @torch.no_grad()
-def test_static_writes_the_most_certain_positions_first(target: str, certainty: Any) -> None:
+def test_static_writes_the_most_certain_positions_first() -> None:
     canvas = canvas_of([6], seed=3)
-    sampler = SamplerConfig(name="static", steps=4, temperature=0.0, target=target)
+    sampler = SamplerConfig(name="static", steps=4, temperature=0.0)
     done = sample(POLICY, canvas, sampler, generators(1))
     probs = guided_logits(POLICY, canvas, canvas.response, 0.0).softmax(-1)
-    first = certainty(probs, probs.argmax(-1)).topk(3).indices.sort().values
+    first = probs.amax(-1).topk(3).indices.sort().values
     assert (done.written_at[0, -LENGTH:] == 0).nonzero().flatten().tolist() == first.tolist()
-
-
-def test_certainty_is_highest_where_the_model_is_sure() -> None:
-    sure, torn, lost = [0.97, 0.01, 0.02], [0.5, 0.49, 0.01], [0.34, 0.33, 0.33]
-    probs, tokens = torch.tensor([sure, torn, lost]), torch.zeros(3, dtype=torch.long)
-    for certainty in (probability, negative_entropy):
-        assert certainty(probs, tokens).argsort(descending=True).tolist() == [0, 1, 2]
-    assert margin(probs, tokens).tolist() == pytest.approx([0.95, 0.01, 0.01])
-    one_hot = torch.tensor([[1.0, 0.0, 0.0]])
-    assert float(negative_entropy(one_hot, tokens[:1])) == 0.0
 
 
 @torch.no_grad()
@@ -81,34 +65,6 @@ def test_dynamic_writes_all_that_is_certain_enough_and_at_least_one(threshold: f
         expected[best[row].argmax()] = True
         assert torch.equal(done.written_at[row, -LENGTH:] == 0, expected)
     assert threshold > 0 or done.forwards == 1
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("bound", [0.0, 4.0, 9.0, 1e9])
-def test_entropy_bounded_writes_the_surest_within_the_bound_and_at_least_one(bound: float) -> None:
-    canvas = canvas_of([6, 2], seed=1)
-    sampler = SamplerConfig(
-        name="entropy_bounded", steps=LENGTH, temperature=0.0, entropy_bound=bound
-    )
-    done = sample(POLICY, canvas, sampler, generators(2))
-    probs = guided_logits(POLICY, canvas, canvas.response, 0.0).softmax(-1)
-    entropies = torch.special.entr(probs).sum(-1).view(2, -1)
-    for row in range(2):
-        spent, expected = 0.0, []
-        for entropy, place in sorted((float(e), n) for n, e in enumerate(entropies[row])):
-            spent += entropy
-            if spent < bound or not expected:
-                expected.append(place)
-        written = (done.written_at[row, -LENGTH:] == 0).nonzero().flatten().tolist()
-        assert written == sorted(expected)
-    assert bound < 1e9 or done.forwards == 1
-
-
-def test_entropy_bounded_leaves_no_mask_when_its_steps_run_out() -> None:
-    sampler = SamplerConfig(name="entropy_bounded", steps=3, entropy_bound=0.0)
-    done = sample(POLICY, canvas_of([6, 2]), sampler, generators(2))
-    counts = [(done.written_at == step).sum(1).tolist() for step in range(3)]
-    assert counts == [[1, 1], [1, 1], [10, 10]]
 
 
 def test_dynamic_leaves_no_mask_when_its_steps_run_out() -> None:

@@ -85,7 +85,7 @@ def counted(module: torch.nn.Module) -> Iterator[list[int]]:
 
 def test_a_conversation_is_llada_vs_with_the_image_in_its_place(policy: Policy) -> None:
     canvas, [prompt, _] = policy.canvas(PROMPTS[:1]), PROMPTS
-    assert canvas.features is not None and canvas.features.rows is not None
+    assert canvas.features is not None and canvas.features.embeddings is not None
     [tokens], [at] = canvas.tokens, canvas.features.at
     words = policy.tokenizer.decode(tokens[(at < 0) & ~canvas.response[0]]).replace(" ", "")
     head = "<|start_header_id|>{}<|end_header_id|>??"
@@ -101,7 +101,7 @@ def test_a_conversation_is_llada_vs_with_the_image_in_its_place(policy: Policy) 
         + head.format("assistant")
     )
     count = eyes(policy).tiling.rows(*prompt.images[0].size)
-    assert at[at >= 0].tolist() == list(range(count)) and len(canvas.features.rows) == count
+    assert at[at >= 0].tolist() == list(range(count)) and len(canvas.features.embeddings) == count
     first = int((at >= 0).int().argmax())
     before = policy.tokenizer.decode(tokens[:first]).replace(" ", "")
     assert before.endswith(head.format("user"))

@@ -104,4 +104,4 @@ def test_a_picture_of_a_file_is_measured_unopened_and_opened_once_for_its_group(
     assert torch.equal(canvas.tokens[:1], given.tokens)
     if canvas.features is not None and given.features is not None:
         assert torch.equal(canvas.features.at[:1], given.features.at)
-        assert torch.equal(canvas.features.rows, given.features.rows)
+        assert torch.equal(canvas.features.embeddings, given.features.embeddings)

@@ -11,7 +11,6 @@ from mmrl.estimators.masks.trace import SliceConfig, slice_ids
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
-from tests.mmrl.estimators.exact import assert_mean, drawn, estimates, table
 from tests.mmrl.text_canvases import canvas_of, wants_to_end
 from tests.models.networks import bare_policy, small_network
 
@@ -56,11 +55,6 @@ def test_the_rows_of_a_short_text_are_those_of_the_public_code() -> None:
         (".#..####", ".x..x..."),
         (".....###", ".....x.."),
     ]
-
-
-def test_a_slice_in_which_nothing_counts_has_no_pass() -> None:
-    passes = trace(rollout([0, 2, 1, 1, 2, 3, 3, 3], counted=5))
-    assert len(passes) == 3 and bool(passes.scored.any(-1).all())
 
 
 def test_cuts_divide_the_recorded_steps_evenly() -> None:
@@ -116,22 +110,3 @@ def test_replaying_a_text_gives_the_samplers_log_probs_up_to_its_end(name: str, 
     assert 4 < int(counted.sum()) < int(done.canvas.response.sum())
     logprobs, *_ = score(policy, done.canvas, trace(done))
     torch.testing.assert_close(logprobs.sum(0), done.logprobs * counted, atol=1e-5, rtol=0)
-
-
-@torch.no_grad()
-def test_merged_slices_do_not_give_the_samplers_log_probs() -> None:
-    policy = bare_policy(small_network())
-    done = sample(policy, small_canvas(2, 12), SamplerConfig(steps=6), generators(2))
-    logprobs, *_ = score(policy, done.canvas, trace(done, slice_size=3))
-    assert float((logprobs.sum(0) - done.logprobs).abs().max()) > 1e-2
-
-
-def test_sampled_slices_are_unbiased() -> None:
-    # the trace of `exact` goes from left to right, so the sum over its steps is known
-    n = 4
-    steps = [float(table(n)[0b1111 << i & 0b1111][i]) for i in range(n)]
-    for number in (1, 2, 3):
-        values = estimates("trace", n, rows=500, sampled_slices=number)
-        assert_mean(values, sum(steps), precision=0.05)
-    passes = drawn("trace", n, 400, sampled_slices=2)
-    assert len(passes) == 2 and bool((passes.scored.sum((0, 2)) == 2).all())

@@ -1,20 +1,17 @@
-"""Partly written rollouts, completed in one pass: what they are about to become.
+"""Lookaheads: partly written rollouts, finished in one pass, for what they are about to become.
 
-The completions after each slice of the trace get the rewards of finished rollouts, see
+Those after each slice of the trace get the rewards of finished rollouts, see
 `mmrl.algorithms.completion_value`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from mmrl.algorithms.completion_value import slice_trace
-from mmrl.rollouts.diversity.measured import describe
-from mmrl.rollouts.diversity.metrics import Completions, list_tokens
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
@@ -27,50 +24,34 @@ if TYPE_CHECKING:
     from mmrl.rollouts.tasks import Task
 
 
-@dataclass
-class Completed:
-    """B completions after the first slice of the trace, then after the second, and so on.
-
-    Attributes:
-        pending: their scores, once they are known.
-        described: what the metrics of `diversity_weights` compare of them, see `describe`.
-    """
-
-    pending: Pending
-    described: list[list[Any]]
-
-
-def score_completions(
+def score_lookaheads(
     task: Task, policy: Policy, prompts: Sequence[Prompt], rollout: Rollout
-) -> Completed | None:
-    """Hand the completions of B rollouts over to the rewards of their task.
+) -> Pending | None:
+    """Hand the lookaheads of B rollouts over to the rewards of their task.
 
     Args:
         task: its algorithm says in how many slices K.
-        policy: what completes, without gradient.
+        policy: what writes them, without gradient.
         prompts: B prompts, group by group.
         rollout: their finished canvases.
 
     Returns:
-        The completions, whose scores are to come; None where the algorithm has no use for them.
+        The scores to come, of the lookaheads after the first slice of the trace, then after the
+        second, and so on; None where the algorithm has no use for them.
     """
     value = task.algorithm.completion_value
     if value is None:
         return None
     count = (value.slices - 1) * len(prompts)
-    compared = task.diversity if task.config.diversity_weights else []
-    completed = Completed(task.scorer.begin(count), [[] for _ in compared])
-    with activity("completions", count):
-        for rows, canvas in complete(policy, rollout, value.slices, task.config.rollout_batch_size):
+    pending = task.scorer.begin(count)
+    with activity("lookaheads", count):
+        for rows, canvas in look_ahead(
+            policy, rollout, value.slices, task.config.rollout_batch_size
+        ):
             finished = policy.decode(canvas, prompts[rows])
-            samples = [Sample.of(*each) for each in zip(prompts[rows], finished, strict=True)]
-            completed.pending.add(samples)
-            if compared:
-                made = describe(compared, Completions(finished, list_tokens(canvas)))
-                for known, new in zip(completed.described, made, strict=True):
-                    known += new
+            pending.add([Sample.of(*each) for each in zip(prompts[rows], finished, strict=True)])
             advance(len(canvas))
-    return completed
+    return pending
 
 
 def credit_tokens(rollout: Rollout, advantages: Tensor) -> Tensor:
@@ -85,16 +66,16 @@ def find_slices(rollout: Rollout, slices: int) -> Tensor:
     return slice_trace(rollout.written_at, rollout.canvas.scorable, slices)
 
 
-def complete(
+def look_ahead(
     policy: Policy, rollout: Rollout, slices: int, rows: int
 ) -> Iterator[tuple[slice, Canvas]]:
-    """Yield rows and their completions, after each slice but the last, slice by slice.
+    """Yield rows and their lookaheads, after each slice but the last, slice by slice.
 
     Args:
-        policy: what completes, without gradient.
+        policy: what writes them, without gradient.
         rollout: B finished rows, and how they were written.
         slices: K.
-        rows: how many are completed at once.
+        rows: how many are written at once.
     """
     place, settings = find_slices(rollout, slices), rollout.settings
     guidance = {key: settings[key] for key in ("cfg_scale", "image_guidance_scale")}

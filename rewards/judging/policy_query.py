@@ -1,7 +1,7 @@
 """Rewards that ask the policy questions.
 
 A reward sees samples and no policy. A reward that needs answers of the policy describes how it asks
-(`asking`), and the caller that has the policy passes it a function from prompts to answers
+(`query`), and the caller that has the policy passes it a function from prompts to answers
 (`bind`).
 """
 
@@ -45,7 +45,7 @@ class AsksPolicy(Protocol):
     cheap to build because it loads no model.
     """
 
-    def asking(self) -> PolicyQuery:
+    def query(self) -> PolicyQuery:
         """Describe how it asks; called before any policy is loaded."""
         ...
 
@@ -54,14 +54,14 @@ class AsksPolicy(Protocol):
         ...
 
 
-def read_asking(entry: Mapping[str, Any], where: str) -> PolicyQuery | None:
+def read_query(entry: Mapping[str, Any], where: str) -> PolicyQuery | None:
     """Read how the reward of a checked configuration entry asks; None if it does not ask."""
     reward = entry.get("reward")
     if reward is None and not is_client(entry) and asks_policy(str(entry["name"]), f"{where}.name"):
         reward = build_reward(entry, where)
     if isinstance(reward, type) or not isinstance(reward, AsksPolicy):
         return None
-    return reward.asking()
+    return reward.query()
 
 
 def asks_policy(name: str, where: str = "reward.name") -> bool:

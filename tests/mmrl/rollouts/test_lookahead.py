@@ -5,22 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmrl.config import ConfigError
 from mmrl.models import load_policy
 from mmrl.models.policy import Policy
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl import train
-from mmrl.rollouts import completion
-from mmrl.rollouts.completion import complete, find_slices
+from mmrl.rollouts.lookahead import find_slices, look_ahead
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from mmrl.types import Canvas, Rollout
-from tests.mmrl.pair import Pair
 from tests.mmrl.rollouts.test_process_rewards import Vowels
-from tests.mmrl.runs import command_line, metrics, rollouts, run_config, same_weights, trainer_of
+from tests.mmrl.runs import metrics, run_config
 from tests.mmrl.test_text_rl import text_config
 
 VALUE = {"completion_value": {"slices": 3}, "scale_rewards": "batch"}
@@ -39,7 +35,7 @@ def test_a_completion_keeps_what_was_written_and_fills_the_rest_with_the_most_li
 ) -> None:
     policy, batch = sampled(world, tmp_path)
     canvas, slices = batch.rollout.canvas, find_slices(batch.rollout, 3)
-    done = [canvas for _, canvas in complete(policy, batch.rollout, 3, rows=3)]
+    done = [canvas for _, canvas in look_ahead(policy, batch.rollout, 3, rows=3)]
     assert [len(part) for part in done] == [3, 3, 2] * 2
     for k in (1, 2):
         tokens = torch.cat([part.tokens for part in done[3 * k - 3 : 3 * k]])
@@ -50,7 +46,7 @@ def test_a_completion_keeps_what_was_written_and_fills_the_rest_with_the_most_li
             logits = policy.model(hidden.tokens, attention_mask=hidden.attend).logits
         first, end = canvas.vocab
         columns = logits[..., first:end].clone()
-        columns[..., canvas.never] = -torch.inf
+        columns[..., canvas.forbidden_columns] = -torch.inf
         assert torch.equal(tokens[open_], columns.argmax(-1)[open_] + first)
 
 
@@ -69,14 +65,6 @@ def test_every_position_gets_the_advantage_of_its_slice(
     assert batch.select([2, 5]).token_advantages is not None
 
 
-def test_credit_of_tokens_is_on_the_device_of_the_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
-    with FakeTensorMode():  # shapes and devices alone, so that no GPU is needed
-        tokens = torch.zeros(2, 4, dtype=torch.int64, device="cuda")
-        rollout = Rollout(Canvas(tokens, tokens == 0, None, (0, 2), 2), tokens, tokens.float(), {})
-        monkeypatch.setattr(completion, "find_slices", lambda rollout, slices: rollout.written_at)
-        assert completion.credit_tokens(rollout, torch.zeros(2, 3)).device == tokens.device
-
-
 def test_rows_of_a_batch_are_credited_as_they_are_alone(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
@@ -86,29 +74,6 @@ def test_rows_of_a_batch_are_credited_as_they_are_alone(
     torch.testing.assert_close(
         together.token_advantages, apart.token_advantages, atol=1e-4, rtol=1e-4
     )
-
-
-def test_slices_of_one_advantage_give_the_gradient_of_the_outcome(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    norms = []
-    for value in (None, VALUE["completion_value"]):
-        row = {**VALUE, "completion_value": value, "num_iterations": 1}
-        trainer = trainer_of(run_config(world, tmp_path, algorithm=row, max_grad_norm=0.0))
-        job, batch = rollouts(trainer.config, trainer)["shapes"]
-        if value is not None:
-            batch.token_advantages = batch.advantages[:, None].expand_as(batch.token_advantages)
-        norms.append(trainer.update({"shapes": (job, batch)})["grad_norm"])
-    assert norms[0] == pytest.approx(norms[1], rel=1e-6) and norms[0] > 0
-
-
-def test_four_steps_equal_two_a_stop_and_two_more(world: SimpleNamespace, tmp_path: Path) -> None:
-    train(run_config(world, tmp_path / "whole", algorithm=VALUE))
-    train(run_config(world, tmp_path / "parts", algorithm=VALUE, max_steps=2))
-    again = {"algorithm": VALUE, "resume_from_checkpoint": "auto"}
-    train(run_config(world, tmp_path / "parts", **again))
-    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
-    assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
 
 
 def test_texts_are_completed_too(world: SimpleNamespace, tmp_path: Path) -> None:
@@ -139,10 +104,3 @@ def test_chunks_and_completions_do_not_go_together(world: SimpleNamespace, tmp_p
     config.tasks["shapes"].algorithm = {"name": "mask_grpo_text", **VALUE}
     with pytest.raises(ConfigError, match="completion_value"):
         Task("x", config.tasks["shapes"]).build_rewards()
-
-
-def test_two_processes_credit_as_one(world: SimpleNamespace, pair: Pair, tmp_path: Path) -> None:
-    words = ["max_steps=2", "save_steps=0", "learning_rate=1e-4", "adam_epsilon=1e-3"]
-    row = ["completion_value={slices: 3}", "scale_rewards=batch"]
-    words += [f"tasks.shapes.algorithm.{word}" for word in row]
-    pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *words])

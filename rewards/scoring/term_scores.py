@@ -14,12 +14,12 @@ from mmrl.types import Sample
 class Lot(NamedTuple):
     """Samples that were handed over together, and when."""
 
-    column: Column
+    column: TermScores
     samples: list[Sample]
     at: float
 
 
-class Column:
+class TermScores:
     """Results of one reward in the order of the samples.
 
     Args:
