@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from accelerate import Accelerator
 
 from mmrl.config import NotHereError, check
-from mmrl.data.lazy_images import LazyImages
+from mmrl.data.images import LazyImages
 from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig
 from mmrl.evaluation.results import Report, Results, write_results
@@ -43,7 +43,8 @@ from mmrl.rollouts.policy_queries import bind_policy, check_queries, check_queri
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device
-from mmrl.runtime.launch import check_launch, join_processes
+from mmrl.runtime.launch import join_processes
+from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.sharding import build_sharding
 from mmrl.samplers import check_blocks
 from mmrl.types import Prompt

@@ -11,7 +11,7 @@ from mmrl.run.planned_command import run_planned
 from mmrl.runtime.activity import activity, with_display
 
 
-@with_display
+@with_display()
 def evaluate(config: EvalConfig) -> None:
     """Run a benchmark and print its table."""
     with activity("importing torch"):

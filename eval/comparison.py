@@ -32,7 +32,8 @@ from mmrl.rollouts.held_out import Evaluation
 from mmrl.run.environment import git_commit
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity
-from mmrl.runtime.launch import check_launch, join_processes
+from mmrl.runtime.launch import join_processes
+from mmrl.runtime.launch_checks import check_launch
 from mmrl.types import Prompt
 
 Row = dict[str, float | None]

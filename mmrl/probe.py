@@ -9,9 +9,10 @@ The exit status is 1 where a reward can score nothing.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from mmrl import begin
-from mmrl.config import check
+from mmrl.config import at_least
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.rl_config import RLConfig
@@ -21,13 +22,9 @@ from mmrl.rl_config import RLConfig
 class ProbeConfig(RLConfig):
     """The settings of a run and of its probe."""
 
-    num_samples: int = 8
+    num_samples: Annotated[int, at_least(2)] = 8
     """Dummy samples that each reward scores: blank or noisy images, texts with and without the
     answers of the data."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.num_samples >= 2, "num_samples", self.num_samples, "at least 2")
 
 
 USAGE = Usage("python -m mmrl.probe", __doc__, ProbeConfig, "rl")

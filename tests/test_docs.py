@@ -337,7 +337,7 @@ def test_what_is_to_be_read_is_short(title: str, files: int, lines: int) -> None
 
 
 def test_the_readme_is_short() -> None:
-    assert len(TEXT["README.md"].splitlines()) <= 150
+    assert len(TEXT["README.md"].splitlines()) <= 130
 
 
 PRIVATE = (

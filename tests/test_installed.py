@@ -37,7 +37,7 @@ def test_a_wheel_holds_every_module_and_configuration_and_claims_one_name(
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     walk = os.walk(ROOT / "mmrl", followlinks=True)
     files = {Path(folder, name).relative_to(ROOT) for folder, _, names in walk for name in names}
-    assert held == {path.as_posix() for path in files if path.suffix in {".py", ".yaml"}}
+    assert held == {path.as_posix() for path in files if path.suffix in {".py", ".yaml", ".j2"}}
     assert {name.partition("/")[0] for name in held} == {"mmrl"}
 
 

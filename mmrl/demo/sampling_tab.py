@@ -76,7 +76,7 @@ TABS = (
         "how many circles are there?\nA. 1\nB. 2\nC. 3\nD. 4",
         ("static", 6, 0.0, "block_size=8 eos=stop"),
         24,
-        "question",
+        "llada_v",
     ),
 )
 

@@ -121,7 +121,7 @@ def _count_graphs(config: RLConfig, task: Task, micro: Pass) -> int:
     """Passes whose graphs are held together."""
     steps, block_size = task.config.sampler.steps, find_block_size(micro.network)
     passes = passes_per_rollout(task.algorithm, steps, micro.scored, block_size)
-    return 1 if task.algorithm.pass_by_pass else min(config.passes_at_once, passes)
+    return 1 if task.algorithm.pass_by_pass else passes
 
 
 def find_block_size(network: Network) -> int | None:

@@ -50,7 +50,7 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     _describe_model(plan, name, raw)
     add_run(plan, start, config.optimizer_steps, f"{config.max_steps} steps", world_size)
     kernel, dtype = config.model.attn_implementation, config.model.dtype
-    plan.add("computed", *choose_planned(config, placement, kernel, dtype).short)
+    plan.add("computed", *choose_planned(config, placement, kernel, dtype).reasons)
     if config.sync_ref_model and config.needs_reference:
         alpha, steps = config.ref_model_mixup_alpha, config.ref_model_sync_steps
         moves = f"moves by {alpha:g} towards the policy every {steps} optimiser steps"
@@ -118,7 +118,7 @@ def _describe_task(
     size, parts = config.micro_batch_size(world_size), config.num_mini_batches
     block_size = find_block_size(outline_policy(raw))
     plan = {"num_mini_batches": parts, "block_size": block_size}
-    cost = count_forwards(algorithm, sampler.steps, length, config.passes_at_once, **plan)
+    cost = count_forwards(algorithm, sampler.steps, length, **plan)
     yield (
         "update",
         f"{config.updates_per_step} optimiser steps of {rollouts // world_size // parts // size}"

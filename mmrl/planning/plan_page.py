@@ -103,12 +103,11 @@ def add_run(
     every = [f"{name} every {n} steps" if n else f"no {name}" for name, n in due]
     run = [f"{config.output_dir}", f"{length} from {since}", f"seed {config.seed}", processes]
     plan.add("run", ", ".join([*run, *every]))
-    scales = [f"{scale:g} x for {name}" for name, scale in config.learning_rate_scales.items()]
     decay = [f"weight decay {config.weight_decay:g}"] if config.weight_decay else []
     warm = f" after {config.warmup_steps} steps of warm-up" if config.warmup_steps else ""
     rate = f"learning rate {config.learning_rate:g}, {config.lr_scheduler_type}{warm}"
     number = [f"{updates} optimiser steps"] if updates else []
-    plan.add("optimiser", ", ".join([config.optimizer, rate, *scales, *decay, *number]))
+    plan.add("optimiser", ", ".join([config.optimizer, rate, *decay, *number]))
 
 
 def add_memory(plan: Plan, needs: Needs, placement: Placement) -> None:

@@ -6,7 +6,6 @@ from mmrl.config import check
 from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
-from mmrl.planning.known_sizes import find_sizes, outline_policy
 from mmrl.planning.reward_probe import offline
 from mmrl.pretrained.checks import (
     check_cache,
@@ -21,9 +20,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
-from mmrl.runtime.deepspeed_launch import check_images, check_value_backbone
-from mmrl.runtime.launch import check_launch, find_sharding
-from mmrl.runtime.sharding.shardable import check_shardable, check_unpacked
+from mmrl.runtime.launch_checks import check_images, check_launch, check_value_backbone
 from mmrl.samplers import check_blocks
 
 
@@ -46,10 +43,6 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         check_value_backbone(config.value.backbone)
     check_geometry(config, world_size)
     policy = check_model(config)
-    check_unpacked(config.model.quantization_config, "model.quantization_config")
-    if find_sharding() is not None:
-        network = outline_policy(find_sizes(config.model.path)[1])
-        check_shardable(network, "model.path", config.model.path)
     with offline() if dry else nullcontext():
         exact = known_blocks(config.model) is not None
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}

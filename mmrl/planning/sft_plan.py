@@ -16,9 +16,9 @@ from mmrl.pretrained.known import PUBLIC_PATCH, find_here
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
-from mmrl.runtime.launch import check_launch, count_processes
+from mmrl.runtime.launch import count_processes
+from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.placement import ALONE, Placement
-from mmrl.runtime.sharding.shardable import check_shardable, check_unpacked
 from mmrl.sft_config import SFTConfig
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import train_parts
@@ -40,7 +40,6 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     check_launch(config.optimizer, config.torch_compile)
     world_size, plan = world_size or count_processes(), Plan(config)
     entry, options = find_objective(config.objective)
-    check_unpacked(getattr(options, "quantization_config", None), "objective.quantization_config")
     checkpoint = RunDirectory(config.output_dir).starting_point(config)
     for key in ("model", "vq"):
         if path := getattr(options, key, None):
@@ -56,7 +55,6 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
         model = f"{getattr(options, 'model', '')}, ".removeprefix(", ")
         plan.add("network", f"{model}{count:,} parameters")
     if network is not None:
-        check_shardable(network, "objective.name", config.objective["name"])
         build_optimizers(network, config)
     if isinstance(network, Network):
         add_trained(plan, network)
@@ -67,7 +65,7 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     examples = size * micro * world_size
     plan.add("step", f"{examples} examples: {micro} micro-batches of {size} per process")
     kernel = getattr(options, "attn_implementation", None)
-    plan.add("computed", *choose_planned(config, placement, kernel).short)
+    plan.add("computed", *choose_planned(config, placement, kernel).reasons)
     if isinstance(options, StartConfig) and isinstance(network, Network):
         add_memory(plan, estimate_memory(config, options, network, placement), placement)
     return plan

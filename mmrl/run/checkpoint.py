@@ -17,8 +17,6 @@ from safetensors import SafetensorError
 from mmrl.config import check
 
 logger = logging.getLogger(__name__)
-LAST = "last-checkpoint"
-"""Name of a checkpoint that was uploaded with `hub_strategy=checkpoint`."""
 ASIDE = ".partial"
 _REPLACED = ".replaced"
 _REMOVED = ".removed"
@@ -148,7 +146,7 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
     path = Path(resume_from_checkpoint)
     known = ", ".join(str(step) for step in checkpoint_steps(folder)) or "none"
     check(
-        path.is_dir() and (path.name.isdigit() or path.name == LAST),
+        path.is_dir() and path.name.isdigit(),
         "resume_from_checkpoint",
         str(path),
         f"auto, null or a checkpoint directory named by its step; '{folder}' holds: {known}",
@@ -172,16 +170,13 @@ def recover_checkpoints(folder: Path) -> None:
                 old.rename(target)
 
 
-def prune_checkpoints(
-    folder: Path, step: int, keep: int | None = None, best: int | None = None
-) -> None:
+def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
     """Remove later and surplus checkpoints of a run at `step`, and leftovers of interrupted writes.
 
     Args:
         folder: `checkpoints/` of the run.
         step: of the checkpoint just written or resumed from; later ones are of an abandoned run.
         keep: how many to keep up to `step`, the newest ones; None keeps all.
-        best: step that is kept besides.
     """
     recover_checkpoints(folder)
     for ending in (ASIDE, _REPLACED, _REMOVED):
@@ -189,7 +184,7 @@ def prune_checkpoints(
             shutil.rmtree(entry, ignore_errors=True)
     steps = checkpoint_steps(folder)
     earlier = [n for n in steps if n <= step]
-    kept = {*(earlier[-keep:] if keep else earlier), best}
+    kept = earlier[-keep:] if keep else earlier
     for n in reversed(steps):  # those of an abandoned run first
         if n > step or n not in kept:
             removed = folder / f"{n}{_REMOVED}"

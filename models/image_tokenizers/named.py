@@ -43,4 +43,5 @@ def name_vq(vq: str, directory: Path) -> str:
     path, place = Path(vq).resolve(), directory.resolve()
     if not os.path.isabs(vq) or os.path.commonpath((path, place)) == path.anchor:
         return vq
-    return os.path.join(".", os.path.relpath(path, place))
+    relative = os.path.relpath(path, place)
+    return relative if relative.startswith(".") else os.path.join(".", relative)

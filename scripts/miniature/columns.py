@@ -1,6 +1,7 @@
 """The images of a parquet file or folder as pixel tensors, opened when they are needed."""
 
 import io
+import os
 
 import pyarrow.parquet as pq
 import torch
@@ -15,6 +16,7 @@ class ImageRows:
     """The column `image` of what `datasets/shapes/write.py` writes; `size` is a side in pixels."""
 
     def __init__(self, path: str, size: int) -> None:
+        check(os.path.exists(path), "objective.data", path, "an existing parquet file or folder")
         table = pq.read_table(path)
         check("image" in table.column_names, "objective.data", path, "a parquet with 'image'")
         self.images, self.size = table.column("image"), size

@@ -5,14 +5,13 @@ the step. Gathered once per phase, weights cost memory instead: that of one whol
 """
 
 import logging
-import os
 from typing import Literal
 
-import psutil
-import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
+
+from mmrl.runtime.placement import device_memory
 
 logger = logging.getLogger(__name__)
 RolloutWeights = Literal["whole", "by_block", "auto"]
@@ -29,11 +28,19 @@ def choose_rollout_weights(
     Args:
         wish: the setting.
         weights: bytes of all weights.
-        memory: bytes of the smallest device.
+        memory: bytes of the smallest device; 0 where it is not known.
     """
     if wish != "auto":
         return wish
     return "whole" if weights <= SHARE * memory else "by_block"
+
+
+def explain_rollout_weights(wish: RolloutWeights, weights: float, memory: float) -> str:
+    """What `choose_rollout_weights` comes to, and why."""
+    text = {"whole": "whole, once per rollout phase", "by_block": "by block, whenever one computes"}
+    choice = text[choose_rollout_weights(wish, weights, memory)]
+    sizes = f"{weights / 2**30:.2f} GiB of weights, {memory / 2**30:.2f} GiB of the device"
+    return f"gathered {choice} (rollout_weights: {wish}; {sizes})"
 
 
 def choose_together(
@@ -43,13 +50,5 @@ def choose_together(
     calls this."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     memory = min(gather_object([device_memory(accelerator.device)]))
-    choice = choose_rollout_weights(wish, weights, memory)
-    logger.info("weights: rollouts gather them %s (rollout_weights: %s)", choice, wish)
-    return choice
-
-
-def device_memory(device: torch.device) -> int:
-    """Bytes of memory of a device; on the CPU this process's share of the machine's."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return psutil.virtual_memory().total // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    logger.info("weights: %s", explain_rollout_weights(wish, weights, memory))
+    return choose_rollout_weights(wish, weights, memory)

@@ -103,7 +103,7 @@ def test_an_uploaded_image_is_answered_token_by_token(
     browsed.fill("#ask_prompt", words)
     browsed.tab.click("#ask")
     whole = browsed.texts("#ask_shown .tokens span")
-    assert "purple circle" in "".join(whole).replace("␣", " ")  # what the question is about
+    assert "purple" in "".join(whole)  # what the question is about
     browsed.fill("#ask_step", "1")
     browsed.wait_until("#ask_shown", MASKED)
     early = browsed.texts("#ask_shown .tokens span")

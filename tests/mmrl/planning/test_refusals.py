@@ -85,7 +85,6 @@ def refused(
         ),
         (sft.main, [SFT, "objective.vq=no/such"], "'no/such' is neither an existing directory nor"),
         (sft.main, [SFT, "objective.data=nowhere.parquet"], "nowhere.parquet"),
-        (sft.main, [SFT, "learning_rate_scales={decodr: 2.0}"], "'decodr'"),
         (evaluate.main, [EVAL, "model.path=no/such"], "'no/such' is neither an existing directory"),
         (evaluate.main, [EVAL, "model.max_prompt_length=2"], "longer than model.max_prompt_length"),
         (evaluate.main, [EVAL, "prompts=nowhere.jsonl"], "'nowhere.jsonl' is not a file"),

@@ -279,7 +279,7 @@ def test_a_dry_run_says_whether_the_judge_is_there(
     before = counts(url)["asked"]
     said = str(describe(process_config(world, tmp_path, rewards=[entry, gone])))
     assert "1 x judge: ready" in " ".join(said.split())
-    assert "cannot run here: http://127.0.0.1:9/v1: it is not there" in said
+    assert "cannot run here: http://127.0.0.1:9/v1 is not there" in said
     assert counts(url)["asked"] == before, "nothing was judged"
 
 

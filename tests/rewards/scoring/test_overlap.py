@@ -280,3 +280,15 @@ def test_when_it_is_closed_rewards_are_called_where_they_are_asked() -> None:
         pass
     assert scorer.score(SAMPLES).total == [float(n) for n in range(12)]
     assert reward.threads == {threading.get_ident()}
+
+
+def test_a_call_that_takes_longer_than_it_may_ends_the_wait_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mmrl.rewards.scoring.overlap.PATIENCE_STOPPED", 0.1)
+    reward = Gated(is_open=False)
+    scorer = Scorer([entry("gated", reward)])
+    late = pytest.raises(RewardError, match="reward gated has not returned .*ddp_timeout")
+    with late, Overlap([scorer], limit=0.05):
+        in_groups(scorer).scores()
+    reward.gate.set()
