@@ -1,6 +1,6 @@
 """The end of a run that makes no progress, or whose launcher or other process has ended.
 
-Rewards have a deadline of their own (`mmrl.rewards.scoring.overlap`), which ends before this one;
+A call of a reward has an earlier deadline (`mmrl.rewards.scoring.overlap`);
 communication between processes ends after it, by the time-out of the process group. The launcher
 ends all processes after the first, and names its rank.
 """
