@@ -24,4 +24,4 @@ def evaluate(config: EvalConfig) -> None:
 def run_evaluation(usage: Usage, arguments: Sequence[str], tasks: Sequence[str]) -> int:
     """`run_planned` for a benchmark of one of some tasks, the first of which is the default."""
     load = partial(load_settings, tasks=tasks)
-    return run_planned(usage, arguments, evaluate, "mmrl.planning.eval_plan", load)
+    return run_planned(usage, arguments, evaluate, "mmrl.evaluation.plan", load)

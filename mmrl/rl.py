@@ -61,22 +61,17 @@ def _train(
 ) -> None:
     """The run, in a directory that no other run writes into."""
     from mmrl.models import load_policy
-    from mmrl.planning.batch_sizes import settle_batch_sizes
-    from mmrl.planning.plan import plan_disk
     from mmrl.planning.run_checks import check_run
     from mmrl.rewards.scoring.overlap import Overlap
     from mmrl.rollouts.rollout import sample_groups, score_groups
     from mmrl.runtime.launch import any_process
     from mmrl.runtime.sharding import reads_shards
-    from mmrl.training.reward_versions import read_versions
     from mmrl.training.rl_progress import RLProgress
     from mmrl.training.start import open_log
     from mmrl.training.trainer import Trainer
 
     rank, world_size, model = accelerator.process_index, accelerator.num_processes, config.model
     tasks = check_run(config, world_size)
-    if run.is_main:
-        plan_disk(config, list(tasks.values())).check()
     with activity("building the rewards", timed=False):
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     with open_log(config, accelerator, run, model.attn_implementation, model.dtype):
@@ -89,8 +84,6 @@ def _train(
             trainer = Trainer(config, policy, accelerator)
             if checkpoint is not None:
                 trainer.load(checkpoint)
-                read_versions(tasks, checkpoint)
-        settle_batch_sizes(config, tasks, trainer, run)
         with (
             StopRequest(any_process),
             Overlap(scorers, config.overlap_rewards, reach, config.ddp_timeout),

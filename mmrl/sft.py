@@ -37,7 +37,6 @@ def train(config: SFTConfig) -> Path:
         DivergenceError: the loss is no longer finite.
     """
     with activity("importing torch"):  # here, so that --help and a misspelt key do not wait for it
-        from mmrl.planning.sft_plan import plan_disk
         from mmrl.runtime.launch import any_process
         from mmrl.runtime.sharding import reads_shards
         from mmrl.training.progress import Progress
@@ -61,8 +60,6 @@ def train(config: SFTConfig) -> Path:
             examples = getattr(objective, "examples_per_epoch", None)
             steps = count_steps(config, examples, accelerator.num_processes)
             config = replace(config, max_steps=steps)
-            if run.is_main:
-                plan_disk(config, options, objective.module).check()
             trainer = SupervisedTrainer(config, objective, accelerator)
             if checkpoint is not None:
                 trainer.load(checkpoint)

@@ -148,7 +148,7 @@ def load_policy(
 
     A family has layouts for its tasks: text (`text`), with image codes images (`text_to_image`) and
     edits of images (`image_edit`), and with image codes or a vision tower text about images
-    (`image_to_text`).
+    (`image_to_text`). What `load_model` takes as well is explained there.
 
     Args:
         path_or_hub_id: of the network and its tokenizer.
@@ -157,7 +157,6 @@ def load_policy(
             showlab/magvitv2.
         dtype: of the network; the image tokenizer stays float32.
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
-        attn_implementation, merge_adapter, quantization_config, deferred: see `load_model`.
         **options: of the layouts, see `LayoutConfig`.
 
     Raises:

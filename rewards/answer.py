@@ -10,10 +10,11 @@ the reference, character by character.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any, ClassVar, Literal
 
-from mmrl.config import check_choice
+from mmrl.config import Settings
 from mmrl.rewards.parsing.choices import find_choice, find_reference, read_choices
 from mmrl.rewards.parsing.extraction import extract, find_stated, is_truncated
 from mmrl.rewards.parsing.metadata import read_sample, read_values, write_value
@@ -24,7 +25,8 @@ from mmrl.types import Sample
 _MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathbb)\s*\{([^{}]*)\}|\*+|\$")
 
 
-class AnswerReward:
+@dataclass(kw_only=True, eq=False)
+class AnswerReward(Settings):
     """Score completions against the metadata `answer` and, for multiple choice, `choices`.
 
     `choices` is a list of texts and `answer` the letter or the text of one. Without them a letter
@@ -35,18 +37,15 @@ class AnswerReward:
     The metadata `answers` is a list of further right answers. With `precision`, a number of
     decimals, references that are numbers are compared as rounded numbers: the answer must state
     one number, with or without words around it.
-
-    Args:
-        match: `meaning`, as above, or `exact`: the part that answers must read like the reference;
-            of a choice, like its letter or its text.
     """
 
+    where: ClassVar[str] = "answer"
     scale: ClassVar[str] = "0 or 1"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "completion", "metadata")
 
-    def __init__(self, match: Literal["meaning", "exact"] = "meaning") -> None:
-        check_choice("match", match, ("meaning", "exact"))
-        self.match = match
+    match: Literal["meaning", "exact"] = "meaning"
+    """`meaning`, as above, or `exact`: the part that answers must read like the reference; of a
+    choice, like its letter or its text."""
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """1.0 for the right answer, 0.0 for another, several or none; None without `answer` and

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from mmrl.config import Settings, above
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.parsing.metadata import read_sample
 from mmrl.rewards.parsing.program_tests import read_tests
@@ -24,50 +25,47 @@ from mmrl.types import Sample
 logger = logging.getLogger(__name__)
 
 
-class CodeReward:
+@dataclass(kw_only=True, eq=False)
+class CodeReward(Settings):
     """Score programs against the metadata `tests`, `setup` and `entry_point`.
-
-    Args:
-        partial: score the share of tests passed instead of all or nothing.
-        isolation: `full` or `process`, see `mmrl.rewards.sandbox.sandbox`; for the local sandbox.
-        url: address of a remote sandbox; empty runs the code on this machine.
-        timeout: wall-clock seconds for loading the code and for each test.
-        cpu_seconds: processor time of one program.
-        memory_mb: address space of one program.
-        workers: programs that run at the same time, on this machine.
-        match: how a program's output is compared: `text`, or `numbers`, where lines of numbers may
-            write them differently (0.50 for 0.5) and leading space is ignored (LiveCodeBench).
 
     Raises:
         IsolationError: this machine cannot provide the isolation; the message says why.
         ValueError: a limit that is not above 0, or a URL that is not valid.
     """
 
+    where: ClassVar[str] = "code"
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
     limits_itself: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        partial: bool = False,
-        isolation: Literal["full", "process"] = "full",
-        url: str = "",
-        timeout: float = 10.0,
-        cpu_seconds: int = 10,
-        memory_mb: int = 1024,
-        workers: int = 2,
-        match: Literal["text", "numbers"] = "text",
-    ) -> None:
-        limits = {"timeout": timeout, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
-        for name, value in {**limits, "workers": workers}.items():
-            if value <= 0:
-                raise ValueError(f"{name} is {value}; it must be above 0.")
-        self.partial, self.same = partial, {"text": _lines, "numbers": _numbers}[match]
+    partial: bool = False
+    """Score the share of tests passed instead of all or nothing."""
+    isolation: Literal["full", "process"] = "full"
+    """`full` or `process`, see `mmrl.rewards.sandbox.sandbox`; for the local sandbox."""
+    url: str = ""
+    """Address of a remote sandbox; empty runs the code on this machine."""
+    timeout: Annotated[float, above(0)] = 10.0
+    """Wall-clock seconds for loading the code and for each test."""
+    cpu_seconds: Annotated[int, above(0)] = 10
+    """Processor time of one program."""
+    memory_mb: Annotated[int, above(0)] = 1024
+    """Address space of one program."""
+    workers: Annotated[int, above(0)] = 2
+    """Programs that run at the same time, on this machine."""
+    match: Literal["text", "numbers"] = "text"
+    """How a program's output is compared: `text`, or `numbers`, where lines of numbers may write
+    them differently (0.50 for 0.5) and leading space is ignored (LiveCodeBench)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.same = {"text": _lines, "numbers": _numbers}[self.match]
+        limits = self.timeout, self.cpu_seconds, self.memory_mb
         self.sandbox: Sandbox | RemoteSandbox
-        if url:
-            self.sandbox = RemoteSandbox(url, timeout, cpu_seconds, memory_mb)
+        if self.url:
+            self.sandbox = RemoteSandbox(self.url, *limits)
         else:
-            self.sandbox = Sandbox(isolation, timeout, cpu_seconds, memory_mb, workers=workers)
+            self.sandbox = Sandbox(self.isolation, *limits, workers=self.workers)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """1.0 where all tests pass and else 0.0 (with `partial` the share that passes); None

@@ -27,11 +27,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from PIL import Image
 
-from mmrl.config import check
+from mmrl.config import above, at_least, check
 from mmrl.rewards.detection.continuous_credit import continuous_terms
 from mmrl.rewards.detection.geneval_rules import (
     COLORS,
@@ -89,13 +89,13 @@ class CompositionalReward(NetworkOptions):
     """Whether more objects of a class than the prompt asks for are one more condition that fails.
     False is GenEval's rule, with which a policy may learn to fill its images; flow_grpo's is
     exact."""
-    threshold: float = 0.3
+    threshold: Annotated[float, at_least(0, below=1)] = 0.3
     """Objects with a lower score are ignored."""
-    counting_threshold: float | None = None
+    counting_threshold: Annotated[float | None, at_least(0, below=1)] = None
     """The same for the tag `counting`; null is `threshold`."""
-    max_objects: int = 16
+    max_objects: Annotated[int, at_least(1)] = 16
     """How many of each class are used, the best first."""
-    max_overlap: float = 0.5
+    max_overlap: Annotated[float, above(0, up_to=1)] = 0.5
     """Intersection over union with a better box of the class above which a box is the same object;
     1 keeps all."""
     clip_model: str = "ViT-L-14"
@@ -110,11 +110,6 @@ class CompositionalReward(NetworkOptions):
         super().__post_init__()
         other = self.threshold if self.counting_threshold is None else self.counting_threshold
         self.thresholds = {"threshold": self.threshold, "counting_threshold": other}
-        for key, value in self.thresholds.items():
-            check(0 <= value < 1, f"compositional.{key}", value, "from 0 to below 1")
-        most, shared = self.max_objects, self.max_overlap
-        check(most >= 1, "compositional.max_objects", most, "at least 1")
-        check(0 < shared <= 1, "compositional.max_overlap", shared, "above 0, up to 1")
         options = NetworkOptions(device=self.device, dtype=self.dtype, fill=max(self.fill, 8))
         model, pretrained = self.clip_model, self.clip_pretrained
         self.colors = ColorClassifier(

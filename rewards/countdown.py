@@ -8,10 +8,11 @@ brackets count as arithmetic (d1's character filter lets ** and // through).
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from mmrl.rewards.math import check_partial
+from mmrl.config import Settings, at_least
 from mmrl.rewards.parsing.arithmetic import evaluate, normalise
 from mmrl.rewards.parsing.extraction import extract
 from mmrl.rewards.parsing.metadata import read_sample, read_values
@@ -20,23 +21,21 @@ from mmrl.types import Sample
 _EQUATION = re.compile(r"([^=]*)=[-\d.\s]+")
 
 
-class CountdownReward:
+@dataclass(kw_only=True, eq=False)
+class CountdownReward(Settings):
     """Score expressions against the metadata `numbers` and `target`.
-
-    Args:
-        partial: score of an expression that was given but is wrong (d1 has 0.1); 0.0 gives no
-            partial credit.
 
     Raises:
         ValueError: a partial credit outside [0, 1).
     """
 
+    where: ClassVar[str] = "countdown"
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
 
-    def __init__(self, partial: float = 0.0) -> None:
-        check_partial(partial)
-        self.partial = partial
+    partial: Annotated[float, at_least(0, below=1)] = 0.0
+    """Score of an expression that was given but is wrong (d1 has 0.1); 0.0 gives no partial
+    credit."""
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """1.0 where the expression uses every number exactly once and equals the target, `partial`

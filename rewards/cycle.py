@@ -11,11 +11,12 @@ images, so its reading errors are rewarded. Keep a reward that is independent of
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 from PIL import Image
 
-from mmrl.config import check, check_choice
+from mmrl.config import Settings, at_least, check, filled, one_of
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.answer import AnswerReward
 from mmrl.rewards.judging.asking import Answer, Asking
@@ -27,42 +28,41 @@ GREEDY = {"name": "static", "temperature": 0.0, "eos": "leave"}
 """Defaults of the sampler: greedy decoding, one position per step."""
 
 
-class CycleReward:
-    """Score images by the share of questions about them that the policy answers right.
+@dataclass(kw_only=True, eq=False)
+class CycleReward(Settings):
+    """Score images by the share of questions about them that the policy answers right."""
 
-    Args:
-        ask: kinds of questions, of `count`, `color`, `relation` and `existence`; null asks all.
-        template: words around a {question}.
-        max_completion_length: response positions of an answer.
-        sampler: settings of the sampler of answers that differ from `static` at temperature 0 with
-            one position per step.
-        batch_size: questions answered at once; changes speed and memory only.
-    """
-
+    where: ClassVar[str] = "cycle"
     in_step: ClassVar[bool] = True
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
-    def __init__(
-        self,
-        ask: list[str] | None = None,
-        template: str = "{question}",
-        max_completion_length: int = 8,
-        sampler: dict[str, Any] | None = None,
-        batch_size: int = 64,
-    ) -> None:
-        for kind in ask or ():
-            check_choice("cycle.ask", kind, KINDS)
-        check(ask != [], "cycle.ask", ask, f"null or some of {', '.join(KINDS)}")
-        check("{question}" in template, "cycle.template", template, "words with {question}")
-        length = max_completion_length
-        check(length >= 1, "cycle.max_completion_length", length, "at least 1")
-        check(batch_size >= 1, "cycle.batch_size", batch_size, "at least 1")
-        self.kinds = tuple(ask or KINDS)
-        self.template = template
-        settings = {**GREEDY, "steps": length, **(sampler or {})}
+    ask: Annotated[
+        list[Annotated[str, one_of(KINDS)]] | None, filled(f"some of {', '.join(KINDS)}")
+    ] = None
+    """Kinds of questions, of `count`, `color`, `relation` and `existence`; null asks all."""
+    template: str = "{question}"
+    """Words around a {question}."""
+    max_completion_length: Annotated[int, at_least(1)] = 8
+    """Response positions of an answer."""
+    sampler: dict[str, Any] | None = None
+    """Settings of the sampler of answers that differ from `static` at temperature 0 with one
+    position per step."""
+    batch_size: Annotated[int, at_least(1)] = 64
+    """Questions answered at once; changes speed and memory only."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(
+            "{question}" in self.template, "cycle.template", self.template, "words with {question}"
+        )
+        self.kinds = tuple(self.ask or KINDS)
+        settings = {**GREEDY, "steps": self.max_completion_length, **(self.sampler or {})}
         self._asking = Asking(
-            task="image_to_text", length=length, sampler=settings, batch_size=batch_size
+            task="image_to_text",
+            length=self.max_completion_length,
+            sampler=settings,
+            batch_size=self.batch_size,
         )
         self._answer: Answer | None = None
         self._judge = AnswerReward()

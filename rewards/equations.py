@@ -5,8 +5,10 @@ reward without a judge.
 """
 
 import re
+from dataclasses import dataclass
 from typing import ClassVar
 
+from mmrl.config import Settings
 from mmrl.rewards.parsing.arithmetic import evaluate, normalise
 from mmrl.rewards.parsing.metadata import read_sample
 from mmrl.types import Cutting, Sample
@@ -22,22 +24,25 @@ NEAR = 9
 _OPERATION = re.compile(r"[\d)]\s*[-+*/]")
 
 
-class EquationsReward:
+@dataclass(kw_only=True, eq=False)
+class EquationsReward(Settings):
     """Score the equations that a text writes; needs no metadata.
 
     An equation is an expression of whole numbers with an operation, an equals sign and a whole
     number. An expression alone and a chain (`2+3=5+1`) are none.
-
-    Args:
-        per_line: judge each line of a completion on its own: a process reward, which
-            `trace_rl_value` credits where the line ends.
     """
 
+    where: ClassVar[str] = "equations"
     scale: ClassVar[str] = "-1 to 1"
     needs: ClassVar[tuple[str, ...]] = ("completion",)
 
-    def __init__(self, per_line: bool = False) -> None:
-        self.cutting = Cutting(1, "lines") if per_line else None
+    per_line: bool = False
+    """Judge each line of a completion on its own: a process reward, which `trace_rl_value` credits
+    where the line ends."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cutting = Cutting(1, "lines") if self.per_line else None
 
     def __call__(self, samples: list[Sample]) -> list[float | list[float]]:
         """The mean over equations, 1.0 for a right one and -1.0 for a wrong one, or 0.0 without

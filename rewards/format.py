@@ -7,9 +7,10 @@ allowed once. `rule: d1` and `rule: maskgrpo` have the published ones
 counts is the `weight` of the entry.
 """
 
-from typing import ClassVar, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
 
-from mmrl.config import check, check_choice
+from mmrl.config import Settings, filled
 from mmrl.rewards.parsing import xml_rules
 from mmrl.rewards.parsing.extraction import find_boxed
 from mmrl.rewards.parsing.metadata import read_sample
@@ -26,54 +27,44 @@ Mode = Literal[
     "code_block",
 ]
 Rule = Literal["once", "d1", "maskgrpo"]
-MODES, RULES = get_args(Mode), get_args(Rule)
 
 
-class FormatReward:
+@dataclass(kw_only=True, eq=False)
+class FormatReward(Settings):
     r"""Score the layout of completions; needs no metadata.
-
-    Args:
-        mode: `strict` wants `<reasoning>`, text, `</reasoning>`, `<answer>`, text, `</answer>`,
-            each on its own line and nothing else; `soft` the same tags in this order from the
-            start, with any space around them and any text after; `boxed` a closed, filled
-            `\boxed{…}`. d1's terms: `xmlcount` gives 0.125 for each tag in its own line, less 0.001
-            per character behind the last; `integer` wants an answer of digits;
-            `boxed_and_answer_tags` gives 0.5 for an answer tag and 0.5 for a box in it (0.25
-            without). MaskGRPO's `code_block` wants the Python block that the reward `code` runs,
-            parseable (else 0.5).
-        rule: `once` wants each tag once and filled; `d1` has its regular expressions, which let
-            tags be empty and repeated; `maskgrpo` wants, of `soft` and `xmlcount`, the first pair
-            of tags alone, and reads the box for `integer`.
-        multiline: whether text in a tag may have several lines with `rule: d1`; d1's runs did
-            without (false), so that a reasoning of several lines never fitted. MaskGRPO's `strict`
-            has the same.
-        box_bonus: whether a box counts in `boxed_and_answer_tags`; false is the published code,
-            which never finds one.
-        tags: names of the tags, in order.
-        prefilled: whether the prompt already ends with the first opening tag, as in d1's
-            evaluation.
 
     Raises:
         ValueError: an unknown mode or rule, or no tags.
     """
 
+    where: ClassVar[str] = "format"
     scale: ClassVar[str] = "0 or 1; xmlcount up to 0.5"
     needs: ClassVar[tuple[str, ...]] = ("completion",)
 
-    def __init__(
-        self,
-        mode: Mode = "soft",
-        rule: Rule = "once",
-        multiline: bool = True,
-        box_bonus: bool = True,
-        tags: list[str] = ["reasoning", "answer"],  # noqa: B006 (never changed)
-        prefilled: bool = False,
-    ) -> None:
-        check_choice("format.mode", mode, MODES)
-        check_choice("format.rule", rule, RULES)
-        check(bool(tags) and all(tags), "format.tags", tags, "at least one tag")
-        self.mode, self.rule, self.tags = mode, rule, list(tags)
-        self.multiline, self.box_bonus, self.prefilled = multiline, box_bonus, prefilled
+    mode: Mode = "soft"
+    r"""`strict` wants `<reasoning>`, text, `</reasoning>`, `<answer>`, text, `</answer>`, each on
+    its own line and nothing else; `soft` the same tags in this order from the start, with any space
+    around them and any text after; `boxed` a closed, filled `\boxed{…}`. d1's terms: `xmlcount`
+    gives 0.125 for each tag in its own line, less 0.001 per character behind the last; `integer`
+    wants an answer of digits; `boxed_and_answer_tags` gives 0.5 for an answer tag and 0.5 for a box
+    in it (0.25 without). MaskGRPO's `code_block` wants the Python block that the reward `code`
+    runs, parseable (else 0.5)."""
+    rule: Rule = "once"
+    """`once` wants each tag once and filled; `d1` has its regular expressions, which let tags be
+    empty and repeated; `maskgrpo` wants, of `soft` and `xmlcount`, the first pair of tags alone,
+    and reads the box for `integer`."""
+    multiline: bool = True
+    """Whether text in a tag may have several lines with `rule: d1`; d1's runs did without (false),
+    so that a reasoning of several lines never fitted. MaskGRPO's `strict` has the same."""
+    box_bonus: bool = True
+    """Whether a box counts in `boxed_and_answer_tags`; false is the published code, which never
+    finds one."""
+    tags: Annotated[list[Annotated[str, filled("a tag")]], filled("at least one tag")] = field(
+        default_factory=lambda: ["reasoning", "answer"]
+    )
+    """Names of the tags, in order."""
+    prefilled: bool = False
+    """Whether the prompt already ends with the first opening tag, as in d1's evaluation."""
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """1.0 where the layout holds and else 0.0; see `mode` for those with steps between."""

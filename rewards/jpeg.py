@@ -8,39 +8,34 @@ The score is in kilobytes, about 5 to 150 for 512 pixels a side; flow_grpo's `jp
 is the same with a `scale` of 1/500 in the configuration entry.
 """
 
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
-from mmrl.config import check, check_choice
+from mmrl.config import Settings, at_least
 from mmrl.rewards.parsing.images import image_of, jpeg
 from mmrl.types import Sample
 
 
-class JPEGReward:
+@dataclass(kw_only=True, eq=False)
+class JPEGReward(Settings):
     """Kilobytes of an image as JPEG.
-
-    Args:
-        mode: `compressibility` is minus the size (smooth images win), `incompressibility` the
-            size (noise wins).
-        quality: of the JPEG, 1 to 95.
 
     Raises:
         ValueError: another mode or quality.
     """
 
+    where: ClassVar[str] = "jpeg"
     scale: ClassVar[str] = "kilobytes; below 0 for compressibility"
     needs: ClassVar[tuple[str, ...]] = ("images",)
 
-    def __init__(
-        self,
-        mode: Literal["compressibility", "incompressibility"] = "compressibility",
-        quality: int = 95,
-    ) -> None:
-        check_choice("jpeg.mode", mode, ("compressibility", "incompressibility"))
-        check(1 <= quality <= 95, "jpeg.quality", quality, "from 1 to 95")
-        self.sign = -1 if mode == "compressibility" else 1
-        self.quality = quality
+    mode: Literal["compressibility", "incompressibility"] = "compressibility"
+    """`compressibility` is minus the size (smooth images win), `incompressibility` the size (noise
+    wins)."""
+    quality: Annotated[int, at_least(1, up_to=95)] = 95
+    """Of the JPEG, 1 to 95."""
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Kilobytes, of 1000 bytes."""
         images = [image_of(sample, "jpeg") for sample in samples]
-        return [self.sign * len(jpeg(image, self.quality)) / 1000 for image in images]
+        sign = -1 if self.mode == "compressibility" else 1
+        return [sign * len(jpeg(image, self.quality)) / 1000 for image in images]

@@ -11,9 +11,10 @@ and MATH (a solution with a box), as a bare answer, or as a number.
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
-from mmrl.config import check_choice
+from mmrl.config import Settings, above, at_least, filled, one_of
 from mmrl.rewards.parsing.extraction import SOURCES, extract, find_boxed, find_hashed
 from mmrl.rewards.parsing.math_strings import equal_strings
 from mmrl.rewards.parsing.metadata import read_sample, read_values, write_value
@@ -30,39 +31,34 @@ _EMPTY_BOX = re.compile(r"\\?f?boxed\s*\{\s*\}")
 _MISSPELT_BOX = re.compile(r"\\?[.\s]?f?boxed\s*\{(.*?)\}?", re.DOTALL)
 
 
-class MathReward:
+@dataclass(kw_only=True, eq=False)
+class MathReward(Settings):
     """Score completions against the metadata `answer`.
-
-    Args:
-        sources: where an answer may be, in the order tried: boxed, answer, hash, number.
-        partial: score of an answer that is wrong but was marked as one (a box, a tag or `####`);
-            0.0 gives no partial credit.
-        match: `value`, `exact` or `string`, as above.
-        timeout: seconds of processor time for one comparison. An answer that needs more counts as
-            wrong, with a warning.
 
     Raises:
         ValueError: an unknown source, a partial credit outside [0, 1) or a timeout not above 0.
     """
 
+    where: ClassVar[str] = "math"
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
 
-    def __init__(
-        self,
-        sources: list[str] = ["boxed", "answer", "hash", "number"],  # noqa: B006 (never changed)
-        partial: float = 0.0,
-        timeout: float = 5.0,
-        match: Literal["value", "exact", "string"] = "value",
-    ) -> None:
-        check_choice("math.match", match, ("value", "exact", "string"))
-        for source in sources or [""]:
-            check_choice("sources", source, SOURCES)
-        check_partial(partial)
-        if timeout <= 0:
-            raise ValueError(f"timeout is {timeout}; it must be above 0 seconds.")
-        self.sources, self.partial, self.match = tuple(sources), partial, match
-        self.verifier = Verifier(timeout)
+    sources: Annotated[
+        list[Annotated[str, one_of(SOURCES)]], filled(f"some of {', '.join(SOURCES)}")
+    ] = field(default_factory=lambda: ["boxed", "answer", "hash", "number"])
+    """Where an answer may be, in the order tried: boxed, answer, hash, number."""
+    partial: Annotated[float, at_least(0, below=1)] = 0.0
+    """Score of an answer that is wrong but was marked as one (a box, a tag or `####`); 0.0 gives no
+    partial credit."""
+    timeout: Annotated[float, above(0)] = 5.0
+    """Seconds of processor time for one comparison. An answer that needs more counts as wrong, with
+    a warning."""
+    match: Literal["value", "exact", "string"] = "value"
+    """`value`, `exact` or `string`, as above."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.verifier = Verifier(self.timeout)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """1.0 for a right answer, `partial` for a marked wrong one, 0.0 for another or none; None
@@ -128,12 +124,6 @@ def read_reference(answer: Any, prompt: str = "") -> str:
     if not gold:
         raise ValueError(f"answer={answer!r} of {prompt[:80]!r} is empty; give the right answer.")
     return gold
-
-
-def check_partial(partial: float) -> None:
-    """Refuse a partial credit that is negative or as good as a right answer."""
-    if not 0 <= partial < 1:
-        raise ValueError(f"partial is {partial}; it must be at least 0 and below 1.")
 
 
 def _unbox(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from PIL import Image
 
-from mmrl.config import check_choice
+from mmrl.config import Settings
 from mmrl.rewards.detection.geneval_rules import (
     TAGS,
     Condition,
@@ -61,25 +61,24 @@ class ShapesVerdict:
     objects: tuple[DetectedObject, ...]
 
 
-class ShapesReward:
+@dataclass(kw_only=True, eq=False)
+class ShapesReward(Settings):
     """Score images against GenEval metadata of the shapes world.
-
-    Args:
-        mode: `strict` gives 1.0 when every condition holds and else 0.0; `partial` gives the share
-            of the conditions that hold.
-        exact: Whether anything the prompt does not ask for counts against an image; False is
-            GenEval's rule.
 
     Raises:
         ValueError: If the mode is unknown.
     """
 
+    where: ClassVar[str] = "shapes"
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
-    def __init__(self, mode: Literal["strict", "partial"] = "strict", exact: bool = True) -> None:
-        check_choice("shapes.mode", mode, ("strict", "partial"))
-        self.mode, self.exact = mode, exact
+    mode: Literal["strict", "partial"] = "strict"
+    """`strict` gives 1.0 when every condition holds and else 0.0; `partial` gives the share of the
+    conditions that hold."""
+    exact: bool = True
+    """Whether anything the prompt does not ask for counts against an image; False is GenEval's
+    rule."""
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None without `include`."""

@@ -8,11 +8,12 @@ is judged by the pixels of the source and of the edited image.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from PIL import Image
 
-from mmrl.config import check_choice
+from mmrl.config import Settings, check_choice
 from mmrl.rewards.detection.geneval_rules import Condition
 from mmrl.rewards.detection.shapes_detector import SHAPES, DetectedObject, Detection, detect
 from mmrl.rewards.parsing.images import image_of
@@ -25,24 +26,23 @@ AT_HOME = 0.08
 """How far the centre of an object that stays may move, as a share of the image's side."""
 
 
-class ShapesEditReward:
+@dataclass(kw_only=True, eq=False)
+class ShapesEditReward(Settings):
     """Score edits of images of the shapes world.
-
-    Args:
-        mode: `strict` gives 1.0 when every condition holds and else 0.0; `partial` gives the share
-            of the conditions that hold.
-        kept: whether what the instruction leaves alone must stay.
 
     Raises:
         ValueError: If the mode is unknown.
     """
 
+    where: ClassVar[str] = "shapes_edit"
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
-    def __init__(self, mode: Literal["strict", "partial"] = "strict", kept: bool = True) -> None:
-        check_choice("shapes_edit.mode", mode, ("strict", "partial"))
-        self.mode, self.kept = mode, kept
+    mode: Literal["strict", "partial"] = "strict"
+    """`strict` gives 1.0 when every condition holds and else 0.0; `partial` gives the share of the
+    conditions that hold."""
+    kept: bool = True
+    """Whether what the instruction leaves alone must stay."""
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None without `edited` or a source image."""

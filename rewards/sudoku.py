@@ -6,6 +6,7 @@ where the puzzle was empty. Grids of any size.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mmrl.rewards.parsing.extraction import find_tagged
@@ -13,6 +14,7 @@ from mmrl.rewards.parsing.metadata import read_sample, read_values
 from mmrl.types import Sample
 
 
+@dataclass(kw_only=True, eq=False)
 class SudokuReward:
     """Score grids against the metadata `puzzle` (0 where empty) and `solution`."""
 

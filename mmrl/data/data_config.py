@@ -1,9 +1,10 @@
 """How the rows of a prompt set are read."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
-from mmrl.config import check_choice
+from mmrl.config import one_of
+from mmrl.config.constraints import check_settings
 from mmrl.data.formats import FORMATS
 
 
@@ -11,9 +12,7 @@ from mmrl.data.formats import FORMATS
 class DataConfig:
     """How the rows of a prompt set are read."""
 
-    choices: ClassVar = {"format": FORMATS}
-
-    format: str = "rows"
+    format: Annotated[str, one_of(FORMATS)] = "rows"
     """Data set whose columns the rows have, see `mmrl.data.formats`; `rows` for the names there."""
     config: str | None = None
     """Configuration of a hub data set, such as `main` of openai/gsm8k."""
@@ -27,8 +26,6 @@ class DataConfig:
     image_root: str | None = None
     """Folder of the images that rows name by a path; no path may leave it. null is the folder of
     the prompt file."""
-    system: str = ""
-    """A system message before every prompt; empty for none."""
     template: str = ""
     """Text of every prompt, with `{prompt}` and other columns filled in; empty takes the prompt as
     it is. A list of texts is joined by line ends; a literal brace is written twice. `{lettered}` is
@@ -37,4 +34,4 @@ class DataConfig:
     harnesses ask for the letter of a choice, a word or phrase, or a kind of number."""
 
     def __post_init__(self) -> None:
-        check_choice("data.format", self.format, FORMATS)
+        check_settings(self, "data")

@@ -7,9 +7,9 @@ and numbers.
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from mmrl.config import ConfigError
 
@@ -25,7 +25,12 @@ def read_file(path: Path) -> Iterator[Row]:
     Raises:
         ConfigError: names the file and the row that cannot be read.
     """
-    return READERS[path.suffix](path)
+    try:
+        yield from READERS[path.suffix](path)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"'{path}' is not UTF-8 text: {error}. Correct it.") from error
+    except csv.Error as error:
+        raise ConfigError(f"'{path}' cannot be read: {error}. Correct it.") from error
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
@@ -41,14 +46,13 @@ def _texts(path: Path) -> Iterator[Row]:
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     # splitlines() would also cut at separators that JSON allows inside a string
     with path.open(encoding="utf-8-sig", newline="\n") as file:
-        for n, line in enumerate(_decoded(file, path), start=1):
+        for n, line in enumerate(file, start=1):
             if line.strip():
                 yield f"{path}, line {n}", line
 
 
 def _listed(path: Path) -> Iterator[Row]:
-    with path.open(encoding="utf-8-sig") as file:
-        rows = _json("".join(_decoded(file, path)), str(path))
+    rows = _json(path.read_text(encoding="utf-8-sig"), str(path))
     if not isinstance(rows, list):
         raise ConfigError(f"'{path}' must hold a JSON list of rows.")
     yield from ((f"{path}, entry {n}", row) for n, row in enumerate(rows))
@@ -58,18 +62,13 @@ def _table(path: Path) -> Iterator[Row]:
     """Rows of a CSV or TSV file; every value stays text, with leading zeros."""
     csv.field_size_limit(MAX_FIELD)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        delimiter = "\t" if path.suffix == ".tsv" else ","
-        reader = csv.DictReader(_decoded(file, path), delimiter=delimiter)
-        try:
-            for row in reader:
-                place = f"{path}, line {reader.line_num}"
-                if None in row or None in row.values():
-                    names = ", ".join(reader.fieldnames or [])
-                    reason = f"{place} has not one value for each of the columns {names}."
-                    raise ConfigError(reason)
-                yield place, row
-        except csv.Error as error:
-            _refuse(f"'{path}', line {reader.line_num + 1} cannot be read: {error}", error)
+        reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+        for row in reader:
+            place = f"{path}, line {reader.line_num}"
+            if None in row or None in row.values():
+                names = ", ".join(reader.fieldnames or [])
+                raise ConfigError(f"{place} has not one value for each of the columns {names}.")
+            yield place, row
 
 
 def _json(text: str, place: str) -> Any:
@@ -78,18 +77,7 @@ def _json(text: str, place: str) -> Any:
     except RecursionError as error:
         raise ConfigError(f"{place} is nested too deeply to be read. Remove it.") from error
     except ValueError as error:  # also for an integer of more digits than Python reads
-        _refuse(f"{place} is not JSON: {error}", error)
-
-
-def _decoded(file: Iterable[str], path: Path) -> Iterator[str]:
-    try:
-        yield from file
-    except UnicodeDecodeError as error:
-        _refuse(f"'{path}' is not UTF-8 text: {error}", error)
-
-
-def _refuse(reason: str, error: Exception) -> NoReturn:
-    raise ConfigError(f"{reason}. Correct or remove it.") from error
+        raise ConfigError(f"{place} is not JSON: {error}. Correct or remove it.") from error
 
 
 READERS: dict[str, Callable[[Path], Iterator[Row]]] = {

@@ -8,15 +8,12 @@ cannot read. A new format is one such function and one line in `FORMATS`. Questi
 `mmrl.data.questions`.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from mmrl.config import ConfigError
 from mmrl.data import questions
-from mmrl.data.dpg_bench import dpg_bench, group_questions
 from mmrl.data.questions import Row, drop_empty, omit
 from mmrl.rewards.countdown import read_whole_number, read_whole_numbers
 from mmrl.rewards.parsing.extraction import find_boxed, find_hashed
@@ -25,29 +22,6 @@ from mmrl.rewards.parsing.extraction import find_boxed, find_hashed
 def rows(row: Row) -> Row:
     """Rows with these column names already, such as those of GenEval."""
     return row
-
-
-NESTED = ("messages", "choices", "answers", "tests", "include", "exclude", "numbers", "nums")
-NESTED += ("questions", "images", "test_list", "test_input", "test_output")
-"""Columns of lists, which a table can only hold as JSON."""
-
-
-def restore_nested(row: Row) -> Row:
-    """The row with the lists that its table holds as JSON; an empty cell is no list."""
-    restored = {}
-    for name, value in row.items():
-        if name in NESTED and isinstance(value, str):
-            with suppress(ValueError, RecursionError):
-                value = (
-                    json.loads(value, object_pairs_hook=_without_nulls) if value.strip() else None
-                )
-        if value is not None:
-            restored[name] = value
-    return restored
-
-
-def _without_nulls(pairs: list[tuple[str, Any]]) -> Row:
-    return {key: value for key, value in pairs if value is not None}
 
 
 def gsm8k(row: Row) -> Row:
@@ -185,19 +159,14 @@ _ENDS = re.compile(r"(?:<\|eot_id\|>|<\|im_end\|>|<\|endoftext\|>|\s)+\Z")
 
 def countdown(row: Row) -> Row:
     """Countdown-Tasks-3to4, as d1 trains on it: `nums`, `target`."""
-    return _countdown(
-        read_whole_numbers(row["nums"], "nums"), read_whole_number(row["target"], "target")
-    )
+    numbers = read_whole_numbers(row["nums"], "nums")
+    target = read_whole_number(row["target"], "target")
+    return {"prompt": f"Numbers: {numbers}\nTarget: {target}", "numbers": numbers, "target": target}
 
 
 def d1_countdown(row: Row) -> Row:
     """d1's Countdown test file: `input` such as "30,100,93", `output` such as "23"."""
-    numbers = read_whole_numbers(row["input"].split(","), "input")
-    return _countdown(numbers, read_whole_number(row["output"], "output"))
-
-
-def _countdown(numbers: list[int], target: int) -> Row:
-    return {"prompt": f"Numbers: {numbers}\nTarget: {target}", "numbers": numbers, "target": target}
+    return countdown({"nums": row["input"].split(","), "target": row["output"]})
 
 
 def d1_sudoku(row: Row) -> Row:
@@ -207,6 +176,22 @@ def d1_sudoku(row: Row) -> Row:
         raise ValueError(f"Puzzle {puzzle!r} and Solution {solution!r} are not as many digits")
     prompt = f"Solve the following Sudoku puzzle: {puzzle}"
     return {"prompt": prompt, "puzzle": puzzle, "solution": solution}
+
+
+def dpg_bench(row: Row) -> Row:
+    """DPG-Bench (arXiv 2403.05135), a prompt of `group_questions`: what `dpg_bench.csv` asks about
+    it becomes the metadata `questions` of the reward `dsg`."""
+    prompt = {"id": str(row["item_id"]), "prompt": row["text"]}
+    questions = [
+        {
+            "number": int(each["proposition_id"]),
+            "question": each["question_natural_language"],
+            "parents": [int(n) for n in str(each["dependency"]).split(",") if int(n) != 0],
+            "category": f"{each['category_broad'].strip()} - {each['category_detailed'].strip()}",
+        }
+        for each in row["rows"]
+    ]
+    return {**prompt, "questions": questions}
 
 
 FORMATS: dict[str, Callable[[Row], Row]] = {
@@ -227,13 +212,29 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "d1_sudoku": d1_sudoku,
 }
 
-GROUPED: dict[str, Callable[[Iterable[tuple[str, Any]]], Iterator[tuple[str, Row]]]] = {
-    "dpg_bench": group_questions,
-}
+
+def group_questions(rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Row]]:
+    """DPG-Bench's rows per prompt, in the order of the file, each with the place of its first
+    question; without `item_id` and `text` rows stay as they are, and the format refuses them."""
+    prompts: dict[Any, tuple[str, Row]] = {}
+    for place, row in rows:
+        if not isinstance(row, dict) or not {"item_id", "text"} <= row.keys():
+            yield place, row
+            continue
+        first = {"item_id": row["item_id"], "text": row["text"], "rows": []}
+        _, prompt = prompts.setdefault(row["item_id"], (place, first))
+        if prompt["text"] != row["text"]:
+            reason = f"item_id {row['item_id']!r} has another text than in its first row"
+            raise ConfigError(f"{place}: {reason}.")
+        prompt["rows"].append(row)
+    yield from prompts.values()
+
+
+GROUPED = {"dpg_bench": group_questions}
 """Formats whose files have several rows per prompt: what makes one of them."""
 
 
-def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:
+def adapt_row(row: Any, name: str, place: str, key: str, advice: str) -> Row:
     """Map a row to the columns of prompts and rewards.
 
     Args:
@@ -244,10 +245,12 @@ def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:
         advice: what to do about a missing column.
 
     Raises:
-        ConfigError: the row does not fit the format.
+        ConfigError: it is no mapping of columns, or does not fit the format.
     """
+    if not isinstance(row, dict):
+        raise ConfigError(f"{place} is not a mapping of columns but {type(row).__name__}.")
     try:
-        return FORMATS[name](restore_nested(row))
+        return FORMATS[name](row)
     except KeyError as error:
         raise ConfigError(
             f"{place} has no {error.args[0]!r}, which {key} {name} reads; it has {sorted(row)}."

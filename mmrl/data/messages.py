@@ -11,7 +11,7 @@ Content without an image is read as a text, other content as a list of parts who
 empty: the images themselves are in `Prompt.images`, in the same order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mmrl.config import ConfigError
@@ -22,52 +22,39 @@ IMAGE: Message = {"type": "image"}
 _IMAGE_KEYS = ("image", "image_url", "url", "path")
 
 
-def read_messages(given: Sequence[Any], place: str) -> tuple[list[Message], list[Any]]:
+def read_messages(
+    given: Sequence[Any], column: Sequence[Any], place: str
+) -> tuple[list[Message], list[Any]]:
     """Read the messages of a row.
 
+    Args:
+        given: the messages.
+        column: values of images beside the messages. They fill empty parts; where there is no part
+            at all they are put at the start of the first message of the user, as in TRL.
+        place: the row, for messages.
+
     Returns:
-        The messages, and the value of each of their image parts; None for an empty part.
+        The messages, and the values of their images in the order of their parts.
 
     Raises:
-        ConfigError: an item is no message, or a part of its content is none.
+        ConfigError: an item is no message, or a part of its content is none; not as many images as
+            parts.
     """
-    messages, images = [], []
+    messages, own = [], []
     for message in given:
-        shaped = isinstance(message, dict) and {"role", "content"} <= message.keys()
-        if not shaped or not isinstance(message["content"], str | list):
+        if not is_message(message):
             raise ConfigError(
                 f"{place}: {message!r} is not a message; one is"
                 ' {"role": "user", "content": "a text"}.'
             )
-        content, found = _content(message["content"], place)
+        content, values = _read_content(message["content"], place)
         messages.append({**message, "content": content})
-        images += found
-    return messages, images
-
-
-def assign_images(
-    messages: list[Message], own: Sequence[Any], column: Sequence[Any], place: str
-) -> tuple[list[Message], list[Any]]:
-    """Give every image of a row a part in its messages.
-
-    Args:
-        messages: of a row.
-        own: values of their image parts, see `read_messages`.
-        column: images beside the messages. They fill empty parts; where there is no part at all
-            they are put at the start of the first message of the user, as in TRL.
-        place: the row, for messages.
-
-    Returns:
-        The messages, and the images in the order of their parts.
-
-    Raises:
-        ConfigError: not as many images as parts.
-    """
-    if not own:
-        return (_put_first(messages, len(column), place) if column else messages), list(column)
+        own += values
+    if column and not own:
+        return _put_first(messages, len(column), place), list(column)
     empty = sum(value is None for value in own)
     if empty == 0 and not column:
-        return messages, list(own)
+        return messages, own
     if empty == len(own) == len(column):
         return messages, list(column)
     raise ConfigError(
@@ -76,10 +63,10 @@ def assign_images(
     )
 
 
-def user_message(text: str, images: int) -> Message:
-    """A message of the user, images first."""
-    parts = [*(dict(IMAGE) for _ in range(images)), {"type": "text", "text": text}]
-    return {"role": "user", "content": parts if images else text}
+def is_message(value: Any) -> bool:
+    """Whether a value has a role and content."""
+    shaped = isinstance(value, dict) and "role" in value
+    return shaped and isinstance(value.get("content"), str | list)
 
 
 def message_text(message: Message) -> str:
@@ -90,7 +77,7 @@ def message_text(message: Message) -> str:
     return "".join(part["text"] for part in content if part["type"] == "text")
 
 
-def _content(content: str | list[Any], place: str) -> tuple[str | list[Message], list[Any]]:
+def _read_content(content: str | list[Any], place: str) -> tuple[str | list[Message], list[Any]]:
     if isinstance(content, str):
         return content, []
     parts, images = [], []
@@ -99,8 +86,9 @@ def _content(content: str | list[Any], place: str) -> tuple[str | list[Message],
         if kind == "text" and isinstance(part.get("text"), str):
             parts.append({"type": "text", "text": part["text"]})
         elif kind in ("image", "image_url"):
+            value = next((part[key] for key in _IMAGE_KEYS if part.get(key) is not None), None)
             parts.append(dict(IMAGE))
-            images.append(_image(part))
+            images.append(value.get("url", value) if isinstance(value, dict) else value)
         else:
             raise ConfigError(
                 f"{place}: {part!r} is no part of a message; one is"
@@ -109,17 +97,10 @@ def _content(content: str | list[Any], place: str) -> tuple[str | list[Message],
     return (parts if images else "".join(part["text"] for part in parts)), images
 
 
-def _image(part: Mapping[str, Any]) -> Any:
-    value = next((part[key] for key in _IMAGE_KEYS if part.get(key) is not None), None)
-    if value is None and part.get("base64") is not None:
-        return f"data:image;base64,{part['base64']}"
-    return value["url"] if isinstance(value, dict) and "url" in value else value
-
-
 def _put_first(messages: list[Message], images: int, place: str) -> list[Message]:
-    users = [n for n, message in enumerate(messages) if message["role"] == "user"]
-    if not users:
-        raise ConfigError(f"{place} has images and no message of a user to show them in.")
-    first = users[0]
-    content = user_message(message_text(messages[first]), images)["content"]
-    return [*messages[:first], {**messages[first], "content": content}, *messages[first + 1 :]]
+    for n, message in enumerate(messages):
+        if message["role"] == "user":
+            words = {"type": "text", "text": message_text(message)}
+            content = [*(dict(IMAGE) for _ in range(images)), words]
+            return [*messages[:n], {**message, "content": content}, *messages[n + 1 :]]
+    raise ConfigError(f"{place} has images and no message of a user to show them in.")

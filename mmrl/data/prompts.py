@@ -7,7 +7,7 @@ for the rewards. Other column names are mapped to these by
 `include`, `exclude`, `prompt`) load unchanged.
 
 Images are in `image` or `images`, one or a list, or in the parts of messages, in the forms of
-`mmrl.data.image_sources`. A prompt opens them when its `images` are read. That of an edit (task
+`mmrl.data.images`. A prompt opens them when its `images` are read. That of an edit (task
 `image_edit`) is its source image, and its text the instruction.
 """
 
@@ -21,9 +21,14 @@ from typing import Any, TypeVar
 from mmrl.config import ConfigError, check
 from mmrl.data.data_config import DataConfig
 from mmrl.data.formats import GROUPED, adapt_row
-from mmrl.data.image_sources import IMAGE_KEYS, find_image, find_image_root, read_image_values
-from mmrl.data.lazy_images import LazyImages
-from mmrl.data.messages import assign_images, message_text, read_messages, user_message
+from mmrl.data.images import (
+    IMAGE_KEYS,
+    LazyImages,
+    find_image,
+    find_image_root,
+    read_image_values,
+)
+from mmrl.data.messages import message_text, read_messages
 from mmrl.data.questions import choose_hint, letter_choices
 from mmrl.data.rows import read_rows
 from mmrl.models.task_names import EDITS
@@ -115,19 +120,15 @@ def drop_long(
         ConfigError: all are too long, or one has no layout at any length.
     """
     kept = [prompt for prompt in prompts if _fits(prompt, fits)]
-    limits = (
-        "model.max_prompt_length, or with their images and completion than the checkpoint takes"
-    )
+    long = "longer than model.max_prompt_length, or with images and completion than the checkpoint"
     if prompts and not kept:
-        raise ConfigError(
-            f"all {len(prompts)} prompts of '{source}' are longer than {limits}; raise it, or"
-            " shorten max_completion_length."
-        )
+        advice = "raise it, or shorten max_completion_length"
+        raise ConfigError(f"all {len(prompts)} prompts of '{source}' are {long} takes; {advice}.")
     if left := len(prompts) - len(kept):
-        text = "%s: %d of %d prompts are longer than %s, and left out"
-        logger.warning(text, source, left, len(prompts), limits)
+        text = "%s: %d of %d prompts are %s takes, and left out"
+        logger.warning(text, source, left, len(prompts), long)
     if cut := sum(map(cuts, kept)):
-        text = "%s: %d of %d prompts are cut, longer than the model takes (model.max_prompt_length)"
+        text = "%s: %d of %d prompts are cut to model.max_prompt_length"
         logger.warning(text, source, cut, len(kept))
     return kept
 
@@ -174,13 +175,12 @@ def _read_value(row: Mapping[str, Any], column: str) -> Any:
 
 def _rename_columns(row: Any, place: str, data: DataConfig) -> dict[str, Any]:
     """A row with the column names of this module, by `data.columns` and then by `data.format`."""
-    if not isinstance(row, dict):
-        raise ConfigError(f"{place} is not a mapping of columns but {type(row).__name__}.")
-    for column in data.columns.values():
-        if column not in row:
-            raise ConfigError(f"data.columns: {place} has no {column!r}; it has {sorted(row)}.")
-    renamed = {name: row[column] for name, column in data.columns.items()}
-    row = {k: v for k, v in row.items() if k not in data.columns.values()} | renamed
+    if isinstance(row, dict):
+        for column in data.columns.values():
+            if column not in row:
+                raise ConfigError(f"data.columns: {place} has no {column!r}; it has {sorted(row)}.")
+        renamed = {name: row[column] for name, column in data.columns.items()}
+        row = {k: v for k, v in row.items() if k not in data.columns.values()} | renamed
     advice = "Choose another format, or name the column in data.columns."
     return adapt_row(row, data.format, place, "data.format", advice)
 
@@ -191,21 +191,15 @@ def _read_prompt(
     key = next((key for key in PROMPT_KEYS if row.get(key) is not None), "prompt")
     images, messages, text = read_image_values(row, place), None, row.get(key)
     if isinstance(text, list):
-        messages, own = read_messages(text, place)
+        messages, images = read_messages(text, images, place)
         if not messages or messages[-1]["role"] != "user":
             raise ConfigError(f"{place}: the messages must end with one of the user.")
-        for name, value in (("data.system", data.system), ("data.template", data.template)):
-            check(not value, name, value, "empty where rows have messages", f"{place} has.")
-        messages, images = assign_images(messages, own, images, place)
+        allowed = "empty where rows have messages"
+        check(not data.template, "data.template", data.template, allowed, f"{place} has.")
         text = message_text(messages[-1])
     if not isinstance(text, str) or not text.strip():
         names = ", ".join(repr(name) for name in PROMPT_KEYS)
         raise ConfigError(f"{place} has no text under {names}; it has {sorted(row)}.")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ConfigError(
-            f"{place} has half of a surrogate pair (\\ud800 to \\udfff) in its text, which is no"
-            " character. Correct or remove it."
-        )
     if images and task in WITHOUT_IMAGES:
         raise ConfigError(
             f"{place} has images, and the task {task} takes none. Choose a task with"
@@ -218,18 +212,13 @@ def _read_prompt(
         )
     if data.template:
         text = _fill(data.template, {**row, "prompt": text}, place)
-    if data.system:
-        system = {"role": "system", "content": data.system}
-        messages = [system, user_message(text, len(images))]
-    id_ = row.get("id")
     answer, prefix = (_text_of(row, name, place) for name in ("answer", "assistant_prefill"))
-    found = LazyImages([find_image(value, root, place) for value in images])
     return Prompt(
-        default_id if id_ is None else str(id_),
+        default_id if row.get("id") is None else str(row["id"]),
         task,
         text,
         messages,
-        found or None,
+        LazyImages([find_image(value, root, place) for value in images]) if images else None,
         answer=answer,
         metadata={k: v for k, v in row.items() if k not in (*PROMPT_PARTS, key, *IMAGE_KEYS)},
         prefill=prefix or "",

@@ -1,12 +1,16 @@
 """Rows of files and patterns of files, of folders, and of data sets of the Hugging Face hub, read
 whole or one after the other.
 
-Nulls are left out, because columnar files give every clause the keys of all clauses.
+Nulls are left out, because columnar files give every clause the keys of all clauses. Of a data set
+that is read whole, images are not decoded and bytes stay in its files until they are read, so it
+may be larger than the memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +18,38 @@ from typing import TYPE_CHECKING, Any
 from mmrl.config import ConfigError, NotHereError, check
 from mmrl.config.checks import is_hub_id
 from mmrl.data.file_rows import READERS, Row, read_file
-from mmrl.data.stored_rows import stored_rows, table_rows
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
 
+Key = str | int
 BUILDERS = {".parquet": "parquet", ".tar": "webdataset"}
 """Files that `datasets` reads, and by which of its builders."""
 SUFFIXES = (*READERS, *BUILDERS)
+BATCH = 100
+"""Rows that are in memory together while a data set is read."""
+
+
+@dataclass(frozen=True)
+class StoredBytes:
+    """Bytes in a row of a data set.
+
+    Attributes:
+        table: the data set, in the format `arrow`.
+        row: number of the row.
+        keys: the column, and where they are in its value.
+    """
+
+    table: Any
+    row: int
+    keys: tuple[Key, ...]
+
+    def read(self) -> bytes:
+        """Read them from the files of the data set."""
+        [value] = self.table[self.row].to_pylist()
+        for key in self.keys:
+            value = value[key]
+        return value
 
 
 def read_rows(source: str, config: str | None = None, split: str | None = None) -> Iterator[Row]:
@@ -40,11 +68,17 @@ def read_rows(source: str, config: str | None = None, split: str | None = None) 
     """
     files = _find_files(source, config, split)
     if files and Path(files[0]).suffix in READERS:
-        rows: Iterator[Row] = (row for file in files for row in read_file(Path(file)))
-    else:
-        found = stored_rows(_load(source, files, config, split))
-        rows = ((f"{source}, row {n}", row) for n, row in enumerate(found))
-    return ((place, _without_nulls(row)) for place, row in rows)
+        for file in files:
+            yield from ((place, _without_nulls(row)) for place, row in read_file(Path(file)))
+        return
+    table = _load(source, files, config, split).with_format("arrow")
+    for first in range(0, len(table), BATCH):
+        rows = table_rows(
+            table[first : first + BATCH],
+            lambda row, keys, first=first: StoredBytes(table, first + row, keys),
+        )
+        for n, row in enumerate(rows, start=first):
+            yield f"{source}, row {n}", _without_nulls(row)
 
 
 def open_rows(source: str, config: str | None = None, split: str | None = None) -> IterableDataset:
@@ -123,19 +157,54 @@ def _load(
     options: dict[str, Any] = {"data_files": files or None, "streaming": streaming}
     try:
         return load_dataset(name, config, split=split or "train", **options)
-    except OSError as error:
-        kind = NotHereError if not files and is_hub_id(source) else ConfigError
-        raise kind(
-            f"{asked} is neither a {', '.join(SUFFIXES)} file nor a data set that the hub"
-            f" returned ({_reason(error)}).{advice}"
+    except (OSError, ValueError, TypeError, DatasetsError, pyarrow.ArrowException) as error:
+        cause = error.__cause__ or error
+        reason = f"{type(cause).__name__}: {(str(cause).splitlines() or ['no reason given'])[0]}"
+        away = isinstance(error, OSError) and not files and is_hub_id(source)
+        said = "is no data set that the hub returned" if away else "cannot be loaded"
+        raise (NotHereError if away else ConfigError)(
+            f"{asked} {said}: {reason}.{advice}"
         ) from error
-    except (ValueError, TypeError, DatasetsError, pyarrow.ArrowException) as error:
-        raise ConfigError(f"{asked} cannot be loaded: {_reason(error)}.{advice}") from error
 
 
-def _reason(error: BaseException) -> str:
-    error = error.__cause__ or error
-    return f"{type(error).__name__}: {(str(error).splitlines() or ['no reason given'])[0]}"
+def table_rows(
+    table: Any, refer: Callable[[int, tuple[Key, ...]], Any] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an Arrow table; bytes as they are, or what `refer` makes of their row and
+    keys. A column whose values have several types is kept as JSON by `datasets`; such are restored.
+    """
+    kinds = {column.name: column.type for column in table.schema}
+    if not any(word in str(table.schema.types) for word in ("binary", "json")):
+        yield from table.to_pylist()
+        return
+    for n, row in enumerate(table.to_pylist()):
+        where = None if refer is None else lambda keys, n=n: refer(n, keys)
+        yield {name: _restore(value, kinds[name], (name,), where) for name, value in row.items()}
+
+
+def _restore(
+    value: Any, kind: Any, keys: tuple[Key, ...], refer: Callable[[Any], Any] | None
+) -> Any:
+    if isinstance(value, bytes):
+        return value if refer is None else refer(keys)
+    if isinstance(value, dict):
+        return {k: _restore(v, kind.field(k).type, (*keys, k), refer) for k, v in value.items()}
+    if isinstance(value, list):
+        inner = getattr(kind, "value_type", None)
+        return [_restore(item, inner, (*keys, n), refer) for n, item in enumerate(value)]
+    if isinstance(value, str) and getattr(kind, "extension_name", "") == "arrow.json":
+        return _restore_json(value)
+    return value
+
+
+def _restore_json(text: str) -> Any:
+    """The value of JSON. A bare number or word is left a text: `datasets` writes the texts `5`,
+    `007` and `null` as they are, without quotes."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, str | list | dict) else text
 
 
 def _without_nulls(value: Any) -> Any:

@@ -4,11 +4,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mmrl.config import ConfigError, check
-from mmrl.data.image_sources import find_image, find_image_root
-from mmrl.data.lazy_images import LazyImage
-from mmrl.data.row_stream import RowStream, StoredRows, describe_rows
-from mmrl.data.rows import read_rows
+from mmrl.config import ConfigError
+from mmrl.data.images import LazyImage, find_image, find_image_root
+from mmrl.data.row_stream import RowStream, StoredRows, describe_rows, read_items
 from mmrl.objectives.data_config import PairsConfig
 
 
@@ -33,9 +31,7 @@ def open_pairs(config: PairsConfig, seed: int) -> StoredRows[Pair] | RowStream[P
     read = _reader(config)
     if config.streaming:
         return RowStream(config.source, read, seed, config.shuffle_buffer)
-    pairs = [pair for place, row in read_rows(*config.source) for pair in read(place, row)]
-    check(bool(pairs), f"{config.where}.data", config.data, "a file with a row")
-    return StoredRows(pairs, seed)
+    return StoredRows(read_items(config.source, read), seed)
 
 
 def describe_pairs(config: PairsConfig) -> str:

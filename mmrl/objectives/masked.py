@@ -17,35 +17,32 @@ of an image prompt is really masked when the checkpoint says `mask_policy: key_p
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
-from transformers import PreTrainedTokenizerBase
 
 from mmrl.config import check
-from mmrl.data.lazy_images import LazyImage
+from mmrl.data.images import LazyImage
 from mmrl.data.stream import stream_positions
 from mmrl.models.families import mmada
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_image import TextToImage
-from mmrl.models.loading import outline
 from mmrl.models.policy import Policy
-from mmrl.objectives.answer_layouts import AnswerLayouts
-from mmrl.objectives.image_codes import ImageCodes
+from mmrl.objectives.answer_layouts import AnswerLayouts, ImageCodes
 from mmrl.objectives.image_pairs import Pair, describe_pairs, open_pairs
 from mmrl.objectives.masked_config import PARTS, MaskedConfig
-from mmrl.objectives.objective import find_outline
-from mmrl.objectives.packed_rows import Rows, build_rows, compute_loss
-from mmrl.objectives.policy_objective import Items, PolicyObjective
 from mmrl.objectives.policy_start import (
+    Items,
+    PolicyObjective,
     choose_trained,
     load_start,
     outline_policy,
     outline_tokenizer,
 )
+from mmrl.objectives.scored_rows import Rows, build_rows, compute_loss
 from mmrl.objectives.text_source import Source, describe_source
+from mmrl.pretrained.known import find_here
 from mmrl.randomness import generator, stable_seed
 
 EPS = 1e-3
@@ -75,13 +72,13 @@ class Masked(PolicyObjective[MaskedConfig]):
         task = self.policy.layouts["text_to_image"]
         assert isinstance(task, TextToImage) and isinstance(task.rows, mmada.MmadaRows)
         self.rows, self.task = task.rows, task
-        layouts = AnswerLayouts(self.policy, config)
+        layouts = AnswerLayouts(self.policy, config.encode_batch_size)
         self.sources = {
             part: Source(source, layouts, stable_seed(seed, part))
             for part, source in config.sources.items()
         }
         self.data |= {part: source.rows for part, source in self.sources.items()}
-        self.codes = ImageCodes(task.vq, config.image_size, "crop", config)
+        self.codes = ImageCodes(task.vq, config.image_size, "crop", config.encode_batch_size)
         self.vocabs = dict.fromkeys(self.sources, layouts.text.vocab)
         self.vocabs["text_to_image"] = self.vocabs["image_edit"] = task.vocab
         choose_trained(network, config, seed)
@@ -91,11 +88,11 @@ class Masked(PolicyObjective[MaskedConfig]):
     def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many pairs and answers there are."""
         said = [describe_pairs(each) for each in (config, config.edits) if each is not None]
-        if config.model and find_outline("objective.model", config.model, outline) is None:
+        if find_here("objective.model", config.model) is None:
             return None, ", ".join(said)
         policy = outline_start(config, outline_tokenizer(config.vq))
         choose_trained(policy.network, config)
-        layouts = AnswerLayouts(policy, config)
+        layouts = AnswerLayouts(policy, config.encode_batch_size)
         said += [describe_source(source, layouts) for source in config.sources.values()]
         return policy.network, ", ".join(said)
 
@@ -200,13 +197,7 @@ def outline_start(config: MaskedConfig, vq: ImageTokenizer) -> Policy:
         ConfigError: of a checkpoint that has not the rows of all parts, see `outline_policy`.
     """
     length, size = config.max_prompt_length, config.image_size
-    options = LayoutConfig(max_prompt_length=length, image_size=size)
-
-    def new_config(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-        core = config.network.core(len(tokenizer) + vq.codebook_size)
-        return mmada.public_config(core, tokenizer, vq, config.image_size, "key_padding")
-
-    policy = outline_policy(config, options, new_config, vq)
+    policy = outline_policy(config, LayoutConfig(max_prompt_length=length, image_size=size), vq)
     task = policy.layouts.get("text_to_image")
     fits = isinstance(getattr(task, "rows", None), mmada.MmadaRows) and "text" in policy.layouts
     allowed = "a checkpoint of MMaDA's type, whose rows of images are learned"

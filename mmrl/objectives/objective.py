@@ -1,14 +1,9 @@
 """What the supervised loop asks of an objective."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from torch import Tensor, nn
-
-from mmrl.pretrained.known import find_here
-
-Network = TypeVar("Network", bound=nn.Module)
 
 
 class Objective(Protocol):
@@ -54,18 +49,3 @@ class Objective(Protocol):
         """Return metrics of the current weights, on rank 0 only, without gradient; may write images
         into `directory`."""
         ...
-
-
-def find_outline(key: str, path_or_hub_id: str, read: Callable[[Path], Network]) -> Network | None:
-    """Read a model without its weights from a directory; None for one that is only on the hub.
-
-    Args:
-        key: of the setting, for messages.
-        path_or_hub_id: its value.
-        read: builds the model from the headers of a directory.
-
-    Raises:
-        ConfigError, FileNotFoundError, ValueError: see `find_here` and `read`.
-    """
-    directory = find_here(key, path_or_hub_id)
-    return None if directory is None else read(directory)

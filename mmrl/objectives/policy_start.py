@@ -1,53 +1,90 @@
-"""The policy that supervised training starts from: a checkpoint, or a new network."""
+"""What the objectives of a policy share: the checkpoint or new network that they start from, data
+that may be streams, and how it is saved."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from torch import nn
 
+from mmrl.data.row_stream import RowStream, StoredRows
 from mmrl.models.families import get_family
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
-from mmrl.models.loading import build_network, load_model, new_model, outline
+from mmrl.models.loading import build_network, load_model, new_model, outline, read_config
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
 from mmrl.models.policy import Policy, build_layouts, load_tokenizer
 from mmrl.models.source import find_directory
-from mmrl.objectives.objective import find_outline
 from mmrl.objectives.start_config import StartConfig
 from mmrl.pretrained.checks import check_continued, check_patterns
+from mmrl.pretrained.known import find_here
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator
 from mmrl.training.trainable import require_gradients, train_parts
 
+Items = StoredRows[Any] | RowStream[Any]
+C = TypeVar("C", bound=StartConfig)
+
+
+class PolicyObjective(Generic[C]):
+    """Data and network of the supervised training of a policy.
+
+    Attributes:
+        data: items by the name of their part; those of the first are counted as epochs.
+    """
+
+    config: C
+    policy: Policy
+    module: nn.Module
+    data: dict[str, Items]
+
+    @property
+    def examples_per_epoch(self) -> int | None:
+        """Examples of the data; None for a stream."""
+        first = next(iter(self.data.values()))
+        return len(first.items) if isinstance(first, StoredRows) else None
+
+    def data_state(self) -> dict[str, Any]:
+        """Where streams are."""
+        streams = {name: each for name, each in self.data.items() if isinstance(each, RowStream)}
+        return {name: each.state_dict() for name, each in streams.items()}
+
+    def load_data_state(self, state: dict[str, Any]) -> None:
+        """Continue from `data_state()`."""
+        for name, each in self.data.items():
+            if isinstance(each, RowStream):
+                each.load_state_dict(state[name])
+
+    def save(self, directory: Path) -> None:
+        """Write network and tokenizer in the public format of their family."""
+        self.policy.save(directory, self.config.save_dtype)
+
+    def evaluate(self, directory: Path, step: int) -> dict[str, float]:
+        """Nothing beyond the training losses; benchmarks score samples."""
+        return {}
+
 
 def outline_policy(
-    config: StartConfig,
-    options: LayoutConfig,
-    new_config: Callable[[PreTrainedTokenizerBase], dict[str, Any]],
-    vq: ImageTokenizer | None = None,
+    config: StartConfig, options: LayoutConfig, vq: ImageTokenizer | None = None
 ) -> Policy:
     """The policy of an objective, its network without weights on the meta device.
 
     Args:
-        config: names the checkpoint to continue from, or the tokenizer of a new network.
+        config: names the checkpoint.
         options: of its layouts.
-        new_config: builds the config.json of a new network from its tokenizer.
         vq: image tokenizer.
 
     Raises:
         FileNotFoundError, ValueError: see `load_policy`.
     """
-    directory = find_directory(config.model) if config.model else Path(config.tokenizer)
-    if config.model:
-        network = outline(directory)
-        tokenizer = load_tokenizer(directory, get_family(network.public_config))
-    else:
-        tokenizer = load_tokenizer(directory.expanduser())
+    directory = find_directory(config.model)
+    if config.new_weights:
         with torch.device("meta"):
-            network = build_network(new_config(tokenizer))
+            network = build_network(read_config(directory))
+    else:
+        network = outline(directory)
+    tokenizer = load_tokenizer(directory, get_family(network.public_config))
     return Policy(network, tokenizer, build_layouts(network, tokenizer, options, vq), network)
 
 
@@ -67,7 +104,10 @@ def load_start(
     Returns:
         The network, in training mode.
     """
-    if config.model:
+    if config.new_weights:
+        draw = generator(seed, "initial weights")
+        network = new_model(policy.network.public_config, draw).to(device)
+    else:
         network = load_model(
             config.model,
             config.dtype,
@@ -76,9 +116,6 @@ def load_start(
             quantization_config=config.quantization_config,
             deferred=deferred,
         )
-    else:
-        draw = generator(seed, "initial weights")
-        network = new_model(policy.network.public_config, draw).to(device)
     network.set_attention(config.attn_implementation)
     network.gradient_checkpointing = config.gradient_checkpointing
     policy.network = policy.model = network
@@ -110,8 +147,8 @@ def choose_trained(network: Network, config: StartConfig, seed: int = 0, **parts
 def outline_tokenizer(path_or_hub_id: str) -> ImageTokenizer:
     """The image tokenizer `objective.vq` without weights; for one that is only on the hub, the
     public one."""
-    vq = find_outline("objective.vq", path_or_hub_id, outline_vq)
-    if vq is None:
-        with torch.device("meta"):
-            vq = build_vq({})
-    return vq
+    directory = find_here("objective.vq", path_or_hub_id)
+    if directory is not None:
+        return outline_vq(directory)
+    with torch.device("meta"):
+        return build_vq({})

@@ -16,37 +16,33 @@ nothing else in the batch. For LLaDA-V (arXiv 2505.16933) this is the loss of it
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
 
 from mmrl.config import check
-from mmrl.models.families import llada, llada_v
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
-from mmrl.models.loading import outline
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
 from mmrl.models.policy import Policy
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
-from mmrl.objectives.objective import find_outline
-from mmrl.objectives.packed_rows import Rows, compute_loss
-from mmrl.objectives.policy_objective import PolicyObjective
 from mmrl.objectives.policy_start import (
+    PolicyObjective,
     choose_trained,
     load_start,
     outline_policy,
     outline_tokenizer,
 )
+from mmrl.objectives.scored_rows import Rows, compute_loss
 from mmrl.objectives.text_config import CompletionConfig
 from mmrl.objectives.text_examples import Example, ExampleReader
-from mmrl.objectives.text_source import Source, describe_columns, describe_source
+from mmrl.objectives.text_source import Source, describe_source
+from mmrl.pretrained.known import find_here
 from mmrl.runtime.interrupt import check as check_stop
 from mmrl.runtime.launch_checks import check_images
 
@@ -67,7 +63,7 @@ class Completions(PolicyObjective[CompletionConfig]):
         self.config, self.seed, self.batch_size = config, seed, batch_size
         vq = load_vq(config.vq, device=str(device)) if config.vq else None
         self.policy = outline_start(config, vq)
-        layouts = AnswerLayouts(self.policy, config)
+        layouts = AnswerLayouts(self.policy, config.encode_batch_size)
         self.text, self.source = layouts.text, Source(config, layouts, seed)
         self.data = {"text": self.source.rows}
         if isinstance(vision := self.policy.network.vision, Vision):
@@ -88,10 +84,10 @@ class Completions(PolicyObjective[CompletionConfig]):
     @staticmethod
     def outline(config: CompletionConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many completions there are, where that is known."""
-        if config.model and find_outline("objective.model", config.model, outline) is None:
-            return None, describe_columns(config)  # nor is its tokenizer here
+        if find_here("objective.model", config.model) is None:
+            return None, describe_source(config, None)  # nor is its tokenizer here
         policy = outline_start(config, outline_tokenizer(config.vq) if config.vq else None)
-        layouts = AnswerLayouts(policy, config)
+        layouts = AnswerLayouts(policy, config.encode_batch_size)
         sources = [config, *([_held_out(config)] if config.eval_data else [])]
         return policy.network, ", ".join(describe_source(each, layouts) for each in sources)
 
@@ -104,7 +100,7 @@ class Completions(PolicyObjective[CompletionConfig]):
         batch = batch.to(self.policy.device)
         value = compute_loss(self.module, self.policy.network, batch, self.text.vocab)
         scored = (batch.weight > 0).sum().float()
-        return value, {"batch/scored": scored, "batch/filled": (batch.piece >= 0).float().mean()}
+        return value, {"batch/scored": scored, "batch/filled": batch.real.float().mean()}
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:
         """The loss of held-out examples, each with the same masks at every evaluation."""
@@ -125,7 +121,7 @@ class Completions(PolicyObjective[CompletionConfig]):
 def outline_start(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy:
     """The policy without weights, with what is not trained frozen."""
     options = LayoutConfig(max_prompt_length=config.max_length, image_fit=config.image_fit)
-    policy = outline_policy(config, options, partial(new_config, config), vq)
+    policy = outline_policy(config, options, vq)
     reads = vq is None or any(layout.needs_vq for layout in policy.layouts.values())
     allowed = "empty for a network that reads no image codes"
     check(reads, "objective.vq", config.vq, allowed)
@@ -154,16 +150,6 @@ def check_corruption(network: Network, corruption: Mapping[str, Any]) -> None:
     check(size is None or name == "block", f"{where}.name", name, allowed)
     own = corruption.get("block_size")
     check(size in (None, own), f"{where}.block_size", own, f"{size}, as in the network's attention")
-
-
-def new_config(config: CompletionConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """config.json of a new network: of LLaDA-V's type with a vision tower, else of LLaDA's."""
-    core, longest = config.network.core(len(tokenizer)), max(4096, config.max_length)
-    tower = config.vision
-    if tower is None:
-        return llada.public_config(core, tokenizer, longest)
-    grids, tiles = tower.image_grid_pinpoints, tower.max_tiles
-    return llada_v.public_config(core, tokenizer, longest, tower.tower, grids, tiles)
 
 
 def freeze_parts(network: Network, config: CompletionConfig, seed: int = 0) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from mmrl.config import check
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.objectives.data_config import ImageCodesConfig, SourceConfig
-from mmrl.objectives.start_config import StartConfig, VisionConfig
+from mmrl.objectives.start_config import StartConfig
 
 
 @dataclass(kw_only=True)
@@ -21,9 +21,6 @@ class CompletionConfig(StartConfig, SourceConfig, ImageCodesConfig):
     image_fit: ImageFit = "crop"
     """How an image becomes the square that is encoded, as `model.image_fit` of the policy that is
     trained; only with `vq`."""
-    vision: VisionConfig | None = None
-    """Sizes of the vision tower of a new network, which is then of LLaDA-V's type; null for LLaDA's
-    type, without a tower."""
     train_vision_tower: bool = False
     """Train the vision tower too; its projector always is."""
     modules_to_train: list[str] | None = None
@@ -32,23 +29,10 @@ class CompletionConfig(StartConfig, SourceConfig, ImageCodesConfig):
     besides the adapter."""
 
     def __post_init__(self) -> None:
-        SourceConfig.__post_init__(self)
-        StartConfig.__post_init__(self)
-        ImageCodesConfig.__post_init__(self)
-        new, tower, only = not self.model, self.vision, self.modules_to_train
-        for key, fits, allowed in (
-            ("vq", not new or not self.vq, "empty for a new network, which reads no image codes"),
-            (
-                "image_fit",
-                bool(self.vq) or self.image_fit == "crop",
-                "crop without objective.vq: a vision tower tiles images of any shape",
-            ),
-            (
-                "vision",
-                tower is None or (new and self.train_vision_tower),
-                "null with a model to continue, and with train_vision_tower without: a new tower"
-                " that is not trained stays random",
-            ),
-            ("modules_to_train", only is None or not new, "null for a new network"),
-        ):
-            check(fits, f"objective.{key}", getattr(self, key), allowed)
+        super().__post_init__()
+        allowed = "crop without objective.vq: a vision tower tiles images of any shape"
+        fits = bool(self.vq) or self.image_fit == "crop"
+        check(fits, "objective.image_fit", self.image_fit, allowed)
+        allowed = "null with objective.new_weights, which would stay random"
+        fits = self.modules_to_train is None or not self.new_weights
+        check(fits, "objective.modules_to_train", self.modules_to_train, allowed)

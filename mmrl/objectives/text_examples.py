@@ -16,9 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from mmrl.data.image_sources import find_image_root
-from mmrl.data.rows import read_rows
-from mmrl.models.families import FAMILIES
+from mmrl.data.images import find_image_root
+from mmrl.data.row_stream import read_items
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
@@ -72,6 +71,15 @@ class Example:
             trained=min(self.trained, length),
         )
 
+    def pad(self, more: int, trained: int | None) -> "Example":
+        """The example with `more` tokens of padding, `trained` of them learned; None for all."""
+        return replace(
+            self,
+            completion=torch.cat((self.completion, torch.full((more,), self.padding))),
+            order=torch.cat((self.order, torch.arange(more) + self.order.max() + 1)),
+            trained=self.trained + (more if trained is None else min(more, trained)),
+        )
+
 
 class ExampleReader:
     """Makes examples of the rows of a data set.
@@ -96,9 +104,13 @@ class ExampleReader:
             ConfigError: a row that is no example; the message names its place.
         """
         examples, config = [], self.config
-        for pair in read_pairs(row, place, config, self.root):
-            example = self._build_example(pair, place)
-            room = _find_room(example, config)
+        for pair in read_pairs(place, row, config, self.root):
+            example = self._read_completion(self._read_prompt(pair.given, place), pair, place)
+            room, whole = config.max_length - example.given, config.completion_length
+            if config.fill == "blocks":
+                room = room // whole * whole
+            elif whole:
+                room = min(room, whole)
             if not example.trained:
                 self.left_out["the completion is empty"] += 1
             elif room < (1 if config.overlong == "cut" else len(example.completion)):
@@ -114,13 +126,10 @@ class ExampleReader:
         Raises:
             ConfigError: a row that is no example, with its place; or nothing is left.
         """
-        rows = read_rows(*self.config.source)
-        examples = [example for place, row in rows for example in self.read(place, row)]
-        reasons = ", ".join(sorted(self.left_out)) or "it has no rows"
-        self.report()
-        if not examples:
-            raise ConfigError(f"'{self.config.data}' holds nothing to learn: {reasons}.")
-        return examples
+        try:
+            return read_items(self.config.source, self.read)
+        finally:
+            self.report()
 
     def report(self) -> None:
         """Log how many were left out since the last report, and why."""
@@ -128,21 +137,46 @@ class ExampleReader:
             logger.warning("%s: %d examples left out, %s", self.config.data, count, reason)
         self.left_out.clear()
 
-    def _build_example(self, pair: Pair, place: str) -> Example:
-        layouts, column = self.layouts, self.config.completion_column
-        example, text, ends = _read_prompt(pair.given, place, layouts), pair.completion, []
-        if isinstance(text, int | float) and not isinstance(text, bool):
+    def _read_prompt(self, given: Prompt, place: str) -> Example:
+        """An example without its completion."""
+        nothing, text, layout = torch.zeros(0, dtype=torch.long), self.layouts.text, None
+        if given.images is None:
+            ids = torch.tensor(text.prompt_ids(given), dtype=torch.long)
+            return Example(ids, nothing, nothing, 0, text.stop_ids[0])
+        if (layout := self.layouts.image_to_text) is None:
+            raise ConfigError(
+                f"{place} has images, and the network cannot see them: it has neither a vision"
+                " tower nor image codes and their tokenizer. Leave them out, take LLaDA-V, or name"
+                " the image tokenizer of a checkpoint that reads codes (objective.vq)."
+            )
+        try:
+            pieces = layout.pieces(given)
+        except ValueError as error:  # it names the place
+            raise ConfigError(f"{error}.") from error
+        cuts = tuple(accumulate(len(piece) for piece in pieces[:-1]))
+        ids = torch.tensor([token for piece in pieces for token in piece], dtype=torch.long)
+        _ = given.image_sizes  # of the headers, where broken files show themselves
+        shown = given.images, cuts, layout.positions(given)
+        return Example(ids, nothing, nothing, 0, layout.stop_ids[0], *shown)
+
+    def _read_completion(self, example: Example, pair: Pair, place: str) -> Example:
+        text, column, value, ends = (
+            self.layouts.text,
+            self.config.completion_column,
+            pair.completion,
+            [],
+        )
+        if isinstance(value, int | float):
             try:
-                text = write_value(text, f"'{column}'")
+                value = write_value(value, f"'{column}'")
             except ValueError as error:
                 raise ConfigError(f"{place}: {error}.") from error
-        if isinstance(text, str):
-            text = layouts.text.tokenizer(text, add_special_tokens=False)["input_ids"]
-            about = layouts.image_to_text
+        if isinstance(value, str):
+            value = text.tokenizer(value, add_special_tokens=False)["input_ids"]
+            about = self.layouts.image_to_text
             banned = about.banned if example.images and about else ()
-            named = [layouts.text.ids[end] for end in self.config.ends]
-            ends = [end for end in named if end not in banned]
-        ids = _check_ids(text, f"{place}: '{column}'", layouts.text)
+            ends = [text.ids[end] for end in self.config.ends if text.ids[end] not in banned]
+        ids = _check_ids(value, f"{place}: '{column}'", text)
         order = list(range(len(ids)))
         if CORRUPTIONS[self.config.corruption["name"]].recorded:
             order = _check_order(pair.order, len(ids), place)
@@ -154,34 +188,6 @@ class ExampleReader:
             order=torch.tensor(order, dtype=torch.long),
             trained=len(ids) + len(ends) if ids else 0,
         )
-
-
-def _read_prompt(given: Prompt | list[int], place: str, layouts: AnswerLayouts) -> Example:
-    """An example without its completion."""
-    nothing, images, padding = torch.zeros(0, dtype=torch.long), {}, layouts.text.stop_ids[0]
-    if not isinstance(given, Prompt):
-        pieces = [_check_ids(given, f"{place}: the prompt", layouts.text)]
-    elif given.images is None:
-        pieces = [layouts.text.prompt_ids(given)]
-    elif (layout := layouts.image_to_text) is None:
-        able = (name for name, family in FAMILIES.items() if "image_to_text" in family.LAYOUTS)
-        raise ConfigError(
-            f"{place} has images, and the network cannot see them: it has neither a vision tower"
-            " nor image codes and their tokenizer. Leave them out, name a checkpoint of type"
-            f" {' or '.join(sorted(able))}, or the image tokenizer of one that reads codes"
-            " (objective.vq)."
-        )
-    else:
-        try:
-            pieces = layout.pieces(given)
-        except ValueError as error:  # it names the place
-            raise ConfigError(f"{error}.") from error
-        cuts = tuple(accumulate(len(piece) for piece in pieces[:-1]))
-        _ = given.image_sizes  # of the headers, where broken files show themselves
-        images = {"images": given.images, "cuts": cuts, "rows": layout.positions(given)}
-        padding = layout.stop_ids[0]
-    tokens = torch.tensor([token for piece in pieces for token in piece], dtype=torch.long)
-    return Example(tokens, nothing, nothing, 0, padding, **images)
 
 
 def _check_ids(value: Any, what: str, text: TextLayout) -> list[int]:
@@ -202,11 +208,3 @@ def _check_order(order: Any, length: int, place: str) -> list[int]:
             " the completion. Record token ids with it if the text tokenises in another way."
         )
     return order
-
-
-def _find_room(example: Example, config: SourceConfig) -> int:
-    """Longest completion after the prompt."""
-    room, whole = config.max_length - example.given, config.completion_length
-    if config.fill == "blocks":
-        return room // whole * whole
-    return min(room, whole) if whole else room

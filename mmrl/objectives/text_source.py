@@ -1,22 +1,20 @@
 """A data set of completions as corrupted rows: the examples of a micro-batch, and their masks."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from mmrl.config import build_options
-from mmrl.data.image_sources import find_image_root
+from mmrl.data.images import find_image_root
 from mmrl.data.row_stream import RowStream, StoredRows, describe_rows
 from mmrl.data.stream import stream_positions
 from mmrl.models.layouts.question_layout import Album, with_images
 from mmrl.objectives.answer_layouts import AnswerLayouts
-from mmrl.objectives.corruptions import CORRUPTIONS
-from mmrl.objectives.corruptions.corruption import View, draw_chance
+from mmrl.objectives.corruptions import CORRUPTIONS, View, draw_chance
 from mmrl.objectives.data_config import SourceConfig
-from mmrl.objectives.packed_rows import Rows, pack_rows
+from mmrl.objectives.scored_rows import Rows, stack_rows
 from mmrl.objectives.text_examples import Example, ExampleReader
 from mmrl.objectives.text_pairs import read_pairs
 from mmrl.randomness import generator
@@ -60,69 +58,53 @@ class Source:
             names: of the generators of their masks.
         """
         text, album = self.layouts.text, self.layouts.album([e.images for e in examples])
-        pieces = []
+        found = []
         padded = pad_completions(examples, self.config)
-        for n, (example, name) in enumerate(zip(padded, names, strict=True)):
+        for example, name in zip(padded, names, strict=True):
             order = example.order[: example.trained]
             chance = draw_chance(example.trained, generator(self.seed, *name))
             view = self.corruption.corrupt(order, chance, self.options)
-            piece = build_piece(example, album, view, text.ids["mask"], text.block_size)
-            piece.weight /= example.trained * len(examples)
-            piece.piece += n
-            pieces.append(piece)
-        capacity = self.config.max_length if self.config.packing else 0
-        rows = pack_rows(pieces, capacity, text.ids["eos"])
+            row = build_row(example, album, view, text.ids["mask"], text.block_size)
+            row.weight /= example.trained * len(examples)
+            found.append(row)
+        rows = stack_rows(found, text.ids["eos"])
         rows.features = None if album is None else album.features(rows.at)
         return rows
 
 
-def describe_source(config: SourceConfig, layouts: AnswerLayouts) -> str:
-    """How many completions there are, see `describe_rows`; also logs what is left out."""
+def describe_source(config: SourceConfig, layouts: AnswerLayouts | None) -> str:
+    """How many completions there are, see `describe_rows`; also logs what is left out. Without
+    layouts, where the tokenizer is not here, the columns of the first row are checked."""
+    if layouts is None:
+        root = find_image_root(config.data, config.image_root, f"{config.where}.image_root")
+        read = partial(read_pairs, config=config, root=root)
+        return describe_rows(config.source, read, "completions", streaming=True)
     reader = ExampleReader(config, layouts)
     said = describe_rows(config.source, reader.read, "completions", config.streaming)
     reader.report()
     return said
 
 
-def describe_columns(config: SourceConfig) -> str:
-    """The same where the tokenizer is not here: the columns of the first row are checked."""
-
-    def read(place: str, row: Any) -> Any:
-        root = find_image_root(config.data, config.image_root, f"{config.where}.image_root")
-        return read_pairs(row, place, config, root)
-
-    return describe_rows(config.source, read, "completions", streaming=True)
-
-
 def pad_completions(examples: Sequence[Example], config: SourceConfig) -> list[Example]:
     """Extend the completions of a micro-batch as the setting `fill` says."""
     longest, whole = max(map(len, examples)), config.completion_length
-    lengths = {
-        "none": lambda example: len(example),
-        "completion": lambda example: example.given + whole,
-        "blocks": lambda example: example.given + -(-len(example.completion) // whole) * whole,
-        "row": lambda example: config.max_length,
-        "batch": lambda example: longest,
-    }
-    return [_pad(example, lengths[config.fill](example), config) for example in examples]
+    padded = []
+    for example in examples:
+        length = {
+            "none": len(example),
+            "completion": example.given + whole,
+            "blocks": example.given + -(-len(example.completion) // max(whole, 1)) * whole,
+            "row": config.max_length,
+            "batch": longest,
+        }[config.fill]
+        padded.append(example.pad(max(0, length - len(example)), config.trained_padding))
+    return padded
 
 
-def _pad(example: Example, length: int, config: SourceConfig) -> Example:
-    more = max(0, length - len(example))
-    order = torch.arange(more) + example.order.max() + 1
-    trained = more if config.trained_padding is None else min(more, config.trained_padding)
-    return replace(
-        example,
-        completion=torch.cat((example.completion, torch.full((more,), example.padding))),
-        order=torch.cat((example.order, order)),
-        trained=example.trained + trained,
-    )
-
-
-def build_piece(
+def build_row(
     example: Example, album: Album | None, view: View, mask_id: int, block_size: int | None
 ) -> Rows:
-    """Join prompt, view and untrained rest of an example as a piece, with the weights of the view.
+    """Join prompt, view and untrained rest of an example, with the weights of the view.
 
     Args:
         example: n completion tokens.
@@ -152,7 +134,7 @@ def build_piece(
         place=torch.cat((torch.arange(first), first + index)),
         block=block,
         copy=_extend(first, False, view.copy, rest, False),
-        piece=torch.zeros_like(targets),
+        real=torch.ones_like(targets, dtype=torch.bool),
         at=torch.cat((at, torch.full_like(index, -1))),
     )
 

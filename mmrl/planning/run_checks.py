@@ -2,8 +2,7 @@
 
 from contextlib import nullcontext
 
-from mmrl.config import ConfigError, check
-from mmrl.evaluation.policy_queries import check_queries
+from mmrl.config import check
 from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
@@ -18,23 +17,11 @@ from mmrl.pretrained.checks import (
 from mmrl.pretrained.known import known_blocks
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.launch_checks import check_images, check_launch, check_value_backbone
 from mmrl.samplers import check_blocks
-
-REWARD_COLUMNS = {
-    "answer": ("answer",),
-    "code": ("tests",),
-    "compositional": ("include",),
-    "countdown": ("numbers", "target"),
-    "dsg": ("questions",),
-    "math": ("answer",),
-    "shapes": ("include",),
-    "shapes_edit": ("edited", "include"),
-    "sudoku": ("puzzle", "solution"),
-}
-"""Columns without which a reward scores no completion of a prompt."""
 
 
 def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[str, Task]:
@@ -61,7 +48,6 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
     for task in tasks.values():
         check_prompts(config.model, task.config.task, [*task.prompts, *task.eval_prompts])
-        check_columns(task)
         if dry and policy is not None and task.config.task in policy.layouts:
             task.leave_out_long_prompts(policy)  # a run does so with the policy that it loads
         if config.model.vq is None:
@@ -139,25 +125,3 @@ def _check_sampler(
     known = tokens if images else MAX_COMPLETION_LENGTH
     if known is not None and (images or given is None):  # else checked with the task
         check_blocks(sampler, known, f"{where}.{prefix}sampler")
-
-
-def check_columns(task: Task) -> None:
-    """Raise a ConfigError where no reward of a task can score any of its prompts, as far as rewards
-    are known: rewards leave out a prompt without what they read."""
-    config, where = task.config, f"tasks.{task.name}"
-    for key, source, prompts, rewards in (
-        ("prompts", config.prompts, task.prompts, config.rewards),
-        ("eval_prompts", config.eval_prompts, task.eval_prompts, config.eval_rewards),
-    ):
-        names = [str(entry.get("name")) for entry in rewards or config.rewards]
-        answers = {"answer"} if any(prompt.answer is not None for prompt in prompts) else set[str]()
-        have = answers.union(*(prompt.metadata for prompt in prompts))
-        lacking = {n: set(REWARD_COLUMNS[n]) - have for n in names if n in REWARD_COLUMNS}
-        if not prompts or not lacking or not all(lacking.values()):
-            continue
-        name, columns = next(iter(lacking.items()))
-        raise ConfigError(
-            f"{where}.{key}: no row of '{source}' has {', '.join(map(repr, sorted(columns)))},"
-            f" which the reward {name} scores by; rows have {sorted(have)}. Name the column in"
-            " data.columns, or choose another data.format."
-        )

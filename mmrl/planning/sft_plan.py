@@ -2,14 +2,11 @@
 
 from typing import Any
 
-from torch import nn
-
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
 from mmrl.objectives import find_objective
 from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.start_config import StartConfig
-from mmrl.planning.disk import VQ_BYTES, Disk, list_written
 from mmrl.planning.known_sizes import BYTES, count_columns, find_sizes, outline_policy
 from mmrl.planning.network_memory import Needs, Pass, count_network, estimate_network
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
@@ -71,8 +68,6 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     plan.add("computed", *choose_planned(config, placement, kernel).reasons)
     if isinstance(options, StartConfig) and isinstance(network, Network):
         add_memory(plan, estimate_memory(config, options, network, placement), placement)
-    if network is not None:
-        plan_disk(config, options, network).describe(plan)
     return plan
 
 
@@ -123,23 +118,3 @@ def _row_shape(options: Any, network: Network) -> tuple[int, int, int]:
     if own + edits == 1:
         return tokens, images, count_columns("text_to_image", network, network.public_config)
     return tokens, tokens, network.vocab_size
-
-
-def plan_disk(config: SFTConfig, options: Any, network: nn.Module) -> Disk:
-    """The disk of a run.
-
-    Args:
-        config: of the run.
-        options: of its objective.
-        network: its trained parts chosen.
-    """
-    sizes = count_network(network, config.optimizer, 4, 4, bits=None, lora=0)
-    whole = sizes.weights / 4 * BYTES[getattr(options, "save_dtype", "float32")]
-    model = sizes.trained if sizes.adapter else whole
-    state = sizes.moments + sizes.trained * (2 if config.ema_decay else 1)
-    downloads = {
-        getattr(options, "model", ""): sizes.weights / 2,
-        getattr(options, "vq", ""): VQ_BYTES,
-    }
-    written = list_written(config, model, state, whole if config.merge_adapter else None)
-    return Disk(config.output_dir, written, downloads)

@@ -138,7 +138,6 @@ def place_rewards(columns: Tensor, chunks: Chunks, length: int) -> Tensor:
     """Put the advantages of the outcome and of chunks at their positions.
 
     Args:
-        slices: [B, K] float32 advantages of the slices of the trace; None without completions.
         columns: [B, 1 + chunks], the outcome first.
         chunks: of each rollout, no more than there are columns for.
         length: L of the canvas.

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmrl.config import check_choice
 from mmrl.models.adapter_source import LORA, find_base
 from mmrl.models.adapter_weights import (
     ADAPTER_WEIGHTS,
@@ -34,12 +35,17 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
         network: of the checkpoint, or of the base of the adapter that is continued.
         path: directory or hub id of the checkpoint, which the adapter names as its base, or of the
             adapter that is continued.
+
+    Raises:
+        ConfigError: a role that no layer of the network has.
     """
     import peft
 
     from mmrl.training.lora_layer import InPlaceLora
 
     options = {name: getattr(settings, name) for name in OPTIONS}
+    for role in settings.target_modules:
+        check_choice("model.lora.target_modules", role, network.layer_roles)
     names = sorted({n for role in settings.target_modules for n in network.layer_roles[role]})
     continued, stored = adapter_directory(path), {}
     if continued is not None:

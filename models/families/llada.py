@@ -72,29 +72,6 @@ _FIXED = {
     "scale_logits": False,
 }
 
-BACKBONE = {
-    **_FIXED,
-    "rope_full_precision": True,
-    "rms_norm_eps": 1e-5,
-    "layer_norm_with_affine": True,
-    "attention_layer_norm_with_affine": True,
-    "include_qkv_bias": False,
-    "weight_tying": False,
-    "multi_query_attention": None,
-    "attention_dropout": 0.0,
-    "residual_dropout": 0.0,
-    "embedding_dropout": 0.0,
-    "flash_attention": False,
-    "use_cache": False,
-    "init_device": "cpu",
-    "init_fn": "mitchell",
-    "init_std": 0.02,
-    "init_cutoff_factor": None,
-    "alibi_bias_max": 8.0,
-    "precision": "amp_bf16",
-}
-"""Keys that the public code reads and that are equal in every LLaDA-type checkpoint."""
-
 
 def matches(config: Mapping[str, Any]) -> bool:
     """Whether config.json has LLaDA's keys."""
@@ -156,27 +133,3 @@ def text_layout(
         block_size,
         block_alignment,
     )
-
-
-def public_config(
-    core: CoreConfig, tokenizer: PreTrainedTokenizerBase, max_length: int = 4096
-) -> dict[str, Any]:
-    """`config.json` of a new network."""
-    ids = token_ids(tokenizer, TOKENS)
-    return {
-        **BACKBONE,
-        **dict.fromkeys(VOCAB_KEYS, core.vocab_size),
-        "model_type": "llada",
-        "architectures": ["LLaDAModelLM"],
-        "d_model": core.hidden_size,
-        "n_layers": core.num_layers,
-        "n_heads": core.num_heads,
-        "n_kv_heads": core.num_kv_heads,
-        "mlp_ratio": 4,
-        "mlp_hidden_size": core.mlp_size,
-        "rope_theta": core.rope_theta,
-        "max_sequence_length": max_length,
-        "mask_token_id": ids["mask"],
-        "eos_token_id": ids["eos"],
-        "pad_token_id": ids["eos"],
-    }

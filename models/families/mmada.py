@@ -16,7 +16,6 @@ from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.mmada_rows import MmadaRows
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.layouts.text_to_image import TextToImage
-from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.network import Network
 
 KEYS, TOKEN_IDS, VOCAB_KEYS = llada.KEYS, llada.TOKEN_IDS, llada.VOCAB_KEYS
@@ -87,27 +86,3 @@ def count_codes(config: Mapping[str, Any]) -> int:
     stage of training. A checkpoint with a `mask_policy`, which is ours, has its own number there.
     """
     return int(config.get("num_vq_tokens", 1024)) if "mask_policy" in config else 1024
-
-
-def public_config(
-    core: CoreConfig,
-    tokenizer: PreTrainedTokenizerBase,
-    vq: ImageTokenizer,
-    image_size: int,
-    mask_policy: str,
-) -> dict[str, Any]:
-    """`config.json` of a new network whose images have `image_size` pixels along a side;
-    `mask_policy` is ours. The vocabulary follows from the tokenizers."""
-    rows = len(tokenizer) + vq.codebook_size
-    return {
-        **llada.public_config(core, tokenizer),
-        **dict.fromkeys(VOCAB_KEYS, rows),
-        "model_type": "mmada",
-        "architectures": ["MMadaModelLM"],
-        "new_vocab_size": rows,
-        "llm_vocab_size": len(tokenizer),
-        "codebook_size": vq.codebook_size,
-        "num_vq_tokens": (image_size // vq.downsample) ** 2,
-        "num_new_special_tokens": 0,
-        "mask_policy": mask_policy,
-    }

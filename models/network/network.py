@@ -2,8 +2,8 @@
 
 Samplers and estimators call the network on rows of tokens; the loop trains its parameters, saves
 its tensors and estimates its memory. `MaskedTokenModel` is such a network, and a network of another
-library becomes one by a subclass that holds it. What a subclass does not override it lacks: a
-setting that needs it is refused.
+library becomes one by a subclass that holds it. What a subclass does not override it lacks:
+settings that need a cache, roles of layers or `blocks` are refused without them.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from mmrl.config import ConfigError, merge
 from mmrl.config.by_name import write_name
 from mmrl.config.checks import suggest
+from mmrl.config.constraints import field_types
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (
@@ -51,7 +52,13 @@ def check_options(cls: type, options: Mapping[str, Any], where: str) -> dict[str
         ValueError: an argument that does not exist, has the wrong type, or is required and absent.
     """
     hints = _read_hints(cls)
-    fields = [(p.name, hints[p.name], _field(p.default)) for p in _parameters(cls) or ()]
+    made = {
+        each.name: each.default_factory()
+        for each in (dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ())
+        if each.default_factory is not dataclasses.MISSING
+    }
+    defaults = {p.name: made.get(p.name, p.default) for p in _parameters(cls) or ()}
+    fields = [(name, hints[name], _field(default)) for name, default in defaults.items()]
     schema = dataclasses.make_dataclass(f"{cls.__name__}Options", fields, kw_only=True)
     return dataclasses.asdict(merge(schema, dict(options), where=where))
 
@@ -146,9 +153,11 @@ def _read_hints(found: Any) -> dict[str, Any]:
     for a type checker alone."""
     annotated: Callable[..., Any] = found if inspect.isroutine(found) else type(found).__call__
     if isinstance(found, type):
-        annotated = found if dataclasses.is_dataclass(found) else found.__init__  # type: ignore[misc]
+        annotated = found.__init__  # type: ignore[misc]
     try:
-        return get_type_hints(annotated)
+        if isinstance(found, type) and dataclasses.is_dataclass(found):
+            return field_types(found)
+        return get_type_hints(annotated, include_extras=True)
     except (NameError, TypeError, AttributeError):
         return {}
 

@@ -1,67 +1,35 @@
-"""A new open_clip model with its own tokenizer, saved in open_clip's format."""
+"""A new open_clip model of the sizes of another, saved in open_clip's format."""
 
 import json
-from collections.abc import Iterable
+import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
 from torch import nn
-from transformers import PreTrainedTokenizerFast
 
 from mmrl.config import import_extra
-from scripts.miniature.contrastive_config import ClipNetworkConfig
 
-SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+SIZES = "open_clip_config.json"
 
 
-def new_clip(config: ClipNetworkConfig, seed: int) -> nn.Module:
+def read_sizes(network: str) -> dict[str, Any]:
+    """The keyword arguments of open_clip's `CLIP` for a network of these sizes."""
+    return json.loads((Path(network) / SIZES).read_text(encoding="utf-8"))["model_cfg"]
+
+
+def new_clip(network: str, seed: int) -> nn.Module:
     """Build an open_clip model with new weights that depend on the seed only."""
     open_clip = import_extra("open_clip", "clip")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return open_clip.CLIP(**config.open_clip_config()["model_cfg"])
+        return open_clip.CLIP(**read_sizes(network))
 
 
-def train_tokenizer(captions: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Train a lower-case byte-pair tokenizer that encodes any text as `<s> … </s>`."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=list(SPECIAL.values()),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(captions, trainer)
-    ends = [(SPECIAL["bos_token"], 1), (SPECIAL["eos_token"], 2)]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{ends[0][0]} $A {ends[1][0]}", special_tokens=ends
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
-
-
-def save_clip(
-    network: nn.Module,
-    tokenizer: PreTrainedTokenizerFast,
-    config: ClipNetworkConfig,
-    directory: Path,
-    dtype: torch.dtype,
-) -> None:
+def save_clip(module: nn.Module, network: str, directory: Path, dtype: torch.dtype) -> None:
     """Write architecture, weights and tokenizer as open_clip's `local-dir:` loader reads them."""
-    text = json.dumps(config.open_clip_config(), indent=2) + "\n"
-    (directory / "open_clip_config.json").write_text(text, encoding="utf-8")
-    weights = {name: w.to(dtype).contiguous().cpu() for name, w in network.state_dict().items()}
+    for name in (SIZES, "tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(Path(network) / name, directory / name)
+    weights = {name: w.to(dtype).contiguous().cpu() for name, w in module.state_dict().items()}
     save_file(weights, directory / "open_clip_model.safetensors")
-    tokenizer.save_pretrained(directory)

@@ -20,11 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import AutoTokenizer
 
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.randomness import generator
 from scripts.miniature.captions import draw_near_miss, load_captions
-from scripts.miniature.clip_network import new_clip, save_clip, train_tokenizer
+from scripts.miniature.clip_network import new_clip, read_sizes, save_clip
 from scripts.miniature.columns import ImageRows
 from scripts.miniature.contrastive_config import ContrastiveConfig
 
@@ -54,11 +55,13 @@ class Contrastive:
 
     def __init__(self, config: ContrastiveConfig, seed: int, batch_size: int) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
-        self.images = ImageRows(config.data, config.network.image_size)
+        sizes = read_sizes(config.network)
+        self.images = ImageRows(config.data, sizes["vision_cfg"]["image_size"])
+        self.length = sizes["text_cfg"]["context_length"]
         self.captions, keys = load_captions(config.data)
         number = {key: n for n, key in enumerate(dict.fromkeys(keys))}
         self.request = [number[key] for key in keys]
-        self.tokenizer = train_tokenizer(self.captions, config.network.vocab_size)
+        self.tokenizer = AutoTokenizer.from_pretrained(config.network)
         self.module = new_clip(config.network, seed)
 
     @staticmethod
@@ -85,7 +88,7 @@ class Contrastive:
     def save(self, directory: Path) -> None:
         """Write open_clip_config.json, open_clip_model.safetensors and the tokenizer."""
         dtype = getattr(torch, self.config.save_dtype)
-        save_clip(self.module, self.tokenizer, self.config.network, directory, dtype)
+        save_clip(self.module, self.config.network, directory, dtype)
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:
         """Rank the captions of the first pairs for each of their images."""
@@ -106,7 +109,7 @@ class Contrastive:
                     owner.append(n)
         tokens = self.tokenizer(
             captions + misses,
-            max_length=self.config.network.context_length,
+            max_length=self.length,
             padding="max_length",
             truncation=True,
             return_tensors="pt",

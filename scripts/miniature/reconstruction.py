@@ -19,10 +19,10 @@ from torch.nn import functional as F
 
 from mmrl.config import check
 from mmrl.data.stream import stream_positions, stream_rows
-from mmrl.models.image_tokenizers.image_tokenizer import load_vq, outline_vq, save_vq
+from mmrl.models.image_tokenizers.image_tokenizer import load_vq, save_vq
 from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from mmrl.models.layouts.text_to_image import to_images
-from mmrl.objectives.objective import find_outline
+from mmrl.objectives.policy_start import outline_tokenizer
 from mmrl.run.image_grid import Cell, page, stack
 from scripts.miniature.columns import ImageRows
 from scripts.miniature.reconstruction_config import ReconstructionConfig
@@ -57,11 +57,8 @@ class Reconstruction:
     def outline(config: ReconstructionConfig) -> tuple[nn.Module | None, str]:
         """The tokenizer without weights, and how many images there are."""
         count = len(ImageRows(config.data, config.image_size))
-        if config.vq:
-            network = find_outline("objective.vq", config.vq, outline_vq)
-        else:
-            with torch.device("meta"):
-                network = MagvitV2(config.network)
+        with torch.device("meta"):
+            network = outline_tokenizer(config.vq) if config.vq else MagvitV2(config.network)
         return network, f"{count} images of {config.data}"
 
     def batch(self, step: int, rank: int, world_size: int) -> Tensor:

@@ -19,7 +19,6 @@ from mmrl.models import load_policy, load_vq
 from mmrl.objectives.masked import outline_start
 from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.policy_start import load_start
-from mmrl.objectives.start_config import NetworkConfig
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig, policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
@@ -29,6 +28,7 @@ from mmrl.run.run_directory import RunDirectory
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
+from tests.mmrl.starts import write_drawing
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ROOT / "datasets" / "shapes"
@@ -41,11 +41,11 @@ def write_world(folder: Path, width: int = 32) -> SimpleNamespace:
     """A tiny policy and prompt files: `policy`, `prompts`, `held_out`."""
     options = MaskedConfig(
         data="-",
-        tokenizer=str(SHAPES / "tokenizer"),
+        model=write_drawing(folder / "start", width, 2 * width),
+        new_weights=True,
         vq=VQ,
         image_size=32,
         max_prompt_length=24,
-        network=NetworkConfig(d_model=width, n_layers=2, n_heads=2, mlp_hidden_size=2 * width),
     )
     policy = outline_start(options, load_vq(VQ))
     load_start(policy, options, seed=0, device="cpu")

@@ -26,7 +26,8 @@ from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.samplers import SamplerConfig
 from mmrl.samplers.denoise import BlockNetwork
 from mmrl.training.trainer import Trainer
-from tests.mmrl.runs import LORA, RED, SHAPES, VQ, run_config, vowels, world_in
+from tests.mmrl.runs import LORA, RED, VQ, run_config, vowels, world_in
+from tests.mmrl.starts import write_drawing
 
 TRACE = {"name": "trace_rl", "slice_size": 1}
 ASKING = [RED, {"name": "cycle", "max_completion_length": 2, "batch_size": 1}]
@@ -40,7 +41,6 @@ RL = {
     "lora": {
         "algorithm": {"beta": 0.1},
         "lora": {**LORA, "lora_dropout": 0.1},
-        "ema_decay": 0.5,
         "model": {"gradient_checkpointing": True},
         "optimizer": "sgd",
         "learning_rate": 0.1,
@@ -53,7 +53,6 @@ RL = {
         "per_device_train_batch_size": 2,
         "sync_ref_model": True,
         "ref_model_sync_steps": 2,
-        "ema_decay": 0.5,
         "max_grad_norm": 0.01,
     },
     "text": {
@@ -67,11 +66,10 @@ RL = {
         },
     },
 }
-"""Runs of four steps: a frozen reference and mini-batches, one with the adapter off, another
-optimiser and an average of the weights; a value head on the policy, and one on a copy that shares
-its frozen weights; a reference that follows the policy, with an average and clipped gradients;
-texts, whose forward passes are as many on every process, so that weights that are gathered by block
-need no agreement."""
+"""Runs of four steps: a frozen reference and mini-batches, one with the adapter off and another
+optimiser; a value head on the policy, and one on a copy that shares its frozen weights; a reference
+that follows the policy, with clipped gradients; texts, whose forward passes are as many on every
+process, so that weights that are gathered by block need no agreement."""
 HELD = ("text",)
 """Kinds in which a process that is told to stop goes on to the end of the rollouts, because the
 others wait for it in every forward pass."""
@@ -148,15 +146,14 @@ def stopping(original: Callable, rank: int, step: int, number: signal.Signals) -
 
 def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:
     """Four steps of the masked objective on four examples each; averaged weights are saved."""
-    size = {"d_model": 32, "n_layers": 2, "n_heads": 2, "mlp_hidden_size": 64}
     objective = {
         "name": "masked",
         "data": str(pairs(world)),
-        "tokenizer": str(SHAPES / "tokenizer"),
+        "model": write_drawing(Path(world.prompts).with_name("start")),
+        "new_weights": True,
         "vq": VQ,
         "image_size": 32,
         "max_prompt_length": 24,
-        "network": size,
         "save_dtype": "float32",
     }
     values = {

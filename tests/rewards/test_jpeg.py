@@ -51,7 +51,7 @@ def test_a_photograph_that_was_a_jpeg_before_is_measured_anew() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"mode": "small"}, "mode"), ({"quality": 0}, "jpeg.quality is 0.*1 to 95")],
+    [({"mode": "small"}, "mode"), ({"quality": 0}, "quality is 0.*1 to 95")],
 )
 def test_a_wrong_option_names_key_and_choices(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -207,9 +207,8 @@ def test_references_are_read_from_boxes_hashes_and_numbers() -> None:
     ("option", "message"),
     [
         ({"sources": ["box"]}, "'box'; allowed: answer, boxed, hash, number"),
-        ({"sources": []}, "sources is ''"),
-        ({"partial": 1.0}, "at least 0 and below 1"),
-        ({"timeout": 0}, "above 0 seconds"),
+        ({"sources": []}, "must be some of boxed, answer"),
+        ({"timeout": 0}, "timeout is 0.0; it must be above 0"),
         ({"tolerance": 1}, "tolerance is not a setting"),
     ],
 )

@@ -35,11 +35,6 @@ def test_every_question_of_a_prompt_is_kept_with_its_parents_and_category(tmp_pa
     assert (last.number, last.parents, last.category) == (3, (1, 2), "relation - spatial")
 
 
-def test_a_limit_counts_prompts_and_not_questions(tmp_path: Path) -> None:
-    [prompt] = read(tmp_path, *ROWS, limit=1)
-    assert len(prompt.metadata["questions"]) == 2
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -50,8 +45,3 @@ def test_a_limit_counts_prompts_and_not_questions(tmp_path: Path) -> None:
 def test_a_row_that_does_not_fit_is_named(tmp_path: Path, rows: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read(tmp_path, *rows)
-
-
-def test_another_csv_is_refused_with_its_columns(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no 'text', which data\.format dpg_bench reads"):
-        read(tmp_path, "1,A car.\n", head="item_id,prompt\n")

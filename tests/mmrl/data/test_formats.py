@@ -207,7 +207,7 @@ def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(
         ("dllm_rl", {**FUNCTION, "test_method": "magic"}, "'magic'; allowed: function, stdio"),
         ("dllm_rl", {**STDIO, "test_output": []}, "2 test_input and 0 test_output"),
         ("s1k", {"question": "x", "attempt": "y"}, "no 'thinking_trajectories', which data.format"),
-        ("d1_countdown", {"input": "1,b", "output": "3"}, r"entry 0: input\[1\] is 'b'"),
+        ("d1_countdown", {"input": "1,b", "output": "3"}, r"entry 0: nums\[1\] is 'b'"),
         ("countdown", {"nums": [3.7, 2], "target": 5}, r"nums\[0\] is 3\.7; .* whole number"),
         ("d1_sudoku", {"Puzzle": 12, "Solution": "123"}, "are not as many digits"),
     ],

@@ -10,8 +10,6 @@ import datasets
 import numpy as np
 import pyarrow
 import pytest
-from datasets import Dataset, Features, List, Value
-from datasets import Image as ImageFeature
 from PIL import Image
 from pyarrow.parquet import write_table
 
@@ -83,12 +81,6 @@ def test_a_row_brings_one_image_or_several(
     assert (prompt.text, prompt.answer, prompt.metadata) == ("How many?", "2", {"level": 3})
 
 
-def test_without_a_root_images_lie_beside_their_file(folder: Path) -> None:
-    assert seen(load(folder, {**Q, "image": "images/red.png"}, image_root=None)) == ["red"]
-    with pytest.raises(ConfigError, match=r"data\.image_root is '/nowhere'; it must be a folder"):
-        load(folder, {**Q, "image": "red.png"}, image_root="/nowhere")
-
-
 def stored(color: str | None, path: str | None = None) -> dict[str, Any]:
     return {"bytes": None if color is None else png(color), "path": path}
 
@@ -100,34 +92,6 @@ def test_a_parquet_holds_the_images_themselves_or_their_paths(folder: Path) -> N
     prompts = load_prompts(str(folder / "rows.parquet"), "image_to_text", data)
     assert [seen(prompt) for prompt in prompts] == [["red"], ["blue"], []]
     assert prompts[0].place.endswith("rows.parquet, row 0")
-
-
-def test_conversations_of_a_published_set_keep_images_and_order(folder: Path) -> None:
-    """As vision-language sets lie on the hub: messages with bare parts, images beside them."""
-    parts = [{"type": "image", "text": None}, {"type": "text", "text": "Which?"}]
-    rows = [
-        {
-            "messages": [{"role": "user", "content": parts[:1] * n + parts[1:]}],
-            "images": [stored(color) for color in ("blue", "red")[:n]],
-        }
-        for n in (1, 2)
-    ]
-    content = List({"type": Value("string"), "text": Value("string")})
-    features = Features(
-        {
-            "messages": List({"role": Value("string"), "content": content}),
-            "images": List(ImageFeature(decode=False)),
-        }
-    )
-    (folder / "set" / "data").mkdir(parents=True)
-    path = folder / "set" / "data" / "train-00000-of-00001.parquet"
-    Dataset.from_list(rows, features=features).to_parquet(str(path))
-    prompts = load_prompts(str(folder / "set"), "image_to_text", DataConfig(split="train[-1:]"))
-    assert [seen(prompt) for prompt in prompts] == [["blue", "red"]]
-    assert prompts[0].messages == [
-        {"role": "user", "content": [{"type": "image"}] * 2 + [{"type": "text", "text": "Which?"}]}
-    ]
-    assert prompts[0].text == "Which?"
 
 
 def user(*content: Any) -> dict[str, Any]:
@@ -144,7 +108,6 @@ BARE = {"type": "image"}
         {"type": "image", "image": "red.png"},
         {"type": "image", "path": "red.png"},
         {"type": "image", "url": url("red")},
-        {"type": "image", "base64": url("red").partition(",")[2]},
         {"type": "image_url", "image_url": {"url": url("red")}},
     ],
 )
@@ -202,15 +165,6 @@ def test_an_image_is_opened_when_it_is_taken_and_no_earlier(folder: Path) -> Non
     path.write_bytes(png("blue")[:-20])
     with pytest.raises(ConfigError, match=r"rows\.jsonl, line 1: the image cannot be read"):
         seen(prompt)
-
-
-def test_images_of_prompts_that_a_limit_leaves_out_are_not_looked_at(folder: Path) -> None:
-    (folder / "images" / "broken.png").write_bytes(b"no image")
-    rows = [{**Q, "image": f"{name}.png"} for name in ("red", "broken", "blue", "broken")]
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    data = DataConfig(image_root=str(folder / "images"))
-    prompts = load_prompts(str(folder / "rows.jsonl"), "image_to_text", data, limit=2)
-    assert [seen(prompt) for prompt in prompts] == [["red"], ["blue"]]
 
 
 def test_an_evaluation_of_other_images_is_another_evaluation(folder: Path) -> None:

@@ -6,13 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset
 
 from mmrl.config import ConfigError
-from mmrl.data.image_sources import find_image
-from mmrl.data.lazy_images import LazyImage
-from mmrl.data.rows import read_rows
-from mmrl.data.stored_rows import StoredBytes
+from mmrl.data.images import LazyImage, find_image
 
 
 @pytest.fixture
@@ -53,23 +49,18 @@ def test_no_path_leads_out_of_the_root(root: Path, name: str) -> None:
     ("value", "message"),
     [
         ("sub/none.png", "there is no file 'sub/none.png' below .*set data.image_root"),
-        ("sub", "there is no file 'sub' below"),
         ("pipe", "there is no file 'pipe' below"),
         ("a\0b", "is no path of an image"),
-        ("x" * 5000, "'xxx.*… is no path of an image"),
+        ("x" * 5000, "'xxx.* is no path of an image"),
         ("circle", "(is no path of an image|there is no file)"),
         (
             "https://example.org/x.png",
             "are not downloaded, and 'https://example.org/x.png' is an add",
         ),
-        ("file:///etc/passwd", "is an address"),
-        ("data:text/plain;base64,AAAA", "does not begin like data:image/png;base64,"),
-        ("data:image/png;base64,A*==", "no data URL of an image"),
-        ("data:image/png;base64,AAé=", "no data URL of an image"),
+        ("data:text/plain;base64,AAAA", "begins like data:image/png;base64,"),
+        ("data:image/png;base64,A*==", "is no image"),
         (3, "3 is no image"),
-        ([], "is no image"),
         ({"bytes": None, "path": None}, "is no image"),
-        ({"url": "x"}, "is no image"),
     ],
 )
 def test_what_stands_for_no_image_is_refused_with_its_row(
@@ -79,11 +70,6 @@ def test_what_stands_for_no_image_is_refused_with_its_row(
     (root / "circle").symlink_to(root / "circle")
     with pytest.raises(ConfigError, match=f"^line 3: .*{message}"):
         find_image(value, root, "line 3")
-
-
-def test_a_path_without_any_folder_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"line 3 names the file 'x\.png'.*data\.image_root"):
-        find_image("x.png", None, "line 3")
 
 
 @pytest.mark.parametrize(
@@ -100,19 +86,3 @@ def test_a_path_without_any_folder_is_refused() -> None:
 )
 def test_bytes_come_along_in_every_form_that_data_sets_have(value: Any) -> None:
     assert find_image(value, None, "") == LazyImage(b"abc")
-
-
-def test_bytes_of_a_data_set_stay_there_until_they_are_read(root: Path) -> None:
-    pictures = [{"bytes": None, "path": "sub/a b.png"}, {"bytes": b"abc", "path": None}]
-    messages = [{"role": "user", "parts": [{"image": each}]} for each in pictures]
-    for _, row in read_rows(stored(root, [{"messages": messages, "raw": b"raw"}])):
-        path, data = (message["parts"][0]["image"] for message in row["messages"])
-        assert find_image(path, root, "") == LazyImage(root / "sub" / "a b.png")
-        for value, wanted in ((data, b"abc"), (row["raw"], b"raw")):
-            source = find_image(value, None, "").source
-            assert isinstance(source, StoredBytes) and source.read() == wanted
-
-
-def stored(root: Path, rows: list[dict[str, Any]]) -> str:
-    Dataset.from_list(rows).to_parquet(str(root / "rows.parquet"))
-    return str(root / "rows.parquet")

@@ -1,6 +1,3 @@
-import base64
-import csv
-import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,12 +7,11 @@ import datasets
 import pytest
 from datasets import Dataset
 from huggingface_hub import constants
-from PIL import Image
 
 from mmrl.config import ConfigError, NotHereError
 from mmrl.data.prompts import DataConfig, load_prompts, spread
 from mmrl.data.rows import read_rows
-from mmrl.data.stream import stream_positions, stream_rows
+from mmrl.data.stream import stream_rows
 from mmrl.types import Prompt
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
@@ -50,12 +46,6 @@ def test_a_file_of_a_type_that_is_not_read_says_which_are(tmp_path: Path, name: 
         _load(tmp_path, "x", name)
 
 
-def test_line_separators_and_a_byte_order_mark_do_not_break_lines(tmp_path: Path) -> None:
-    rows = [{"prompt": "one\u2028line"}, {"prompt": "two"}]
-    text = "\ufeff" + "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    assert [prompt.text for prompt in _load(tmp_path, text)] == ["one\u2028line", "two"]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -64,7 +54,6 @@ def test_line_separators_and_a_byte_order_mark_do_not_break_lines(tmp_path: Path
         ('{"problem": "x"}', r"'prompt', 'question', 'text'; it has \['problem'\]"),
         ('{"messages": [{"role": "user"}]}', "is not a message; one is"),
         ('{"prompt": [{"role": "system", "content": "x"}]}', "must end with one of the user"),
-        ('{"prompt": "half \\ud83d of it"}', "line 1 has half of a surrogate pair"),
         ("[" * 200_000, "line 1 is nested too deeply"),
         ("", "holds no prompts"),
     ],
@@ -90,12 +79,6 @@ def test_files_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
         load_prompts(str(tmp_path / "latin.jsonl"), "text_to_image")
 
 
-def test_a_broken_parquet_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "rows.parquet").write_bytes(b"no parquet")
-    with pytest.raises(ConfigError, match=r"rows\.parquet"):
-        load_prompts(str(tmp_path / "rows.parquet"), "text_to_image")
-
-
 def test_a_limit_takes_as_many_prompts_of_every_tag() -> None:
     prompts = load_prompts(str(SHAPES / "test.jsonl"), "text_to_image", limit=48)
     assert set(Counter(prompt.metadata["tag"] for prompt in prompts).values()) == {8}
@@ -110,12 +93,6 @@ def test_spread_rows_are_distinct_and_in_order(limit: int | None, rows: int) -> 
 def test_the_stream_shows_every_row_once_an_epoch_in_a_new_order() -> None:
     first, second = (stream_rows(3, range(n, n + 7), 7) for n in (0, 7))
     assert sorted(first) == sorted(second) == list(range(7)) and first != second
-
-
-def test_two_ranks_see_what_one_rank_sees_in_two_micro_batches() -> None:
-    ranks = [place for rank in (0, 1) for place in stream_positions(2, rank, 2, 4)]
-    single = [place for step in (4, 5) for place in stream_positions(step, 0, 1, 4)]
-    assert ranks == single
 
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
@@ -138,18 +115,12 @@ def test_a_template_words_the_prompt_from_the_columns(tmp_path: Path) -> None:
     assert prompt.metadata == {"numbers": [1, 2], "tests": ["a", "b"]}
 
 
-def test_a_system_message_comes_before_the_worded_prompt(tmp_path: Path) -> None:
-    (prompt,) = _load(tmp_path, '{"prompt": "x"}', system="Be brief.", template="<{prompt}>")
-    assert prompt.messages == [CHAT[0], {"role": "user", "content": "<x>"}]
-
-
 @pytest.mark.parametrize(
     ("data", "row", "message"),
     [
         ({"template": "{promt}"}, {"prompt": "x"}, r"names 'promt', and .*line 1 has .*'prompt'\]"),
         ({"template": "{prompt} }"}, {"prompt": "x"}, "cannot be filled in.*twice"),
         ({"template": "{prompt}"}, {"messages": CHAT}, r"data\.template.*empty where rows have m"),
-        ({"system": "x"}, {"messages": CHAT}, r"data\.system"),
         ({"split": "test"}, {"prompt": "x"}, r"data\.split is 'test'.*null for a file"),
     ],
 )
@@ -158,20 +129,6 @@ def test_settings_that_do_not_fit_the_rows_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         _load(tmp_path, json.dumps(row), **data)
-
-
-def test_a_tsv_and_a_csv_hold_images_of_any_length(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    Image.effect_noise((300, 300), 90).save(buffer, "PNG")
-    url = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-    csv.field_size_limit(2**17)  # Python's default, which another test may have raised
-    for name, mark in (("rows.tsv", "\t"), ("rows.csv", ",")):
-        path = tmp_path / name
-        rows = [["question", "answer", "image"], ["a\nb?", "2", url]]
-        with path.open("w", newline="") as file:
-            csv.writer(file, delimiter=mark).writerows(rows)
-        (prompt,) = load_prompts(str(path), "image_to_text")
-        assert (prompt.text, prompt.answer, prompt.image_sizes) == ("a\nb?", "2", [(300, 300)])
 
 
 def test_rows_of_some_values_are_read_and_keep_their_numbers(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.objectives.packed_rows import Rows
-from mmrl.objectives.start_config import NetworkConfig
+from mmrl.objectives.scored_rows import Rows
 from mmrl.objectives.text import CompletionConfig, Completions
 from mmrl.objectives.text_examples import Example
+from tests.mmrl.starts import SHAPES, write_start
 
-TOKENIZER = Path(__file__).resolve().parents[3] / "datasets" / "shapes" / "tokenizer"
-SIZES = {"d_model": 32, "n_layers": 2, "n_heads": 2, "mlp_hidden_size": 48}
+TOKENIZER = SHAPES / "tokenizer"
+SIZES = {"d_model": 32, "n_layers": 2, "n_heads": 2, "n_kv_heads": 2, "mlp_hidden_size": 48}
 ROWS = [
     {"prompt": "two rings", "completion": "a red ring and a blue ring"},
     {"prompt": "a large red cross left of a circle", "completion": "cross"},
@@ -31,13 +31,11 @@ def write_rows(path: Path, rows: Sequence[Any] = ROWS) -> Path:
 
 
 def options(data: Path, /, **changes: Any) -> dict[str, Any]:
-    values = {
-        "data": str(data),
-        "tokenizer": str(TOKENIZER),
-        "network": NetworkConfig(**SIZES),
-        "max_length": 96,
-        "save_dtype": "float32",
-    }
+    """Options of the objective; of a new network unless another `model` is named."""
+    values = {"data": str(data), "max_length": 96, "save_dtype": "float32"}
+    if "model" not in changes:
+        start = write_start(data.parent / "start", "text/llada", TOKENIZER, **SIZES)
+        values |= {"model": start, "new_weights": True}
     return {**values, **changes}
 
 
@@ -57,7 +55,7 @@ def ids(objective: Completions, text: str) -> list[int]:
 
 def example_of(objective: Completions, batch: Rows, row: int) -> Example:
     """The example that a row holds."""
-    ids = batch.targets[row, batch.piece[row] >= 0].tolist()
+    ids = batch.targets[row, batch.real[row]].tolist()
     whole = [[*e.prompt.tolist(), *e.completion.tolist()] for e in objective.source.rows.items]
     return objective.source.rows.items[next(n for n, e in enumerate(whole) if e == ids[: len(e)])]
 

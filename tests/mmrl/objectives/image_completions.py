@@ -2,19 +2,16 @@
 
 import base64
 import io
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from mmrl.objectives.start_config import VisionConfig
 from mmrl.objectives.text import CompletionConfig, Completions
-from tests.mmrl.objectives.completions import TOKENIZER, options
+from tests.mmrl.objectives.completions import options
+from tests.mmrl.starts import write_start
 
-WORDS = TOKENIZER.with_name("tokenizer_questions")
 TOWER = {
     "hidden_size": 12,
     "intermediate_size": 16,
@@ -22,8 +19,17 @@ TOWER = {
     "num_attention_heads": 2,
     "image_size": 8,
     "patch_size": 4,
+}
+NETWORK = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "mm_hidden_size": 12,
+    "image_aspect_ratio": "anyres_max_4",
     "image_grid_pinpoints": "(1x1),...,(2x2)",
-    "max_tiles": 4,
+    "vision": TOWER,
 }
 SIZES = ((8, 8), (20, 9), (8, 16), (16, 16))
 ASKED = ("how many red rings are there?", "is there a blue cross?", "what color is the ring?")
@@ -49,22 +55,17 @@ ROWS = [
 ]
 
 
-def write(path: Path, rows: Sequence[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def settings(data: Path, /, **changes: Any) -> dict[str, Any]:
-    """Options of an objective that sees; those of a new network where no model is named."""
+    """Options of an objective that sees; of a new network unless another `model` is named."""
     values: dict[str, Any] = {
         "max_length": 200,
         "prompt_column": "question",
         "completion_column": "answer",
     }
     if "model" not in changes:
-        values |= {"vision": VisionConfig(**TOWER), "train_vision_tower": True}
-    tokenizer = "" if "model" in changes else str(WORDS)
-    return options(data, **{"tokenizer": tokenizer, **values, **changes})
+        start = write_start(data.parent / "seeing", "shapes/llada_v", **NETWORK)
+        values |= {"model": start, "new_weights": True, "train_vision_tower": True}
+    return options(data, **{**values, **changes})
 
 
 def seeing(data: Path, batch_size: int = len(ROWS), **changes: Any) -> Completions:

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.config import ConfigError
 from mmrl.models.layouts.image_edit import ImageEdit
 from mmrl.objectives.masked import Masked
 from mmrl.objectives.masked_config import EditsConfig, MaskedConfig
-from mmrl.objectives.packed_rows import Rows
+from mmrl.objectives.scored_rows import Rows
 from mmrl.types import Prompt
 from tests import by_path
 
@@ -93,10 +92,3 @@ def test_text_and_source_are_dropped_apart(pairs: Path) -> None:
             text = len(before) - 3 - 66 * (ids["soi"] in before)
             kinds.add((ids["soi"] in before, text > 0))
     assert kinds == {(False, False), (False, True), (True, False), (True, True)}
-
-
-def test_settings_of_edits_are_named(pairs: Path) -> None:
-    with pytest.raises(ConfigError, match=r"objective\.edits is None; it must be given where"):
-        MaskedConfig(**options(pairs, edits=None))
-    with pytest.raises(ConfigError, match="row 0 has no 'before'"):
-        rows_of(pairs, edits=EditsConfig(data=str(pairs), source_column="before"))

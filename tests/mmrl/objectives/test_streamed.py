@@ -12,11 +12,11 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.objectives.masked import Masked
 from mmrl.objectives.masked_config import MaskedConfig
-from mmrl.objectives.packed_rows import Rows
+from mmrl.objectives.scored_rows import Rows
 from mmrl.objectives.text import Completions
 from mmrl.sft import SFTConfig, train
-from tests.mmrl.objectives.completions import SIZES, completions, options
-from tests.mmrl.objectives.test_masked import NETWORK, SHAPES
+from tests.mmrl.objectives.completions import completions, options
+from tests.mmrl.starts import SHAPES, write_drawing
 from tests.mmrl.supervised_runs import metrics, same_weights
 
 STREAM = {"streaming": True, "shuffle_buffer": 4}
@@ -43,8 +43,8 @@ def test_streamed_batches_do_not_depend_on_the_number_of_processes(data: Path) -
 
 def held(batch: Rows) -> Counter[tuple[int, ...]]:
     """The token ids of the examples of a micro-batch."""
-    rows = zip(batch.targets, batch.piece, strict=True)
-    return Counter(tuple(row[piece >= 0].tolist()) for row, piece in rows)
+    rows = zip(batch.targets, batch.real, strict=True)
+    return Counter(tuple(row[real].tolist()) for row, real in rows)
 
 
 def run(output: Path, objective: dict[str, Any], **changes: Any) -> Path:
@@ -58,9 +58,9 @@ def run(output: Path, objective: dict[str, Any], **changes: Any) -> Path:
 def test_a_streamed_run_resumes_exactly(
     name: str, data: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    objective = {"name": "text", **options(data), "network": SIZES, **STREAM}
+    objective = {"name": "text", **options(data), **STREAM}
     if name == "masked":
-        objective = {"name": "masked", **pairs(folder, cache=tmp_path), "network": vars(NETWORK)}
+        objective = {"name": "masked", **pairs(folder)}
     whole = run(tmp_path / "whole", objective)
     second = str(whole / "checkpoints" / "2")
     again = run(tmp_path / "again", objective, resume_from_checkpoint=second)
@@ -68,15 +68,14 @@ def test_a_streamed_run_resumes_exactly(
     assert same_weights(again / "final", whole / "final")
 
 
-def pairs(folder: Path, cache: Path | None = None, **changes: Any) -> dict[str, Any]:
+def pairs(folder: Path, **changes: Any) -> dict[str, Any]:
     values = {"data": str(folder), "text_column": "text", "vq": str(SHAPES / "checkpoints/magvit")}
-    values |= {"tokenizer": str(SHAPES / "tokenizer"), "image_size": 32, "max_prompt_length": 24}
-    codes = {} if cache is None else {"codes_cache": str(cache / "codes")}
-    return {**values, **STREAM, **codes, **changes}
+    values |= {"model": write_drawing(folder.with_name("start")), "new_weights": True}
+    return {**values, "image_size": 32, "max_prompt_length": 24, **STREAM, **changes}
 
 
 def test_a_missing_column_is_named_before_weights_load(data: Path, folder: Path) -> None:
-    config = MaskedConfig(**pairs(folder, text_column="caption"), network=NETWORK)
+    config = MaskedConfig(**pairs(folder, text_column="caption"))
     message = r"row 0 has no 'caption'; it has \['image', 'text'\]. Name .* objective.text_column"
     with pytest.raises(ConfigError, match=message):
         Masked.outline(config)

@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mmrl.config import ConfigError, build_options
-from mmrl.data.lazy_images import LazyImage
+from mmrl.config import ConfigError
+from mmrl.data.images import LazyImage
 from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.models import load_policy
 from mmrl.models.network.vision import Vision
-from mmrl.objectives.packed_rows import Rows
-from mmrl.objectives.text import CompletionConfig, Completions
+from mmrl.objectives.scored_rows import Rows
+from mmrl.objectives.text import Completions
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
-from tests.mmrl.objectives.completions import SIZES, gradients, visits
-from tests.mmrl.objectives.image_completions import ROWS, TOWER, seeing, settings, write
-from tests.mmrl.objectives.test_packed_rows import CORRUPTIONS
+from tests.mmrl.objectives.completions import gradients, visits, write_rows
+from tests.mmrl.objectives.image_completions import ROWS, seeing, settings
+from tests.mmrl.objectives.test_scored_rows import CORRUPTIONS
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes" / "checkpoints"
 
@@ -27,7 +27,7 @@ SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes" / "checkpoi
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four questions about pictures of several sizes."""
-    return write(tmp_path_factory.mktemp("rows") / "rows.jsonl", ROWS)
+    return write_rows(tmp_path_factory.mktemp("rows") / "rows.jsonl", ROWS)
 
 
 def row_of(batch: Rows, words: Tensor) -> int:
@@ -57,7 +57,7 @@ def test_a_trained_row_is_the_sampled_canvas_with_the_answer_and_the_end_of_its_
         [tokens], [response] = canvas.tokens, canvas.response
         assert canvas.features is not None and canvas.features.rows is not None
         row = row_of(batch, tokens[~response])
-        assert int((batch.piece[row] >= 0).sum()) == len(tokens)
+        assert int((batch.real[row]).sum()) == len(tokens)
         answer = objective.text.tokenizer(prompt.answer)["input_ids"]
         written = batch.targets[row, : len(tokens)][response].tolist()
         assert written == [*answer, *[eot] * (n - len(answer))]
@@ -72,12 +72,11 @@ def test_answers_about_images_have_no_end_that_is_never_sampled_and_words_keep_t
     tmp_path: Path,
 ) -> None:
     rows = [ROWS[0], {"question": "how many", "answer": "red"}]
-    objective = seeing(write(tmp_path / "rows.jsonl", rows), fill="blocks", completion_length=4)
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    objective = seeing(path, fill="blocks", completion_length=4)
     eot, eos = objective.text.ids["eot"], objective.text.ids["eos"]
     batch = objective.batch(0, 0, 1)
-    ends = {
-        tuple(batch.targets[row, batch.piece[row] >= 0][-3:].tolist()) for row in range(len(batch))
-    }
+    ends = {tuple(batch.targets[row, batch.real[row]][-3:].tolist()) for row in range(len(batch))}
     assert ends == {(eot, eot, eot), (eot, eos, eos)}
 
 
@@ -100,18 +99,9 @@ def test_the_projector_always_learns_and_the_tower_only_if_wanted(
     assert all(name.startswith("vision.tower") for name in silent) and bool(silent)
 
 
-def test_gradient_checkpointing_of_a_trained_tower_changes_no_gradient(data: Path) -> None:
-    found = []
-    for checkpointing in (False, True):
-        objective = seeing(data, gradient_checkpointing=checkpointing)
-        assert objective.policy.network.gradient_checkpointing is checkpointing
-        found.append(gradients(objective, [objective.batch(0, 0, 1)])[1])
-    assert torch.equal(*found)
-
-
 def test_words_alone_leave_every_trained_weight_with_a_gradient(tmp_path: Path) -> None:
     rows = [ROWS[0], {"question": "how many", "answer": "red"}]
-    objective = seeing(write(tmp_path / "rows.jsonl", rows), batch_size=1)
+    objective = seeing(write_rows(tmp_path / "rows.jsonl", rows), batch_size=1)
     words = next(batch for batch in visits(objective, 2) if batch.features is None)
     gradients(objective, [words])
     for name, parameter in objective.module.named_parameters():
@@ -128,7 +118,7 @@ def test_pictures_are_opened_for_their_batch_once_each_and_not_before(
     monkeypatch.setattr(LazyImage, "open", lambda picture: opened.append(1) or was(picture))
     turns = [("user", "how many?"), ("assistant", "2"), ("user", "is"), ("assistant", "yes")]
     messages = [{"role": role, "content": content} for role, content in turns]
-    path = write(tmp_path / "rows.jsonl", [{"messages": messages, "image": ROWS[1]["image"]}])
+    path = write_rows(tmp_path / "rows.jsonl", [{"messages": messages, "image": ROWS[1]["image"]}])
     objective = seeing(path, batch_size=2, turns="all")
     assert len(objective.source.rows.items) == 2 and not opened
     batch = objective.batch(0, 0, 1)
@@ -137,23 +127,18 @@ def test_pictures_are_opened_for_their_batch_once_each_and_not_before(
 
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda c: c["name"])
-def test_an_example_counts_the_same_packed_or_alone(data: Path, corruption: dict[str, Any]) -> None:
+def test_an_example_counts_the_same_alone(data: Path, corruption: dict[str, Any]) -> None:
     whole = seeing(data, corruption=corruption)
     loss, gradient = gradients(whole, [whole.batch(0, 0, 1)])
-    packed = seeing(data, corruption=corruption, packing=True, max_length=400)
-    rows = packed.batch(0, 0, 1)
-    assert len(rows) < len(ROWS) and not rows.simple
     alone = seeing(data, batch_size=1, corruption=corruption)
-    for objective, batches in ((packed, [rows]), (alone, visits(alone, len(ROWS)))):
-        other, slope = gradients(objective, batches)
-        assert other == pytest.approx(loss, rel=1e-4)
-        torch.testing.assert_close(slope, gradient, rtol=1e-2, atol=1e-5)
+    other, slope = gradients(alone, visits(alone, len(ROWS)))
+    assert other == pytest.approx(loss, rel=1e-4)
+    torch.testing.assert_close(slope, gradient, rtol=1e-2, atol=1e-5)
 
 
 def run(data: Path, output: Path, **changes: Any) -> Path:
     """A run of four steps; returns the directory of its model."""
     objective = {"name": "text", **settings(data, **changes)}
-    objective |= {"network": SIZES} | ({"vision": TOWER} if "vision" in objective else {})
     values: dict[str, Any] = {"max_steps": 4, "logging_steps": 2, "per_device_train_batch_size": 4}
     values |= {"optimizer": "muon", "learning_rate": 1e-2, "bf16": True}
     train(SFTConfig(output_dir=str(output), objective=objective, **values))
@@ -193,33 +178,13 @@ def held_out(data: Path, **start: Any) -> float:
         return seeing(data, eval_data=str(data), **start).evaluate(Path(), 0)["eval/loss"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"train_vision_tower": False}, "objective.vision"),
-        ({"model": "somewhere", "tokenizer": ""}, "objective.vision"),
-        ({"image_fit": "squash"}, "objective.image_fit is 'squash'; it must be crop without"),
-        ({"vision": {**TOWER, "patch_size": 3}}, "objective.vision.image_size is 8"),
-        ({"format": "dllm"}, "objective.format is 'dllm'.*Did you mean"),
-        ({"image_root": "./nowhere"}, "objective.image_root is './nowhere'"),
-    ],
-)
-def test_settings_that_cannot_train_are_named(
-    data: Path, change: dict[str, Any], message: str
-) -> None:
-    options = {"name": "text", **settings(data), "network": SIZES, "vision": TOWER, **change}
-    with pytest.raises(ConfigError, match=message):
-        config: CompletionConfig = build_options({"text": Completions}, options, where="objective")
-        Completions.outline(config)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("fit", ["crop", "squash"])
 def test_a_checkpoint_that_reads_codes_learns_answers_as_they_are_sampled(
     tmp_path: Path, fit: Literal["crop", "squash"]
 ) -> None:
     model = {"model": str(SHAPES / "mmada"), "vq": str(SHAPES / "magvit")}
-    path, wanted = write(tmp_path / "rows.jsonl", ROWS[:2]), {**model, "image_fit": fit}
+    path, wanted = write_rows(tmp_path / "rows.jsonl", ROWS[:2]), {**model, "image_fit": fit}
     objective = seeing(path, batch_size=2, fill="completion", completion_length=8, **wanted)
     policy = load_policy(model["model"], model["vq"], image_fit=fit)
     batch, eos = objective.batch(0, 0, 1), objective.text.ids["eos"]
@@ -233,6 +198,6 @@ def test_a_checkpoint_that_reads_codes_learns_answers_as_they_are_sampled(
         assert batch.targets[row, len(given) : len(given) + 8].tolist() == end[:8]
     for picture in (ROWS[3], {**ROWS[0], "question": "<image> <image>"}):
         with pytest.raises(ConfigError, match="reads exactly one image"):
-            seeing(write(tmp_path / "more.jsonl", [picture]), **model)
+            seeing(write_rows(tmp_path / "more.jsonl", [picture]), **model)
     with pytest.raises(ConfigError, match="nor image codes and their tokenizer"):
         seeing(path, model=model["model"])

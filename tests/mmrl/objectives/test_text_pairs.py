@@ -10,7 +10,8 @@ import torch
 from mmrl.config import ConfigError
 from mmrl.objectives.text import Completions
 from mmrl.objectives.text_examples import Example
-from tests.mmrl.objectives.image_completions import ASKED, png, seeing, url, write
+from tests.mmrl.objectives.completions import write_rows
+from tests.mmrl.objectives.image_completions import ASKED, png, seeing, url
 
 
 def same(one: Example, other: Example) -> bool:
@@ -76,7 +77,7 @@ def test_an_earlier_answer_sees_the_pictures_shown_until_then(tmp_path: Path, ma
     if marked:
         asked = ["one", "<image>\ntwo", "three <image>"]
     turns = [t for words in asked for t in (turn(words), turn("yes", "assistant"))]
-    path = write(tmp_path / "rows.jsonl", [{"messages": turns, "images": [url(0), url(1)]}])
+    path = write_rows(tmp_path / "rows.jsonl", [{"messages": turns, "images": [url(0), url(1)]}])
     objective = seeing(path, turns="all")
     assert shown(objective) == [0, 1, 2]
     assert shown(seeing(path)) == [2]
@@ -89,7 +90,6 @@ def test_an_earlier_answer_sees_the_pictures_shown_until_then(tmp_path: Path, ma
     ("row", "message"),
     [
         ({"question": "<image> <image>", "answer": "3"}, "has 1 images and 2 marks"),
-        ({"question": [40, 41], "answer": "3"}, "a prompt of token ids"),
         (
             {"messages": [turn("a"), turn([{"type": "image"}], "assistant")]},
             "the last answer holds an image",
@@ -100,6 +100,6 @@ def test_rows_that_are_no_examples_are_named_with_their_line(
     tmp_path: Path, row: dict[str, Any], message: str
 ) -> None:
     good = {"question": "a", "answer": "b", "image": url(0)}
-    path = write(tmp_path / "rows.jsonl", [good, {"image": url(0), **row}])
+    path = write_rows(tmp_path / "rows.jsonl", [good, {"image": url(0), **row}])
     with pytest.raises(ConfigError, match=f"line 2.*{message}"):
         seeing(path)

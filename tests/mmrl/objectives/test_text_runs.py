@@ -15,12 +15,12 @@ from mmrl.objectives.text import CompletionConfig, Completions
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt
-from tests.mmrl.objectives.completions import SIZES, completions, options
+from tests.mmrl.objectives.completions import completions, options
 
 
 def run(data: Path, output: Path, **changes: Any) -> Path:
     """A run of four steps; returns the directory of its model."""
-    objective = {"name": "text", **options(data), "network": SIZES, **changes}
+    objective = {"name": "text", **options(data, **changes)}
     values: dict[str, Any] = {"max_steps": 4, "logging_steps": 2, "per_device_train_batch_size": 6}
     values |= {"optimizer": "muon", "learning_rate": 1e-2, "bf16": True}
     values |= objective.pop("training", {})
@@ -33,10 +33,10 @@ def held_out_loss(data: Path, **start: Any) -> float:
         return completions(data, eval_data=str(data), **start).evaluate(Path(), 0)["eval/loss"]
 
 
-def test_a_new_network_trains_packed_is_saved_as_llada_and_can_be_continued(
+def test_a_new_network_trains_is_saved_as_llada_and_can_be_continued(
     data: Path, tmp_path: Path
 ) -> None:
-    changes = {"packing": True, "gradient_checkpointing": True}
+    changes = {"gradient_checkpointing": True}
     first = run(data, tmp_path / "first", **changes)
     raw = json.loads((first / "config.json").read_text())
     assert (raw["model_type"], raw["architectures"]) == ("llada", ["LLaDAModelLM"])
@@ -45,7 +45,7 @@ def test_a_new_network_trains_packed_is_saved_as_llada_and_can_be_continued(
     settings = SamplerConfig(name="static", steps=2)
     rollout = sample(policy, canvas, settings, torch.Generator().manual_seed(0))
     assert len(policy.decode(rollout.canvas, [Prompt("0", "text", "")])) == 1
-    start = {"model": str(first), "tokenizer": ""}
+    start = {"model": str(first)}
     second = run(data, tmp_path / "second", **changes, **start, attn_implementation="eager")
     losses = [held_out_loss(data), held_out_loss(data, **start)]
     losses.append(held_out_loss(data, **{**start, "model": str(second)}))
@@ -58,9 +58,9 @@ def test_an_adapter_is_trained_saved_as_peft_does_and_resumed_exactly(
 ) -> None:
     base = run(data, tmp_path / "base")
     lora = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.2, "target_modules": ["q", "k", "v"]}
-    start = {"model": str(base), "tokenizer": "", "lora": lora, "modules_to_train": ["norm"]}
+    start = {"model": str(base), "lora": lora, "modules_to_train": ["norm"]}
     whole = run(data, tmp_path / "whole", **start, training={"optimizer": "adamw", "save_steps": 2})
-    losses = [held_out_loss(data, model=str(model), tokenizer="") for model in (base, whole)]
+    losses = [held_out_loss(data, model=str(model)) for model in (base, whole)]
     assert losses[0] > losses[1]
     config = json.loads((whole / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(base) and config["lora_dropout"] == 0.2
@@ -78,7 +78,7 @@ def test_an_adapter_is_trained_saved_as_peft_does_and_resumed_exactly(
     changes = {"optimizer": "adamw", "merge_adapter": True}
     merged = run(data, tmp_path / "merged", **start, training=changes)
     assert (merged / "config.json").exists() and not (merged / "adapter_config.json").exists()
-    loss = held_out_loss(data, model=str(merged), tokenizer="")
+    loss = held_out_loss(data, model=str(merged))
     assert loss == pytest.approx(losses[1], rel=1e-5)
 
 
@@ -92,7 +92,7 @@ def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
     assert outline is not None
     sizes = [{n: p.shape for n, p in one.named_parameters()} for one in (outline, trained.module)]
     assert sizes[0] == sizes[1] and words == f"6 completions of {data}"
-    away = CompletionConfig(**options(data, tokenizer="", model="GSAI-ML/LLaDA-8B-Base"))
+    away = CompletionConfig(**options(data, model="GSAI-ML/LLaDA-8B-Base"))
     assert Completions.outline(away) == (None, f"completions of {data}, of which one row is read")
 
 

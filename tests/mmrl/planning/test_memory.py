@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS, load_settings
+from mmrl.evaluation.plan import estimate_memory
 from mmrl.models import load_model
 from mmrl.models.families import FAMILIES
 from mmrl.models.network.core import MaskedTokenModel
-from mmrl.planning.eval_plan import estimate_memory
 from mmrl.planning.known_sizes import SIZES, outline_policy
 from mmrl.planning.memory import count_policy, estimate
 from mmrl.planning.network_memory import LIVE, Pass, count_network, estimate_network
@@ -86,7 +86,7 @@ def test_activations_are_estimated_within_a_factor(
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        [part, *_] = split_parts(prepared, [slice(0, 4)], config.passes_at_once)
+        [part, *_] = split_parts(prepared, [slice(0, 4)])
         loss, _ = trainer._loss(part)
     assert loss.requires_grad
     estimated = parts(config)["update"]

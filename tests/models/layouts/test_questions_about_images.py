@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Generator
 
-from mmrl.data.lazy_images import LazyImage, LazyImages
+from mmrl.data.images import LazyImage, LazyImages
 from mmrl.models import Policy, load_policy
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Rollout

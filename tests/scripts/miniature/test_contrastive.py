@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,21 +17,9 @@ from mmrl.types import Sample
 from scripts.miniature import CLIP
 from scripts.miniature.captions import build_request_key, draw_near_miss
 from scripts.miniature.contrastive import Contrastive, ContrastiveConfig
-from scripts.miniature.contrastive_config import ClipNetworkConfig
 
 COLORS = ("red", "green", "blue", "yellow")
-SMALL = ClipNetworkConfig(
-    image_size=16,
-    patch_size=8,
-    vision_width=32,
-    vision_layers=1,
-    text_width=32,
-    text_layers=1,
-    head_width=16,
-    embed_dim=16,
-    context_length=12,
-    vocab_size=300,
-)
+SHAPES = Path(__file__).parents[3] / "datasets" / "shapes" / "checkpoints" / "clip"
 
 
 @pytest.fixture
@@ -52,8 +41,20 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
+def small(folder: Path) -> str:
+    """The shipped CLIP's tokenizer, and smaller sizes."""
+    shutil.copytree(SHAPES, folder, dirs_exist_ok=True)
+    file = folder / "open_clip_config.json"
+    sizes = json.loads(file.read_text())
+    towers = {"width": 32, "layers": 1}
+    sizes["model_cfg"]["vision_cfg"] |= {**towers, "image_size": 16, "head_width": 16}
+    sizes["model_cfg"]["text_cfg"] |= {**towers, "heads": 2}
+    file.write_text(json.dumps(sizes))
+    return str(folder)
+
+
 def objective(path: Path, batch_size: int = 8, **options: object) -> Contrastive:
-    settings = {"network": SMALL, "save_dtype": "float32", **options}
+    settings = {"network": small(path.with_name("sizes")), "save_dtype": "float32", **options}
     config = ContrastiveConfig(data=str(path), **settings)  # type: ignore[arg-type]
     return CLIP.load()(config, seed=3, batch_size=batch_size)
 

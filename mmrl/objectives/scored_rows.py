@@ -1,8 +1,4 @@
-"""Rows that a network reads, with the weights of their loss: padded, or several pieces packed.
-
-Pieces of one row do not attend to each other and each counts its positions from 0, so a piece has
-the same logits packed and alone.
-"""
+"""Rows that a network reads, with the weights of their loss."""
 
 from __future__ import annotations
 
@@ -24,20 +20,20 @@ from mmrl.runtime.logits_budget import rows_scored_at_once, wide_dtype
 
 @dataclass
 class Rows:
-    """R rows of width L, or one piece with tensors [L].
+    """R rows of width L, or one with tensors [L].
 
     Attributes:
         ids: [R, L] int64, tokens that the network reads.
         targets: [R, L] int64, the tokens without masks.
         weight: [R, L] float32, of the cross-entropy; 0 is not scored.
-        place: [R, L] int64, position within the piece.
-        block: [R, L] int64, order of attention within the piece, see `build_pair_mask`.
-        copy: [R, L] bool, corrupted copies of tokens that the piece also holds clean.
-        piece: [R, L] int64, number of the piece, -1 on padding.
+        place: [R, L] int64, position of the token; that of its original for a copy.
+        block: [R, L] int64, order of attention, see `build_pair_mask`.
+        copy: [R, L] bool, corrupted copies of tokens that the row also holds clean.
+        real: [R, L] bool, False on padding.
         at: [R, L] int64, which embedding of an image replaces the token, -1 for none.
         features: the images; None without.
-        simple: every row is one piece in which all attend to all.
         padded: there is padding.
+        copied: there are copies.
     """
 
     ids: Tensor
@@ -46,11 +42,11 @@ class Rows:
     place: Tensor
     block: Tensor
     copy: Tensor
-    piece: Tensor
+    real: Tensor
     at: Tensor
     features: Features | None = None
-    simple: bool = True
     padded: bool = False
+    copied: bool = False
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -64,62 +60,40 @@ class Rows:
     @property
     def attention_mask(self) -> Tensor | None:
         """None, or where to attend: [R, L] keys or [R, 1, L, L] pairs, bool."""
-        if not self.simple:
-            return build_pair_mask(self.piece, self.block, self.copy)
-        return self.piece >= 0 if self.padded else None
+        if self.copied:
+            return build_pair_mask(self.real, self.block, self.copy)
+        return self.real if self.padded else None
 
     @property
     def position_ids(self) -> Tensor | None:
         """[R, L] int64, or None where they count along the row."""
-        return None if self.simple else self.place
+        return self.place if self.copied else None
 
 
 def build_rows(ids: Tensor, targets: Tensor, weight: Tensor, attend: Tensor | None = None) -> Rows:
-    """Rows of one piece each, in which all attend to all; `attend` [R, L] is False on padding."""
+    """Rows in which all attend to all; `attend` [R, L] is False on padding."""
     zeros = torch.zeros_like(ids)
-    piece, padded = zeros if attend is None else attend.long() - 1, attend is not None
-    return Rows(ids, targets, weight, zeros, zeros, zeros.bool(), piece, zeros - 1, padded=padded)
+    real, padded = (~zeros.bool(), False) if attend is None else (attend, True)
+    return Rows(ids, targets, weight, zeros, zeros, zeros.bool(), real, zeros - 1, padded=padded)
 
 
-def pack_rows(pieces: Sequence[Rows], capacity: int, padding_id: int) -> Rows:
-    """Put pieces into rows; a piece is `Rows` with tensors [l].
-
-    Args:
-        pieces: of one micro-batch; `piece` must number them.
-        capacity: longest row of several pieces; 0 puts every piece into its own row.
-        padding_id: token after the end of a row.
-    """
-    order = assign_rows([len(piece) for piece in pieces], capacity)
-    fill = {"ids": padding_id, "targets": padding_id, "piece": -1, "at": -1}
-    columns = {}
-    for name in _tensors(pieces[0]):
-        rows = [torch.cat([_tensors(pieces[n])[name] for n in row]) for row in order]
-        columns[name] = pad_sequence(rows, batch_first=True, padding_value=fill.get(name, 0))
-    simple = all(len(row) == 1 for row in order) and not bool(columns["copy"].any())
-    return Rows(**columns, simple=simple, padded=bool((columns["piece"] < 0).any()))
+def stack_rows(rows: Sequence[Rows], padding_id: int) -> Rows:
+    """Put rows with tensors [l] under each other, the longest first, with padding after them."""
+    rows = sorted(rows, key=lambda row: -len(row))
+    fill = {"ids": padding_id, "targets": padding_id, "at": -1}
+    columns: dict[str, Any] = {
+        name: pad_sequence([_tensors(row)[name] for row in rows], True, fill.get(name, 0))
+        for name in _tensors(rows[0])
+    }
+    padded, copied = not bool(columns["real"].all()), bool(columns["copy"].any())
+    return Rows(**columns, padded=padded, copied=copied)
 
 
-def assign_rows(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Choose which lengths share a row: longest first, each in the first row with room for it."""
-    rows: list[list[int]] = []
-    used: list[int] = []
-    for n in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
-        row = next((r for r, u in enumerate(used) if u + lengths[n] <= capacity), len(rows))
-        if row == len(rows):
-            rows.append([])
-            used.append(0)
-        rows[row].append(n)
-        used[row] += lengths[n]
-    return rows
-
-
-def build_pair_mask(piece: Tensor, block: Tensor, copy: Tensor) -> Tensor:
-    """[R, 1, L, L] bool, True where a query (row) may attend to a key (column).
-
-    Both are of one piece, and the key is a clean token of an earlier block, or a token of the same
-    block and kind, clean or copy. Padding attends to padding, so every query has a key.
-    """
-    same = piece[:, :, None] == piece[:, None, :]
+def build_pair_mask(real: Tensor, block: Tensor, copy: Tensor) -> Tensor:
+    """[R, 1, L, L] bool, True where a query (row) may attend to a key (column): to a clean token of
+    an earlier block, or to one of the same block and kind, clean or copy. Padding attends to
+    padding alone, so every query has a key."""
+    same = real[:, :, None] == real[:, None, :]
     kinds = copy[:, :, None], copy[:, None, :]
     return (same & may_attend(block[:, :, None], block[:, None, :], *kinds)).unsqueeze(1)
 

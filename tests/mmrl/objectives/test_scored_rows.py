@@ -1,4 +1,4 @@
-"""Several examples in a row: each counts and sees what it would alone."""
+"""Examples of a batch: each counts and sees what it would alone."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mmrl.objectives.packed_rows import Rows, assign_rows
+from mmrl.objectives.scored_rows import Rows
 from mmrl.objectives.text import Completions
 from mmrl.runtime import logits_budget
 from tests.mmrl.objectives.completions import ROWS, SIZES, completions, gradients, visits
@@ -22,26 +22,15 @@ CORRUPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def test_rows_take_the_longest_first_and_never_more_than_they_hold() -> None:
-    lengths = [3, 9, 5, 1, 4, 2]
-    rows = assign_rows(lengths, 10)
-    assert rows == [[1, 3], [2, 4], [0, 5]]
-    assert assign_rows(lengths, 0) == [[1], [2], [4], [0], [5], [3]]
-
-
 @pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda c: c["name"])
-def test_an_example_counts_the_same_packed_or_alone_in_any_batch_and_on_any_rank(
+def test_an_example_counts_the_same_alone_and_on_any_rank(
     data: Path, corruption: dict[str, Any]
 ) -> None:
     whole = completions(data, corruption=corruption)
     loss, gradient = gradients(whole, [whole.batch(0, 0, 1)])
-    packed = completions(data, corruption=corruption, packing=True)
-    rows = packed.batch(0, 0, 1)
-    assert len(rows) < len(ROWS) and not rows.simple
     alone = completions(data, batch_size=1, corruption=corruption)
-    ranks = completions(data, batch_size=3, corruption=corruption, packing=True)
+    ranks = completions(data, batch_size=3, corruption=corruption)
     others = [
-        (packed, [rows]),
         (alone, visits(alone, len(ROWS))),
         (ranks, [ranks.batch(0, rank, 2) for rank in range(2)]),
     ]
@@ -70,11 +59,10 @@ class LargestLogits(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("packing", [False, True])
 def test_logits_in_parts_give_the_same_loss_and_gradient_and_stay_within_the_budget(
-    data: Path, frozen: bool, packing: bool, monkeypatch: pytest.MonkeyPatch
+    data: Path, frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    objective = completions(data, corruption={"name": "random"}, packing=packing)
+    objective = completions(data, corruption={"name": "random"})
     objective.module.double()
     objective.policy.network.head.weight.requires_grad_(not frozen)
     batch = objective.batch(0, 0, 1)
