@@ -1,8 +1,8 @@
 """The end of a run that makes no progress, or whose launcher or other process has ended.
 
-Rewards have another deadline (`mmrl.rewards.scoring.overlap`), which ends before this one;
-communication between processes ends after it, by the time-out of the process group. The launcher
-ends all processes after the first, and names its rank.
+A call of a reward has an earlier deadline (`mmrl.rewards.scoring.overlap`), communication between
+processes a later one, the time-out of their group. The launcher ends all processes after the first,
+and names its rank.
 """
 
 import faulthandler

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from mmrl import rl
-from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.failures import DivergenceError
 from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import LORA, run_config, world_in
 

@@ -128,8 +128,8 @@ def test_commands_refuse_a_launch_with_one_line_and_leave_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    objective = ["objective.name=masked", "objective.data=none", "objective.vq=none"]
-    words = [*objective, "objective.tokenizer=none", f"output_dir={tmp_path / 'sft'}"]
+    objective = ["objective.name=text", "objective.data=none", "objective.model=none"]
+    words = [*objective, f"output_dir={tmp_path / 'sft'}"]
     for main, line in ((rl.main, command_line(world, tmp_path / "rl")), (sft.main, words)):
         assert main(line) == 1
         message = capsys.readouterr().err.strip().splitlines()[-1]
