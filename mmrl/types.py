@@ -400,7 +400,8 @@ class Passes:
     def drop_columns(self, first: int) -> Passes:
         """The same draws without the first columns."""
         rest = (each if each is None else each[:, first:] for each in (self.blocks, self.steps))
-        return Passes(*self._of_draws(lambda each: each[..., first:]), self.length, *rest)
+        hidden, scored, weight = self._of_draws(lambda each: each[..., first:])
+        return Passes(hidden, scored, weight, self.length, *rest)
 
     def select_draws(self, draws: slice) -> Passes:
         """Select draws for all rows."""

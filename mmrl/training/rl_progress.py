@@ -73,7 +73,6 @@ class RLProgress(Progress):
                     seed=self.config.seed,
                     batch_size=task.config.rollout_batch_size,
                     length=task.eval_length,
-                    diversity=task.diversity,
                 )
             result = gather_evaluation(part, task.eval_prompts, mine, self.images)
             results[name] = result, time.perf_counter() - started

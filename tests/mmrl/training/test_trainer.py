@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmrl.config import ConfigError
 from mmrl.estimators import score
 from mmrl.models import load_policy
 from mmrl.pretrained.model_config import ROLES
+from mmrl.rl import train
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.failures import DivergenceError
 from mmrl.training.trainer import Trainer
@@ -246,3 +248,15 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_change_and_names
     with pytest.raises(DivergenceError, match=named):
         trainer.update(work)
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(trainer).items())
+
+
+def test_compilation_without_a_compiler_is_refused_before_the_model_loads(
+    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("loaded"))
+    config = run_config(world, tmp_path / "run", torch_compile=True)
+    with pytest.raises(ConfigError, match="torch_compile.*C\\+\\+ compiler.*no-such-compiler"):
+        train(config)
