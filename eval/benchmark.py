@@ -7,22 +7,18 @@ same command, on any number of processes. Rewards score everything at the end.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from accelerate import Accelerator
 
 from mmrl.config import NotHereError, check
 from mmrl.data.lazy_images import LazyImages
 from mmrl.data.prompts import drop_long, load_prompts, prefill
-from mmrl.evaluation.diversity import build_metrics
-from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig, SamplerRow
-from mmrl.evaluation.evaluation import Batch, list_rows, sample_batch, score_batches
-from mmrl.evaluation.policy_queries import bind_policy, check_queries, check_queries_unsharded
+from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig
 from mmrl.evaluation.results import Report, Results, write_results
 from mmrl.evaluation.sample_store import SampleStore
 from mmrl.evaluation.text_scores import group_places
@@ -37,29 +33,24 @@ from mmrl.pretrained.checks import (
 )
 from mmrl.pretrained.known import own_vq
 from mmrl.pretrained.model_config import policy_options
+from mmrl.rewards.registry.interface import Itemised
 from mmrl.rewards.scoring.scorer import Scorer
+from mmrl.rollouts.diversity.measured import describe, measure
+from mmrl.rollouts.diversity.metrics import Completions, DiversityMetric
+from mmrl.rollouts.diversity.registry import build_metrics
+from mmrl.rollouts.held_out import Batch, Evaluation, list_rows, list_samples, sample_batch
+from mmrl.rollouts.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device
-from mmrl.runtime.launch import check_launch, join_processes
+from mmrl.runtime.launch import join_processes
+from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.sharding import build_sharding
 from mmrl.samplers import check_blocks
 from mmrl.types import Prompt
 
-_FREE = {
-    "output_dir",
-    "device",
-    "rewards",
-    "max_failures",
-    "diversity",
-    "dry_run",
-    "devices",
-    "verbose",
-    "compare_to",
-    "grid_images",
-    "geneval_dir",
-    "group_by",
-}
+_FREE = ("output_dir", "device", "rewards", "max_failures", "diversity", "dry_run", "devices")
+_FREE += ("verbose", "compare_to", "grid_images", "geneval_dir", "group_by")
 """Settings that may differ from those the stored samples were made with."""
 
 
@@ -116,15 +107,8 @@ def _drop_long(config: EvalConfig, policy: Policy, prompts: Sequence[Prompt]) ->
     return drop_long(prompts, partial(policy.fits, length=longest), config.prompts, policy.cuts)
 
 
-class Outcome(NamedTuple):
-    """What a benchmark has written, and what it was made from."""
-
-    report: Report
-    results: Results
-
-
-def run_benchmark(config: EvalConfig) -> Outcome | None:
-    """Sample what is not stored yet, score everything, and write the results.
+def run_benchmark(config: EvalConfig) -> tuple[Report, Results] | None:
+    """Sample what is not stored yet, score everything, and write what is returned.
 
     Returns:
         None on all processes but the main one.
@@ -142,21 +126,24 @@ def run_benchmark(config: EvalConfig) -> Outcome | None:
             return None
         report = import_module(BENCHMARKS[config.task].module).report(config, results)
         write_results(config, results, report)
-        return Outcome(report, results)
+        return report, results
 
 
 def _sample_and_score(
     config: EvalConfig, prompts: Sequence[Prompt], accelerator: Accelerator
 ) -> Results | None:
     """The results of a checked benchmark; None on all processes but the main one."""
-    device, main = _device(config, accelerator), accelerator.is_main_process
+    alone, main = accelerator.num_processes == 1, accelerator.is_main_process
+    device, allowed = config.device, "auto with several processes"
+    check(alone or device == "auto", "device", device, allowed, "Each has its own.")
     sharding = build_sharding(accelerator)
     check_queries_unsharded(config.rewards, sharding.gathers)
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
         scorer.check(prompts, writes_images(prompts[0].task))
-    diversity = build_metrics(config.diversity, "diversity") if main else []
+    diversity = build_metrics(config.diversity) if main else []
     with activity("loading the model"):
+        device = find_device(config.device) if alone else accelerator.device
         place = {"device": device, "deferred": sharding.reads_shards}
         policy = load_policy(**policy_options(config.model), **place)
         sharding.shard_policy(policy, trained=False)
@@ -164,13 +151,18 @@ def _sample_and_score(
         bind_policy(scorer, policy, config.seed)
     settings, kept = config.rows(), _drop_long(config, policy, prompts)
     rows = list_rows(kept, config.completions_per_prompt)
-    units, store = _units(settings, len(rows), config.batch_size), _store(config)
+    units, store = _list_units(settings, len(rows), config.batch_size), _store(config)
     missing = [unit for unit in units if not store.has(unit.name)]
     accelerator.wait_for_everyone()  # before any process writes
     store.begin(_decisive(config, prompts))
     mine = missing[accelerator.process_index :: accelerator.num_processes]
-    with policy.sampling(True):
-        _sample(policy, settings, rows, mine, store, config.seed)
+    count = sum(len(rows[unit.rows]) for unit in mine)
+    with policy.sampling(True), activity("samples", count):
+        for unit in mine:
+            sampler, length = settings[unit.label]
+            batch = sample_batch(policy, rows[unit.rows], sampler, config.seed, length)
+            store.write(unit.name, batch)
+            advance(len(batch.completions))
     accelerator.wait_for_everyone()
     if not main:
         return None
@@ -178,23 +170,41 @@ def _sample_and_score(
     for unit in units:
         batches[unit.label].append(store.read(unit.name))
     each = config.completions_per_prompt
-    scored = {k: score_batches(rows, v, scorer, diversity, each) for k, v in batches.items()}
+    scored = {k: _score(rows, v, scorer, diversity, each) for k, v in batches.items()}
     return Results(scored, batches, len(prompts) - len(kept))
+
+
+def _score(
+    rows: Sequence[tuple[Prompt, int]],
+    batches: Sequence[Batch],
+    scorer: Scorer | None,
+    diversity: Sequence[DiversityMetric],
+    num_samples: int,
+) -> Evaluation:
+    """Score the completions of all rows, `num_samples` of each prompt."""
+    completions = [completion for batch in batches for completion in batch.completions]
+    tokens = [row for batch in batches for row in batch.tokens]
+    described = describe(diversity, Completions(completions, tokens))
+    found = Evaluation([prompt for prompt, _ in rows], completions, {})
+    found.diversity = measure(diversity, described, num_samples)
+    if scorer is not None:
+        samples, terms = list_samples(rows, completions), scorer.terms
+        itemised = {term.key: term.reward for term in terms if isinstance(term.reward, Itemised)}
+        for reward in itemised.values():
+            reward.record = []
+        with activity("scoring"):
+            found.scores = scorer.score(samples).components
+        for key, reward in itemised.items():
+            items = {id(sample): some for sample, some in reward.record or []}
+            found.items[key] = [items.get(id(sample), []) for sample in samples]
+    return found
 
 
 def _store(config: EvalConfig) -> SampleStore:
     return SampleStore(Path(config.output_dir) / "samples")
 
 
-def _device(config: EvalConfig, accelerator: Accelerator) -> torch.device:
-    if accelerator.num_processes == 1:
-        return find_device(config.device)
-    allowed = "auto with several processes"
-    check(config.device == "auto", "device", config.device, allowed, "Each has its own.")
-    return accelerator.device
-
-
-def _units(labels: Iterable[str], count: int, size: int) -> list[Unit]:
+def _list_units(labels: Iterable[str], count: int, size: int) -> list[Unit]:
     return [
         Unit(f"{place}-{first // size:05d}", label, slice(first, first + size))
         for place, label in enumerate(labels)
@@ -202,30 +212,10 @@ def _units(labels: Iterable[str], count: int, size: int) -> list[Unit]:
     ]
 
 
-def _sample(
-    policy: Policy,
-    settings: Mapping[str, SamplerRow],
-    rows: Sequence[tuple[Prompt, int]],
-    units: Sequence[Unit],
-    store: SampleStore,
-    seed: int,
-) -> None:
-    """Sample and store some units."""
-    with activity("samples", sum(len(rows[unit.rows]) for unit in units)):
-        for unit in units:
-            sampler, length = settings[unit.label]
-            store.write(unit.name, sample_batch(policy, rows[unit.rows], sampler, seed, length))
-            advance(len(rows[unit.rows]))
-
-
 def _decisive(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """Everything that decides the samples: settings, prompts, files of the model."""
     values = {key: value for key, value in config.to_dict().items() if key not in _FREE}
-    if not config.assistant_prefill:  # as in results that are older than this setting
-        values.pop("assistant_prefill", None)
-    texts = [
-        [p.id, p.text, p.messages, *_identities(p), *filter(None, [p.prefill])] for p in prompts
-    ]
+    texts = [[p.id, p.text, p.messages, p.prefill, *_identities(p)] for p in prompts]
     files = [
         [path.name, path.stat().st_size, path.stat().st_mtime_ns]
         for folder in (config.model.path, own_vq(config.model) or "")

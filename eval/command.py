@@ -11,7 +11,7 @@ from mmrl.run.planned_command import run_planned
 from mmrl.runtime.activity import activity, with_display
 
 
-@with_display
+@with_display()
 def evaluate(config: EvalConfig) -> None:
     """Run a benchmark and print its table."""
     with activity("importing torch"):
@@ -24,4 +24,4 @@ def evaluate(config: EvalConfig) -> None:
 def run_evaluation(usage: Usage, arguments: Sequence[str], tasks: Sequence[str]) -> int:
     """`run_planned` for a benchmark of one of some tasks, the first of which is the default."""
     load = partial(load_settings, tasks=tasks)
-    return run_planned(usage, arguments, evaluate, "mmrl.planning.eval_plan", load)
+    return run_planned(usage, arguments, evaluate, "mmrl.evaluation.plan", load)

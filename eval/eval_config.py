@@ -3,15 +3,26 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from mmrl.config import ConfigError, check, check_choice, merge, read_key, to_plain
+from mmrl.config import (
+    ConfigError,
+    Settings,
+    at_least,
+    check,
+    check_choice,
+    filled,
+    merge,
+    one_of,
+    read_key,
+    to_plain,
+)
 from mmrl.config.inputs import load_ready
 from mmrl.data.data_config import DataConfig
-from mmrl.evaluation.diversity import check_metrics
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.model_config import ModelConfig, check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries
+from mmrl.rollouts.diversity.registry import check_metrics
 from mmrl.runtime.devices import check_planned
 from mmrl.samplers import SamplerConfig, check_sampler
 
@@ -60,41 +71,36 @@ class RowConfig(SamplerConfig):
 
     label: str = ""
     """Name of the row; empty names what differs."""
-    max_completion_length: int = 256
+    max_completion_length: Annotated[int, at_least(1)] = 256
     """Response positions of a completion."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        length = self.max_completion_length
-        check(length >= 1, "max_completion_length", length, "at least 1")
 
 
 @dataclass(kw_only=True)
-class EvalConfig:
+class EvalConfig(Settings):
     """Settings of a benchmark."""
-
-    choices: ClassVar = {"task": BENCHMARKS}
 
     output_dir: str = "runs/eval"
     """Where the results go. Run again with the same settings, it continues; settings that would
     change the samples are refused. Rewards may change: everything is scored again."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The policy."""
-    compare_to: list[str] = field(default_factory=list)
+    compare_to: list[Annotated[str, filled("a directory or a hub id")]] = field(
+        default_factory=list
+    )
     """Further checkpoints, with the other settings of `model`, evaluated on the same prompts with
     the same seeds. `comparison.txt` has the differences of `model.path` to each with their 95 %
     intervals; the results of each are in a folder of `output_dir`."""
     device: str = "auto"
     """Where it runs; `auto` takes the GPU if there is one. Several processes need `auto`."""
-    task: str = "text"
+    task: Annotated[str, one_of(BENCHMARKS)] = "text"
     """Layout the policy renders the prompts with. The default of `mmrl.eval_v` is text_to_image."""
-    prompts: str = ""
+    prompts: Annotated[str, filled("a prompt file or a hub id")] = ""
     """Prompt file or hub id."""
     data: DataConfig = field(default_factory=DataConfig)
     """How its rows are read."""
-    limit: int | None = None
+    limit: Annotated[int | None, at_least(1)] = None
     """At most this many prompts, taken at even distances; null takes all."""
-    batch_size: int = 64
+    batch_size: Annotated[int, at_least(1)] = 64
     """Rows sampled at once; changes speed, memory and the NFE of rules that stop early."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     """The sampler."""
@@ -103,13 +109,10 @@ class EvalConfig:
     )
     """What scores the completions: entries as in a task of `mmrl.rl`. Of texts, the first reward is
     the accuracy."""
-    diversity: list[dict[str, Any]] = field(
-        default_factory=lambda: [{"name": "tokens"}],
-        metadata={"holds": "mmrl.evaluation.diversity:DIVERSITY"},
-    )
-    """How the difference between the completions of a prompt is measured; empty measures nothing.
-    Changing it samples nothing again."""
-    max_failures: float = 0.0
+    diversity: list[str] = field(default_factory=lambda: ["tokens"])
+    """How the difference between the completions of a prompt is measured: names of
+    `mmrl.rollouts.diversity.registry`. Changing it samples nothing again."""
+    max_failures: Annotated[float, at_least(0)] = 0.0
     """Failed scores allowed, see `mmrl.rewards.scoring.scorer`."""
     seed: int = 0
     """Seed of every draw."""
@@ -120,9 +123,9 @@ class EvalConfig:
     machine."""
     verbose: bool = False
     """Print every setting below the plan."""
-    num_samples: int = 1
+    num_samples: Annotated[int, at_least(1)] = 1
     """Completions per prompt, of texts: k of avg@k, and the largest k of pass@k."""
-    max_completion_length: int = 256
+    max_completion_length: Annotated[int, at_least(1)] = 256
     """Response positions of a completion, of texts."""
     assistant_prefill: str = ""
     """Text that completions begin with, such as d1's `<reasoning>`, of texts: given at the end of
@@ -135,7 +138,7 @@ class EvalConfig:
     group_by: list[str] | None = None
     """Metadata with a table per key, of texts, such as `[tag, form]`; null takes these two where
     prompts differ in them."""
-    num_images_per_prompt: int = 1
+    num_images_per_prompt: Annotated[int, at_least(1)] = 1
     """Images per prompt."""
     grid_images: int = 48
     """Images in the grid."""
@@ -143,17 +146,13 @@ class EvalConfig:
     """Also write the images in the folders that GenEval's evaluator reads."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.settle_rewards()
-        check_choice("task", self.task, BENCHMARKS)
         for name in self._unread:
             value, default = getattr(self, name), getattr(type(self), name, [])
             allowed = f"left out with the task {self.task}, which does not read it"
             check(value == default, name, value, allowed)
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
-        check(self.prompts != "", "prompts", self.prompts, "a prompt file or a hub id")
-        for key in ("batch_size", "num_samples", "num_images_per_prompt"):
-            check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
-        check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
         check_planned(self)
         self._check_checkpoints()
         self._check_rewards()
@@ -164,7 +163,6 @@ class EvalConfig:
     def _check_checkpoints(self) -> None:
         seen = [same_checkpoint(self.model.path)]
         for n, path in enumerate(self.compare_to):
-            check(path != "", f"compare_to[{n}]", path, "a directory or a hub id")
             allowed = "another checkpoint than model.path and those before it"
             check(same_checkpoint(path) not in seen, f"compare_to[{n}]", path, allowed)
             seen.append(same_checkpoint(path))

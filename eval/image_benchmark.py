@@ -1,15 +1,19 @@
-"""Benchmarks of images: a column per reward, a row per tag, as GenEval reports them."""
+"""Benchmarks of images: a column per reward, a row per tag, as GenEval reports them.
+
+Rewards that ask questions about an image also get a row per category of question, as DPG-Bench
+(arXiv 2403.05135) has them: `yes` is the share answered with yes, pooled over all images, `score`
+what is left where a question counts as no because a parent does. A category such as
+`attribute - color` counts on both of its levels.
+"""
 
 import math
-import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from mmrl.evaluation.eval_config import EvalConfig
-from mmrl.evaluation.evaluation import Evaluation
-from mmrl.evaluation.means import Table, mean_by_tag
-from mmrl.evaluation.question_categories import format_categories, mean_by_category
 from mmrl.evaluation.results import Report, Results, finite_scores, format_table
+from mmrl.rollouts.held_out import Evaluation
+from mmrl.rollouts.means import OVER_PROMPTS, Table, mean_by_tag, mean_over_prompts
 from mmrl.types import Prompt
 
 
@@ -28,51 +32,45 @@ def report(config: EvalConfig, results: Results) -> Report:
     [evaluation] = results.evaluations.values()
     tables = {k: mean_by_tag(evaluation.prompts, v) for k, v in evaluation.scores.items()}
     tables |= evaluation.diversity_tables()
+    questions = {key: mean_by_category(evaluation, key) for key in evaluation.items}
+    parts = [format_rows("", tables) if tables else "no rewards, no scores\n"]
+    parts += [format_rows(f"{k} x 100", columns, 100) for k, columns in questions.items()]
     samples = [
         {"id": prompt.id, **finite_scores(evaluation, n)}
         for n, prompt in enumerate(evaluation.prompts)
     ]
-    questions = {k: mean_by_category(evaluation, k) for k in evaluation.items}
-    parts = [format_tags(tables) if tables else "no rewards, no scores\n"]
-    parts += [format_categories(key, columns) for key, columns in questions.items()]
-    correct = share_with_correct(evaluation, config.num_images_per_prompt)
-    if correct:
-        shares = ", ".join(f"{key} {share:.3f}" for key, share in correct.items())
-        parts.append(f"share of prompts with an image that scores 1: {shares}\n")
-    entropies = evaluation.diversity.entropies()
-    parts += [f"{name} of all images: {value:.3f}\n" for name, value in entropies.items()]
-    content = {
-        "tables": tables,
-        "entropies": entropies,
-        **({"categories": questions} if questions else {}),
-    }
-    content |= {"prompts_with_correct": correct} if correct else {}
-    return Report("\n".join(parts), tables, {**content, "samples": samples})
+    content = {"tables": tables, "categories": questions, "samples": samples}
+    return Report("\n".join(parts), tables, content)
 
 
-def share_with_correct(evaluation: Evaluation, each: int) -> dict[str, float]:
-    """Share of prompts of which an image scores 1, GenEval's "correct prompts"; of rewards that
-    score every image 0 or 1, where prompts have several.
-
-    Args:
-        evaluation: of a benchmark.
-        each: images per prompt.
-    """
+def mean_by_category(evaluation: Evaluation, key: str) -> dict[str, Table]:
+    """`yes` and `score` of a reward with items: a row per category of both levels, the first level
+    first, and the mean score over prompts."""
+    pairs: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
+    for prompt, items in zip(evaluation.prompts, evaluation.items[key], strict=True):
+        for item in items:
+            broad = item.category.partition(" - ")[0]
+            for category in dict.fromkeys((broad, item.category)):
+                pairs[category].append((prompt.id, item.answer, item.score))
+    order = sorted(pairs, key=lambda category: (" - " in category, category))
+    scores = {c: mean_over_prompts((name, score) for name, _, score in pairs[c]) for c in order}
+    by_tag = mean_by_tag(evaluation.prompts, evaluation.scores[key])
     return {
-        key: statistics.fmean(max(scores[n : n + each]) for n in range(0, len(scores), each))
-        for key, scores in evaluation.scores.items()
-        if each > 1 and all(score in (0, 1) for score in scores)
+        "yes": {c: mean_over_prompts((name, yes) for name, yes, _ in pairs[c]) for c in order},
+        "score": scores | {row: by_tag[row] for row in (OVER_PROMPTS,) if by_tag},
     }
 
 
-def format_tags(tables: Mapping[str, Table]) -> str:
-    """One column per reward, one line per tag, `mean ± standard error`."""
-    lines: dict[str, list[str]] = {}
-    for row in dict.fromkeys(row for table in tables.values() for row in table):
-        cells = [table.get(row) for table in tables.values()]
-        shown = [f"{c['mean']:.3f} ± {c['stderr']:.3f}" if c else "-" for c in cells]
+def format_rows(title: str, columns: Mapping[str, Table], scale: float = 1) -> str:
+    """A column per table, a line per row, `mean ± standard error` times `scale`."""
+    digits, lines = 3 if scale == 1 else 2, dict[str, list[str]]()
+    for row in dict.fromkeys(row for table in columns.values() for row in table):
+        cells = [table.get(row) for table in columns.values()]
+        shown = [
+            f"{scale * c['mean']:.{digits}f} ± {scale * c['stderr']:.{digits}f}" if c else "-"
+            for c in cells
+        ]
         lines[row] = [*shown, str(next(int(c["n"]) for c in cells if c))]
-    return (
-        format_table("", [*((key, max(18, len(key) + 2)) for key in tables), ("n", 8)], lines, 20)
-        + "\n"
-    )
+    heads = [*((key, max(18, len(key) + 2)) for key in columns), ("n", 8)]
+    width = max(20, *(len(label) + 2 for label in (title, *lines)))
+    return format_table(title, heads, lines, width) + "\n"

@@ -19,7 +19,7 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.config.settings import flatten
-from mmrl.evaluation.evaluation import Batch
+from mmrl.rollouts.held_out import Batch
 
 _SETTINGS = "settings.json"
 

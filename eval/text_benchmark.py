@@ -1,14 +1,15 @@
 """Benchmarks of texts: a row per sampler setting, a further table per group of prompts."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmrl.evaluation.eval_config import EvalConfig
-from mmrl.evaluation.evaluation import Evaluation
-from mmrl.evaluation.means import OVER_PROMPTS
 from mmrl.evaluation.results import Report, Results, finite_scores, format_table
-from mmrl.evaluation.text_scores import Groups, Row, cost_row, group_places, score_groups, score_row
+from mmrl.evaluation.text_scores import Groups, Row, group_places, score_groups, score_row
+from mmrl.rollouts.held_out import Batch, Evaluation
+from mmrl.rollouts.means import OVER_PROMPTS
 from mmrl.types import Prompt
 
 NOTE = """\
@@ -48,11 +49,8 @@ def report(config: EvalConfig, results: Results) -> Report:
     for label, evaluation in results.evaluations.items():
         prompts, batches = evaluation.prompts, results.batches[label]
         lengths = [length for batch in batches for length in batch.lengths]
-        forwards = [(batch.forwards, len(batch.lengths)) for batch in batches]
-        seconds = math.fsum(batch.seconds for batch in batches)
-        cost = cost_row(lengths, batches[0].positions, forwards, seconds)
         scores = score_row(prompts, evaluation.scores, number) | diversity_row(evaluation)
-        rows[label] = scores | cost
+        rows[label] = scores | cost_row(batches)
         groups[label] = score_groups(prompts, evaluation.scores, number, config.group_by)
         samples[label] = [
             {
@@ -72,6 +70,26 @@ def report(config: EvalConfig, results: Results) -> Report:
         "samples": samples,
     }
     return Report(format_rows(rows, results.left_out, groups), rows, content)
+
+
+def cost_row(batches: Sequence[Batch]) -> Row:
+    """Cost of the completions of one setting.
+
+    Returns:
+        `length` (mean), `cut_off` (share without an end), `nfe` (forward passes of a completion's
+        batch, mean over completions), `tokens_per_s` (of `length`) and `raw_tokens_per_s` (of all
+        positions) of one device.
+    """
+    lengths = [length for batch in batches for length in batch.lengths]
+    count, positions = len(lengths), batches[0].positions
+    seconds = math.fsum(batch.seconds for batch in batches)
+    return {
+        "length": statistics.fmean(lengths),
+        "cut_off": lengths.count(positions) / count,
+        "nfe": sum(batch.forwards * len(batch.lengths) for batch in batches) / count,
+        "tokens_per_s": sum(lengths) / seconds,
+        "raw_tokens_per_s": count * positions / seconds,
+    }
 
 
 def diversity_row(evaluation: Evaluation) -> Row:

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from mmrl.config import ConfigError
-from mmrl.evaluation.means import mean_over_prompts
+from mmrl.rollouts.means import mean_over_prompts
 from mmrl.types import Prompt
 
 Row = dict[str, float]
@@ -52,9 +52,9 @@ def score_row(
     row = {"accuracy": total["mean"], "stderr": total["stderr"], "n": total["n"]}
     row |= _repeated(known, num_samples)
     for key in others:
-        pairs = _known(prompts, scores[key])
-        cell = mean_over_prompts(pairs) if pairs else {}
-        row |= {f"rewards/{key}/{name}": cell[name] for name in ("mean", "stderr") if cell}
+        if pairs := _known(prompts, scores[key]):
+            cell = mean_over_prompts(pairs)
+            row |= {f"rewards/{key}/{name}": cell[name] for name in ("mean", "stderr")}
     return row
 
 
@@ -70,51 +70,17 @@ def _repeated(known: Sequence[tuple[str, float]], num_samples: int) -> Row:
     for name, score in known:
         groups[name].append(score)
     row = {f"avg@{num_samples}": statistics.fmean(map(statistics.fmean, groups.values()))}
-    if all(score in (0, 1) for _, score in known):
-        powers = {2**n for n in range(num_samples.bit_length())} | {num_samples}
-        for k in sorted(powers):
-            full = [group for group in groups.values() if len(group) >= k]
-            if full:
-                values = [pass_at(k, len(group), int(sum(group))) for group in full]
-                row[f"pass@{k}"] = statistics.fmean(values)
+    powers = {2**n for n in range(num_samples.bit_length())} | {num_samples}
+    for k in sorted(powers) if all(score in (0, 1) for _, score in known) else ():
+        full = [group for group in groups.values() if len(group) >= k]
+        if full:
+            row[f"pass@{k}"] = statistics.fmean(pass_at(k, len(g), int(sum(g))) for g in full)
     return row
 
 
 def pass_at(k: int, n: int, c: int) -> float:
-    """Probability that one of k samples is right, where c of n were.
-
-    Raises:
-        ValueError: k above n, which cannot be estimated.
-    """
-    if not 1 <= k <= n:
-        raise ValueError(f"pass@{k} of {n} samples; k must be from 1 to {n}")
+    """Probability that one of k <= n samples is right, where c of n were."""
     return 1 - math.comb(n - c, k) / math.comb(n, k)
-
-
-def cost_row(
-    lengths: Sequence[int], positions: int, forwards: Sequence[tuple[int, int]], seconds: float
-) -> Row:
-    """Cost of the completions of one setting.
-
-    Args:
-        lengths: tokens of each completion before its end.
-        positions: response positions of a completion.
-        forwards: (forward passes, rows) of each batch.
-        seconds: spent sampling, over all devices.
-
-    Returns:
-        `length` (mean), `cut_off` (share without an end), `nfe` (forward passes of a completion's
-        batch, mean over completions), `tokens_per_s` (of `length`) and `raw_tokens_per_s` (of all
-        positions) of one device.
-    """
-    count = len(lengths)
-    return {
-        "length": statistics.fmean(lengths),
-        "cut_off": sum(length == positions for length in lengths) / count,
-        "nfe": sum(passes * rows for passes, rows in forwards) / count,
-        "tokens_per_s": sum(lengths) / seconds,
-        "raw_tokens_per_s": count * positions / seconds,
-    }
 
 
 def group_places(

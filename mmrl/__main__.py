@@ -1,16 +1,23 @@
-"""The list of commands: `python -m mmrl`."""
+"""Reinforcement learning on generative models. The commands, each with --help:
+
+python -m mmrl.rl              reinforcement learning of masked-token models
+python -m mmrl.sft             supervised training of tokenizers and masked-token models
+python -m mmrl.eval            text benchmarks: accuracy, length, NFE and speed of samplers
+python -m mmrl.eval_v          benchmarks of image generation and of image understanding
+python -m mmrl.probe           score a few samples with the rewards of a run, without its policy
+python -m mmrl.demo            a page in the browser: draw, write and ask step by step
+python -m mmrl.rewards.server  serve rewards over HTTP
+"""
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from mmrl.config.command import HELP, write_out
-from mmrl.config.help import commands
 
 
 def main(arguments: Sequence[str]) -> int:
     """List the commands; return the exit status."""
-    write_out(commands(Path(__file__).resolve().parents[1]))
+    write_out(__doc__ or "")
     return 0 if set(arguments) <= set(HELP) else 2
 
 

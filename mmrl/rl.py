@@ -21,7 +21,7 @@ from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.run.planned_command import run_planned
 from mmrl.runtime.activity import activity, reach, with_display
-from mmrl.runtime.interrupt import Interrupted, StopRequest, ignore_save_signal
+from mmrl.runtime.interrupt import Interrupted, StopRequest
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 USAGE = Usage("python -m mmrl.rl", __doc__, RLConfig, "rl")
 
 
-@with_display
-@ignore_save_signal()
+@with_display()
 def train(config: RLConfig) -> Path:
     """Run a reinforcement-learning run to its last step.
 
@@ -62,22 +61,17 @@ def _train(
 ) -> None:
     """The run, in a directory that no other run writes into."""
     from mmrl.models import load_policy
-    from mmrl.planning.batch_sizes import settle_batch_sizes
-    from mmrl.planning.plan import plan_disk
     from mmrl.planning.run_checks import check_run
     from mmrl.rewards.scoring.overlap import Overlap
     from mmrl.rollouts.rollout import sample_groups, score_groups
     from mmrl.runtime.launch import any_process
     from mmrl.runtime.sharding import reads_shards
-    from mmrl.training.reward_versions import read_versions
     from mmrl.training.rl_progress import RLProgress
     from mmrl.training.start import open_log
     from mmrl.training.trainer import Trainer
 
     rank, world_size, model = accelerator.process_index, accelerator.num_processes, config.model
     tasks = check_run(config, world_size)
-    if run.is_main:
-        plan_disk(config, list(tasks.values())).check()
     with activity("building the rewards", timed=False):
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     with open_log(config, accelerator, run, model.attn_implementation, model.dtype):
@@ -90,11 +84,9 @@ def _train(
             trainer = Trainer(config, policy, accelerator)
             if checkpoint is not None:
                 trainer.load(checkpoint)
-                read_versions(tasks, checkpoint)
-        settle_batch_sizes(config, tasks, trainer, run)
         with (
             StopRequest(any_process),
-            Overlap(scorers, config.overlap_rewards, reach),
+            Overlap(scorers, config.overlap_rewards, reach, config.ddp_timeout),
             RLProgress(run, trainer, tasks) as progress,
         ):
             with suppress(Interrupted):  # what is half done leaves no trace

@@ -5,13 +5,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.value_config import ValueConfig
 from mmrl.algorithms.written_rows import read_rows, resolve_row
-from mmrl.config import ConfigError, check, check_choice
-from mmrl.models.task_names import TASKS
+from mmrl.config import ConfigError, above, at_least, check
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.run_config import RunConfig, check_merge, check_schedule
@@ -30,16 +29,12 @@ class RLConfig(RunConfig):
     """The policy."""
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
     """What is trained, by name; several tasks train one policy together."""
-    num_mini_batches: int = 1
+    num_mini_batches: Annotated[int, at_least(1)] = 1
     """Parts of the rollouts of a step, with an optimiser step for each; each of the algorithm's
     `num_iterations` goes through all of them. Ratios are against the policy that sampled."""
-    per_device_train_batch_size: int | str | None = None
+    per_device_train_batch_size: Annotated[int | None, at_least(1)] = None
     """Rollouts per device and micro-batch; changes speed and memory only. Null takes the largest
-    number up to 16 that divides the rollouts per device and mini-batch of every task; `auto` the
-    largest such number that fits the memory, see `mmrl.planning.batch_sizes`."""
-    passes_at_once: int = 2
-    """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
-    scored once more beforehand. Changes speed and memory only."""
+    number up to 16 that divides the rollouts per device and mini-batch of every task."""
     rollout_weights: Literal["whole", "by_block", "auto"] = "auto"
     """How rollouts read weights that processes share. `whole` gathers them once per phase:
     FSDP2 those that are trained (with LoRA the adapter), as the others are then not shared, ZeRO-3
@@ -49,47 +44,30 @@ class RLConfig(RunConfig):
     """Let the reference policy follow the trained one: reference <- alpha * policy + (1 - alpha) *
     reference, every `ref_model_sync_steps` optimiser steps, with alpha `ref_model_mixup_alpha`. It
     has no effect without a KL to the reference."""
-    ref_model_mixup_alpha: float = 0.6
+    ref_model_mixup_alpha: Annotated[float, above(0, up_to=1)] = 0.6
     """Weight of the trained policy where the reference follows it; 1 replaces the reference."""
-    ref_model_sync_steps: int = 512
+    ref_model_sync_steps: Annotated[int, at_least(1)] = 512
     """Optimiser steps after which the reference follows; the next rollouts are the first to see
     it."""
-    ema_decay: float | None = None
-    """Decay of an exponential moving average of what is trained, per optimiser step. It is what
-    evaluations sample from and what checkpoints and `final/` hold; rollouts and updates use the
-    weights themselves, which the state of the trainer keeps. Null is off."""
     overlap_rewards: bool = True
     """Call rewards in background threads while the next groups are sampled; false calls them when
     all groups are sampled. The scores are the same."""
     eval_steps: int = 0
     """Steps between evaluations on held-out prompts, besides the first and the last; 0 for none."""
-    eval_images: int = 32
+    eval_images: Annotated[int, at_least(0)] = 32
     """Images in the grid of an evaluation, and samples that trackers are shown."""
     save_dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """Stored precision of the model; null keeps that of the weights."""
     log_completions: bool = True
     """Write rollouts with their rewards to `samples/`, those of the last step and of steps with a
     checkpoint, and `eval_images` completions of every evaluation."""
-    log_completions_steps: int | None = None
+    log_completions_steps: Annotated[int | None, at_least(1)] = None
     """Steps between rollouts that are written without a checkpoint as well, 1 for all; null for
     none. A step takes about the space of its images."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.num_mini_batches >= 1, "num_mini_batches", self.num_mini_batches, "at least 1")
-        check(self.passes_at_once >= 1, "passes_at_once", self.passes_at_once, "at least 1")
-        size = self.per_device_train_batch_size
-        fits = size in (None, "auto") or (isinstance(size, int) and size >= 1)
-        check(fits, "per_device_train_batch_size", size, "null, auto or at least 1")
-        alpha, every = self.ref_model_mixup_alpha, self.ref_model_sync_steps
-        check(0 < alpha <= 1, "ref_model_mixup_alpha", alpha, "above 0, at most 1")
-        check(every >= 1, "ref_model_sync_steps", every, "at least 1")
-        decay = self.ema_decay
-        check(decay is None or 0 <= decay < 1, "ema_decay", decay, "null, or from 0 to below 1")
         check_merge(self, self.model)
-        check(self.eval_images >= 0, "eval_images", self.eval_images, "0 or more")
-        steps = self.log_completions_steps
-        check(steps is None or steps >= 1, "log_completions_steps", steps, "null, or at least 1")
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
@@ -97,7 +75,6 @@ class RLConfig(RunConfig):
         for name, task in self.tasks.items():
             allowed = "letters, digits, dashes, underscores and points, but for the first, up to 64"
             check(bool(TASK_NAME.fullmatch(name)), "tasks", name, allowed, "It names files.")
-            check_choice(f"tasks.{name}.task", task.task, TASKS)
             where = f"tasks.{name}.algorithm"
             task.algorithm = resolve_row(task.algorithm, where, written.get(name))
             task.check(f"tasks.{name}")
@@ -154,14 +131,9 @@ class RLConfig(RunConfig):
         }
 
     def micro_batch_size(self, world_size: int) -> int:
-        """Rollouts of a micro-batch on each of the processes; with `auto` those of null, which a
-        run begins with."""
-        if isinstance(self.per_device_train_batch_size, int):
+        """Rollouts of a micro-batch on each of the processes."""
+        if self.per_device_train_batch_size is not None:
             return self.per_device_train_batch_size
-        return max(n for n in self.micro_batch_sizes(world_size) if n <= MAX_AUTO_BATCH)
-
-    def micro_batch_sizes(self, world_size: int) -> list[int]:
-        """What a micro-batch may have: divisors of the rollouts of every task."""
         rollouts = self.rollouts_per_device(world_size).values()
         shared = math.gcd(*(number // self.num_mini_batches for number in rollouts))
-        return [n for n in range(1, shared + 1) if shared % n == 0]
+        return max(n for n in range(1, MAX_AUTO_BATCH + 1) if shared % n == 0)

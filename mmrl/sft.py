@@ -17,14 +17,13 @@ from mmrl.config.command import Usage
 from mmrl.objectives import find_objective
 from mmrl.run.planned_command import run_planned
 from mmrl.runtime.activity import activity, with_display
-from mmrl.runtime.interrupt import Interrupted, StopRequest, ignore_save_signal
+from mmrl.runtime.interrupt import Interrupted, StopRequest
 from mmrl.sft_config import SFTConfig, count_steps
 
 USAGE = Usage("python -m mmrl.sft", __doc__, SFTConfig, "sft")
 
 
-@with_display
-@ignore_save_signal()
+@with_display()
 def train(config: SFTConfig) -> Path:
     """Run a supervised training to its last step.
 
@@ -38,17 +37,14 @@ def train(config: SFTConfig) -> Path:
         DivergenceError: the loss is no longer finite.
     """
     with activity("importing torch"):  # here, so that --help and a misspelt key do not wait for it
-        from mmrl.planning.sft_plan import plan_disk
         from mmrl.runtime.launch import any_process
         from mmrl.runtime.sharding import reads_shards
-        from mmrl.runtime.sharding.shardable import check_unpacked
         from mmrl.training.progress import Progress
         from mmrl.training.start import open_directory, open_log, start_processes
         from mmrl.training.supervised_trainer import SupervisedTrainer
 
     entry, options = find_objective(config.objective)
     build = entry.load()
-    check_unpacked(getattr(options, "quantization_config", None), "objective.quantization_config")
     accelerator = start_processes(config)
     kernel = getattr(options, "attn_implementation", None)
     with (
@@ -64,8 +60,6 @@ def train(config: SFTConfig) -> Path:
             examples = getattr(objective, "examples_per_epoch", None)
             steps = count_steps(config, examples, accelerator.num_processes)
             config = replace(config, max_steps=steps)
-            if run.is_main:
-                plan_disk(config, options, objective.module).check()
             trainer = SupervisedTrainer(config, objective, accelerator)
             if checkpoint is not None:
                 trainer.load(checkpoint)

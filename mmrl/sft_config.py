@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from mmrl.config import check
+from mmrl.config import above, at_least, check
 from mmrl.objectives import find_objective
 from mmrl.run_config import RunConfig, check_merge, check_schedule
 
@@ -20,12 +20,12 @@ class SFTConfig(RunConfig):
     """`name` and options; one of your own is named `path/to/file.py:NAME` or `module:NAME`."""
     max_steps: int = 1000
     """Optimiser steps of the whole run."""
-    num_train_epochs: float | None = None
+    num_train_epochs: Annotated[float | None, above(0)] = None
     """Passes over the data in place of `max_steps`, which follows from them; null takes
     `max_steps`."""
-    per_device_train_batch_size: int = 32
+    per_device_train_batch_size: Annotated[int, at_least(1)] = 32
     """Examples per device and micro-batch."""
-    gradient_accumulation_steps: int = 1
+    gradient_accumulation_steps: Annotated[int, at_least(1)] = 1
     """Micro-batches per optimiser step."""
     optimizer: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "muon", "sgd"] = (
         "adamw"
@@ -35,18 +35,13 @@ class SFTConfig(RunConfig):
     in 32), or in pages that move to the memory of the host while a GPU has no room."""
     learning_rate: float = 1e-4
     lr_scheduler_type: str = "cosine"
-    ema_decay: float = 0.0
+    ema_decay: Annotated[float, at_least(0, below=1)] = 0.0
     """Decay of an average of the weights, which is what is saved and evaluated; 0 is off."""
     logging_steps: int = 10
     save_steps: int = 500
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key in ("per_device_train_batch_size", "gradient_accumulation_steps"):
-            check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
-        epochs = self.num_train_epochs
-        check(epochs is None or epochs > 0, "num_train_epochs", epochs, "null or positive")
-        check(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "from 0 to below 1")
         if self.objective:
             check_merge(self, find_objective(self.objective)[1])
         check_schedule(self, self.max_steps)

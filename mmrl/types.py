@@ -409,8 +409,8 @@ class Passes:
         rest = (each if each is None else each[:, first:] for each in (self.blocks, self.steps))
         return Passes(hidden, scored, weight, self.length, *rest)
 
-    def select_draws(self, draws: Tensor) -> Passes:
-        """Select draws ([k] int64) for all rows."""
+    def select_draws(self, draws: slice) -> Passes:
+        """Select draws for all rows."""
         return replace(
             self, hidden=self.hidden[draws], scored=self.scored[draws], weight=self.weight[draws]
         )

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from typing import ClassVar, Literal
 
-from mmrl.config import check
+from mmrl.config import Settings, check
 
 
 @dataclass(kw_only=True)
-class QuantizationConfig:
+class QuantizationConfig(Settings):
     """4-bit weights by bitsandbytes; names and defaults of transformers' BitsAndBytesConfig."""
+
+    where: ClassVar[str] = "quantization_config"
 
     load_in_4bit: bool = True
     """Whether the linear layers of the blocks are held in 4 bits; embedding, output matrix, norms
@@ -22,6 +24,7 @@ class QuantizationConfig:
     """Precision of the products of a layer."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         key = "quantization_config.load_in_4bit"
         advice = "Leave the section out for weights that are not quantised."
         check(self.load_in_4bit, key, self.load_in_4bit, "true", advice)

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from PIL import Image
 
-from mmrl.config import check, check_choice
+from mmrl.config import at_least, check_choice
 from mmrl.rewards.detection.coco_names import COCO_NAMES
 from mmrl.rewards.detection.geneval_rules import (
     COLORS,
@@ -71,11 +71,11 @@ class CompositionalReward(NetworkOptions):
     """Whether more objects of a class than the prompt asks for are one more condition that fails.
     False is GenEval's rule, with which a policy may learn to fill its images; flow_grpo's is
     exact."""
-    threshold: float = 0.3
+    threshold: Annotated[float, at_least(0, below=1)] = 0.3
     """Objects with a lower score are ignored."""
-    counting_threshold: float = 0.9
+    counting_threshold: Annotated[float, at_least(0, below=1)] = 0.9
     """The same for the tag `counting`."""
-    max_objects: int = 16
+    max_objects: Annotated[int, at_least(1)] = 16
     """How many of each class are used, the best first."""
     clip_model: str = "ViT-L-14"
     """open_clip model that classifies colours, see `model` of the reward `clip`."""
@@ -89,11 +89,6 @@ class CompositionalReward(NetworkOptions):
         super().__post_init__()
         from mmrl.rewards.detection.instance_segmenter import InstanceSegmenter
 
-        for key in ("threshold", "counting_threshold"):
-            value = getattr(self, key)
-            check(0 <= value < 1, f"compositional.{key}", value, "from 0 to below 1")
-        most = self.max_objects
-        check(most >= 1, "compositional.max_objects", most, "at least 1")
         options = NetworkOptions(device=self.device, dtype=self.dtype, fill=max(self.fill, 8))
         model, pretrained = self.clip_model, self.clip_pretrained
         self.colors = ColorClassifier(

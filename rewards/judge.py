@@ -19,9 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from mmrl.config import ConfigError, check
+from mmrl.config import ConfigError, above, at_least, check
+from mmrl.config.constraints import check_settings
 from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.http.errors import Unreadable
 from mmrl.rewards.http.service import Deadline
@@ -73,19 +74,19 @@ class JudgeReward(ServiceOptions):
     """A server, or a model in this process."""
     template: str | None = None
     """Name in `configs/judge/` or path of a YAML; null takes `general`, for chunks `process`."""
-    chunk_size: int | None = None
+    chunk_size: Annotated[int | None, above(0)] = None
     """Judge chunks of so many tokens; null judges the whole."""
     chunk_at: Literal["tokens", "lines"] = "tokens"
     """Whether chunks end there, or with the line."""
     api_key_env: str = ""
     """Environment variable that holds the server's key; empty for none."""
-    max_tokens: int = 512
+    max_tokens: Annotated[int, above(0)] = 512
     """Longest reply."""
-    temperature: float = 0.0
+    temperature: Annotated[float, at_least(0)] = 0.0
     """Of the reply; 0 is greedy, and all that `backend: transformers` has."""
-    top_p: float = 1.0
+    top_p: Annotated[float, above(0, up_to=1)] = 1.0
     """Smallest probability of the tokens that a reply is drawn from."""
-    num_votes: int = 1
+    num_votes: Annotated[int, at_least(1)] = 1
     """Replies to each request, with the seeds 0, 1, …; several need a temperature."""
     votes: Literal["mean", "agreement", "firm_agreement"] = "mean"
     """What their scores become: the mean, or the score that all have. For `firm_agreement` a common
@@ -98,29 +99,26 @@ class JudgeReward(ServiceOptions):
     """Send the JSON schema of the reply along, which servers that know it then keep to."""
     extra_body: dict[str, Any] | None = None
     """Further fields of requests, such as {chat_template_kwargs: {enable_thinking: false}}."""
-    deadline_s: float = 600.0
+    deadline_s: Annotated[float, above(0)] = 600.0
     retries: int = 4
-    reasks: int = 1
+    reasks: Annotated[int, at_least(0)] = 1
     """Further requests after a reply without a score."""
     cache_dir: str = ""
     """Folder for replies, by everything that was asked; empty keeps none."""
-    max_pixels: int = 1048576
+    max_pixels: Annotated[int, above(0)] = 1048576
     """Larger images are scaled down to this."""
-    max_characters: int = 20000
+    max_characters: Annotated[int, above(0)] = 20000
     """Longer texts lose their middle."""
     device: str = "auto"
     """Of the model (backend: transformers)."""
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Of its weights."""
-    batch_size: int = 4
+    batch_size: Annotated[int, above(0)] = 4
     """Requests it answers at once (backend: transformers)."""
 
     def __post_init__(self) -> None:
-        for key in ("max_tokens", "deadline_s", "max_pixels", "max_characters", "batch_size"):
-            check(getattr(self, key) > 0, f"judge.{key}", getattr(self, key), "above 0")
-        check(self.reasks >= 0, "judge.reasks", self.reasks, "0 or more")
+        check_settings(self, "judge")
         size = self.chunk_size
-        check(size is None or size > 0, "judge.chunk_size", size, "null or above 0")
         fixed = sorted({"model", "messages", "stream"} & set(self.extra_body or {}))
         check(not fixed, "judge.extra_body", fixed, "of other fields, these are set here")
         self._check_votes()
@@ -233,11 +231,8 @@ class JudgeReward(ServiceOptions):
         return {**request, "seed": request["seed"] + time * self.num_votes}
 
     def _check_votes(self) -> None:
-        check(self.temperature >= 0, "judge.temperature", self.temperature, "0 or above")
         drawn = self.temperature > 0 and self.backend == "transformers"
         check(not drawn, "judge.temperature", self.temperature, "0 with backend: transformers")
-        check(0 < self.top_p <= 1, "judge.top_p", self.top_p, "above 0, up to 1")
-        check(self.num_votes >= 1, "judge.num_votes", self.num_votes, "at least 1")
         same = self.num_votes > 1 and self.temperature == 0
         advice = "Greedy replies are all the same: set judge.temperature, for instance to 0.6."
         check(not same, "judge.num_votes", self.num_votes, "1 with temperature 0", advice)

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from mmrl.config import check, check_choice
+from mmrl.config import check
+from mmrl.config.constraints import check_settings
 from mmrl.rewards.networks.ocr_engines import ENGINES, OCROptions, require
 from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
@@ -38,9 +39,7 @@ class OCRReward(OCROptions):
     """What reads: GOT-OCR 2.0 by transformers, or the package paddleocr (3 or later)."""
 
     def __post_init__(self) -> None:
-        check_choice("ocr.engine", self.engine, ENGINES)
-        check(self.batch_size >= 1, "ocr.batch_size", self.batch_size, "at least 1")
-        check(self.max_tokens >= 1, "ocr.max_tokens", self.max_tokens, "at least 1")
+        check_settings(self, "ocr")
         require(self.engine)
         self.read = ENGINES[self.engine](self)
 

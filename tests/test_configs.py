@@ -14,8 +14,7 @@ from PIL import Image
 from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.config import load_config
-from mmrl.config.shipped import first_line
-from mmrl.config.yaml_file import find_chain, read_yaml
+from mmrl.config.yaml_file import find_chain, first_line, read_yaml
 from mmrl.data.prompts import load_prompts
 from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS, EvalConfig, load_settings
 from mmrl.planning.plan import describe

@@ -283,7 +283,7 @@ def glossary() -> list[str]:
 
 def logged_strings() -> Iterator[tuple[str, bool]]:
     """(string, is it complete) of the RL code, with `<>` for what an f-string fills in."""
-    for path in [*(ROOT / "mmrl").rglob("*.py"), *(ROOT / "eval/diversity").glob("*.py")]:
+    for path in [*(ROOT / "mmrl").rglob("*.py"), *(ROOT / "mmrl/rollouts/diversity").glob("*.py")]:
         if path.stem == "supervised_trainer":
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))

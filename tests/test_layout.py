@@ -83,13 +83,13 @@ mmrl.run
 mmrl.training.lora_layer mmrl.training.adapter_dropout
 mmrl.training.adapter
 mmrl.training.trainable
-mmrl.objectives mmrl.evaluation
+mmrl.objectives
 mmrl.rollouts
 mmrl.run_config
 mmrl.rl_config mmrl.sft_config
 mmrl.training
 mmrl.planning
-mmrl.demo
+mmrl.demo mmrl.evaluation
 """.strip().splitlines()
 """Rooms from bottom to top: each imports what is above its line. What is trained (LoRA, frozen
 parts) is a lower room inside `mmrl.training`. Commands, below them all, are imported by nobody."""

@@ -1,74 +1,65 @@
 """Settings of a method: a row of the table, with the options of its columns."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
 from mmrl.algorithms.value_config import CompletionValueConfig, ValueConfig
-from mmrl.config import check, check_choice
-from mmrl.config.options import check_options, option_classes
+from mmrl.config import Settings, above, at_least, check, one_of
+from mmrl.config.options import option_classes
 from mmrl.estimators import BOUNDS, MASKS
 from mmrl.samplers.guidance import Guidance
 
 
 @dataclass(kw_only=True)
-class Columns:
+class Columns(Settings):
     """What all rows of the table have: a choice for every column, and the loss around them."""
 
-    choices: ClassVar = {
-        "mask": MASKS,
-        "bound": BOUNDS,
-        "ratio_level": RATIO_LEVELS,
-        "aggregation": AGGREGATIONS,
-        "kl": KL,
-        "kl_to": ("reference", "old"),
-        "kl_level": ("token", "bound"),
-        "scale_rewards": ("group", "chunk", "batch", "none", "rank", "softmax"),
-    }
+    where: ClassVar[str] = "algorithm"
     presets: ClassVar = "algorithm"
     """Folder of `configs/` with values of `name`."""
 
     name: str = "mask_grpo"
     """Preset the other columns start from."""
-    mask: str = "random"
+    mask: Annotated[str, one_of(MASKS)] = "random"
     """Mask strategy, see `mmrl.estimators.masks`."""
-    bound: str = "token"
+    bound: Annotated[str, one_of(BOUNDS)] = "token"
     """What is formed from the log-probs, see `mmrl.estimators.bounds`."""
-    ratio_level: str = "token"
+    ratio_level: Annotated[str, one_of(RATIO_LEVELS)] = "token"
     """Over what the importance ratio is formed, see `mmrl.algorithms.ratios`."""
-    aggregation: str = "grpo"
+    aggregation: Annotated[str, one_of(AGGREGATIONS)] = "grpo"
     """How entries are averaged, see `mmrl.algorithms.aggregation`."""
-    top_entropy_quantile: float = 1.0
+    top_entropy_quantile: Annotated[float, above(0, up_to=1)] = 1.0
     """Share of a rollout's scored tokens that are trained on: those with the highest entropy under
     the policy as it sampled, see `mmrl.estimators.highest_entropy`; 1 trains on all."""
-    epsilon: float = 0.2
+    epsilon: Annotated[float, at_least(0)] = 0.2
     """Lower clip range of the ratio (of its logarithm for aggregation: gmpo)."""
-    epsilon_high: float | None = None
+    epsilon_high: Annotated[float | None, at_least(0)] = None
     """Upper clip range; null equals `epsilon`."""
     delta: float | None = None
     """Largest ratio of an entry with a negative advantage, which `epsilon_high` does not clip
     (two-sided clipping, INTELLECT-2, arXiv 2505.07291); above 1 + `epsilon_high`, null for none."""
-    beta: float = 0.0
+    beta: Annotated[float, at_least(0)] = 0.0
     """Weight of the KL; 0 needs no reference policy."""
-    kl: str = "k3"
+    kl: Annotated[str, one_of(KL)] = "k3"
     """KL estimator: k1, k2 or k3."""
-    kl_to: str = "reference"
+    kl_to: Literal["reference", "old"] = "reference"
     """Policy the KL is taken to: reference, or old (as it was when it sampled)."""
-    kl_level: str = "token"
+    kl_level: Literal["token", "bound"] = "token"
     """Of what the KL is taken: of every scored token, or of the values of the bound."""
-    scale_rewards: str = "group"
+    scale_rewards: Literal["group", "chunk", "batch", "none", "rank", "softmax"] = "group"
     """Whose deviation divides the advantages: group, chunk (of process rewards, each separately),
     batch or none; rank (ranks within the group), or softmax (wd1), see
     `mmrl.algorithms.advantages`."""
-    cfg_scale: float = 0.0
+    cfg_scale: Annotated[float, at_least(0)] = 0.0
     """Guidance while scoring; 0 scores the conditional policy, whatever the sampler used."""
-    image_guidance_scale: float = 0.0
+    image_guidance_scale: Annotated[float, at_least(0)] = 0.0
     """Guidance by the source image while scoring (task image_edit)."""
-    cond_dropout_prob: float = 0.0
+    cond_dropout_prob: Annotated[float, at_least(0, up_to=1)] = 0.0
     """Share of rollouts that an update scores without their prompt, so that the unconditional side
     of guidance is trained as well, see `mmrl.estimators.condition_dropout`."""
-    temperature: float = 1.0
+    temperature: Annotated[float, above(0)] = 1.0
     """Divides the logits while scoring."""
     value: ValueConfig | None = None
     """Value model that gives advantages per token (mask: trace); null for none."""
@@ -76,20 +67,10 @@ class Columns:
     """Credit by the rewards of partly written rollouts, completed in one pass; null for none."""
 
     def __post_init__(self) -> None:
-        for key, allowed in Columns.choices.items():
-            check_choice(f"algorithm.{key}", getattr(self, key), allowed)
-        quantile = self.top_entropy_quantile
-        allowed = "above 0 and at most 1"
-        check(0 < quantile <= 1, "algorithm.top_entropy_quantile", quantile, allowed)
-        for key in ("epsilon", "epsilon_high", "beta", "cfg_scale", "image_guidance_scale"):
-            value = getattr(self, key)
-            check(value is None or value >= 0, f"algorithm.{key}", value, "0 or more")
+        super().__post_init__()
         largest = 1 + self.clip_range[1]
         allowed = f"null, or above 1 + the upper clip range, {largest:g}"
         check(self.delta is None or self.delta > largest, "algorithm.delta", self.delta, allowed)
-        check(self.temperature > 0, "algorithm.temperature", self.temperature, "above 0")
-        prob = self.cond_dropout_prob
-        check(0 <= prob <= 1, "algorithm.cond_dropout_prob", prob, "from 0 to 1")
 
     @property
     def clip_range(self) -> tuple[float, float]:
@@ -100,9 +81,6 @@ class Columns:
 @dataclass(kw_only=True)
 class AlgorithmConfig(*option_classes(MASKS, BOUNDS), Columns):
     """One row of the table: its columns, and the options of mask strategies and bounds."""
-
-    def __post_init__(self) -> None:
-        check_options(AlgorithmConfig, self)
 
     @property
     def guidance(self) -> Guidance:

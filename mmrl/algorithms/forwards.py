@@ -8,16 +8,14 @@ from mmrl.estimators import MASKS
 
 
 class Forwards(NamedTuple):
-    """Forwards with gradient (`new`), and without: of the policy that sampled (`old`), of the
-    reference policy, and once more of the policy where a loss needs all passes before their
-    gradients can be taken one by one (`again`). `value`: of a value model with a copied backbone,
-    half of them with gradient; a head on the policy shares `new` and `old`. `entropy`: of the
-    policy that sampled, over all masks, where only its most uncertain tokens are trained on."""
+    """Forwards with gradient (`new`), and without: of the policy that sampled (`old`) and of the
+    reference policy. `value`: of a value model with a copied backbone, half of them with gradient;
+    a head on the policy shares `new` and `old`. `entropy`: of the policy that sampled, over all
+    masks, where only its most uncertain tokens are trained on."""
 
     new: int
     old: int
     reference: int
-    again: int
     value: int = 0
     entropy: int = 0
 
@@ -36,8 +34,6 @@ def count_forwards(
     row: AlgorithmConfig,
     steps: int,
     length: int,
-    at_once: int,
-    iteration: int = 0,
     num_mini_batches: int = 1,
     block_size: int | None = None,
 ) -> Forwards:
@@ -51,17 +47,12 @@ def count_forwards(
         row: the method.
         steps: denoising steps of the rollout.
         length: response positions that count.
-        at_once: passes whose graphs are held together, `passes_at_once` of the run.
-        iteration: inner iteration.
-        num_mini_batches: optimiser steps of an inner iteration. Of several, `again` counts those
-            but the very first, which costs none.
+        num_mini_batches: optimiser steps of an inner iteration.
         block_size: of a network whose attention is causal between blocks, see
             `passes_per_rollout`.
     """
     passes = passes_per_rollout(row, steps, length, block_size)
     needs_old = row.needs_old(num_mini_batches)
-    known = iteration == 0 and num_mini_batches == 1 and needs_old
-    again = not row.pass_by_pass and passes > at_once and not known
     sides = passes * row.guidance.sides
     uncertain = row.top_entropy_quantile < 1
     planned = _planned(row, steps, length, block_size) * row.guidance.sides
@@ -70,7 +61,6 @@ def count_forwards(
         sides,
         sides * needs_old,
         sides * row.needs_reference,
-        sides * again,
         2 * passes * copied,
         planned * uncertain,
     )

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
 from mmrl.config import ConfigError, check, check_choice, merge, to_plain
 from mmrl.config.options import unread_options
-from mmrl.config.shipped import configs
+from mmrl.config.yaml_file import configs
 from mmrl.estimators import MASKS
 
 DEFAULT_PRESET = "mask_grpo"

@@ -42,9 +42,10 @@ def find(name: str, where: str) -> Any:
             " Python and found by no name. Start from Python again and give it to the"
             " configuration, or write a function in a file and name path/to/file.py:function."
         )
-    module: Any = (
-        _file(place, name, where) if place.endswith(".py") else _module(place, name, where)
-    )
+    try:
+        module: Any = _load(place)
+    except Exception as error:  # code of others raises anything
+        raise ConfigError(f"{where} is {name!r}: {_explain(error, place)}") from error
     found: Any = module
     for part in path.split("."):
         if not hasattr(found, part):
@@ -64,7 +65,8 @@ def write_name(value: Any) -> str:
     module, path = getattr(kind, "__module__", None) or "builtins", kind.__qualname__
     file = getattr(sys.modules.get(module), "__file__", None)
     if file and (module == "__main__" or module.startswith(FROM_FILE)):
-        place = _shown(Path(file))
+        own = Path(file).resolve()
+        place = str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)
     else:
         place = module
     found: Any = sys.modules.get(module)
@@ -80,66 +82,40 @@ def source_of(value: Any) -> bytes:
     return Path(file).read_bytes() if file and Path(file).is_file() else b""
 
 
-def _file(place: str, name: str, where: str) -> ModuleType:
+def _load(place: str) -> ModuleType:
+    """Import a module, or load a file that is not imported yet."""
+    if not place.endswith(".py"):
+        return importlib.import_module(place)
     path = Path(place).expanduser().resolve()
-    if not path.is_file():
-        raise ConfigError(
-            f"{where} is {name!r}: there is no file {place!r}. Paths are relative to the current"
-            f" directory, {Path.cwd()}."
-        )
-    known = _imported(path)
-    if known is not None:
-        return known
+    for module in list(sys.modules.values()):
+        file = str(getattr(module, "__dict__", {}).get("__file__"))
+        if os.path.basename(file) == path.name and os.path.realpath(file) == str(path):
+            return module
     own = f"{FROM_FILE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(own, path)
     assert spec is not None and spec.loader is not None  # it is a .py file
     module = sys.modules[own] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except BaseException as error:
+    except BaseException:
         del sys.modules[own]
-        if not isinstance(error, Exception):
-            raise
-        raise ConfigError(f"{where} is {name!r}: {_failure(error, path)}") from error
+        raise
     return module
 
 
-def _module(place: str, name: str, where: str) -> ModuleType:
-    try:
-        return importlib.import_module(place)
-    except Exception as error:  # code of others raises anything
-        absent = error.name if isinstance(error, ModuleNotFoundError) else None
-        is_missing = absent is not None and f"{place}.".startswith(f"{absent}.")
-        said = f"there is no module {absent!r}" if is_missing else _failure(error, None)
-        raise ConfigError(
-            f"{where} is {name!r}: {said}. Modules are looked for in the current directory and"
-            " among what is installed; a file is named path/to/file.py:function."
-        ) from error
-
-
-def _imported(path: Path) -> ModuleType | None:
-    """The imported module of a file, if there is one."""
-    for module in list(sys.modules.values()):
-        file = str(getattr(module, "__dict__", {}).get("__file__"))
-        if os.path.basename(file) == path.name and os.path.realpath(file) == str(path):
-            return module
-    return None
-
-
-def _failure(error: Exception, path: Path | None) -> str:
-    """The error of loading a file, with its line."""
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if path is not None and frame.filename == str(path)
-    ]
+def _explain(error: Exception, place: str) -> str:
+    """Why a file or module cannot be loaded, with the line."""
+    is_file, here = place.endswith(".py"), Path.cwd()
+    if is_file and not Path(place).expanduser().is_file():
+        return f"there is no file {place!r}. Paths are relative to the current directory, {here}."
+    if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
+        return (
+            f"there is no module {error.name!r}. Modules are looked for in the current directory"
+            " and among what is installed; a file is named path/to/file.py:function."
+        )
+    calls = traceback.extract_tb(error.__traceback__)
+    file, line = [call[:2] for call in calls if not call.filename.startswith("<")][-1]
     if isinstance(error, SyntaxError):
-        lines = [error.lineno]
-    place = f"line {lines[-1]}: " if lines else ""
-    return f"it cannot be loaded: {place}{type(error).__name__}: {error}"
-
-
-def _shown(path: Path) -> str:
-    """A path, relative where it is below the current directory."""
-    path = path.resolve()
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+        file, line = str(error.filename), error.lineno
+    named = f"{Path(file).name}, line {line}"
+    return f"it cannot be loaded: {named}: {type(error).__name__}: {error}"

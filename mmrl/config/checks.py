@@ -25,13 +25,13 @@ def check(holds: bool, key: str, value: Any, allowed: str, advice: str = "") -> 
         raise ConfigError(said.rstrip())
 
 
-def check_choice(key: str, value: Any, allowed: Mapping[str, Any] | Sequence[str]) -> None:
+def check_choice(key: str, value: Any, allowed: Mapping[str, Any] | Sequence[Any]) -> None:
     """Raise a `ConfigError` naming the nearest choice unless `value` is one of `allowed`."""
     if isinstance(value, Hashable) and value in allowed:
         return
-    hint = suggest(value, list(allowed))
-    names = ", ".join(sorted(allowed))
-    raise ConfigError(f"{key} is {shorten(repr(value))}; allowed: {names}.{hint}")
+    names = sorted(map(str, allowed))
+    hint = suggest(value, names)
+    raise ConfigError(f"{key} is {shorten(repr(value))}; allowed: {', '.join(names)}.{hint}")
 
 
 def shorten(text: str) -> str:

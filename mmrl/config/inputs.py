@@ -18,13 +18,13 @@ from omegaconf import OmegaConf
 
 from mmrl.config.checks import ConfigError
 from mmrl.config.settings import flatten, load_config
-from mmrl.config.shipped import find_config
-from mmrl.config.yaml_file import find_chain, read_yaml
+from mmrl.config.yaml_file import find_chain, find_config, read_yaml
 
 T = TypeVar("T")
-_COMMAND = re.compile(r"^#\s+(python .+)$", re.MULTILINE)
-_SHIPPED = Path("datasets")
-_CLONE = "datasets/ comes with the repository, not with the package: run this in a clone of it."
+COMMAND = re.compile(r"^#\s+(python .+?)\s*$", re.MULTILINE)
+"""A command in the comments of a YAML."""
+SHIPPED = Path("datasets")
+"""What comes with the repository and not with the package."""
 
 
 def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
@@ -34,10 +34,10 @@ def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
         ConfigError: see `load_config`; or inputs are missing: their keys, and the commands that
             write them.
     """
-    config = load_config(cls, arguments)
-    words = _by_key(arguments)
+    config, words = load_config(cls, arguments), _by_key(arguments)
     files = find_chain(words["config"]) if "config" in words else ()
-    check_inputs(config, commands("".join(file.read_text(encoding="utf-8") for file in files)))
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    check_inputs(config, COMMAND.findall("".join(texts)))
     return config
 
 
@@ -51,46 +51,33 @@ def check_inputs(config: Any, writers: Sequence[str]) -> None:
     Raises:
         ConfigError: names every missing input, and the commands among `writers` that write one.
     """
-    pairs = flatten(asdict(config))
-    values = [(k, v) for k, v in pairs if isinstance(v, str) and k != "output_dir"]
-    absent: dict[str, str] = {}
-    lines: list[str] = []
-    for command in writers:
-        below = _absent(values, written_by(command))
-        absent |= below
-        lines += [f"  {command}"] * bool(below)
+    pairs = [(key, value) for key, value in flatten(asdict(config)) if isinstance(value, str)]
+    missing = {k: v for k, v in pairs if k != "output_dir" and not Path(v).exists()}
+
+    def below(folder: Path | None) -> set[str]:
+        at = folder is not None and folder
+        return {key for key, value in missing.items() if at and Path(value).is_relative_to(at)}
+
+    found = {f"  {command}": below(written_by(command)) for command in writers}
+    lines = [line for line, keys in found.items() if keys]
     if lines:
         lines.insert(0, "Write it first:")
-    if not _SHIPPED.is_dir():
-        absent |= _absent(values, _SHIPPED)
-        lines.append(_CLONE)
-    if absent:
-        named = ", ".join(f"{key} is '{value}'" for key, value in absent.items())
+    if not SHIPPED.is_dir():
+        found[""] = below(SHIPPED)
+        lines.append(f"{SHIPPED}/ comes with the repository, not with the package: run in a clone.")
+    if absent := set().union(*found.values()):
+        named = ", ".join(f"{key} is '{missing[key]}'" for key in missing if key in absent)
         raise ConfigError("\n".join([f"{named}: not there.", *lines]))
-
-
-def commands(text: str) -> list[str]:
-    """The commands in the comments of a YAML, in order."""
-    return [found.strip() for found in _COMMAND.findall(text)]
 
 
 def written_by(command: str) -> Path | None:
     """The folder that a command writes, where its words or its YAML name it."""
     words = _by_key(command.split())
-    folder = words.get("out") or words.get("output_dir")
-    path = find_config(words.get("config", ""))
+    folder, path = words.get("out") or words.get("output_dir"), find_config(words.get("config", ""))
     if folder is None and path.is_file():
         folder = OmegaConf.select(read_yaml(str(path)), "output_dir")
     return None if folder is None else Path(folder).expanduser()
 
 
 def _by_key(words: Sequence[str]) -> dict[str, str]:
-    return {key: value for key, _, value in (word.partition("=") for word in words)}
-
-
-def _absent(values: Sequence[tuple[str, str]], folder: Path | None) -> dict[str, str]:
-    """Missing paths below a folder, by key."""
-    if folder is None:
-        return {}
-    below = {key: value for key, value in values if Path(value).is_relative_to(folder)}
-    return {key: value for key, value in below.items() if not Path(value).exists()}
+    return dict(word.partition("=")[::2] for word in words)

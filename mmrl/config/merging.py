@@ -2,17 +2,17 @@
 
 import dataclasses
 import functools
-import math
 import os
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar, get_origin
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mmrl.config.checks import ConfigError, check, check_choice, shorten, suggest
-from mmrl.config.setting_docs import settings
+from mmrl.config.constraints import bare_type, check_value, field_types
+from mmrl.config.setting_docs import walk
 
 T = TypeVar("T")
 
@@ -29,22 +29,19 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
         ConfigError: an unknown key, a value of the wrong type or none where one is required, or
             whatever the dataclasses' own checks reject.
     """
+    contents = [_plain(layer) for layer in layers]
+    for content in contents:
+        _check_kind(cls, content, where)
     try:
-        merged = _defaults(cls)
-        for layer in layers or ({},):
-            _check_kinds(merged, layer, where)
-            merged = OmegaConf.merge(merged, layer)
-        _expand_homes(merged)
-        missing = sorted(OmegaConf.missing_keys(merged))
-        if missing:
+        merged = OmegaConf.merge(_defaults(cls), *contents)
+        if missing := sorted(OmegaConf.missing_keys(merged)):
             raise ConfigError(
                 f"{_key(where, missing[0])} has no value; set it in the YAML or as key=value."
             )
-        built = OmegaConf.to_object(merged)
+        check_value(cls, OmegaConf.to_container(merged, resolve=True), where)
+        return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
         raise ConfigError(_explain(error, cls, where)) from error
-    _check_finite(OmegaConf.to_container(merged), where)
-    return built  # type: ignore[return-value]
 
 
 def build_options(registry: Mapping[str, Any], options: Mapping[str, Any], where: str) -> Any:
@@ -70,56 +67,39 @@ def _defaults(cls: type) -> DictConfig:
     return OmegaConf.structured(cls)
 
 
-def _expand_homes(config: Any) -> None:
-    """Write out the home folder at the start of every path, `~/…` or `~user/…`, as a shell does."""
-    for key in range(len(config)) if isinstance(config, ListConfig) else list(config):
-        node: Any = config._get_node(key)
-        if isinstance(node, DictConfig | ListConfig):
-            if not (node._is_none() or node._is_missing() or node._is_interpolation()):
-                _expand_homes(node)
-        elif isinstance(value := node._value(), str) and re.match(r"~[\w.-]*/", value):
-            config[key] = os.path.expanduser(value)
+def _plain(content: Any) -> Any:
+    """A layer as plain containers. The home folder at the start of a path, `~/…` or `~user/…`, is
+    written out, as by a shell."""
+    if OmegaConf.is_config(content):
+        content = OmegaConf.to_container(content)
+    if isinstance(content, Mapping):
+        return {key: _plain(item) for key, item in content.items()}
+    if isinstance(content, list | tuple):
+        return [_plain(item) for item in content]
+    is_home = isinstance(content, str) and re.match(r"~[\w.-]*/", content)
+    return os.path.expanduser(content) if is_home else content
 
 
-def _check_finite(content: Any, where: str) -> None:
-    """Raise a `ConfigError` for an infinite number or a NaN, which no setting can use."""
-    if isinstance(content, float):
-        check(math.isfinite(content), where, content, "a finite number")
-    elif isinstance(content, Mapping):
-        for key, value in content.items():
-            _check_finite(value, _key(where, str(key)))
-    elif isinstance(content, list):
-        for n, value in enumerate(content):
-            _check_finite(value, f"{where}[{n}]")
-
-
-def _check_kinds(config: Any, layer: Any, where: str) -> None:
+def _check_kind(hint: Any, content: Any, key: str) -> None:
     """Raise a `ConfigError` where a layer has a value of another kind (section, list, value) than
-    the setting: OmegaConf's own error names no key."""
-    content = OmegaConf.to_container(layer) if OmegaConf.is_config(layer) else layer
-    for key, new in content.items() if isinstance(content, Mapping) else ():
-        name = str(key)
-        if name not in config:  # a new entry, such as a task
-            kind = config._metadata.element_type
-            if dataclasses.is_dataclass(kind):
-                check(isinstance(new, Mapping), _key(where, name), new, "a section, {key: value}")
-                _check_kinds(_defaults(kind), new, _key(where, name))
-            continue
-        if OmegaConf.is_missing(config, name) or OmegaConf.is_interpolation(config, name):
-            continue
-        # the node of a null still has its kind
-        old, name = config._get_node(name), _key(where, name)
-        if new is None or (isinstance(new, str) and "${" in new):
-            continue
-        if isinstance(old, DictConfig):
-            check(isinstance(new, Mapping), name, new, "a section, {key: value}")
-            if config[str(key)] is not None:
-                _check_kinds(old, new, name)
-        elif isinstance(old, ListConfig):
-            check(isinstance(new, list), name, new, "a list, [a, b]")
-            sections = get_origin(old._metadata.element_type) is dict
-            for n, each in enumerate(new if sections else ()):
-                check(isinstance(each, Mapping), f"{name}[{n}]", each, "a section, {key: value}")
+    the setting, or another word: OmegaConf's own errors name no key, or no near word."""
+    inner = bare_type(hint)
+    origin, arguments = get_origin(inner), get_args(inner)
+    is_open = isinstance(content, str) and (content == MISSING or "${" in content)
+    if content is None or is_open or dataclasses.is_dataclass(content):
+        return
+    if dataclasses.is_dataclass(inner) or origin is dict:
+        check(isinstance(content, Mapping), key, content, "a section, {key: value}")
+        known = {} if origin is dict else field_types(inner)
+        for name, item in dict(content).items():
+            one = arguments[1] if origin is dict else known.get(name, Any)
+            _check_kind(one, item, _key(key, str(name)))
+    elif origin is list:
+        check(isinstance(content, list), key, content, "a list, [a, b]")
+        for n, item in enumerate(content):
+            _check_kind(arguments[0], item, f"{key}[{n}]")
+    elif origin is Literal:
+        check_choice(key, content, arguments)
 
 
 def _key(where: str, key: str) -> str:
@@ -128,22 +108,13 @@ def _key(where: str, key: str) -> str:
 
 def _explain(error: OmegaConfBaseException, cls: type, where: str) -> str:
     key = shorten(_key(where, error.full_key or str(error.key or "")))
-    message = shorten(str(error.msg or error).splitlines()[0])
     parent = error.object_type
-    if parent is not None and dataclasses.is_dataclass(parent) and "not in" in message:
-        fields = [f.name for f in dataclasses.fields(parent)]
-        here = {name: name for name in (*fields, *(["config"] if key == str(error.key) else ()))}
-        hint = suggest(error.key, {**dict(_places(cls, where)), **here})
-        return f"{key} is not a setting.{hint} Allowed here: {', '.join(fields)}."
-    return f"{key or where or 'configuration'}: {message}"
-
-
-def _places(cls: Any, where: str) -> Iterator[tuple[str, str]]:
-    """The name and the dotted key of every setting below a dataclass, without those of components;
-    the outermost ones last."""
-    rows = settings(cls)
-    for row in rows:
-        if isinstance(row.holds, type):
-            place = _key(where, row.key)
-            yield from _places(row.holds, f"{place}.<name>" if row.many else place)
-    yield from ((row.key, _key(where, row.key)) for row in rows)
+    message = shorten(str(error.msg or error).splitlines()[0])
+    if parent is None or not dataclasses.is_dataclass(parent) or "not in" not in message:
+        return f"{key or where or 'configuration'}: {message}"
+    fields = [field.name for field in dataclasses.fields(parent)]
+    rows = reversed([*walk(cls, components=False)])  # of one name the outermost is meant
+    places = {row.key.rpartition(".")[2]: _key(where, row.key) for row in rows}
+    here = [*fields, "config"] if key == str(error.key) else fields
+    hint = suggest(error.key, {**places, **{name: name for name in here}})
+    return f"{key} is not a setting.{hint} Allowed here: {', '.join(fields)}."

@@ -1,7 +1,7 @@
 """One flat section of settings whose keys are declared by several components, each in its file.
 
 Every entry of such a registry has a `Config` dataclass with the settings that it reads. The section
-extends all of them, so its keys, types, defaults, docstrings and checks come from there:
+extends all of them, so its keys, types, defaults, docstrings and constraints come from there:
 
     @dataclass(kw_only=True)
     class SamplerConfig(*option_classes(RULES), LoopConfig): ...
@@ -10,6 +10,8 @@ extends all of them, so its keys, types, defaults, docstrings and checks come fr
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+
+from mmrl.config.constraints import constraint_of, field_types
 
 
 @dataclass(kw_only=True)
@@ -34,16 +36,10 @@ def option_classes(*registries: Mapping[str, Any]) -> tuple[type, ...]:
     return tuple(sorted(leaves, key=lambda cls: (cls.__module__, cls.__qualname__)))
 
 
-def check_options(cls: type, config: Any) -> None:
-    """Run the checks of every class that the section `cls` extends, in its `__post_init__`."""
-    for base in reversed(cls.__mro__[1:]):
-        if "__post_init__" in vars(base):
-            base.__post_init__(config)
-
-
 def choices(cls: type) -> dict[str, Any]:
-    """The allowed values of settings, by key: `choices` of a class and of those it extends."""
-    return {k: v for base in cls.__mro__ for k, v in vars(base).get("choices", {}).items()}
+    """The names that settings choose from, or the registries of them, by key."""
+    declared = {key: constraint_of(hint) for key, hint in field_types(cls).items()}
+    return {key: each.choices for key, each in declared.items() if each and each.choices}
 
 
 def readers(key: str, entries: Any) -> list[str]:

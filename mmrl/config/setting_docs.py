@@ -9,9 +9,9 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import math
 import re
 import sys
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
+from mmrl.config.constraints import bare_type, constraint_of, field_types, options_of
 from mmrl.config.options import choices, readers
-from mmrl.config.shipped import shipped
 
 NONE = type(None)
 
@@ -42,8 +42,53 @@ def settings(cls: Any) -> list[Setting]:
     """List the settings of a dataclass, or of a class whose constructor takes them."""
     if not dataclasses.is_dataclass(cls):
         return _arguments(cls)
-    hints, meanings = typing.get_type_hints(cls), field_docstrings(cls)  # type: ignore[arg-type]
+    hints, meanings = field_types(cls), field_docstrings(cls)  # type: ignore[arg-type]
     return [_field(f, hints[f.name], meanings, cls) for f in dataclasses.fields(cls) if f.init]
+
+
+def held_settings(row: Setting) -> list[Setting]:
+    """The settings of a section, or its components as sections."""
+    if isinstance(row.holds, Mapping):
+        return [
+            Setting(name, "section", "", component_summary(entry), options_class(entry))
+            for name, entry in row.holds.items()
+        ]
+    return [] if row.holds is None else settings(row.holds)
+
+
+def find_setting(cls: Any, key: str) -> Setting | None:
+    """Find the setting of a dotted key; names of a user's sections may be left out.
+
+    `tasks.sampler`, `tasks.shapes.sampler`, `tasks.shapes.rewards[0].clip`
+    """
+    rows, found = settings(cls), None
+    for name in re.sub(r"\[\d+\]", "", key).split("."):
+        row = next((row for row in rows if row.key == name), None)
+        if row is None and found is not None and found.many:
+            continue
+        if row is None:
+            return None
+        place = f"{found.key}.{name}" if found else name
+        found, rows = row._replace(key=place), held_settings(row)
+    return found
+
+
+def walk(cls: Any, components: bool = True) -> Iterator[Setting]:
+    """Yield all settings below a class, with those of `components`; each class is entered once."""
+    waiting, entered = [("", cls)], {id(cls)}
+    while waiting:
+        above, section = waiting.pop(0)
+        for row in settings(section):
+            place = f"{above}.{row.key}" if above else row.key
+            yield row._replace(key=place)
+            if row.holds is None or id(row.holds) in entered:
+                continue
+            entered.add(id(row.holds))
+            if not isinstance(row.holds, Mapping):
+                waiting.append((f"{place}.<name>" if row.many else place, row.holds))
+            elif components:
+                named = row.holds.items()
+                waiting += [(f"{place}.{name}", options_class(entry)) for name, entry in named]
 
 
 def options_class(entry: Any) -> Any:
@@ -59,20 +104,27 @@ def component_summary(entry: Any) -> str:
     return " ".join(paragraph.split())
 
 
+@cache
 def field_docstrings(cls: type) -> dict[str, str]:
-    """The docstring below each field of a dataclass, with those of the classes it extends."""
+    """The docstring below each field of a dataclass, with those of the classes it extends; without
+    any the lines under `Attributes:`."""
     found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        if dataclasses.is_dataclass(base):
-            body = _class_body(base)
-            for field, text in zip(body, body[1:], strict=False):
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                    doc = getattr(getattr(text, "value", None), "value", None)
-                    if isinstance(text, ast.Expr) and isinstance(doc, str):
-                        found[field.target.id] = " ".join(doc.split())
-    if not found:
-        found = argument_docstrings(cls)
-    return found
+    for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
+        body = _source(getattr(sys.modules[base.__module__], "__file__", None)).body
+        for name in base.__qualname__.split("."):
+            named = (n for n in body if isinstance(n, ast.ClassDef) and n.name == name)
+            body = next(named, ast.ClassDef(body=[])).body
+        for field, text in zip(body, body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                doc = getattr(getattr(text, "value", None), "value", None)
+                if isinstance(text, ast.Expr) and isinstance(doc, str):
+                    found[field.target.id] = " ".join(doc.split())
+    return found or argument_docstrings(cls)
+
+
+@cache
+def _source(path: str | None) -> ast.Module:
+    return ast.parse(Path(path).read_text(encoding="utf-8") if path else "")
 
 
 def argument_docstrings(cls: Any) -> dict[str, str]:
@@ -85,46 +137,21 @@ def argument_docstrings(cls: Any) -> dict[str, str]:
 
 
 def as_yaml(value: Any) -> str:
-    """Write a default as YAML."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, str):
-        return value or '""'
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {as_yaml(item)}' for key, item in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(as_yaml, value))}]"
-    return f"{value}"
+    """Write a default as YAML on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
+    return text.removesuffix("...\n").strip()
 
 
 def _field(field: Any, hint: Any, meanings: Mapping[str, str], cls: Any) -> Setting:
     held, many = _held(hint)
     if "holds" in field.metadata:
         held = _import(field.metadata["holds"])
-    is_section = dataclasses.is_dataclass(_bare(hint)) and field.default is not None
+    is_section = dataclasses.is_dataclass(bare_type(hint)) and field.default is not None
     default = "" if is_section else _default(field)
-    allowed = choices(cls)
-    kind = " | ".join(sorted(allowed.get(field.name, ()))) or _type(hint)
-    meaning = [meanings.get(field.name, ""), *_notes(cls, field.name, default, allowed)]
-    return Setting(field.name, kind, default, " ".join(meaning), held, many)
-
-
-def _notes(cls: Any, key: str, default: str, allowed: Mapping[str, Any]) -> Iterator[str]:
-    """Say which components read an option, and which presets change its default."""
-    for column, entries in allowed.items():
-        if names := readers(key, entries):
-            yield f"Read only with {column}: {', '.join(names)}."
-    presets: dict[str, list[str]] = {}
-    for name, values in _presets(getattr(cls, "presets", None)).items():
-        presets.setdefault(as_yaml(values.get(key, default)), []).append(name)
-    changed = [f"{v} in {', '.join(names)}" for v, names in presets.items() if v != default]
-    if changed and key != "name":
-        yield f"Presets: {'; '.join(changed)}."
-
-
-@cache
-def _presets(folder: str | None) -> dict[str, dict[str, Any]]:
-    return {p.stem: yaml.safe_load(p.read_text("utf-8")) for p in shipped(folder)} if folder else {}
+    read_by = {column: readers(field.name, each) for column, each in choices(cls).items()}
+    notes = [f"Read only with {column}: {', '.join(n)}." for column, n in read_by.items() if n]
+    meaning = " ".join([meanings.get(field.name, ""), *notes])
+    return Setting(field.name, _type(hint), default, meaning, held, many)
 
 
 def _default(field: Any) -> str:
@@ -150,29 +177,21 @@ def _arguments(cls: Any) -> list[Setting]:
 
 def _held(hint: Any) -> tuple[Any, bool]:
     """The dataclass of a value, or of the values of a mapping, and whether it is a mapping."""
-    bare = _bare(hint)
+    bare = bare_type(hint)
     if typing.get_origin(bare) is dict and dataclasses.is_dataclass(typing.get_args(bare)[1]):
         return typing.get_args(bare)[1], True
     return (bare if dataclasses.is_dataclass(bare) else None), False
-
-
-def _bare(hint: Any) -> Any:
-    """A type without its `| None`."""
-    rest = [one for one in _options(hint) if one is not NONE]
-    return rest[0] if len(rest) == 1 else hint
-
-
-def _options(hint: Any) -> tuple[Any, ...]:
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if union else (hint,)
 
 
 def _type(hint: Any) -> str:
     """A type in the words of YAML."""
     if hint is NONE or hint is Any:
         return "null" if hint is NONE else "anything"
-    if len(_options(hint)) > 1:
-        return " | ".join(map(_type, _options(hint)))
+    if constraint := constraint_of(hint):
+        plain = _type(typing.get_args(hint)[0])
+        return constraint.allowed if constraint.choices else f"{plain} ({constraint.allowed})"
+    if len(options_of(hint)) > 1:
+        return " | ".join(map(_type, options_of(hint)))
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return " | ".join(as_yaml(value) for value in arguments)
@@ -185,35 +204,3 @@ def _type(hint: Any) -> str:
 def _import(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def _class_body(cls: type) -> list[ast.stmt]:
-    """The statements of a class, found by its qualified name in the source of its module."""
-    body = _source(str(sys.modules[cls.__module__].__file__)).body
-    for name in cls.__qualname__.split("."):
-        found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
-        if not found:
-            return []
-        body = found[0].body
-    return body
-
-
-@cache
-def _source(path: str) -> ast.Module:
-    return ast.parse(Path(path).read_text(encoding="utf-8"))
-
-
-def walk(cls: Any, key: str = "", seen: frozenset[int] = frozenset()) -> Iterator[Setting]:
-    """Yield all settings below a class with their full keys; each class is entered once."""
-    rows = settings(cls)
-    entered = seen | {id(cls)}
-    for row in rows:
-        place = f"{key}.{row.key}" if key else row.key
-        yield row._replace(key=place)
-        if row.holds is None or id(row.holds) in entered:
-            continue
-        entered |= {id(row.holds)}
-        held = row.holds if isinstance(row.holds, Mapping) else {"": row.holds}
-        for name, entry in held.items():
-            below = f"{place}.{name}" if name else place
-            yield from walk(options_class(entry), below, entered)

@@ -37,14 +37,14 @@ def load_config(cls: type[T], arguments: Sequence[str]) -> T:
     """
     words = _words(arguments)
     path = words.pop("config", None)
-    layers = [read_yaml(path)] if path is not None else []
+    content = OmegaConf.create() if path is None else read_yaml(path)
     for word in arguments:
         if word.startswith("~"):
-            _leave_out(word[1:], layers)
+            _leave_out(word[1:], content)
     for key, value in words.items():
         check_word(key, value)
     overrides = [f"{key}={value}" for key, value in words.items()]
-    return merge(cls, *layers, OmegaConf.from_dotlist(overrides))
+    return merge(cls, content, OmegaConf.from_dotlist(overrides))
 
 
 def read_key(arguments: Sequence[str], key: str) -> Any:
@@ -121,18 +121,14 @@ def _guess(word: str) -> str:
     return f"config={word}" if word.endswith((".yaml", ".yml")) else f"{word.strip('-=')}=…"
 
 
-def _leave_out(key: str, layers: Sequence[DictConfig]) -> None:
+def _leave_out(key: str, content: DictConfig) -> None:
     section, _, name = key.rpartition(".")
-    known: list[str] = []
-    for layer in layers:
-        holder = OmegaConf.select(layer, section) if section else layer
-        if isinstance(holder, DictConfig):
-            if name in holder:
-                del holder[name]
-                return
-            known += map(str, holder)
-    hint = suggest(name, known)
-    raise ConfigError(f"~{key}: the YAML has no {key}, so it cannot be left out.{hint}")
+    holder = OmegaConf.select(content, section) if section else content
+    known = list(map(str, holder)) if isinstance(holder, DictConfig) else []
+    if name not in known:
+        hint = suggest(name, known)
+        raise ConfigError(f"~{key}: the YAML has no {key}, so it cannot be left out.{hint}")
+    del holder[name]
 
 
 def check_word(key: str, value: str) -> None:

@@ -1,4 +1,4 @@
-"""YAML files of settings: read with the file they start from.
+"""YAML files of settings: read with the file they start from; and those shipped with mmrl.
 
 A file may name another one at its top, and then states only what differs from it:
 
@@ -9,19 +9,17 @@ Sections are merged key by key; a list replaces the other list. The name is one 
 line, or a path from the folder of the file.
 """
 
+import re
 from pathlib import Path
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from mmrl.config.checks import ConfigError, check, shorten, suggest
-from mmrl.config.shipped import configs, find_config
+from mmrl.config.checks import ConfigError, shorten, suggest
 
 SHOWN = 12
 """Most files that are listed where one is missing."""
-LARGEST = 2**20
-"""Most bytes of a file; that of a large recipe has some thousands."""
 BASE = "config"
 """The key of the file that another one starts from."""
 
@@ -53,6 +51,32 @@ def explain_yaml(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
+def configs() -> Path:
+    """The folder `configs`; in a checkout the package has a link to it."""
+    return (Path(__file__).resolve().parents[1] / "configs").resolve()
+
+
+def find_config(path: str) -> Path:
+    """Find a YAML by its path; for `configs/…` without such a file, the shipped one."""
+    given = Path(path).expanduser()
+    if given.is_file() or given.parts[:1] != ("configs",):
+        return given
+    return configs().joinpath(*given.parts[1:])
+
+
+def shipped(folder: str) -> list[Path]:
+    """The YAML files of a folder of `configs/`, sorted by name."""
+    return sorted((configs() / folder).glob("*.yaml"))
+
+
+def first_line(path: Path) -> str:
+    """The first sentence of the comment at the start of a YAML."""
+    comment = re.match(r"(?:#.*\n)*", path.read_text(encoding="utf-8"))
+    text = re.sub(r"\s*\n# ?", " ", "\n" + (comment[0] if comment else "")).strip()
+    sentence = re.match(r".*?\.(?=\s|$)", text)
+    return sentence[0] if sentence else text
+
+
 def _read_chain(path: str) -> list[tuple[Path, DictConfig]]:
     chain: list[tuple[Path, DictConfig]] = []
     following: str | None = path
@@ -72,8 +96,6 @@ def _read_chain(path: str) -> list[tuple[Path, DictConfig]]:
 def _read_file(file: Path, name: str) -> DictConfig:
     if not file.is_file():
         raise ConfigError(f"config={shorten(name)}: there is no such file.{_neighbours(file)}")
-    size = file.stat().st_size
-    check(size <= LARGEST, "config", name, f"a YAML of settings, but has {size:,} bytes")
     try:
         text = file.read_text(encoding="utf-8")
         is_mapping = isinstance(yaml.compose(text, yaml.SafeLoader), yaml.MappingNode | None)
@@ -89,15 +111,13 @@ def _read_file(file: Path, name: str) -> DictConfig:
 
 def _neighbours(file: Path) -> str:
     """What is in the folder of a missing file, else what is shipped, and what was meant."""
-    shipped = {each.stem: _shown(each) for each in sorted(configs().glob("**/*.yaml"))}
     folder = next((each for each in (file, file.parent) if each.is_dir()), configs())
-    here = {each.stem: _shown(each) for each in sorted(folder.glob("*.y*ml"))}
-    hint = suggest(file.stem, here) or suggest(file.stem, shipped)
-    names = [Path(name).name for name in here.values()]
-    names = names or [f"{each.name}/" for each in sorted(configs().iterdir())]
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    place = _shown(folder if here else configs())
-    return f"{hint} In {place} are {', '.join(names[:SHOWN])}{more}."
+    here = sorted(folder.glob("*.y*ml")) or sorted(configs().iterdir())
+    known = [*configs().glob("**/*.yaml"), *here]
+    hint = suggest(file.stem, {each.stem: _shown(each) for each in known})
+    names = ", ".join(each.name for each in here[:SHOWN])
+    more = f" and {len(here) - SHOWN} more" if len(here) > SHOWN else ""
+    return f"{hint} In {_shown(here[0].parent)} are {names}{more}."
 
 
 def _shown(file: Path) -> str:

@@ -1,9 +1,10 @@
 """How the rows of a prompt set are read."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
-from mmrl.config import check_choice
+from mmrl.config import one_of
+from mmrl.config.constraints import check_settings
 from mmrl.data.formats import FORMATS
 
 
@@ -11,9 +12,7 @@ from mmrl.data.formats import FORMATS
 class DataConfig:
     """How the rows of a prompt set are read."""
 
-    choices: ClassVar = {"format": FORMATS}
-
-    format: str = "rows"
+    format: Annotated[str, one_of(FORMATS)] = "rows"
     """Data set whose columns the rows have, see `mmrl.data.formats`; `rows` for the names there."""
     config: str | None = None
     """Configuration of a hub data set, such as `main` of openai/gsm8k."""
@@ -37,4 +36,4 @@ class DataConfig:
     harnesses ask for the letter of a choice, a word or phrase, or a kind of number."""
 
     def __post_init__(self) -> None:
-        check_choice("data.format", self.format, FORMATS)
+        check_settings(self, "data")

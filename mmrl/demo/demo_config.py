@@ -3,9 +3,9 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from mmrl.config import check
+from mmrl.config import Settings, at_least, filled
 from mmrl.models.image_tokenizers import OWN_VQ
 
 DATASETS = Path(__file__).resolve().parents[2] / "datasets"
@@ -20,36 +20,29 @@ def _shipped(name: str) -> str:
 
 
 @dataclass(kw_only=True)
-class DemoConfig:
+class DemoConfig(Settings):
     """What the page offers, and where it is served."""
 
     checkpoints: list[str] = field(
         default_factory=lambda: [_shipped(name) for name in SHIPPED if (DATASETS / name).is_dir()]
     )
     """Paths or hub ids that the page offers, beside those of the runs."""
-    vq: str | None = OWN_VQ
+    vq: Annotated[str | None, filled("a directory or a hub id")] = OWN_VQ
     """Path or hub id of the image tokenizer of `checkpoints`; null for text only. `auto` takes what
     each names or holds; those of a run have the run's."""
     runs: list[str] = field(default_factory=lambda: ["runs"])
     """Run directories, or folders of them."""
     image_size: int | None = None
     """Side of the images in pixels; null follows the checkpoint."""
-    max_prompt_length: int = 256
+    max_prompt_length: Annotated[int, at_least(1)] = 256
     """Longest prompt in tokens."""
-    loaded: int = 2
+    loaded: Annotated[int, at_least(1)] = 2
     """Checkpoints held in memory; the least recently used one leaves first."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Of the weights."""
     device: str = "auto"
     """`auto` takes the GPU if there is one."""
-    port: int = 7860
+    port: Annotated[int, at_least(0, up_to=65535)] = 7860
     """Of 127.0.0.1, where the page is served; 0 takes a free one."""
     open_browser: bool = False
     """Open the page in the browser of this machine."""
-
-    def __post_init__(self) -> None:
-        check(0 <= self.port < 65536, "port", self.port, "from 0 to 65535")
-        check(self.loaded >= 1, "loaded", self.loaded, "at least 1")
-        length = self.max_prompt_length
-        check(length >= 1, "max_prompt_length", length, "at least 1")
-        check(self.vq != "", "vq", self.vq, "null, a directory or a hub id")

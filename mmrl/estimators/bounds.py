@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from mmrl.config import check
+from mmrl.config import Settings, at_least
 from mmrl.config.options import NoOptions
 from mmrl.types import Passes
 
@@ -64,26 +64,19 @@ class Bound(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class UpperBoundConfig:
+class UpperBoundConfig(Settings):
     """Options of bounds with an upper bound."""
 
-    eubo_beta: float = 1.5
+    eubo_beta: Annotated[float, at_least(1)] = 1.5
     """Exponent of the upper bound."""
-
-    def __post_init__(self) -> None:
-        check(self.eubo_beta >= 1, "algorithm.eubo_beta", self.eubo_beta, "at least 1")
 
 
 @dataclass(kw_only=True)
 class SandwichConfig(UpperBoundConfig):
     """Options of the sandwich."""
 
-    eubo_weight: float = 0.5
+    eubo_weight: Annotated[float, at_least(0, up_to=1)] = 0.5
     """Share of the upper bound where the advantage is negative."""
-
-    def __post_init__(self) -> None:
-        share = self.eubo_weight
-        check(0 <= share <= 1, "algorithm.eubo_weight", share, "between 0 and 1")
 
 
 def token(logprobs: Tensor, passes: Passes, *_: Any) -> Quantity:

@@ -1,21 +1,21 @@
 """Where the data of an objective are, and how they are read, laid out and corrupted."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from mmrl.config import build_options, check, check_choice
+from mmrl.config import Settings, at_least, build_options, check, filled, one_of
 from mmrl.data.formats import FORMATS
 from mmrl.objectives.corruptions import CORRUPTIONS
 
 
 @dataclass(kw_only=True)
-class RowsConfig:
+class RowsConfig(Settings):
     """Where rows are, and whether they are read as a stream."""
 
     where: ClassVar[str] = "objective"
     """Dotted key of these settings, for messages."""
 
-    data: str = ""
+    data: Annotated[str, filled("a file or data set")] = ""
     """Rows: a .jsonl, .json or .parquet file, a WebDataset `.tar`, a pattern such as
     `shards/*.parquet`, a folder, or a hub data set."""
     data_config: str | None = None
@@ -25,13 +25,8 @@ class RowsConfig:
     streaming: bool = False
     """Read rows while the run goes on: of the hub without a download before the first step, of
     WebDataset archives, folders and patterns of files. Each process reads all rows."""
-    shuffle_buffer: int = 1000
+    shuffle_buffer: Annotated[int, at_least(1)] = 1000
     """Rows that are shuffled and held in memory together, with streaming."""
-
-    def __post_init__(self) -> None:
-        check(self.data != "", f"{self.where}.data", self.data, "a file or data set")
-        size = self.shuffle_buffer
-        check(size >= 1, f"{self.where}.shuffle_buffer", size, "at least 1")
 
     @property
     def source(self) -> tuple[str, str | None, str | None]:
@@ -56,9 +51,7 @@ class PairsConfig(RowsConfig):
 class SourceConfig(RowsConfig):
     """A data set of completions, and how they are corrupted."""
 
-    choices: ClassVar = {"format": FORMATS}
-
-    format: str = "rows"
+    format: Annotated[str, one_of(FORMATS)] = "rows"
     """Data set whose columns the rows have, see `mmrl.data.formats`; `rows` leaves them as they
     are. A conversation is read from `messages`, the step at which each token was written from
     `order`."""
@@ -71,10 +64,10 @@ class SourceConfig(RowsConfig):
     folder of the file."""
     turns: Literal["last", "all"] = "last"
     """Answers of a conversation to learn: the last one, or each of them given those before it."""
-    ends: list[str] = field(default_factory=lambda: ["eot", "eos"])
+    ends: list[Literal["eot", "eos"]] = field(default_factory=lambda: ["eot", "eos"])
     """Tokens appended to a text: `eot` ends a turn, `eos` a document; [] appends none. An answer
     about images never gets `eos`, which no sampler writes there."""
-    max_length: int = 1024
+    max_length: Annotated[int, at_least(2)] = 1024
     """Longest example in tokens, with the prompt, its images and the ends."""
     overlong: Literal["drop", "cut"] = "drop"
     """Drop a longer example, or truncate its completion, which then has no end."""
@@ -83,9 +76,9 @@ class SourceConfig(RowsConfig):
     at all; to `completion_length`; to a multiple of it; until the row has `max_length`; or to the
     longest example of the micro-batch, as LLaDA does. Without padding the number of masks reveals
     the length, which no sampler's canvas does."""
-    completion_length: int = 0
+    completion_length: Annotated[int, at_least(0)] = 0
     """Tokens of a completion with `fill: completion`, of a block with `fill: blocks`."""
-    trained_padding: int | None = None
+    trained_padding: Annotated[int | None, at_least(0)] = None
     """How many padding tokens are learned and count towards the length of the completion, null all;
     the others are always masked, like the unwritten rest of a sampler's canvas."""
     corruption: dict[str, Any] = field(
@@ -99,12 +92,6 @@ class SourceConfig(RowsConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         where, padding, length = self.where, self.trained_padding, self.completion_length
-        check_choice(f"{where}.format", self.format, FORMATS)
-        ends = set(self.ends) <= {"eot", "eos"}
-        check(ends, f"{where}.ends", self.ends, "a list of eot, eos")
-        check(self.max_length >= 2, f"{where}.max_length", self.max_length, "at least 2")
-        none_or_more = padding is None or padding >= 0
-        check(none_or_more, f"{where}.trained_padding", padding, "null or at least 0")
         fits = (length > 0) == (self.fill in ("completion", "blocks"))
         allowed = "positive with fill: completion or blocks, and 0 without"
         check(fits, f"{where}.completion_length", length, allowed)
@@ -116,16 +103,13 @@ class SourceConfig(RowsConfig):
 
 
 @dataclass(kw_only=True)
-class ImageCodesConfig:
+class ImageCodesConfig(Settings):
     """How the images of training data become codes."""
 
-    encode_batch_size: int = 8
+    where: ClassVar[str] = "objective"
+
+    encode_batch_size: Annotated[int, at_least(1)] = 8
     """Images that the image tokenizer encodes at once, on the device of the run."""
-    codes_cache: str | None = None
+    codes_cache: Annotated[str | None, filled("a folder")] = None
     """Folder in which codes are kept for later epochs and runs; any number of processes may share
     it. null keeps them in memory. Nothing is encoded before its first micro-batch."""
-
-    def __post_init__(self) -> None:
-        size = self.encode_batch_size
-        check(size >= 1, "objective.encode_batch_size", size, "at least 1")
-        check(self.codes_cache != "", "objective.codes_cache", "", "null or a folder")

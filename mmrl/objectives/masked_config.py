@@ -1,9 +1,9 @@
 """Options of the `masked` objective."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from mmrl.config import check
+from mmrl.config import at_least, check, filled
 from mmrl.objectives.data_config import ImageCodesConfig, PairsConfig, SourceConfig
 from mmrl.objectives.start_config import StartConfig
 
@@ -38,16 +38,16 @@ class EditsConfig(PairsConfig):
 class MaskedConfig(StartConfig, ImageCodesConfig, PairsConfig):
     """Mixed training of a MMaDA-type model: text to image, image to text, and text."""
 
-    vq: str = ""
+    vq: Annotated[str, filled("the path or hub id of an image tokenizer")] = ""
     """Path or hub id of the image tokenizer."""
-    image_size: int = 256
+    image_size: Annotated[int, at_least(1)] = 256
     """Side in pixels of the square that images become, cropped from their middle."""
-    max_prompt_length: int = 256
+    max_prompt_length: Annotated[int, at_least(1)] = 256
     """Longest prompt in tokens."""
-    cond_dropout_prob: float = 0.1
+    cond_dropout_prob: Annotated[float, at_least(0, up_to=1)] = 0.1
     """Share of text-to-image rows whose text is dropped, for classifier-free guidance; of edits
     the share whose text is dropped and, drawn apart, the share whose source image is."""
-    min_mask_rate: float = 0.0
+    min_mask_rate: Annotated[float, at_least(0, up_to=1)] = 0.0
     """Lowest share of image tokens that is masked; lower shares are raised to it."""
     shares: dict[str, float] = field(default_factory=lambda: {"text_to_image": 1.0})
     """Share of every batch that goes to each of text_to_image, image_to_text, text, image_edit."""
@@ -62,14 +62,7 @@ class MaskedConfig(StartConfig, ImageCodesConfig, PairsConfig):
     """Data of the image_edit part: rows of source image, instruction and edited image."""
 
     def __post_init__(self) -> None:
-        StartConfig.__post_init__(self)
-        ImageCodesConfig.__post_init__(self)
-        PairsConfig.__post_init__(self)
-        check(self.vq != "", "objective.vq", self.vq, "the path or hub id of an image tokenizer")
-        for key in ("image_size", "max_prompt_length"):
-            check(getattr(self, key) >= 1, f"objective.{key}", getattr(self, key), "at least 1")
-        low = self.min_mask_rate
-        check(0 <= low <= 1, "objective.min_mask_rate", low, "from 0 to 1")
+        super().__post_init__()
         known = set(self.shares) <= set(PARTS) and set(self.weights) <= set(PARTS)
         check(known, "objective.shares, objective.weights", self.shares, f"of {', '.join(PARTS)}")
         sources = {"questions": "image_to_text", "completions": "text", "edits": "image_edit"}

@@ -20,7 +20,6 @@ from mmrl.objectives.start_config import StartConfig
 from mmrl.pretrained.checks import check_continued, check_patterns
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator
-from mmrl.runtime.sharding.shardable import check_shardable
 from mmrl.training.trainable import require_gradients, train_parts
 
 
@@ -40,7 +39,6 @@ def outline_policy(
 
     Raises:
         FileNotFoundError, ValueError: see `load_policy`.
-        ConfigError: a network that cannot be shared by processes as the launch asks.
     """
     directory = find_directory(config.model) if config.model else Path(config.tokenizer)
     if config.model:
@@ -50,7 +48,6 @@ def outline_policy(
         tokenizer = load_tokenizer(directory.expanduser())
         with torch.device("meta"):
             network = build_network(new_config(tokenizer))
-    check_shardable(network, "objective.model", config.model)
     return Policy(network, tokenizer, build_layouts(network, tokenizer, options, vq), network)
 
 

@@ -1,9 +1,9 @@
 """The network that supervised training of a policy starts from, and how it is saved."""
 
 from dataclasses import asdict, dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from mmrl.config import check
+from mmrl.config import Settings, at_least, check
 from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.pretrained.model_config import LoraConfig
@@ -39,24 +39,26 @@ class NetworkConfig:
 
 
 @dataclass(kw_only=True)
-class VisionConfig:
+class VisionConfig(Settings):
     """Sizes of a new vision tower, by the names of SigLIP's config.json, and how images are tiled.
 
     As in LLaDA-V the features are those before the last layer, so the last of `num_hidden_layers`
     is neither built nor stored.
     """
 
-    hidden_size: int = 128
+    where: ClassVar[str] = "objective.vision"
+
+    hidden_size: Annotated[int, at_least(1)] = 128
     """Width."""
     intermediate_size: int = 256
     """Width of the MLPs."""
     num_hidden_layers: int = 5
     """Layers, of which the last is not built."""
-    num_attention_heads: int = 4
+    num_attention_heads: Annotated[int, at_least(1)] = 4
     """Heads of attention."""
-    image_size: int = 32
+    image_size: Annotated[int, at_least(1)] = 32
     """Side of a tile in pixels."""
-    patch_size: int = 8
+    patch_size: Annotated[int, at_least(1)] = 8
     """Side of a patch in pixels."""
     image_grid_pinpoints: str = "(1x1),...,(1x1)"
     """Grids of tiles to choose from, beside the one tile of the whole image."""
@@ -64,11 +66,11 @@ class VisionConfig:
     """A larger grid is shrunk to about this many tiles: the number in `anyres_max_`."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         parts = {"hidden_size": self.num_attention_heads, "image_size": self.patch_size}
         for key, part in parts.items():
             whole = getattr(self, key)
-            fits = part >= 1 and whole >= 1 and whole % part == 0
-            check(fits, f"objective.vision.{key}", whole, f"a multiple of {part}")
+            check(whole % part == 0, f"{self.where}.{key}", whole, f"a multiple of {part}")
 
     @property
     def tower(self) -> dict[str, int]:
@@ -85,8 +87,10 @@ class ObjectiveLora(LoraConfig):
 
 
 @dataclass(kw_only=True)
-class StartConfig:
+class StartConfig(Settings):
     """Options of the objectives that train a policy."""
+
+    where: ClassVar[str] = "objective"
 
     model: str = ""
     """Checkpoint to continue from; a new network when empty."""
@@ -110,6 +114,7 @@ class StartConfig:
     """Stored precision of the saved weights; the factors of an adapter keep theirs."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(
             bool(self.model) != bool(self.tokenizer),
             "objective.model, objective.tokenizer",

@@ -47,8 +47,8 @@ from mmrl.objectives.policy_start import (
 from mmrl.objectives.text_config import CompletionConfig
 from mmrl.objectives.text_examples import Example, ExampleReader
 from mmrl.objectives.text_source import Source, describe_columns, describe_source
-from mmrl.runtime.deepspeed_launch import check_images
 from mmrl.runtime.interrupt import check as check_stop
+from mmrl.runtime.launch_checks import check_images
 
 
 class Completions(PolicyObjective[CompletionConfig]):

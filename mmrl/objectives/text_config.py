@@ -32,9 +32,7 @@ class CompletionConfig(StartConfig, SourceConfig, ImageCodesConfig):
     besides the adapter."""
 
     def __post_init__(self) -> None:
-        SourceConfig.__post_init__(self)
-        StartConfig.__post_init__(self)
-        ImageCodesConfig.__post_init__(self)
+        super().__post_init__()
         new, tower, only = not self.model, self.vision, self.modules_to_train
         for key, fits, allowed in (
             ("vq", not new or not self.vq, "empty for a new network, which reads no image codes"),

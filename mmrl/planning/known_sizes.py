@@ -2,9 +2,11 @@
 that it is where that is not on this machine."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from mmrl.config import check
 from mmrl.models.families import find_family, get_family
@@ -17,43 +19,11 @@ CODES = 8192
 """Codes of the published image tokenizers."""
 
 
-def _name_sizes(
-    width: int, layers: int, heads: int, mlp: int, vocabulary: int, **more: Any
-) -> dict[str, Any]:
-    """The names of transformers."""
-    sizes = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
-    return {**sizes, "intermediate_size": mlp, "vocab_size": vocabulary, "rope_theta": 1e6, **more}
-
-
-def _name_llada(embeddings: int, **more: Any) -> dict[str, Any]:
-    """The names of LLaDA's own code, with the sizes of its 8B checkpoints."""
-    sizes = {"d_model": 4096, "n_layers": 32, "n_heads": 32, "mlp_hidden_size": 12288}
-    return {**sizes, "embedding_size": embeddings, "rope_theta": 5e5, **more}
-
-
-_SDAR: dict[str, Any] = {"model_type": "sdar", "num_key_value_heads": 8, "head_dim": 128}
-_AMUSED: dict[str, Any] = {
-    "_class_name": "AmusedPipeline",
-    "vocab_size": CODES + 64,
-    "codebook_size": CODES,
-    "text_encoder": {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
-    | {"projection_dim": 768},
-    "vqvae": {"block_out_channels": [128, 256, 256, 512, 768]},
-}
-SIZES: dict[str, dict[str, Any]] = {
-    "LLaDA-8B": _name_llada(126464, model_type="llada"),
-    "LLaDA-V-8B": _name_sizes(4096, 32, 32, 12288, 126464, model_type="llava_llada"),
-    "MMaDA-8B": _name_llada(134656, model_type="mmada", codebook_size=CODES, num_vq_tokens=1024),
-    "Lumina-DiMOO-8B": _name_llada(134548, model_type="llada", codebook_size=CODES)
-    | {"architectures": ["LLaDAForMultiModalGeneration"]},
-    "Dream-7B": _name_sizes(3584, 28, 28, 18944, 152064, model_type="Dream", num_key_value_heads=4),
-    "SDAR-4B": _name_sizes(2560, 36, 32, 9728, 151936, **_SDAR),
-    "SDAR-8B": _name_sizes(4096, 36, 32, 12288, 151936, **_SDAR),
-    "aMUSEd-256": _AMUSED | {"sample_size": 16},
-    "aMUSEd-512": _AMUSED | {"sample_size": 32, "downsample": True, "upsample": True},
-}
+SIZES: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("published_sizes.yaml").read_text(encoding="utf-8")
+)
 """What of the `config.json` of published checkpoints says their sizes, by the names of
-`PUBLIC_SIZES`; aMUSEd's without the defaults of its classes."""
+`PUBLIC_SIZES`."""
 
 
 def find_sizes(path_or_hub_id: str) -> tuple[str | None, Mapping[str, Any]]:

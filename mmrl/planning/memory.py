@@ -110,7 +110,7 @@ def _find_passes(
         return Pass(network, placement.device, size, rows, length, response, columns, sides)
 
     micro, sides = config.micro_batch_size(world_size), task.algorithm.guidance.sides
-    rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
+    rows = min(settings.rollout_batch_size, task.rollouts_per_step // world_size)
     return (
         build(micro, length + hidden + 3, sides),
         build(rows, length + 3, settings.sampler.guidance.sides),
@@ -121,7 +121,7 @@ def _count_graphs(config: RLConfig, task: Task, micro: Pass) -> int:
     """Passes whose graphs are held together."""
     steps, block_size = task.config.sampler.steps, find_block_size(micro.network)
     passes = passes_per_rollout(task.algorithm, steps, micro.scored, block_size)
-    return 1 if task.algorithm.pass_by_pass else min(config.passes_at_once, passes)
+    return 1 if task.algorithm.pass_by_pass else passes
 
 
 def find_block_size(network: Network) -> int | None:

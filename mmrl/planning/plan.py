@@ -1,7 +1,6 @@
 """What a run would do, without loading its weights: `dry_run=true`."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmrl import samplers
@@ -9,8 +8,7 @@ from mmrl.algorithms.forwards import count_forwards
 from mmrl.algorithms.presets import find_unread
 from mmrl.models.families import get_family
 from mmrl.models.loading import outline
-from mmrl.planning.disk import VQ_BYTES, Disk, list_written
-from mmrl.planning.known_sizes import BYTES, count_weights, find_sizes, outline_policy
+from mmrl.planning.known_sizes import find_sizes, outline_policy
 from mmrl.planning.memory import count_policy, estimate, find_block_size
 from mmrl.planning.network_memory import NetworkBytes
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
@@ -36,8 +34,8 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     """What a run would do, its rewards on a few samples, and its memory.
 
     No weights of the policy are loaded, and nothing is downloaded but files that say what a
-    checkpoint is; rewards whose checkpoints are on this machine are built and score recorded
-    samples, or two dummy samples. What comes from the hub may be missing here.
+    checkpoint is; rewards whose checkpoints are on this machine are built and score two
+    dummy samples. What comes from the hub may be missing here.
 
     Args:
         config: of the run.
@@ -54,7 +52,7 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     sizes = _describe_model(plan, name, raw)
     add_run(plan, start, config.optimizer_steps, f"{config.max_steps} steps", world_size)
     kernel, dtype = config.model.attn_implementation, config.model.dtype
-    plan.add("computed", *choose_planned(config, placement, kernel, dtype).short)
+    plan.add("computed", *choose_planned(config, placement, kernel, dtype).reasons)
     if config.sync_ref_model and config.needs_reference:
         alpha, steps = config.ref_model_mixup_alpha, config.ref_model_sync_steps
         moves = f"moves by {alpha:g} towards the policy every {steps} optimiser steps"
@@ -64,13 +62,12 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     for task in tasks:
         for row, text in _describe_task(config, task, world_size, raw):
             plan.add(row, text)
-        for title, probes in probe_task(config, task, Path(config.output_dir)):
+        for title, probes in probe_task(config, task):
             add_probes(plan, title, probes)
-    add_memory(plan, estimate(config, raw, tasks, placement), placement, _is_open(config))
+    add_memory(plan, estimate(config, raw, tasks, placement), placement)
     if placement.way in ("fsdp2", "zero3"):
-        wish, memory = config.rollout_weights, placement.memory
+        wish, memory = config.rollout_weights, placement.memory or 0.0
         plan.add("weights", explain_rollout_weights(wish, sizes.weights + sizes.adapter, memory))
-    plan_disk(config, tasks).describe(plan)
     return plan
 
 
@@ -93,12 +90,6 @@ def _find_vq(config: RLConfig, raw: Mapping[str, Any]) -> str | None:
     """The image tokenizer of the policy; None where its family loads none."""
     codes = any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values())
     return own_vq(config.model) if codes else None
-
-
-def _is_open(config: RLConfig) -> bool:
-    """Whether batch sizes are found when the run starts."""
-    sizes = [task.rollout_batch_size for task in config.tasks.values()]
-    return "auto" in (config.per_device_train_batch_size, *sizes)
 
 
 def _describe_task(
@@ -134,12 +125,11 @@ def _describe_task(
     size, parts = config.micro_batch_size(world_size), config.num_mini_batches
     block_size = find_block_size(outline_policy(raw))
     plan = {"num_mini_batches": parts, "block_size": block_size}
-    cost = count_forwards(algorithm, sampler.steps, length, config.passes_at_once, **plan)
-    found = " (found anew when the run starts)" if _is_open(config) else ""
+    cost = count_forwards(algorithm, sampler.steps, length, **plan)
     yield (
         "update",
         f"{config.updates_per_step} optimiser steps of {rollouts // world_size // parts // size}"
-        f" micro-batches of {size} rollouts per process{found}, {cost.total} forward and"
+        f" micro-batches of {size} rollouts per process, {cost.total} forward and"
         f" {cost.backward} backward passes each",
     )
     if algorithm.completion_value is not None:
@@ -155,18 +145,3 @@ def _describe_task(
 def _counted(source: str, prompts: list[Prompt]) -> str:
     """How many prompts there are; those of a data set that is not here are not known."""
     return str(len(prompts)) if prompts or not source else f"those of {source}{ELSEWHERE}"
-
-
-def plan_disk(config: RLConfig, tasks: Sequence[Task]) -> Disk:
-    """The disk of a run; of an adapter, checkpoints hold the adapter alone."""
-    model, raw = config.model, find_sizes(config.model.path)[1]
-    alone = estimate(config, raw, tasks)
-    parts, count = alone.host | alone.device, count_weights(outline_policy(raw))
-    whole, lora = count * BYTES[config.save_dtype or model.dtype], model.lora is not None
-    state = sum(parts.get(key, 0) for key in ("gradients", "optimiser", "value", "average"))
-    # weights are published in bfloat16, those of a pipeline in float32
-    vq, published = _find_vq(config, raw), count * (4 if "_class_name" in raw else 2)
-    downloads = {vq or "": VQ_BYTES, model.path: published}
-    merged = whole if config.merge_adapter else None
-    written = list_written(config, parts["gradients"] if lora else whole, state, merged)
-    return Disk(config.output_dir, written, downloads)

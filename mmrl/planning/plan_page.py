@@ -1,8 +1,6 @@
 """What a dry run prints: a plan on one screen, and why the run would be refused."""
 
-import re
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,6 @@ from mmrl.training.trainable import count_parts
 LINES, WIDTH, NAMES, SHORT = 45, 120, 12, 36
 """Lines of a page and characters of a line, of the name before it, and of the value of a
 setting."""
-SAID = re.compile(
-    r"output_dir|max_steps|(eval|save|warmup)_steps|learning_rate|lr_scheduler_type|optimizer|seed"
-    r"|dry_run|devices|launch_config|(model|tasks\.[^.]*)\.(path|vq|dtype|task|num_\w+|(eval_)?rewards"
-    r"|sampler\.(name|steps|cfg_scale)|algorithm\.(beta|num_\w+))|rewards|weight_decay"
-)
-"""Settings that other rows name."""
 ELSEWHERE = ", not on this machine: loaded from the hub"
 NEAR = 0.9
 """Share of the memory above which image tokenizer, rewards and allocator may not fit beside it."""
@@ -61,7 +53,11 @@ class Plan:
         if self.config.verbose:
             return "\n".join([*lines, "settings", to_yaml(self.config)])
         lines += ["settings that differ from their defaults; all of them: verbose=true"]
-        settings = [line for row in _sections(self.config) for line in _wrap(*row)]
+        sections: dict[str, list[str]] = {}
+        for key, value in list_changed(self.config).items():
+            section, _, name = key.rpartition(".")
+            sections.setdefault(section, []).append(f"{name}={_short(value)}")
+        settings = [line for name, of in sections.items() for line in _wrap(name, ", ".join(of))]
         left = max(1, LINES - len(lines))
         if len(settings) > left:
             settings[left - 1 :] = [f"  … and {len(settings) - left + 1} more lines"]
@@ -107,22 +103,20 @@ def add_run(
     every = [f"{name} every {n} steps" if n else f"no {name}" for name, n in due]
     run = [f"{config.output_dir}", f"{length} from {since}", f"seed {config.seed}", processes]
     plan.add("run", ", ".join([*run, *every]))
-    scales = [f"{scale:g} x for {name}" for name, scale in config.learning_rate_scales.items()]
     decay = [f"weight decay {config.weight_decay:g}"] if config.weight_decay else []
     warm = f" after {config.warmup_steps} steps of warm-up" if config.warmup_steps else ""
     rate = f"learning rate {config.learning_rate:g}, {config.lr_scheduler_type}{warm}"
     number = [f"{updates} optimiser steps"] if updates else []
-    plan.add("optimiser", ", ".join([config.optimizer, rate, *scales, *decay, *number]))
+    plan.add("optimiser", ", ".join([config.optimizer, rate, *decay, *number]))
 
 
-def add_memory(plan: Plan, needs: Needs, placement: Placement, whatever: bool = False) -> None:
+def add_memory(plan: Plan, needs: Needs, placement: Placement) -> None:
     """Add the memory of a process to a plan, which is refused where a GPU that is known has less.
 
     Args:
         plan: of the run.
         needs: of the process.
         placement: how processes share the model.
-        whatever: whether batches are found when the run starts, so that it is never refused.
     """
     peak, memory, here = needs.peak(), placement.memory, placement.device == "cpu"
     plan.add("memory", f"per {'process' if here else 'device'}, estimated: {placement}")
@@ -139,32 +133,15 @@ def add_memory(plan: Plan, needs: Needs, placement: Placement, whatever: bool = 
     for name, parts in (("held", needs.device), ("host memory", needs.host)):
         held = [f"{key} {format_size(n)}" for key, n in parts.items() if n and key not in passing]
         plan.add("", *([f"{name}: {', '.join(held)}"] if held else []))
-    peaks = [
-        f"{phase.phase} {format_size(phase.device)}"
-        f" (+ {format_size(needs.device[PHASES[phase.phase][-1]])})"
-        for phase in needs.phases()
-    ]
+    peaks = (f"{phase.phase} {format_size(phase.device)}" for phase in needs.phases())
     plan.add("", f"peaks: {', '.join(peaks)}")
-    if lacks and memory is not None and not here and not whatever:
+    if lacks and memory is not None and not here:
         plan.refuse(
             f"{owner} has {format_size(memory)}, and {peak.phase} is estimated to take"
             f" {format_size(peak.device)} of each device. Take smaller batches,"
             " model.gradient_checkpointing or model.lora, or devices that share the model:"
             " launch_config=configs/accelerate/fsdp2.yaml; see docs/troubleshooting.md."
         )
-
-
-def _sections(config: Any) -> Iterator[tuple[str, str]]:
-    """The settings that differ from their defaults, by section."""
-    sections: dict[str, list[str]] = {}
-    for key, value in list_changed(config).items():
-        if SAID.fullmatch(key):
-            continue
-        parts = key.split(".")
-        depth = 2 if parts[0] == "tasks" else len(parts) > 1
-        section, name = ".".join(parts[:depth]), ".".join(parts[depth:])
-        sections.setdefault(section, []).append(f"{name}={_short(value)}")
-    yield from ((section, ", ".join(each)) for section, each in sorted(sections.items()))
 
 
 def _short(value: Any) -> str:

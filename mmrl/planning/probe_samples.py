@@ -1,81 +1,23 @@
-"""Samples to score with rewards before a run: recorded by another run, or dummy samples."""
+"""Dummy samples to score with rewards before a run."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from PIL import Image
 
-from mmrl.config import ConfigError
 from mmrl.data.prompts import spread
 from mmrl.models.task_names import writes_images
 from mmrl.randomness import generator
-from mmrl.run.sample_files import ROLLOUTS, find_samples, samples_of
 from mmrl.types import Chunk, Prompt, Sample
 
 FEW = 2
 """Dummy samples of a dry run, which is to take seconds."""
 
 
-class ProbeSamples(NamedTuple):
-    """Samples and where they come from.
-
-    `distinct`: whether a reward that varies would score them differently. Blank images and noise
-    are equally wrong to a reward that looks for the content of the prompt.
-    """
-
-    samples: list[Sample]
-    source: str
-    distinct: bool = True
-
-
-def find_recorded(place: Path, task: str) -> Path | None:
-    """The newest completions of a task; None where there are none.
-
-    Args:
-        place: a parquet as `mmrl.training.completions` writes it, a folder of them, or a run
-            directory.
-        task: name of the task.
-    """
-    if place.is_file():
-        return place
-    folder = samples_of(place) if samples_of(place).is_dir() else place
-    by_step = find_samples(folder, ROLLOUTS).get(task)
-    return by_step[max(by_step)] if by_step else None
-
-
-def read_recorded(path: Path, prompts: Sequence[Prompt], count: int) -> ProbeSamples | None:
-    """Completions that a run wrote, with the metadata of their prompts: at most `count`, spread
-    over the rows, and None where there is none of these prompts.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
-    import pyarrow
-    import pyarrow.parquet as pq
-
-    by_name = {(prompt.id, prompt.text): prompt for prompt in prompts}
-    try:
-        table = pq.read_table(path, columns=["id", "prompt", "completion"])
-        names = [(row["id"], row["prompt"]) for row in table.drop("completion").to_pylist()]
-    except (pyarrow.ArrowException, OSError, KeyError) as error:
-        raise ConfigError(f"'{path}' holds no completions of a run ({error}).") from error
-    samples = []
-    for place in spread([n for n, name in enumerate(names) if name in by_name], count):
-        stored = table["completion"][place].as_py()
-        if not isinstance(stored, str):
-            stored = Image.open(io.BytesIO(stored["bytes"]))
-            stored.load()
-        samples.append(Sample.of(by_name[names[place]], stored))
-    return ProbeSamples(samples, f"{len(samples)} recorded samples of {path}") if samples else None
-
-
 def make_dummy_samples(
     task: str, prompts: Sequence[Prompt], count: int, side: int | None
-) -> ProbeSamples:
+) -> list[Sample]:
     """Completions that no policy sampled.
 
     Images are blank or noise. Texts are blank or answers of the data, bare, tagged and boxed: first
@@ -92,8 +34,7 @@ def make_dummy_samples(
         prompt, other = (chosen[place % len(chosen)] for place in (n, n + 1))
         completion = _image(n, side or 256) if images else _text(n, prompt, other)
         samples.append(Sample.of(prompt, completion))
-    distinct = not images and count > FEW  # a blank and a right text may both score 0
-    return ProbeSamples(samples, f"{len(samples)} dummy samples", distinct)
+    return samples
 
 
 def _image(n: int, side: int) -> Image.Image:

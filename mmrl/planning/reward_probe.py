@@ -1,4 +1,4 @@
-"""Rewards scored on a few samples: range, failures, time, and whether they can vary."""
+"""Rewards scored on a few dummy samples: range, failures and time."""
 
 import math
 import statistics
@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from huggingface_hub import constants
@@ -15,14 +14,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from mmrl.config import NotHereError
 from mmrl.models.task_names import writes_images
 from mmrl.planning.plan_page import Plan, cut
-from mmrl.planning.probe_samples import (
-    FEW,
-    ProbeSamples,
-    cut_at_words,
-    find_recorded,
-    make_dummy_samples,
-    read_recorded,
-)
+from mmrl.planning.probe_samples import FEW, cut_at_words, make_dummy_samples
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
 from mmrl.rewards.scoring.column import Column
 from mmrl.rewards.scoring.failures import Failures, RewardError
@@ -33,8 +25,8 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, check_chunks
 from mmrl.types import Prompt, Sample
 
-COUNT, CALL = 8, 4
-"""Samples that a reward scores, and those of one call."""
+CALL = 4
+"""Samples of one call of a reward."""
 
 
 @dataclass
@@ -43,70 +35,47 @@ class Probe:
 
     Attributes:
         name: its weight and key.
-        results: one per sample; empty where it was not called.
-        seconds: of all calls.
-        note: why it was not called.
+        note: its scores, or why it was not called.
+        warnings: what to check before a run.
         failed: whether it can score nothing.
         refused: why a run would stop at its first samples; empty where it would not.
-        warnings: what to check before a run.
     """
 
     name: str
-    results: list[Result] = field(default_factory=list)
-    seconds: float = 0.0
-    note: str = ""
+    note: str
+    warnings: list[str] = field(default_factory=list)
     failed: bool = False
     refused: str = ""
-    warnings: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
         """What was found out, in words, and each warning."""
-        yield f"{self.name}: {self._scores() if self.results else self.note}"
+        yield f"{self.name}: {self.note}"
         yield from (f"warning: {self.name} {warning}" for warning in self.warnings)
-
-    def _scores(self) -> str:
-        number, scores = len(self.results), _known_scores(self.results)
-        failures = sum(isinstance(result, Failure) for result in self.results)
-        absent = {"without a score": number - len(scores) - failures, "failed": failures}
-        parts = [f"{count} of {number} {what}" for what, count in absent.items() if count]
-        if scores:
-            mean = statistics.fmean(scores)
-            parts.insert(0, f"mean {mean:.4g} ({min(scores):.4g} to {max(scores):.4g})")
-        return ", ".join([*parts, f"{self.seconds / number:.2g} s a sample"])
 
 
 def probe_task(
-    config: RLConfig, task: Task, place: Path, count: int = COUNT, dry: bool = True
+    config: RLConfig, task: Task, count: int = FEW, dry: bool = True
 ) -> Iterator[tuple[str, list[Probe]]]:
-    """Score samples with the rewards of a task and of its evaluations.
+    """Score dummy samples with the rewards of a task and of its evaluations.
 
     Args:
         config: of the run.
         task: with its prompts.
-        place: where recorded samples may be.
         count: how many are scored.
-        dry: see `probe_rewards`; there are then fewer dummy samples.
+        dry: see `probe_rewards`.
 
     Yields:
         A title that names the rewards and the samples, and a probe of each reward.
     """
-    options, recorded = task.config, find_samples_of(task, place, count)
+    options = task.config
     held_out = [] if options.eval_rewards else task.eval_prompts
     checked = {"rewards": [*task.prompts, *held_out], "eval_rewards": task.eval_prompts}
     for key, prompts in checked.items():
         entries, where = getattr(options, key), f"tasks.{task.name}.{key}"
         if entries:
-            few, side = min(count, FEW) if dry else count, config.model.image_size
-            samples = recorded or make_dummy_samples(options.task, prompts, few, side)
+            samples = make_dummy_samples(options.task, prompts, count, config.model.image_size)
             arguments = (entries, where, options.task, prompts, samples, options.max_failures, dry)
-            yield f"{where}, on {samples.source}", list(probe_rewards(*arguments))
-
-
-def find_samples_of(task: Task, place: Path, count: int) -> ProbeSamples | None:
-    """Recorded samples of a task, if there are any of its prompts."""
-    path = find_recorded(place, task.name)
-    prompts = [*task.prompts, *task.eval_prompts]
-    return None if path is None else read_recorded(path, prompts, count)
+            yield f"{where}, on {len(samples)} dummy samples", list(probe_rewards(*arguments))
 
 
 def probe_rewards(
@@ -114,7 +83,7 @@ def probe_rewards(
     where: str,
     task: str,
     prompts: Sequence[Prompt],
-    samples: ProbeSamples,
+    samples: Sequence[Sample],
     max_failures: float = 0.0,
     dry: bool = True,
 ) -> Iterator[Probe]:
@@ -149,21 +118,17 @@ def probe_rewards(
             yield Probe(name, note="not tried: the loop calls it itself, beside the policy")
         elif problem:
             yield Probe(name, note=f"cannot run here: {problem}", failed=True)
-        elif (dry and served) or not samples.samples:
+        elif (dry and served) or not samples:
             yield Probe(name, note="ready" if served else "ready, nothing to score")
         else:
-            scored = samples.samples
+            scored = samples
             if cutting is not None:
-                scored = [cut_at_words(sample, cutting.size) for sample in scored]
-            yield score_samples(name, term, scored, samples.distinct, max_failures)
+                scored = [cut_at_words(sample, cutting.size) for sample in samples]
+            yield score_samples(name, term, scored, max_failures)
 
 
 def score_samples(
-    name: str,
-    term: Term,
-    samples: Sequence[Sample],
-    distinct: bool = True,
-    max_failures: float = 0.0,
+    name: str, term: Term, samples: Sequence[Sample], max_failures: float = 0.0
 ) -> Probe:
     """Score samples with one reward, a few per call; its exceptions are counted as failures.
 
@@ -171,49 +136,39 @@ def score_samples(
         name: how it is shown.
         term: the reward.
         samples: at least one.
-        distinct: whether equal scores for all of them are worth a warning.
         max_failures: of the run, which stops where it fails on all samples as here.
     """
     entry = {"name": term.key, "reward": term.reward}
     # without a limit on failures every sample of a failed call is scored again alone
-    scorer, results = Scorer([entry], math.inf, retries=0), []
+    scorer, results = Scorer([entry], math.inf, retries=0), list[Result]()
     started = time.perf_counter()
     for first in range(0, len(samples), CALL):
         results += scorer.attempt(term, list(samples[first : first + CALL]))
-    seconds = time.perf_counter() - started
-    failed = all(isinstance(result, Failure) for result in results)
-    warnings, refused = list(_warnings(results, samples, distinct)), ""
-    if failed:
+    seconds = (time.perf_counter() - started) / len(results)
+    scores, problems = _known_scores(results), [r for r in results if isinstance(r, Failure)]
+    absent = {
+        "without a score": len(results) - len(scores) - len(problems),
+        "failed": len(problems),
+    }
+    parts = [f"{count} of {len(results)} {what}" for what, count in absent.items() if count]
+    if scores:
+        mean = f"mean {statistics.fmean(scores):.4g}"
+        parts.insert(0, f"{mean} ({min(scores):.4g} to {max(scores):.4g})")
+    found = Probe(name, ", ".join([*parts, f"{seconds:.2g} s a sample"]))
+    found.failed = len(problems) == len(results)
+    if problems:
+        first = f"{problems[0]}{problems[0].place}"
+        found.warnings.append(f"failed on {len(problems)} of {len(results)}, first: {first}")
+    elif not scores:
+        found.warnings.append("has no score for any of them; check their metadata")
+    if found.failed:
         column = Column(term, scorer.attempt)
         column.results = results[:1]
         try:
             Failures(max_failures).count(column, samples[:1], 1)
         except RewardError as error:
-            refused = str(error)
-    return Probe(name, results, seconds, failed=failed, refused=refused, warnings=warnings)
-
-
-def _warnings(
-    results: Sequence[Result], samples: Sequence[Sample], distinct: bool
-) -> Iterator[str]:
-    problems = [result for result in results if isinstance(result, Failure)]
-    if problems:
-        first = f"{problems[0]}{problems[0].place}"
-        yield f"failed on {len(problems)} of {len(results)}, first: {first}"
-    scores = _known_scores(results)
-    if not scores and len(problems) < len(results):
-        yield "has no score for any of them; check that their metadata is what it reads"
-    pairs = zip(results, samples, strict=True)
-    different = len({_identity(sample) for result, sample in pairs if _known_scores([result])})
-    if distinct and len(set(scores)) == 1 and different > 1:
-        yield f"cannot vary: {scores[0]:.4g} for {different} different completions"
-
-
-def _identity(sample: Sample) -> object:
-    """A hashable value that differs between different completions."""
-    if isinstance(sample.completion, str):
-        return sample.completion
-    return sample.completion.size, sample.completion.tobytes()
+            found.refused = str(error)
+    return found
 
 
 def _known_scores(results: Sequence[Result]) -> list[float]:

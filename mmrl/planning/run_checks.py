@@ -2,12 +2,10 @@
 
 from contextlib import nullcontext
 
-from mmrl.config import ConfigError, check
-from mmrl.evaluation.policy_queries import check_queries
+from mmrl.config import check
 from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
-from mmrl.planning.known_sizes import find_sizes, outline_policy
 from mmrl.planning.reward_probe import offline
 from mmrl.pretrained.checks import (
     check_cache,
@@ -19,25 +17,11 @@ from mmrl.pretrained.checks import (
 from mmrl.pretrained.known import known_blocks
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
-from mmrl.runtime.deepspeed_launch import check_images, check_value_backbone
-from mmrl.runtime.launch import check_launch, find_sharding
-from mmrl.runtime.sharding.shardable import check_shardable, check_unpacked
+from mmrl.runtime.launch_checks import check_images, check_launch, check_value_backbone
 from mmrl.samplers import check_blocks
-
-REWARD_COLUMNS = {
-    "answer": ("answer",),
-    "code": ("tests",),
-    "compositional": ("include",),
-    "countdown": ("numbers", "target"),
-    "dsg": ("questions",),
-    "math": ("answer",),
-    "shapes": ("include",),
-    "shapes_edit": ("edited", "include"),
-    "sudoku": ("puzzle", "solution"),
-}
-"""Columns without which a reward scores no completion of a prompt."""
 
 
 def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[str, Task]:
@@ -59,16 +43,11 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         check_value_backbone(config.value.backbone)
     check_geometry(config, world_size)
     policy = check_model(config)
-    check_unpacked(config.model.quantization_config, "model.quantization_config")
-    if find_sharding() is not None:
-        network = outline_policy(find_sizes(config.model.path)[1])
-        check_shardable(network, "model.path", config.model.path)
     with offline() if dry else nullcontext():
         exact = known_blocks(config.model) is not None
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
     for task in tasks.values():
         check_prompts(config.model, task.config.task, [*task.prompts, *task.eval_prompts])
-        check_columns(task)
         if dry and policy is not None and task.config.task in policy.layouts:
             task.leave_out_long_prompts(policy)  # a run does so with the policy that it loads
         if config.model.vq is None:
@@ -146,25 +125,3 @@ def _check_sampler(
     known = tokens if images else MAX_COMPLETION_LENGTH
     if known is not None and (images or given is None):  # else checked with the task
         check_blocks(sampler, known, f"{where}.{prefix}sampler")
-
-
-def check_columns(task: Task) -> None:
-    """Raise a ConfigError where no reward of a task can score any of its prompts, as far as rewards
-    are known: rewards leave out a prompt without what they read."""
-    config, where = task.config, f"tasks.{task.name}"
-    for key, source, prompts, rewards in (
-        ("prompts", config.prompts, task.prompts, config.rewards),
-        ("eval_prompts", config.eval_prompts, task.eval_prompts, config.eval_rewards),
-    ):
-        names = [str(entry.get("name")) for entry in rewards or config.rewards]
-        answers = {"answer"} if any(prompt.answer is not None for prompt in prompts) else set[str]()
-        have = answers.union(*(prompt.metadata for prompt in prompts))
-        lacking = {n: set(REWARD_COLUMNS[n]) - have for n in names if n in REWARD_COLUMNS}
-        if not prompts or not lacking or not all(lacking.values()):
-            continue
-        name, columns = next(iter(lacking.items()))
-        raise ConfigError(
-            f"{where}.{key}: no row of '{source}' has {', '.join(map(repr, sorted(columns)))},"
-            f" which the reward {name} scores by; rows have {sorted(have)}. Name the column in"
-            " data.columns, or choose another data.format."
-        )

@@ -2,14 +2,11 @@
 
 from typing import Any
 
-from torch import nn
-
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
 from mmrl.objectives import find_objective
 from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.start_config import StartConfig
-from mmrl.planning.disk import VQ_BYTES, Disk, list_written
 from mmrl.planning.known_sizes import BYTES, count_columns, find_sizes, outline_policy
 from mmrl.planning.network_memory import Needs, Pass, count_network, estimate_network
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
@@ -19,9 +16,9 @@ from mmrl.pretrained.known import PUBLIC_PATCH, find_here
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
-from mmrl.runtime.launch import check_launch, count_processes
+from mmrl.runtime.launch import count_processes
+from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.placement import ALONE, Placement
-from mmrl.runtime.sharding.shardable import check_shardable, check_unpacked
 from mmrl.sft_config import SFTConfig
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import train_parts
@@ -43,7 +40,6 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     check_launch(config.optimizer, config.torch_compile)
     world_size, plan = world_size or count_processes(), Plan(config)
     entry, options = find_objective(config.objective)
-    check_unpacked(getattr(options, "quantization_config", None), "objective.quantization_config")
     checkpoint = RunDirectory(config.output_dir).starting_point(config)
     for key in ("model", "vq"):
         if path := getattr(options, key, None):
@@ -59,7 +55,6 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
         model = f"{getattr(options, 'model', '')}, ".removeprefix(", ")
         plan.add("network", f"{model}{count:,} parameters")
     if network is not None:
-        check_shardable(network, "objective.name", config.objective["name"])
         build_optimizers(network, config)
     if isinstance(network, Network):
         add_trained(plan, network)
@@ -70,11 +65,9 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     examples = size * micro * world_size
     plan.add("step", f"{examples} examples: {micro} micro-batches of {size} per process")
     kernel = getattr(options, "attn_implementation", None)
-    plan.add("computed", *choose_planned(config, placement, kernel).short)
+    plan.add("computed", *choose_planned(config, placement, kernel).reasons)
     if isinstance(options, StartConfig) and isinstance(network, Network):
         add_memory(plan, estimate_memory(config, options, network, placement), placement)
-    if network is not None:
-        plan_disk(config, options, network).describe(plan)
     return plan
 
 
@@ -125,23 +118,3 @@ def _row_shape(options: Any, network: Network) -> tuple[int, int, int]:
     if own + edits == 1:
         return tokens, images, count_columns("text_to_image", network, network.public_config)
     return tokens, tokens, network.vocab_size
-
-
-def plan_disk(config: SFTConfig, options: Any, network: nn.Module) -> Disk:
-    """The disk of a run.
-
-    Args:
-        config: of the run.
-        options: of its objective.
-        network: its trained parts chosen.
-    """
-    sizes = count_network(network, config.optimizer, 4, 4, bits=None, lora=0)
-    whole = sizes.weights / 4 * BYTES[getattr(options, "save_dtype", "float32")]
-    model = sizes.trained if sizes.adapter else whole
-    state = sizes.moments + sizes.trained * (2 if config.ema_decay else 1)
-    downloads = {
-        getattr(options, "model", ""): sizes.weights / 2,
-        getattr(options, "vq", ""): VQ_BYTES,
-    }
-    written = list_written(config, model, state, whole if config.merge_adapter else None)
-    return Disk(config.output_dir, written, downloads)

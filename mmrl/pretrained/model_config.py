@@ -5,49 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from mmrl.config import ConfigError, check, check_choice
+from mmrl.config import ConfigError, Settings, at_least, check, filled, one_of
 from mmrl.models.image_tokenizers import OWN_VQ
 from mmrl.models.layouts.layout_config import LayoutOptions
 from mmrl.models.network.core_config import ROLES
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.task_names import EDITS
 
-LARGEST_IMAGE = 4096
-"""Pixels a side: 65,536 tokens of MMaDA."""
 LARGEST_RANK = 4096
 """Width of the public networks; an adapter of this rank has more weights than they."""
 
 
 @dataclass(kw_only=True)
-class LoraConfig:
+class LoraConfig(Settings):
     """Low-rank adapters; peft's names."""
 
     where: ClassVar[str] = "model.lora"
 
-    r: int = 16
+    r: Annotated[int, at_least(1, up_to=LARGEST_RANK)] = 16
     """Rank."""
     lora_alpha: int = 32
     """Scale: the update is alpha / r times the product."""
-    target_modules: list[str] = field(default_factory=lambda: list(ROLES))
+    target_modules: Annotated[
+        list[Annotated[str, one_of(ROLES)]], filled(f"some of {', '.join(ROLES)}")
+    ] = field(default_factory=lambda: list(ROLES))
     """Layers by role: q, k, v, o, gate, up, down."""
-    lora_dropout: float = 0.0
+    lora_dropout: Annotated[float, at_least(0, below=1)] = 0.0
     """Probability of dropping an entry of an adapter's input where gradients are taken. New and old
     log-probs share the draws, see `mmrl.training.adapter_dropout`."""
     use_rslora: bool = False
     """Divide alpha by the root of the rank instead of the rank (arXiv 2312.03732)."""
     use_dora: bool = False
     """Train the length of each row of a weight apart from its direction (arXiv 2402.09353)."""
-
-    def __post_init__(self) -> None:
-        check(1 <= self.r <= LARGEST_RANK, f"{self.where}.r", self.r, f"from 1 to {LARGEST_RANK}")
-        p = self.lora_dropout
-        check(0 <= p < 1, f"{self.where}.lora_dropout", p, "from 0 to below 1")
-        chosen = self.target_modules
-        check(bool(chosen), f"{self.where}.target_modules", chosen, f"some of {', '.join(ROLES)}")
-        for role in chosen:
-            check_choice(f"{self.where}.target_modules", role, ROLES)
 
 
 @dataclass(kw_only=True)
@@ -57,7 +48,7 @@ class CheckpointConfig:
     path: str = ""
     """Directory or hub id of the policy, or of a PEFT adapter of one."""
 
-    vq: str | None = OWN_VQ
+    vq: Annotated[str | None, filled("a directory or a hub id")] = OWN_VQ
     """Directory or hub id of its image tokenizer; null for text only. `auto` takes the one that the
     checkpoint names in its tokenizer_config.json or holds in the folder `vqvae`, else
     showlab/magvitv2."""
@@ -67,8 +58,10 @@ class CheckpointConfig:
 
 
 @dataclass(kw_only=True)
-class ModelConfig(LayoutOptions, CheckpointConfig):
+class ModelConfig(LayoutOptions, CheckpointConfig, Settings):
     """The policy's checkpoint, its precision, and which of its weights are trained."""
+
+    where: ClassVar[str] = "model"
 
     attn_implementation: Literal["auto", "sdpa", "eager", "flex"] = "auto"
     """Attention kernel of scoring and its backward pass; `auto` follows device and precision, see
@@ -89,15 +82,7 @@ class ModelConfig(LayoutOptions, CheckpointConfig):
     besides the adapter."""
 
     def __post_init__(self) -> None:
-        length = self.max_prompt_length
-        check(length >= 1, "model.max_prompt_length", length, "at least 1")
-        check(self.vq != "", "model.vq", self.vq, "null, a directory or a hub id")
-        for key in ("image_size", "image_height", "image_width"):
-            size = getattr(self, key)
-            fits = size is None or 1 <= size <= LARGEST_IMAGE
-            check(fits, f"model.{key}", size, f"null or from 1 to {LARGEST_IMAGE}")
-        size = self.block_size
-        check(size is None or size >= 1, "model.block_size", size, "null or at least 1")
+        super().__post_init__()
         given = self.quantization_config is not None
         allowed = "null without model.lora"
         check(not given or self.lora is not None, "model.quantization_config", "given", allowed)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mmrl.algorithms.completion_value import slice_trace
-from mmrl.evaluation.diversity.measured import describe
-from mmrl.evaluation.diversity.metric import Completions, list_tokens
+from mmrl.rollouts.diversity.measured import describe
+from mmrl.rollouts.diversity.metrics import Completions, list_tokens
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
@@ -61,7 +61,7 @@ def score_completions(
     compared = task.diversity if task.config.diversity_weights else []
     completed = Completed(task.scorer.begin(count), [[] for _ in compared])
     with activity("completions", count):
-        for rows, canvas in complete(policy, rollout, value.slices, task.config.rollouts_at_once):
+        for rows, canvas in complete(policy, rollout, value.slices, task.config.rollout_batch_size):
             finished = policy.decode(canvas, prompts[rows])
             samples = [Sample.of(*each) for each in zip(prompts[rows], finished, strict=True)]
             completed.pending.add(samples)

@@ -14,8 +14,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmrl.evaluation.diversity.measured import differences
-from mmrl.evaluation.diversity.metric import DiversityMetric
+from mmrl.rollouts.diversity.measured import differences
+from mmrl.rollouts.diversity.metrics import DiversityMetric
 
 
 def add_bonus(

@@ -20,8 +20,6 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
-from mmrl.evaluation.diversity.measured import describe, measure
-from mmrl.evaluation.diversity.metric import Completions, list_tokens
 from mmrl.randomness import generator
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.pending import Pending
@@ -31,6 +29,8 @@ from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.completion import Completed, credit_tokens, score_completions
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import Chunks, assign_credit, place_at_end, place_rewards
+from mmrl.rollouts.diversity.measured import describe, measure
+from mmrl.rollouts.diversity.metrics import Completions, list_tokens
 from mmrl.rollouts.diversity_bonus import add_bonus
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
@@ -292,7 +292,7 @@ def _sample_batches(
     Canvases are of whole groups, also where a group is sampled in parts, so that each image of a
     prompt is encoded once.
     """
-    size, group = task.config.rollouts_at_once, task.config.num_generations
+    size, group = task.config.rollout_batch_size, task.config.num_generations
     stretch = group * max(1, size // group)
     for first in range(0, len(prompts), stretch):
         canvas = policy.canvas(prompts[first : first + stretch], task.config.max_completion_length)

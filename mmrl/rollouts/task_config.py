@@ -1,15 +1,15 @@
 """Settings of one task of a run: its prompts, sampler, rewards and algorithm."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 from mmrl.algorithms import load_algorithm
-from mmrl.config import check, check_choice
+from mmrl.config import Settings, at_least, check, check_choice, one_of
 from mmrl.data.data_config import DataConfig
-from mmrl.evaluation.diversity import check_metrics, name_values
 from mmrl.models.task_names import TASKS, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries, key_of
+from mmrl.rollouts.diversity.registry import check_metrics, name_values
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
 
@@ -18,12 +18,10 @@ MOST_ROLLOUTS = 65536
 
 
 @dataclass(kw_only=True)
-class TaskConfig:
+class TaskConfig(Settings):
     """Settings of one task."""
 
-    choices: ClassVar = {"task": TASKS}
-
-    task: str = "text_to_image"
+    task: Annotated[str, one_of(TASKS)] = "text_to_image"
     """Layout the policy renders the prompts with."""
     prompts: str = ""
     """Training prompts: a JSONL, JSON, CSV, TSV, parquet or text file, or a hub id."""
@@ -35,17 +33,16 @@ class TaskConfig:
         default_factory=dict, metadata={"holds": "mmrl.data.data_config:DataConfig"}
     )
     """Settings of `data` that differ for `eval_prompts`, such as its split."""
-    num_prompts: int = 8
+    num_prompts: Annotated[int, at_least(1, up_to=MOST_ROLLOUTS)] = 8
     """Prompts per step, over all processes."""
-    num_generations: int = 8
+    num_generations: Annotated[int, at_least(2, up_to=MOST_ROLLOUTS)] = 8
     """Rollouts per prompt: the size of a group."""
-    rollout_batch_size: int | str = 64
+    rollout_batch_size: Annotated[int, at_least(1)] = 64
     """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
-    group: a batch with part of one group has no other group. `auto` takes the largest that fits the
-    memory, see `mmrl.planning.batch_sizes`."""
-    max_completion_length: int | None = None
+    group: a batch with part of one group has no other group."""
+    max_completion_length: Annotated[int | None, at_least(1)] = None
     """Response positions of a text; null for images, and for the policy's own number."""
-    eval_max_completion_length: int | None = None
+    eval_max_completion_length: Annotated[int | None, at_least(1)] = None
     """Response positions in evaluations; null takes `max_completion_length`."""
     assistant_prefill: str = ""
     """Text that completions begin with, such as d1's `<reasoning>`: given at the end of the prompt
@@ -56,7 +53,7 @@ class TaskConfig:
     """How rollouts are written."""
     eval_sampler: SamplerConfig | None = None
     """Sampler of evaluations; null takes `sampler`."""
-    eval_limit: int | None = None
+    eval_limit: Annotated[int | None, at_least(1)] = None
     """At most this many held-out prompts, spread over the file; null takes all."""
     rewards: list[dict[str, Any]] = field(
         default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
@@ -67,17 +64,14 @@ class TaskConfig:
         default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )
     """Rewards of evaluations; empty takes `rewards`."""
-    diversity: list[dict[str, Any]] = field(
-        default_factory=lambda: [{"name": "tokens"}],
-        metadata={"holds": "mmrl.evaluation.diversity:DIVERSITY"},
-    )
-    """How the difference between the rollouts of a prompt is measured, for the metrics; empty
-    measures nothing."""
-    diversity_weights: dict[str, float] = field(default_factory=dict)
+    diversity: list[str] = field(default_factory=lambda: ["tokens"])
+    """How the difference between the rollouts of a prompt is measured, for the metrics: names of
+    `mmrl.rollouts.diversity.registry`; empty measures nothing."""
+    diversity_weights: dict[str, Annotated[float, at_least(0)]] = field(default_factory=dict)
     """By value of `diversity`, such as `{background: 0.5}`: rewards above 0 are multiplied by 1 +
     weight * mean difference to the others of the group, see `mmrl.rollouts.diversity_bonus`. Empty
     leaves rewards as they are."""
-    max_failures: float = 0.0
+    max_failures: Annotated[float, at_least(0)] = 0.0
     """Failed scores allowed: below 1 a share of a process's samples of a step, otherwise a number
     per run."""
     algorithm: dict[str, Any] = field(
@@ -85,7 +79,7 @@ class TaskConfig:
     )
     """Preset and columns that differ from it, see `mmrl.algorithms`. `config.yaml` of a run holds
     every column; a resumed run starts from those, not from the preset of the same name."""
-    weight: float = 1.0
+    weight: Annotated[float, at_least(0)] = 1.0
     """Weight of this task's loss."""
     skip_zero_std_groups: bool = False
     """Leave groups whose rewards are all equal out of the update, out of its means and its KL."""
@@ -101,24 +95,9 @@ class TaskConfig:
     shuffle_advantages: bool = False
     """Control run that must not learn: advantages are shuffled among the rollouts of a step."""
 
-    @property
-    def rollouts_at_once(self) -> int:
-        """`rollout_batch_size`, and its default where `auto` is not settled."""
-        return self.rollout_batch_size if isinstance(self.rollout_batch_size, int) else 64
-
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.settle_rewards()
-        size, most = self.num_generations, MOST_ROLLOUTS
-        check(2 <= size <= most, "num_generations", size, f"from 2 to {most}")
-        check(1 <= self.num_prompts <= most, "num_prompts", self.num_prompts, f"from 1 to {most}")
-        for key in ("max_completion_length", "eval_max_completion_length", "eval_limit"):
-            length = getattr(self, key)
-            check(length is None or length >= 1, key, length, "null or at least 1")
-        size = self.rollout_batch_size
-        fits = size == "auto" or (isinstance(size, int) and size >= 1)
-        check(fits, "rollout_batch_size", size, "auto or at least 1")
-        check(self.weight >= 0, "weight", self.weight, "0 or more")
-        check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
         band, allowed = self.accuracy_band, "null or [lowest, highest], from 0 to 1"
         fits = band is None or (len(band) == 2 and 0 <= band[0] <= band[1] <= 1)
         check(fits, "accuracy_band", band, allowed)
@@ -143,9 +122,8 @@ class TaskConfig:
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
         check_metrics(self.diversity, self.task, f"{where}.diversity")
-        for value, weight in self.diversity_weights.items():
+        for value in self.diversity_weights:
             check_choice(f"{where}.diversity_weights", value, name_values(self.diversity))
-            check(weight >= 0, f"{where}.diversity_weights.{value}", weight, "0 or more")
         for key in ("assistant_prefill", "eval_assistant_prefill"):
             fits = not (getattr(self, key) and writes_images(self.task))
             allowed = f"empty, {self.task} makes images"

@@ -15,15 +15,16 @@ from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data.data_config import DataConfig
 from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.data.stream import stream_rows
-from mmrl.evaluation.diversity import DiversityMetric, build_metrics
-from mmrl.evaluation.policy_queries import bind_policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.known import image_tokens
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rewards.scoring.terms import Term
+from mmrl.rollouts.diversity.metrics import DiversityMetric
+from mmrl.rollouts.diversity.registry import build_metrics
 from mmrl.rollouts.pairing import find_differences
+from mmrl.rollouts.policy_queries import bind_policy
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Cutting, Prompt
@@ -157,7 +158,7 @@ class Task:
     @cached_property
     def diversity(self) -> list[DiversityMetric]:
         """What is measured of the completions of a prompt."""
-        return build_metrics(self.config.diversity, f"tasks.{self.name}.diversity")
+        return build_metrics(self.config.diversity)
 
     @cached_property
     def accuracy_terms(self) -> list[Term]:

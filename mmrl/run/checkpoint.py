@@ -1,14 +1,10 @@
 """Checkpoints that are either complete or absent.
 
 `checkpoints/<step>/` is written under another name and renamed when everything is on disk, so that
-a full disk, a crash or a kill at any moment leaves the previous checkpoint as it was. Checksums of
-its files are in the format of `sha256sum`:
-
-    cd runs/quickstart/checkpoints/16 && sha256sum --check SHA256SUMS
+a full disk, a crash or a kill at any moment leaves the previous checkpoint as it was.
 """
 
 import errno
-import hashlib
 import logging
 import os
 import shutil
@@ -18,12 +14,9 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from mmrl.config import ConfigError, check
+from mmrl.config import check
 
 logger = logging.getLogger(__name__)
-CHECKSUMS = "SHA256SUMS"
-LAST = "last-checkpoint"
-"""Name of a checkpoint that was uploaded with `hub_strategy=checkpoint`."""
 ASIDE = ".partial"
 _REPLACED = ".replaced"
 _REMOVED = ".removed"
@@ -71,7 +64,8 @@ def write_directory(
         with _remove_unfinished(aside, target):
             while writes:
                 writes.pop(0)()  # and its tensors are freed
-            _seal(aside)
+            for path in aside.rglob("*"):
+                _flush(path)
             _replace(aside, target)
 
     if is_main:
@@ -107,23 +101,11 @@ def _is_of_disk(error: BaseException) -> bool:
     return isinstance(error, OSError)
 
 
-def _seal(folder: Path) -> None:
-    """Write the SHA-256 of all files of a directory beside them, and force everything to disk: some
-    file systems report a full disk only then."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    lines = [f"{_sum(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
-    (folder / CHECKSUMS).write_text("".join(lines))
-    for path in (*files, folder / CHECKSUMS):
+def _flush(path: Path) -> None:
+    """Force a file to disk: some file systems report a full one only then."""
+    if path.is_file():
         with path.open("rb+") as file:
             os.fsync(file.fileno())
-
-
-def _sum(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            found.update(block)
-    return found.hexdigest()
 
 
 def _replace(aside: Path, target: Path) -> None:
@@ -164,7 +146,7 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
     path = Path(resume_from_checkpoint)
     known = ", ".join(str(step) for step in checkpoint_steps(folder)) or "none"
     check(
-        path.is_dir() and (path.name.isdigit() or path.name == LAST),
+        path.is_dir() and path.name.isdigit(),
         "resume_from_checkpoint",
         str(path),
         f"auto, null or a checkpoint directory named by its step; '{folder}' holds: {known}",
@@ -188,16 +170,13 @@ def recover_checkpoints(folder: Path) -> None:
                 old.rename(target)
 
 
-def prune_checkpoints(
-    folder: Path, step: int, keep: int | None = None, best: int | None = None
-) -> None:
+def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
     """Remove later and surplus checkpoints of a run at `step`, and leftovers of interrupted writes.
 
     Args:
         folder: `checkpoints/` of the run.
         step: of the checkpoint just written or resumed from; later ones are of an abandoned run.
         keep: how many to keep up to `step`, the newest ones; None keeps all.
-        best: step that is kept besides.
     """
     recover_checkpoints(folder)
     for ending in (ASIDE, _REPLACED, _REMOVED):
@@ -205,31 +184,10 @@ def prune_checkpoints(
             shutil.rmtree(entry, ignore_errors=True)
     steps = checkpoint_steps(folder)
     earlier = [n for n in steps if n <= step]
-    kept = {*(earlier[-keep:] if keep else earlier), best}
+    kept = earlier[-keep:] if keep else earlier
     for n in reversed(steps):  # those of an abandoned run first
         if n > step or n not in kept:
             removed = folder / f"{n}{_REMOVED}"
             (folder / str(n)).rename(removed)  # a kill must not leave a part of it under its name
             shutil.rmtree(removed)
             logger.info("removed checkpoint %d", n)
-
-
-def verify_checksums(folder: Path) -> None:
-    """Check the files of a checkpoint; the log says so where it has no checksums.
-
-    Raises:
-        ConfigError: a file is missing or has changed.
-    """
-    path = folder / CHECKSUMS
-    if not path.is_file():
-        logger.info("'%s' has no %s: its files are not checked", folder, CHECKSUMS)
-        return
-    for line in path.read_text(errors="replace").splitlines():
-        wanted, _, name = line.partition("  ")
-        file = folder / name
-        if not file.is_file() or _sum(file) != wanted:
-            problem = f"is not what {CHECKSUMS} says" if file.is_file() else "is missing"
-            raise ConfigError(
-                f"'{folder}' is damaged: {name} {problem}. Resume from another checkpoint with"
-                " resume_from_checkpoint=PATH, or remove this one."
-            )

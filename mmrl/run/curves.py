@@ -1,12 +1,12 @@
-"""Line plots as SVG, drawn by matplotlib, which is imported when a plot is drawn."""
+"""Curves of metrics as SVG, drawn by matplotlib, which is imported when a plot is drawn."""
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-FEW = 12
-"""Points from which on a curve has no markers."""
-
+Points = Sequence[tuple[float, float]]
+"""(step, value), in order of steps."""
+FEW, WINDOW = 12, 10
+"""Points from which on a curve has no markers, and those of a running mean."""
 STYLE = {
     "axes.grid": True,
     "axes.grid.axis": "y",
@@ -19,52 +19,36 @@ STYLE = {
 }
 
 
-@dataclass
-class Series:
-    """One curve: `points` (x, y) in order of x, drawn in a matplotlib `color`, or the next one, and
-    in a matplotlib `linestyle`."""
-
-    name: str
-    points: list[tuple[float, float]]
-    color: str | None = None
-    width: float = 1.8
-    opacity: float = 1.0
-    linestyle: str = "-"
-
-
-def line_plot(curves: Sequence[Series], x_label: str = "", y_label: str = "") -> str:
-    """An SVG of curves, with a legend of the first and the last value of each that has a name.
-
-    Equal curves give equal text. Empty where no curve has a point.
-    """
+def line_plot(curves: Mapping[str, Points]) -> str:
+    """An SVG of curves by name, with a legend of the first and the last value of each; a long curve
+    is drawn as its running mean over its faint values. Equal curves give equal text."""
     import matplotlib.style
     from matplotlib.figure import Figure
 
-    curves = [curve for curve in curves if curve.points]
-    if not curves:
-        return ""
-    named = sum(curve.name != "" for curve in curves)
     with matplotlib.style.context(["default", STYLE]):
-        width, height = 5.2, 2.6 + 0.2 * named
-        figure = Figure((width, height))
+        width, height, legend_height = 5.2, 2.6 + 0.2 * len(curves), 0.5 + 0.2 * len(curves)
+        figure, legend = Figure((width, height)), {}
         # margins in inches: a layout engine draws each plot three times to find them
-        left, right, bottom, top = 0.75, 0.1, 0.5 + 0.2 * named, 0.1
-        shares = (left / width, bottom / height, 1 - (left + right) / width)
-        axes = figure.add_axes((*shares, 1 - (bottom + top) / height))
-        legend = {}  # its own: matplotlib leaves out names that begin with an underscore
-        for curve in curves:
-            style = {"color": curve.color, "linewidth": curve.width, "linestyle": curve.linestyle}
-            style |= {"alpha": curve.opacity, "marker": "." if len(curve.points) < FEW else ""}
-            [drawn] = axes.plot(*zip(*curve.points, strict=True), **style)
-            if curve.name:
-                (_, first), (_, last) = curve.points[0], curve.points[-1]
-                legend[drawn] = f"{curve.name}: {first:.4g} → {last:.4g}"
-        axes.set(xlabel=x_label, ylabel=y_label)
+        place = 0.75 / width, legend_height / height, 1 - 0.85 / width
+        axes = figure.add_axes((*place, 1 - (legend_height + 0.1) / height))
+        for n, (name, points) in enumerate(curves.items()):
+            style = {"color": f"C{n}", "marker": "." if len(points) < FEW else ""}
+            if len(points) >= 4 * WINDOW:
+                axes.plot(*zip(*points, strict=True), **style, alpha=0.35, linewidth=1.0)
+                points = _running_means(points)
+            [drawn] = axes.plot(*zip(*points, strict=True), **style, linewidth=1.8)
+            legend[drawn] = f"{name}: {points[0][1]:.4g} → {points[-1][1]:.4g}"
+        axes.set(xlabel="step")
         axes.locator_params("x", integer=True)
-        if named:
-            style = {"frameon": False, "borderaxespad": 0, "labelspacing": 0.3}
-            figure.legend([*legend], [*legend.values()], loc="lower left", **style)
+        # built by hand: matplotlib leaves out names that begin with an underscore
+        look = {"frameon": False, "borderaxespad": 0, "labelspacing": 0.3}
+        figure.legend([*legend], [*legend.values()], loc="lower left", **look)
         page = io.StringIO()
         unset = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(page, format="svg", metadata=unset)
     return page.getvalue().partition("<!DOCTYPE")[2].partition(">\n")[2]
+
+
+def _running_means(points: Points) -> Points:
+    recent = [points[max(0, n - WINDOW) : n] for n in range(1, len(points) + 1)]
+    return [(some[-1][0], sum(value for _, value in some) / len(some)) for some in recent]

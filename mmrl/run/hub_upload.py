@@ -8,13 +8,9 @@ import shlex
 from pathlib import Path
 
 from mmrl.config import ConfigError, check
-from mmrl.run.checkpoint import CHECKSUMS, LAST
 from mmrl.run.failures import warn_of_failure
 
 logger = logging.getLogger(__name__)
-
-TRAINER_FILES = ["trainer_state.pt", "value/*", "reward_versions.json"]
-"""What a checkpoint has besides its model."""
 
 
 def check_upload(repository: str | None) -> None:
@@ -40,27 +36,22 @@ def check_upload(repository: str | None) -> None:
     check(not offline, "push_to_hub", True, "false with HF_HUB_OFFLINE", "Unset that variable.")
 
 
-def upload(folder: Path, repository: str, private: bool | None, whole: bool = False) -> None:
-    """Upload a model to a repository of the hub, made where it does not exist; a failure is a
-    warning.
+def upload(folder: Path, repository: str, private: bool | None) -> None:
+    """Upload a finished model to a repository of the hub, which is made where it does not exist; a
+    failure is a warning.
 
     Args:
-        folder: of the model, or of a checkpoint, as transformers uploads them while it trains.
+        folder: of the model.
         repository: `owner/name`, or a name below the owner of the token.
         private: whether a new repository is; None follows the default of its owner.
-        whole: whether to upload the state of the trainer as well, with the model once more, as
-            `last-checkpoint/`.
     """
     command = shlex.join(["hf", "upload", repository, str(folder)])
     what = f"hub_model_id: the upload of '{folder}' to '{repository}'"
-    step = f"Training in progress, step {folder.name}" if folder.name.isdigit() else None
     with warn_of_failure(what, f"Correct that and upload it: {command}"):
         from huggingface_hub import HfApi
 
         api = HfApi(library_name="mmrl")
         found = api.create_repo(repository, private=private, exist_ok=True).repo_id
-        about = {"folder_path": folder, "commit_message": step or "Model trained by mmrl"}
-        api.upload_folder(repo_id=found, ignore_patterns=[CHECKSUMS, *TRAINER_FILES], **about)
-        if whole:
-            api.upload_folder(repo_id=found, path_in_repo=LAST, **about)
+        message = "Model trained by mmrl"
+        api.upload_folder(repo_id=found, folder_path=folder, commit_message=message)
         logger.info("'%s' is uploaded to %s", folder, found)

@@ -1,14 +1,13 @@
 """Images with captions, arranged on one page."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-GAP = 6
-FONT_SIZE = 12
-LINE = 15
+GAP, FONT_SIZE, LINE, CHARACTER = 6, 12, 15, 6.5
+"""Pixels between images, of the font, of a line, and of a character on average."""
 WHITE, BLACK = (255, 255, 255), (32, 32, 32)
 
 
@@ -22,17 +21,15 @@ class Cell:
 
 def page(cells: Sequence[Cell], columns: int) -> Image.Image:
     """Arrange cells in rows on white; images of one size, captions wrapped to their width."""
-    width, height = cells[0].image.size
-    captions = [
-        [(line, c) for text, c in cell.lines for line in _lines(text, width)] for cell in cells
+    captioned = [
+        stack([cell.image, *(_draw(text, cell.image.width, color) for text, color in cell.lines)])
+        for cell in cells
     ]
-    pitch = width + GAP, height + LINE * max(map(len, captions)) + GAP
+    width, height = cells[0].image.width + GAP, max(each.height for each in captioned) + GAP
     rows, across = -(-len(cells) // columns), min(columns, len(cells))
-    sheet = Image.new("RGB", (across * pitch[0] + GAP, rows * pitch[1] + GAP), WHITE)
-    for n, (cell, lines) in enumerate(zip(cells, captions, strict=True)):
-        left, top = GAP + n % columns * pitch[0], GAP + n // columns * pitch[1]
-        sheet.paste(cell.image, (left, top))
-        _write(sheet, lines, left, top + height)
+    sheet = Image.new("RGB", (across * width + GAP, rows * height + GAP), WHITE)
+    for n, each in enumerate(captioned):
+        sheet.paste(each, (GAP + n % columns * width, GAP + n // columns * height))
     return sheet
 
 
@@ -56,16 +53,17 @@ def beside(left: Image.Image, right: Image.Image) -> Image.Image:
 
 def draw_heading(text: str, width: int) -> Image.Image:
     """Draw a caption for a row of images, wrapped to its width."""
-    lines = [(line, BLACK) for line in _lines(text, width - 2 * GAP)]
-    label = Image.new("RGB", (width, len(lines) * LINE + GAP), WHITE)
-    _write(label, lines, GAP, GAP)
+    return beside(Image.new("RGB", (0, GAP), WHITE), _draw(text, width - GAP))
+
+
+def _draw(text: str, width: int, color: tuple[int, int, int] = BLACK) -> Image.Image:
+    """A text wrapped to a width."""
+    lines = textwrap.wrap(text, max(1, int(width / CHARACTER)))
+    label = Image.new("RGB", (width, LINE * len(lines)), WHITE)
+    draw, font = ImageDraw.Draw(label), ImageFont.load_default(FONT_SIZE)
+    for n, line in enumerate(lines):
+        draw.text((0, n * LINE), line, color, font)
     return label
-
-
-def _write(sheet: Image.Image, lines: Sequence[tuple[str, Any]], left: int, top: int) -> None:
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(FONT_SIZE)
-    for n, (text, color) in enumerate(lines):
-        draw.text((left, top + n * LINE), text, color, font)
 
 
 def scale(image: Image.Image, side: int) -> Image.Image:
@@ -77,16 +75,3 @@ def scale(image: Image.Image, side: int) -> Image.Image:
 def enlarge(image: Image.Image, side: int) -> Image.Image:
     """Enlarge an image by a whole factor to at least `side` pixels width."""
     return scale(image, image.width * max(1, -(-side // image.width)))
-
-
-def _lines(text: str, width: int) -> list[str]:
-    """Split a text into lines that fit; a word longer than a line stays whole."""
-    font = ImageFont.load_default(FONT_SIZE)
-    lines: list[str] = []
-    for word in text.split():
-        longer = f"{lines[-1]} {word}" if lines else word
-        if lines and font.getlength(longer) <= width:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    return lines

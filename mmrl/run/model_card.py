@@ -4,13 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import transformers
-from huggingface_hub import ModelCard, ModelCardData, metadata_load
-from yaml import YAMLError
+from huggingface_hub import ModelCard, ModelCardData
 
 from mmrl.config import to_plain
 from mmrl.models.adapter_source import is_adapter
-from mmrl.pretrained.known import known_config
 from mmrl.run.checkpoint import ASIDE
 
 
@@ -26,17 +23,11 @@ def write_card(folder: Path, settings: Any, metrics: Sequence[Mapping[str, Any]]
         plain = to_plain(settings)
         # a folder is written under another name, see `write_directory`
         place = plain.get("hub_model_id") or str(folder).removesuffix(ASIDE)
-        config = known_config(str(folder)) or {}
-        card = model_card(plain, metrics, is_adapter(folder), place, config)
-        card.save(folder / "README.md")
+        model_card(plain, metrics, is_adapter(folder), place).save(folder / "README.md")
 
 
 def model_card(
-    settings: Mapping[str, Any],
-    metrics: Sequence[Mapping[str, Any]],
-    adapter: bool,
-    place: str,
-    config: Mapping[str, Any],
+    settings: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], adapter: bool, place: str
 ) -> ModelCard:
     """The card of a model.
 
@@ -45,20 +36,15 @@ def model_card(
         metrics: lines of its `metrics.jsonl`.
         adapter: whether it is an adapter.
         place: path or hub id of the trained model.
-        config: `config.json` of it or of its base.
     """
     model = settings.get("model") or {"path": settings.get("objective", {}).get("model", "")}
-    base = Path(model["path"] or "none").expanduser()
+    known = bool(model["path"]) and not Path(model["path"]).expanduser().is_dir()
     kind = "reinforcement-learning" if "tasks" in settings else "sft"
     head = ModelCardData(
-        base_model=model["path"] if model["path"] and not base.is_dir() else None,
+        base_model=model["path"] if known else None,
         library_name="peft" if adapter else "transformers",
-        license=_license(base / "README.md"),
         tags=["mmrl", kind, "masked-diffusion", *(["lora"] if adapter else [])],
     )
-    # AutoModel runs code that these transformers have saved
-    version = str(config.get("transformers_version")).split(".")[0]
-    runs = "AutoModel" in config.get("auto_map", {})
     return ModelCard.from_template(
         head,
         str(Path(__file__).with_name("model_card.md.j2")),
@@ -68,17 +54,7 @@ def model_card(
         settings=settings,
         numbers=_numbers(metrics),
         place=place,
-        by_transformers=runs and version == transformers.__version__.split(".")[0],
     )
-
-
-def _license(card: Path) -> str | None:
-    """The licence that the card of a local source names."""
-    try:
-        found = (metadata_load(card) or {}).get("license") if card.is_file() else None
-    except (ValueError, YAMLError):  # a card without a readable head
-        return None
-    return found if isinstance(found, str) else None
 
 
 def _numbers(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, float]]:

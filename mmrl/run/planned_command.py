@@ -10,9 +10,12 @@ from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.run.checkpoint import CheckpointError
-from mmrl.runtime.divergence import DivergenceError
-from mmrl.runtime.lost_memory import LostMemoryError, explain_lost_memory
-from mmrl.runtime.watchdog import PeerLostError
+from mmrl.runtime.failures import (
+    DivergenceError,
+    LostMemoryError,
+    PeerLostError,
+    explain_lost_memory,
+)
 
 ERRORS = RewardError, CheckpointError, DivergenceError, LostMemoryError, PeerLostError
 

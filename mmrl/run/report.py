@@ -7,13 +7,14 @@ import base64
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from mmrl.run.curves import Series, line_plot
+from mmrl.run.curves import WINDOW, Points, line_plot
 from mmrl.run.metrics_file import is_number, read_metrics
 from mmrl.run.report_samples import choose_samples
 from mmrl.run.sample_files import samples_of
@@ -37,11 +38,7 @@ FIGURES = {
 """Title -> pattern of the metrics drawn together; other metrics of supervised training have a
 figure each."""
 
-WINDOW = 10
-"""Values in a running mean."""
 FILES = ("config.yaml", "env.txt")
-
-Points = list[tuple[float, float]]
 
 
 def write_report(run: str | Path) -> Path:
@@ -50,8 +47,7 @@ def write_report(run: str | Path) -> Path:
     Missing parts are left out.
     """
     run = Path(run)
-    lines = read_metrics(run / "metrics.jsonl")
-    metrics = {curve.name: curve.points for curve in series(lines, "")}
+    metrics = collect_points(read_metrics(run / "metrics.jsonl"))
     places = FileSystemLoader(Path(__file__).parent)
     page = Environment(loader=places, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = page.get_template("report.html.j2").render(
@@ -70,17 +66,17 @@ def write_report(run: str | Path) -> Path:
     return target
 
 
-def series(lines: Iterable[dict[str, Any]], pattern: str) -> list[Series]:
-    """Collect the metrics whose names match, as points (step, value).
+def collect_points(lines: Iterable[dict[str, Any]]) -> dict[str, Points]:
+    """The points (step, value) of each metric.
 
     Values that are not finite numbers are left out; of several at one step the last is used.
     """
     points: dict[str, dict[float, float]] = defaultdict(dict)
     for line in lines:
         for key, value in line.items():
-            if key != "step" and is_number(value) and re.match(pattern, key):
+            if key != "step" and is_number(value):
                 points[key][line["step"]] = value
-    return [Series(name, sorted(points[name].items())) for name in points]
+    return {name: sorted(values.items()) for name, values in points.items()}
 
 
 def _matching(metrics: Mapping[str, Points], pattern: str) -> dict[str, Points]:
@@ -88,25 +84,15 @@ def _matching(metrics: Mapping[str, Points], pattern: str) -> dict[str, Points]:
 
 
 def _summary(metrics: Mapping[str, Points]) -> list[str]:
-    """Sentences on the time of the run, and on its reward or loss."""
-    found = _matching(metrics, FIGURES["Reward"]) or _matching(metrics, "^loss$")
+    """A sentence on the reward or the loss over the first and the last fifth of the run."""
     sentences = []
-    for points in _matching(metrics, "^(step_time|time/step_s)$").values():
-        steps = [0, *(step for step, _ in points)]
-        # a value is the mean over the steps since the one before
-        seconds = sum(value * (steps[n + 1] - steps[n]) for n, (_, value) in enumerate(points))
-        took = f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
-        sentences.append(f"{steps[-1]} steps in {took} of training.")
+    found = _matching(metrics, FIGURES["Reward"]) or _matching(metrics, "^loss$")
     for name, points in found.items():
-        size = max(1, len(points) // 5)
-        first, last = _mean(points[:size]), _mean(points[-size:])
+        size, values = max(1, len(points) // 5), [value for _, value in points]
+        first, last = fmean(values[:size]), fmean(values[-size:])
         said = f"{first:.3f} over the first and {last:.3f} over the last {size} of {len(points)}"
         sentences.append(f"Mean {name}: {said} logged steps.")
     return sentences
-
-
-def _mean(points: Points) -> float:
-    return sum(value for _, value in points) / len(points)
 
 
 def _scores(metrics: Mapping[str, Points]) -> list[list[str]]:
@@ -154,20 +140,7 @@ def _figures(metrics: Mapping[str, Points]) -> dict[str, str]:
         drawn = {name for names in groups.values() for name in names}
         groups |= {name: [name] for name in metrics if name not in drawn}
     return {
-        title: line_plot(
-            [line for n, name in enumerate(names) for line in _lines(name, metrics[name], n)],
-            x_label="step",
-        )
+        title: line_plot({name: metrics[name] for name in names})
         for title, names in groups.items()
         if names
     }
-
-
-def _lines(name: str, points: Points, place: int) -> Sequence[Series]:
-    """A long curve as a faint line with its running mean, a short one unchanged."""
-    color = f"C{place}"
-    if len(points) < 4 * WINDOW:
-        return [Series(name, points, color)]
-    recent = [points[max(0, n - WINDOW) : n] for n in range(1, len(points) + 1)]
-    means = [(some[-1][0], _mean(some)) for some in recent]
-    return [Series("", points, color, 1.0, 0.35), Series(name, means, color)]

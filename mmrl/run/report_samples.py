@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mmrl.config import ConfigError
-from mmrl.run.checkpoint import model_folders
 from mmrl.run.metrics_file import is_number
 from mmrl.run.sample_files import (
     HELD_OUT,
@@ -33,13 +32,11 @@ MOST_CHARACTERS = 4000
 
 def choose_samples(run: Path) -> dict[str, list[dict[str, Any]]]:
     """Tables of completions by title, one for each step that is shown, as the template has them."""
-    tokenizers = [path / "tokenizer.json" for path in model_folders(run)]
-    pieces = _read_pieces(next((path for path in tokenizers if path.is_file()), None))
     found = {}
     for kind, title in TITLES.items():
         for task, files in find_samples(samples_of(run), kind).items():
             shown = _spread([*files.items()], MOST_STEPS)
-            found[f"{title}: {task}"] = [_table(step, path, pieces) for step, path in shown]
+            found[f"{title}: {task}"] = [_table(step, path) for step, path in shown]
     return found
 
 
@@ -49,7 +46,7 @@ def _spread(items: Sequence[T], most: int) -> Sequence[T]:
     return [items[n * (len(items) - 1) // max(1, count - 1)] for n in range(count)]
 
 
-def _table(step: int, path: Path, pieces: Any) -> dict[str, Any]:
+def _table(step: int, path: Path) -> dict[str, Any]:
     try:
         table = read_samples(path)
     except ConfigError as error:
@@ -60,10 +57,10 @@ def _table(step: int, path: Path, pieces: Any) -> dict[str, Any]:
     ranks = [-value if is_number(value) else math.inf for value in values]
     order = sorted(range(len(ranks)), key=ranks.__getitem__)
     rows = table.take(_spread(order, MOST_ROWS)).to_pylist()
-    return {"step": step, "scores": scores, "rows": [_row(row, scores, pieces) for row in rows]}
+    return {"step": step, "scores": scores, "rows": [_row(row, scores) for row in rows]}
 
 
-def _row(row: dict[str, Any], scores: Sequence[str], pieces: Any) -> dict[str, Any]:
+def _row(row: dict[str, Any], scores: Sequence[str]) -> dict[str, Any]:
     completion = row["completion"]
     stored = isinstance(completion, dict)
     return {
@@ -71,31 +68,10 @@ def _row(row: dict[str, Any], scores: Sequence[str], pieces: Any) -> dict[str, A
         "image": embed_stored(row["image"]) if row.get("image") else "",
         "completion": "" if stored else _cut(completion),
         "drawn": embed_stored(completion) if stored else "",
-        "trace": [] if stored or pieces is None else _trace(row, pieces),
         "scores": [row[name] if is_number(row[name]) else None for name in scores],
     }
-
-
-def _trace(row: dict[str, Any], pieces: Any) -> list[tuple[str, int, str]]:
-    """Each token of a text, how light it is, and when and how surely it was written."""
-    tokens, steps, logprobs = (row.get(key) or [] for key in ("tokens", "written_at", "logprobs"))
-    return [
-        (
-            pieces.decode([token], skip_special_tokens=False),
-            round(92 - 34 * max(0, step) / max(1, *steps)),
-            f"step {step + 1}, probability {math.exp(min(0.0, logprob)):.3f}",
-        )
-        for token, step, logprob in zip(tokens, steps, logprobs, strict=False)
-    ][:MOST_CHARACTERS]
 
 
 def _cut(text: Any) -> str:
     shown = str(text or "")
     return f"{shown[:MOST_CHARACTERS]} …" if len(shown) > MOST_CHARACTERS else shown
-
-
-def _read_pieces(path: Path | None) -> Any:
-    """The tokenizer of a model; None without one."""
-    from tokenizers import Tokenizer
-
-    return None if path is None else Tokenizer.from_file(str(path))

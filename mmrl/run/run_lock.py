@@ -1,13 +1,12 @@
 """One run at a time in a directory."""
 
-import fcntl
 import logging
 import os
-import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from mmrl.config import ConfigError, check
 
@@ -26,8 +25,7 @@ def lock_directory(folder: Path, is_main: bool = True) -> Iterator[None]:
         is_main: whether this process takes the lock for all of its run.
 
     Raises:
-        ConfigError: the directory cannot be written, or another run has the lock; names its process
-            and host.
+        ConfigError: the directory cannot be written, or another run has the lock.
     """
     check_writable("output_dir", folder)
     if not is_main:
@@ -35,41 +33,24 @@ def lock_directory(folder: Path, is_main: bool = True) -> Iterator[None]:
         return
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / ".lock"
-    file = _take_lock(path)
+    lock = FileLock(folder / ".lock", blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ConfigError(
+            f"output_dir is '{folder}', where another run is writing. Wait until it has ended, or"
+            " choose another output_dir."
+        ) from None
+    except (OSError, NotImplementedError) as error:
+        logger.warning("'%s' cannot be locked (%s): let no second run write there", folder, error)
     try:
         yield
     finally:
         with suppress(OSError):
-            path.unlink()
+            Path(lock.lock_file).unlink(missing_ok=True)
             if made:
                 folder.rmdir()  # fails where the run has written
-        os.close(file)
-
-
-def _take_lock(path: Path) -> int:
-    """Take the lock and return its open file."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(file, 1000, 0).decode(errors="replace") or "another run"
-        os.close(file)
-        raise ConfigError(
-            f"output_dir is '{path.parent}', where {holder} is writing. Wait until it has"
-            " ended, or choose another output_dir."
-        ) from None
-    except OSError as error:
-        logger.warning("'%s' cannot be locked (%s): let no second run write there", path, error)
-        return file
-    with suppress(FileNotFoundError):
-        if path.stat().st_ino == os.fstat(file).st_ino:
-            about = f"process {os.getpid()} on {socket.gethostname()}"
-            os.truncate(file, 0)
-            os.pwrite(file, f"{about}, since {time.strftime('%F %T')},".encode(), 0)
-            return file
-    os.close(file)  # its last holder has removed the file
-    return _take_lock(path)
+        lock.release()
 
 
 def check_writable(key: str, path: Path) -> None:

@@ -1,12 +1,12 @@
-"""Progress of a command, reported by its loops and shown at least every few seconds.
+"""Progress of a command, reported by its loops and shown every few seconds.
 
     with Display():                      # the command
         with activity("rollouts", 128):  # a phase; phases may be nested
             for batch in batches:
                 advance(len(batch))
 
-On a terminal it is a progress bar. Elsewhere (a file, CI) it is a line of text after `SILENCE`
-seconds without one. A thread shows it, so that long operations do not delay it.
+On a terminal it is a bar of tqdm, elsewhere (a file, CI) a line after `SILENCE` seconds without
+one. A thread shows it, so that long operations do not delay it.
 
 `watch` lets a profiler measure the phases.
 """
@@ -21,15 +21,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from tqdm import tqdm
 
 from mmrl.runtime.interrupt import check
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Watcher = Callable[[str], AbstractContextManager[Any]]
 """Opens a context around a phase of this name."""
 
@@ -65,40 +62,28 @@ class Activity:
         """Set the number that is done."""
         self.done, self.moved = done, time.monotonic()
 
-    @property
-    def seconds(self) -> float:
-        """Seconds since it began."""
-        return time.monotonic() - self.started
-
-    @property
-    def each(self) -> float:
-        """Mean seconds of one, over those done in this process; 0 before the first."""
-        here = self.done - self.before
-        return (self.moved - self.started) / here if here else 0.0
-
     def __str__(self) -> str:
-        if not self.total:
-            return f"{self.name} {self.seconds:.0f}s"
-        text, each = f"{self.name} {self.done}/{self.total}", self.each
-        if each and self.seconds > 2:
-            rate = f"{1 / each:.1f}/s" if each < 1 else f"{each:.1f}s each"
-            # the time since the last one is part of the next
-            left = each * (self.total - self.done) - (time.monotonic() - self.moved)
-            text += f" ({rate}, {tqdm.format_interval(max(0, left))} left)"
-        return f"{text} {self.remark}".rstrip()
+        count = f"{self.done}/{self.total}" if self.total else f"{_since(self.started):.0f}s"
+        return f"{self.name} {count} {self.remark}".rstrip()
 
-    def bar(self, within: str) -> str:
-        """The bar for a terminal, with the activities inside this one."""
-        beside = ", ".join(text for text in (self.remark, within) if text)
+    def bar(self, within: str, columns: int | None) -> str:
+        """A bar with the rate of this process, and the activities inside this one.
+
+        Args:
+            within: those activities.
+            columns: 0 leaves out what moves; None is as wide as the terminal.
+        """
+        here, spent = self.done - self.before, self.moved - self.started
         return tqdm.format_meter(
             self.done,
             self.total,
-            self.seconds,
+            _since(self.started),
+            ncols=columns,
             initial=self.before,
             prefix=self.name,
             unit=self.name,
-            rate=1 / self.each if self.each else None,
-            postfix=beside,
+            rate=here / spent if here and spent else None,
+            postfix=", ".join(filter(None, (self.remark, within))),
         )
 
 
@@ -122,9 +107,8 @@ class Display:
     def idle(self) -> float:
         """Seconds since a phase began, ended or made progress; 0 in one that is not timed."""
         stack = list(self.stack)
-        if not all(one.timed for one in stack):
-            return 0.0
-        return time.monotonic() - max([self.moved, *(one.moved for one in stack)])
+        timed = all(one.timed for one in stack)
+        return _since(max([self.moved, *(one.moved for one in stack)])) if timed else 0.0
 
     def __enter__(self) -> Display:
         self._token = _display.set(self)
@@ -152,9 +136,9 @@ class Display:
             while not self._closed.wait(REFRESH):
                 stack = list(self.stack)
                 if not self._line.disable:
-                    self._line.set_description_str(_bar(stack))
-                elif stack and time.monotonic() - Display.written > SILENCE:
-                    write(", ".join(map(str, stack)))
+                    self._line.set_description_str(_describe(stack, None))
+                elif stack and _since(Display.written) > SILENCE:
+                    write(_describe(stack, 0))
         except OSError:  # the reader has closed; the work continues without output
             return
 
@@ -211,7 +195,7 @@ def advance(count: int = 1) -> None:
         Interrupted: a stop is requested, see `mmrl.runtime.interrupt.leave_together`.
     """
     display = _display.get()
-    if display is not None and display.stack:
+    if count and display is not None and display.stack:
         display.stack[-1].reach(display.stack[-1].done + count)
     check()
 
@@ -223,9 +207,7 @@ def reach(done: int) -> None:
         Interrupted: as `advance`.
     """
     display = _display.get()
-    if display is not None and display.stack and display.stack[-1].done != done:
-        display.stack[-1].reach(done)
-    check()
+    advance(done - display.stack[-1].done if display is not None and display.stack else 0)
 
 
 def current_display() -> Display | None:
@@ -233,19 +215,20 @@ def current_display() -> Display | None:
     return _display.get()
 
 
-def with_display(work: Callable[P, R]) -> Callable[P, R]:
-    """Open a display while the function runs; a decorator."""
-
-    @wraps(work)
-    def shown(*args: P.args, **kwargs: P.kwargs) -> R:
-        with Display():
-            return work(*args, **kwargs)
-
-    return shown
+@contextmanager
+def with_display() -> Iterator[None]:
+    """Open a display while a function runs; a decorator."""
+    with Display():
+        yield
 
 
-def _bar(stack: list[Activity]) -> str:
-    counted = next((n for n, one in enumerate(stack) if one.total), None)
-    if counted is None:
-        return ", ".join(map(str, stack))
-    return stack[counted].bar(", ".join(map(str, stack[counted + 1 :])))
+def _since(moment: float) -> float:
+    return time.monotonic() - moment
+
+
+def _describe(stack: list[Activity], columns: int | None) -> str:
+    """A bar of the first activity that is counted, beside those inside it."""
+    for n, one in enumerate(stack):
+        if one.total:
+            return one.bar(", ".join(map(str, stack[n + 1 :])), columns)
+    return ", ".join(map(str, stack))

@@ -1,9 +1,8 @@
-"""Precision, attention kernel and compilation of a run, where `auto` follows the device.
+"""Precision and attention kernel of a run, where `auto` follows the device.
 
 All processes of a run compute alike: in bfloat16 only where every device has it.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar
@@ -12,19 +11,17 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from mmrl.config import check
 from mmrl.models.network.attention import choose_attention
-from mmrl.runtime.compilation import choose_compilation
 from mmrl.runtime.placement import Placement
-from mmrl.runtime.precision import choose_precision, explain_slowness, native_bfloat16
-
-logger = logging.getLogger(__name__)
+from mmrl.runtime.precision import native_bfloat16
 
 
 class Settings(Protocol):
     """The settings read here."""
 
     bf16: Literal["auto", True, False]
-    torch_compile: Literal["auto", True, False]
+    torch_compile: bool
 
 
 T = TypeVar("T", bound=Settings)
@@ -32,33 +29,17 @@ T = TypeVar("T", bound=Settings)
 
 @dataclass(frozen=True)
 class Computation:
-    """The choices for a run, with reasons.
+    """The choices for a run.
 
     Attributes:
         bf16: whether the network runs under bfloat16 autocast.
         torch_compile: whether its blocks are compiled.
         reasons: a line for each choice.
-        warning: about a slow choice; empty without.
     """
 
     bf16: bool
     torch_compile: bool
-    reasons: tuple[str, ...]
-    warning: str
-
-    @property
-    def short(self) -> list[str]:
-        """The choices, the precision with its reason; and the warning if there is one."""
-        first, *others = self.reasons
-        choices = "; ".join([first, *(reason.partition(",")[0] for reason in others)])
-        return [choices, *([self.warning] if self.warning else [])]
-
-    def log(self) -> None:
-        """Write the reasons to the log, and the warning."""
-        for line in self.reasons:
-            logger.info("%s", line)
-        if self.warning:
-            logger.warning("%s", self.warning)
+    reasons: tuple[str, ...] = ()
 
 
 def choose(
@@ -78,22 +59,18 @@ def choose(
         dtype: name of the dtype of the weights.
 
     Raises:
-        ConfigError: a setting that is neither `auto` nor true or false.
+        ConfigError: a precision that is neither `auto` nor true or false.
     """
     if device is None:
         found = torch.accelerator.current_accelerator(check_available=True)
         device = found or torch.device("cpu")
-    natives = natives or [native_bfloat16(device)]
-    bf16, why_bf16 = choose_precision(settings.bf16, natives, dtype)
-    compiled, why_compiled = choose_compilation(settings.torch_compile, device)
-    choices = {"bf16": (_word(bf16), why_bf16)}
+    bf16, why = _choose_precision(settings.bf16, natives or [native_bfloat16(device)], dtype)
+    reasons = [f"bf16: {str(bf16).lower()}, {why}"]
     if attn_implementation is not None:
         product = torch.bfloat16 if bf16 else getattr(torch, dtype)
-        kernel = choose_attention(attn_implementation, device.type, product)
-        choices["attn_implementation"] = kernel
-    choices["torch_compile"] = (_word(compiled), why_compiled)
-    reasons = tuple(f"{key}: {choice}, {why}" for key, (choice, why) in choices.items())
-    return Computation(bf16, compiled, reasons, explain_slowness(bf16, dtype, device, natives))
+        kernel, why = choose_attention(attn_implementation, device.type, product)
+        reasons.append(f"attn_implementation: {kernel}, {why}")
+    return Computation(bf16, settings.torch_compile, tuple(reasons))
 
 
 def choose_planned(
@@ -118,12 +95,21 @@ def choose_together(
 
 def follow_device(settings: T, accelerator: Accelerator, dtype: str = "float32") -> T:
     """Replace `auto` in the settings by the choice for the device; every process calls this."""
-    if "auto" not in (settings.bf16, settings.torch_compile):
+    if settings.bf16 != "auto":
         return settings
-    found = choose_together(settings, accelerator, dtype=dtype)
-    chosen: dict[str, Any] = {"bf16": found.bf16, "torch_compile": found.torch_compile}
+    chosen: dict[str, Any] = {"bf16": choose_together(settings, accelerator, dtype=dtype).bf16}
     return replace(settings, **chosen)  # type: ignore[type-var]
 
 
-def _word(value: bool) -> str:
-    return str(value).lower()
+def _choose_precision(
+    wish: Literal["auto", True, False], natives: Sequence[tuple[bool, str]], dtype: str
+) -> tuple[bool, str]:
+    """Whether a run computes in bfloat16, and the reason."""
+    check(wish in ("auto", True, False), "bf16", wish, "auto, true or false")
+    if wish != "auto":
+        return wish, "as set"
+    if dtype == "float64":
+        return False, "the weights are float64"
+    lacking = [rank for rank, (native, _) in enumerate(natives) if not native]
+    where = f"process {lacking[0]}: " if lacking and len(natives) > 1 else ""
+    return not lacking, where + natives[lacking[0] if lacking else 0][1]

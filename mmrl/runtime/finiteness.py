@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.failures import DivergenceError
 from mmrl.runtime.launch import any_process
 
 

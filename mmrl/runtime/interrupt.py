@@ -13,20 +13,16 @@ leaves a phase without communication by itself and waits at its end. Where every
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from types import FrameType
 
 import psutil
 
-logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAVE_SIGNAL = signal.SIGUSR1
 """Asks for a checkpoint after the current step, as schedulers do before they pre-empt a run."""
@@ -43,12 +39,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """While open, the first Ctrl-C (or SIGTERM) sets `requested`, a later one ends the process, and
-    SIGUSR1 sets `save`.
+    """While open, the first Ctrl-C (or SIGTERM) sets `requested`, a later one ends the process and
+    its children, and SIGUSR1 sets `save`.
 
-    Opened when the model is loaded: before that there is nothing to save. Python runs signal
-    handlers between two operations of the main thread, and a backward pass is one operation; so a
-    thread reads the signals and can end the process and its children at any time.
+    Opened when the model is loaded: before that there is nothing to save.
 
     Args:
         agreed: whether a flag is set on any process; all call it.
@@ -57,98 +51,70 @@ class StopRequest:
     def __init__(self, agreed: Callable[[bool], bool] = bool) -> None:
         self.requested, self.save, self.agreed = False, False, agreed
         self.in_step: bool | None = None  # of the current phase; None outside
+        self._same_until = float("inf")
 
     def __enter__(self) -> StopRequest:
-        self._reader, self._writer = socket.socketpair()
-        self._writer.setblocking(False)
-        self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
-        self._previous[SAVE_SIGNAL] = signal.signal(SAVE_SIGNAL, self._handle_save)
-        self._watcher = threading.Thread(target=self._watch, name="signals", daemon=True)
-        self._watcher.start()
-        self._token: Token[StopRequest | None] = _request.set(self)
+        numbers = (*SIGNALS, SAVE_SIGNAL)
+        self._previous = {number: signal.signal(number, self._handle) for number in numbers}
+        self._token = _request.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         _request.reset(self._token)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(self._wakeup)
-        self._writer.close()
-        self._watcher.join()
-        self._reader.close()
 
-    def check(self) -> None:
-        """Leave the phase if a stop is requested; without effect outside `leave_together`.
-
-        Raises:
-            Interrupted: a stop is requested.
-        """
-        if self.in_step is None:
-            return
-        if self.agreed(self.requested) if self.in_step else self.requested:
-            raise Interrupted
+    @contextmanager
+    def phase(self, in_step: bool | None) -> Iterator[None]:
+        """A phase that `check` leaves; None for one that it does not leave."""
+        before, self.in_step = self.in_step, in_step
+        try:
+            yield
+        finally:
+            self.in_step = before
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
-
-    def _handle_save(self, number: int, frame: FrameType | None) -> None:
-        self.save = True
-
-    def _watch(self) -> None:
-        same = SAME_REQUEST_LAUNCHED if "LOCAL_RANK" in os.environ else SAME_REQUEST
-        first = None
-        while number := self._reader.recv(1):
-            if number[0] == SAVE_SIGNAL:
-                logger.info("SIGUSR1: a checkpoint is written after this step, and the run goes on")
-            if number[0] not in SIGNALS:
-                continue
-            if first is None:
-                first, self.requested = time.monotonic(), True
-                logger.warning(
-                    "%s: stopping after the current micro-batch or denoising step, with the last"
-                    " finished step in a checkpoint; once more ends at once",
-                    signal.Signals(number[0]).name,
-                )
-            elif time.monotonic() - first > same:
-                os.write(2, b"\nstopped\n")  # not through a stream that another thread may hold
-                end_at_once()
+        # messages go past the streams, which the interrupted code may be writing to
+        if number == SAVE_SIGNAL:
+            self.save = True
+        elif not self.requested:
+            same = SAME_REQUEST_LAUNCHED if "LOCAL_RANK" in os.environ else SAME_REQUEST
+            self.requested, self._same_until = True, time.monotonic() + same
+            said = (
+                f"\n{signal.Signals(number).name}: stopping after the current micro-batch or"
+                " denoising step, with the last finished step in a checkpoint; once more ends at"
+                " once\n"
+            )
+            os.write(2, said.encode())
+        elif time.monotonic() > self._same_until:
+            os.write(2, b"\nstopped\n")
+            end_at_once()
 
 
-_request: ContextVar[StopRequest | None] = ContextVar("stop request", default=None)
+_NONE = StopRequest()
+"""That nobody makes, where none is open."""
+
+_request: ContextVar[StopRequest] = ContextVar("stop request", default=_NONE)
 
 
 def check() -> None:
-    """Call `StopRequest.check` of the request open in this thread, if there is one."""
-    request = _request.get()
-    if request is not None:
-        request.check()
+    """Leave the phase if a stop is requested; without effect outside `leave_together`.
 
-
-@contextmanager
-def ignore_save_signal() -> Iterator[None]:
-    """Ignore SIGUSR1, which would otherwise end the process, until there is a step to save.
-
-    What was set before comes back at the end: a program that a later call starts would inherit
-    the ignored signal, and a shell cannot trap one that it inherits ignored.
+    Raises:
+        Interrupted: a stop is requested.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
+    request = _request.get()
+    if request.in_step is None:
         return
-    previous = signal.signal(SAVE_SIGNAL, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(SAVE_SIGNAL, previous)
+    if request.agreed(request.requested) if request.in_step else request.requested:
+        raise Interrupted
 
 
 def take_save_request() -> bool:
     """Whether SIGUSR1 has asked for a checkpoint since the last call."""
     request = _request.get()
-    if request is None or not request.save:
-        return False
-    request.save = False
-    return True
+    asked, request.save = request.save, False
+    return asked
 
 
 @contextmanager
@@ -163,18 +129,13 @@ def leave_together(in_step: bool = False) -> Iterator[None]:
         Interrupted: at the end at the latest, on every process.
     """
     request = _request.get()
-    if request is None:
-        yield
-        return
-    before, request.in_step = request.in_step, in_step
     try:
-        yield
+        with request.phase(in_step):
+            yield
     except Interrupted:
         if not in_step:
             request.agreed(True)
         raise
-    finally:
-        request.in_step = before
     if request.agreed(request.requested):
         raise Interrupted
 
@@ -182,15 +143,8 @@ def leave_together(in_step: bool = False) -> Iterator[None]:
 @contextmanager
 def hold_stops() -> Iterator[None]:
     """A part of a phase that no process leaves, because the others would wait for it."""
-    request = _request.get()
-    before = None if request is None else request.in_step
-    if request is not None:
-        request.in_step = None
-    try:
+    with _request.get().phase(None):
         yield
-    finally:
-        if request is not None:
-            request.in_step = before
 
 
 def end_at_once(status: int = 130) -> None:

@@ -1,12 +1,14 @@
 """Where a launch places the tensors of a run: on devices, whole or in parts, or in host memory."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
+import psutil
+import torch
+
 from mmrl.runtime.devices import Device
+from mmrl.runtime.launch import count_processes, find_sharding, is_set
 
 Way = Literal["whole", "fsdp2", "zero2", "zero3"]
 
@@ -74,55 +76,52 @@ ALONE = Placement()
 """One process on a CPU."""
 
 
-def read_placement(
-    variables: Mapping[str, str] = os.environ,
-    world_size: int | None = None,
-    device: str | None = None,
-    named: Device | None = None,
-) -> Placement:
-    """The placement of the launch that set some environment variables.
+def read_placement(world_size: int | None = None, named: Device | None = None) -> Placement:
+    """The placement of the launch that set the environment variables of this process.
 
     Args:
-        variables: those that `accelerate launch` passes on.
         world_size: number of processes; None for those of the launch.
-        device: type of the device; None for that of this machine.
         named: a device to plan for in the place of that of this machine.
     """
-    import torch
-
-    from mmrl.runtime.sharding.rollout_weights import device_memory
-
-    size = world_size or int(variables.get("WORLD_SIZE", "1"))
+    size = world_size or count_processes()
     found = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    planned = not _is_set(variables, "ACCELERATE_USE_CPU", "true") and found.type == "cpu"
-    kind = device or ("cuda" if planned or named else found.type)  # planned for another machine
-    memory = float(device_memory(found)) if kind == found.type else None
-    memory = named.memory if named else memory
-    common = {"per_host": int(variables.get("LOCAL_WORLD_SIZE", size)), "device": kind}
-    place = partial(Placement, world_size=size, memory=memory, named=named, **common)
-    if _is_set(variables, "ACCELERATE_USE_FSDP"):
-        mesh = _is_set(variables, "ACCELERATE_USE_PARALLELISM_CONFIG")
-        copies = int(variables.get("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "1")) if mesh else 1
-        offload = _is_set(variables, "FSDP_OFFLOAD_PARAMS")
-        return place(
-            way="fsdp2",
-            shards=size // copies,
-            offload_optimizer=offload,
-            offload_weights=offload,
-        )
-    if _is_set(variables, "ACCELERATE_USE_DEEPSPEED"):
-        stage = variables.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
-        names = ("OPTIMIZER", "PARAM")
-        values = [variables.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{name}_DEVICE") for name in names]
-        optimizer, weights = (value not in (None, "none") for value in values)
-        return place(
-            way="zero3" if stage == "3" else "zero2",
-            shards=size,
-            offload_optimizer=optimizer,
-            offload_weights=weights,
-        )
-    return place()
+    elsewhere = found.type == "cpu" and not is_set("ACCELERATE_USE_CPU", "true")
+    kind = "cuda" if elsewhere or named else found.type
+    here = float(device_memory(found)) if kind == found.type else None
+    way, shards, optimizer, weights = _read_way(size)
+    return Placement(
+        way=way,
+        world_size=size,
+        shards=shards,
+        per_host=int(os.environ.get("LOCAL_WORLD_SIZE", size)),
+        offload_optimizer=optimizer,
+        offload_weights=weights,
+        device=kind,
+        memory=named.memory if named else here,
+        named=named,
+    )
 
 
-def _is_set(variables: Mapping[str, str], name: str, absent: str = "false") -> bool:
-    return variables.get(name, absent).lower() in ("true", "1")
+def _read_way(size: int) -> tuple[Way, int, bool, bool]:
+    """Way, processes that share a copy, and whether optimiser and weights are offloaded."""
+    kind = find_sharding()
+    if kind == "FSDP":
+        mesh = is_set("ACCELERATE_USE_PARALLELISM_CONFIG")
+        copies = int(os.environ.get("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "1")) if mesh else 1
+        offload = is_set("FSDP_OFFLOAD_PARAMS")
+        return "fsdp2", size // copies, offload, offload
+    if kind == "DEEPSPEED":
+        optimizer, weights = (
+            os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{name}_DEVICE", "none") != "none"
+            for name in ("OPTIMIZER", "PARAM")
+        )
+        third = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2") == "3"
+        return "zero3" if third else "zero2", size, optimizer, weights
+    return "whole", 1, False, False
+
+
+def device_memory(device: torch.device) -> int:
+    """Bytes of memory of a device; on the CPU this process's share of the machine's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return psutil.virtual_memory().total // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from mmrl.config import check, check_choice
-from mmrl.config.options import check_options, option_classes, unread_options
+from mmrl.config import check, check_choice, one_of
+from mmrl.config.options import option_classes, unread_options
 from mmrl.samplers.dream import ENTROPY, MASKGIT_PLUS, ORIGIN, TOPK_MARGIN
 from mmrl.samplers.dynamic import DYNAMIC
 from mmrl.samplers.emerge import EMERGE
@@ -51,12 +51,12 @@ RULES = {
 class SamplerConfig(*option_classes(RULES), LoopConfig):
     """Settings of the denoising loop and of its rules."""
 
-    choices: ClassVar = {"name": RULES}
+    name: Annotated[str, one_of(RULES)] = "emerge"
+    """Commit rule."""
 
     def __post_init__(self) -> None:
-        check_options(SamplerConfig, self)
-        if self.name in RULES:  # `check_sampler` names the section of an unknown one
-            RULES[self.name].check(self)
+        super().__post_init__()
+        RULES[self.name].check(self)
 
 
 def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | None = None) -> None:
@@ -70,7 +70,6 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
     Raises:
         ConfigError: an unknown rule, an option the rule does not have, blocks that do not divide.
     """
-    check_choice(f"{where}.name", config.name, RULES)
     ranking = sorted(name for name, rule in RULES.items() if rule.ranks)
     allowed = f"free, suppress, stop or fill with the rule {config.name}"
     advice = f"Only {', '.join(ranking)} rank positions."

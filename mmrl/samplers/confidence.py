@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from mmrl.config import check_choice
+from mmrl.config import Settings
 from mmrl.positions import Positions
 from mmrl.samplers.rule import Drawn, Prediction, State
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class RankConfig:
+class RankConfig(Settings):
     """Options of rules that rank positions."""
 
     target: Literal["confidence", "margin", "neg_entropy", "random"] = "confidence"
@@ -25,9 +25,6 @@ class RankConfig:
     filtered_confidence: bool = False
     """Whether that is of the distribution after temperature, top-k and top-p, as in SDAR's sampler,
     rather than of the model's own."""
-
-    def __post_init__(self) -> None:
-        check_choice("sampler.target", self.target, (*TARGETS, "random"))
 
 
 def probability(probs: Tensor, tokens: Tensor) -> Tensor:

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from mmrl.config import check
+from mmrl.config import Settings, at_least
 from mmrl.positions import Positions
 from mmrl.samplers.confidence import TARGETS, most_certain
 from mmrl.samplers.noise import gumbel
@@ -39,27 +39,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class DreamConfig:
+class DreamConfig(Settings):
     """Options of Dream's samplers."""
 
-    eps: float = 1e-3
+    eps: Annotated[float, at_least(0, below=1)] = 1e-3
     """Time at which denoising ends."""
-
-    def __post_init__(self) -> None:
-        check(0 <= self.eps < 1, "sampler.eps", self.eps, "from 0 to below 1")
 
 
 @dataclass(kw_only=True)
 class RankedDreamConfig(DreamConfig):
     """Options of those that rank positions."""
 
-    alg_temp: float = 0.0
+    alg_temp: Annotated[float, at_least(0)] = 0.0
     """Positions are drawn from the softmax of confidence / alg_temp, without replacement; 0 takes
     the most certain."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.alg_temp >= 0, "sampler.alg_temp", self.alg_temp, "at least 0")
 
 
 def write_share(state: State, config: DreamConfig) -> float:

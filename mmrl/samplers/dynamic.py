@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from mmrl.config import check, check_choice
+from mmrl.config import check
 from mmrl.positions import Positions
 from mmrl.samplers.confidence import RankConfig, most_certain, quota, rank_score, rank_scores
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
@@ -27,9 +27,6 @@ class DynamicConfig(RankConfig):
     """Positions at least this certain are written; at most 0 for neg_entropy."""
     at_least: Literal["one", "quota"] = "one"
     """Positions that a step writes where fewer are certain: one, or its even share."""
-
-    def __post_init__(self) -> None:
-        check_choice("sampler.at_least", self.at_least, ("one", "quota"))
 
 
 def check_threshold(config: DynamicConfig) -> None:

@@ -9,9 +9,9 @@ the sum; here, as in SDAR's engine, all count). The last step of a block writes 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from mmrl.config import check
+from mmrl.config import Settings, at_least
 from mmrl.positions import Positions
 from mmrl.samplers.confidence import measure, most_certain, rank_scores
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
@@ -21,14 +21,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class EntropyBoundConfig:
+class EntropyBoundConfig(Settings):
     """Options of the entropy-bounded rule."""
 
-    entropy_bound: float = 0.35
+    entropy_bound: Annotated[float, at_least(0)] = 0.35
     """Sum of the entropies, in nats, of what a step writes."""
-
-    def __post_init__(self) -> None:
-        check(self.entropy_bound >= 0, "sampler.entropy_bound", self.entropy_bound, "0 or more")
 
 
 def candidates(state: State, config: EntropyBoundConfig) -> Tensor:

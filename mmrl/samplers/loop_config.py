@@ -1,34 +1,36 @@
 """Settings of the denoising loop, the same for all commit rules."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from mmrl.config import check, check_choice
+from mmrl.config import Settings, above, at_least, check
 from mmrl.samplers.guidance import Guidance
 
 
 @dataclass(kw_only=True)
-class LoopConfig:
+class LoopConfig(Settings):
     """Settings of the denoising loop."""
+
+    where: ClassVar[str] = "sampler"
 
     name: str = "emerge"
     """Commit rule, one of `mmrl.samplers.RULES`."""
-    steps: int = 12
+    steps: Annotated[int, at_least(1)] = 12
     """Denoising steps S, over all blocks."""
-    block_size: int | None = None
+    block_size: Annotated[int | None, at_least(1)] = None
     """Response positions of a block; blocks are written one after the other, each in S / blocks
     steps. null writes the whole response at once, or in the blocks of the network, where its
     attention is causal between them."""
-    cfg_scale: float = 0.0
+    cfg_scale: Annotated[float, at_least(0)] = 0.0
     """Classifier-free guidance w: (1 + w) conditional - w unconditional logits; 0 is off."""
-    image_guidance_scale: float = 0.0
+    image_guidance_scale: Annotated[float, at_least(0)] = 0.0
     """Guidance v by the source image (task image_edit): adds v (conditional - without the image) to
     the logits; 0 is off. With `cfg_scale` a step is three forward passes."""
-    temperature: float = 1.0
+    temperature: Annotated[float, at_least(0)] = 1.0
     """Divides the logits before the token draw; 0 is greedy, the most likely token."""
-    top_k: int = 0
+    top_k: Annotated[int, at_least(0)] = 0
     """Only the k most likely tokens can be drawn; 0 keeps all."""
-    top_p: float = 1.0
+    top_p: Annotated[float, above(0, up_to=1)] = 1.0
     """Only the most likely tokens that make up this probability can be drawn."""
     eos: Literal["free", "suppress", "last", "stop", "fill", "leave"] = "free"
     """End of a text. free: a token like any other. suppress: the first of the end
@@ -42,42 +44,21 @@ class LoopConfig:
     the rest computed again, as Lumina-DiMOO does. Faster, and an approximation; prefix and dual are
     exact where attention is causal between blocks (SDAR), where each finished block is computed
     once, and equal prompts once."""
-    window: int | None = None
+    window: Annotated[int | None, at_least(0)] = None
     """With a cache, how many positions after the block are computed with it. null: all (prefix),
     none (dual). Positions beyond are not attended to (prefix) or stale (dual)."""
-    cache_ratio: float = 0.9
+    cache_ratio: Annotated[float, at_least(0, up_to=1)] = 0.9
     """Share of positions that a step keeps, those with the highest logits (cache refresh)."""
-    warmup_ratio: float = 0.3
+    warmup_ratio: Annotated[float, at_least(0, up_to=1)] = 0.3
     """Share of steps at the start that compute all positions (cache refresh)."""
-    refresh_interval: int = 5
+    refresh_interval: Annotated[int, at_least(1)] = 5
     """After these steps, one in so many computes all positions (cache refresh)."""
 
     def __post_init__(self) -> None:
-        check(self.steps >= 1, "sampler.steps", self.steps, "at least 1")
-        check(self.cfg_scale >= 0, "sampler.cfg_scale", self.cfg_scale, "at least 0 (0 = off)")
-        image = self.image_guidance_scale
-        check(image >= 0, "sampler.image_guidance_scale", image, "at least 0 (0 = off)")
-        check(self.temperature >= 0, "sampler.temperature", self.temperature, "at least 0")
-        check(0 < self.top_p <= 1, "sampler.top_p", self.top_p, "in (0, 1]")
-        check(self.top_k >= 0, "sampler.top_k", self.top_k, "at least 0 (0 = off)")
-        size, window = self.block_size, self.window
-        check(size is None or size >= 1, "sampler.block_size", size, "null or at least 1")
-        ends = ("free", "suppress", "last", "stop", "fill", "leave")
-        check_choice("sampler.eos", self.eos, ends)
-        check_choice("sampler.cache", self.cache, ("none", "prefix", "dual", "refresh"))
-        self._check_refresh()
-        check(window is None or window >= 0, "sampler.window", window, "null or at least 0")
+        super().__post_init__()
         allowed, advice = "null without a cache", "Set sampler.cache to prefix or dual."
-        fits = window is None or self.cache in ("prefix", "dual")
-        check(fits, "sampler.window", window, allowed, advice)
-
-    def _check_refresh(self) -> None:
-        """Check the options of the cache that computes some positions again."""
-        for key in ("cache_ratio", "warmup_ratio"):
-            share = getattr(self, key)
-            check(0 <= share <= 1, f"sampler.{key}", share, "from 0 to 1")
-        every = self.refresh_interval
-        check(every >= 1, "sampler.refresh_interval", every, "at least 1")
+        fits = self.window is None or self.cache in ("prefix", "dual")
+        check(fits, "sampler.window", self.window, allowed, advice)
         whole, size = self.cache != "refresh" or self.block_size is None, self.block_size
         check(whole, "sampler.block_size", size, "null with the cache refresh")
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from mmrl.config import check, check_choice
+from mmrl.config import at_least
 from mmrl.positions import Positions
 from mmrl.samplers.noise import gumbel
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
@@ -28,15 +28,10 @@ if TYPE_CHECKING:
 class MaskgitConfig(ScheduleConfig):
     """Options of the MaskGIT rule."""
 
-    choice_temperature: float = 1.0
+    choice_temperature: Annotated[float, at_least(0)] = 1.0
     """Starting scale of the Gumbel noise on the confidence."""
     annealing: Literal["product", "linear"] = "product"
     """How that scale falls over the steps: as MMaDA's, or linearly as aMUSEd's."""
-
-    def __post_init__(self) -> None:
-        check_choice("sampler.annealing", self.annealing, ("product", "linear"))
-        noise = self.choice_temperature
-        check(noise >= 0, "sampler.choice_temperature", noise, "at least 0")
 
 
 def candidates(state: State, config: MaskgitConfig) -> Tensor:

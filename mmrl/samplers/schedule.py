@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
-from mmrl.config import check_choice
+from mmrl.config import Settings, one_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,16 +32,11 @@ SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(kw_only=True)
-class ScheduleConfig:
+class ScheduleConfig(Settings):
     """Options of rules that follow a masking schedule."""
 
-    choices: ClassVar = {"schedule": SCHEDULES}
-
-    schedule: str = "cosine"
+    schedule: Annotated[str, one_of(SCHEDULES)] = "cosine"
     """Masking schedule: cosine, linear, pow or sigmoid."""
-
-    def __post_init__(self) -> None:
-        check_choice("sampler.schedule", self.schedule, SCHEDULES)
 
 
 def alpha(schedule: str, step: int, steps: int) -> Tensor:

@@ -1,12 +1,9 @@
 """The checkpoints of a run: written while training goes on, and which of them are kept."""
 
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
 from pathlib import Path
-from threading import Thread
 
 from accelerate import Accelerator
 
@@ -21,7 +18,6 @@ from mmrl.run.run_directory import RunDirectory
 from mmrl.run_config import RunConfig
 from mmrl.runtime.activity import activity
 from mmrl.runtime.launch import any_process
-from mmrl.training.best_checkpoint import BestCheckpoint
 
 logger = logging.getLogger(__name__)
 
@@ -34,17 +30,13 @@ class Checkpoints:
 
     Attributes:
         step: of the last checkpoint of this run that was begun, or resumed from; -1 without.
-        seconds: longest time that one took until it was complete.
-        best: which of them is the best, on the main process.
     """
 
     def __init__(self, run: RunDirectory, config: RunConfig, accelerator: Accelerator) -> None:
         self.run, self.config, self.accelerator = run, config, accelerator
-        self.step, self.seconds = 0, 0.0
-        self.best = BestCheckpoint(config.metric_for_best_model, config.greater_is_better)
+        self.step = 0
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
-        self._upload = Thread()
 
     def resume(self, step: int) -> None:
         """Begin at a step; remove later checkpoints and what interrupted writes have left. All
@@ -53,7 +45,6 @@ class Checkpoints:
         if self.run.is_main:
             prune_checkpoints(self.run.checkpoints, step)
             kept = checkpoint_steps(self.run.checkpoints)
-            self.best.resume(self.run.read_metrics(), kept)
         self.step = step if any_process(step in (0, *kept)) else -1
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
@@ -68,14 +59,11 @@ class Checkpoints:
         """
         self.settle()
         self.step = step
-        target, started = self.run.checkpoints / str(step), time.monotonic()
-        keep, best = self.config.save_total_limit, self.best.step
+        target = self.run.checkpoints / str(step)
 
         def complete(work: Callable[[], None]) -> None:
             work()
-            self.seconds = max(self.seconds, time.monotonic() - started)
-            prune_checkpoints(self.run.checkpoints, step, keep, best)
-            self._push(target)
+            prune_checkpoints(self.run.checkpoints, step, self.config.save_total_limit)
 
         def begin(work: Callable[[], None]) -> None:
             self._writing = self._writer.submit(complete, work)
@@ -87,29 +75,11 @@ class Checkpoints:
         if background is None and self.run.is_main:
             complete(lambda: None)
 
-    def _push(self, checkpoint: Path) -> None:
-        """Begin to upload a checkpoint, where that is wanted and none is being uploaded."""
-        strategy = self.config.hub_strategy
-        if not self.config.push_to_hub or strategy == "end":
-            return
-        if self._upload.is_alive():
-            logger.info("checkpoint %s is not uploaded: one before it still is", checkpoint.name)
-            return
-        work = partial(upload, checkpoint, *self._repository, whole=strategy == "checkpoint")
-        self._upload = Thread(target=work, name="upload", daemon=True)
-        self._upload.start()
-
     def upload_final(self) -> None:
-        """Upload the finished model, after an upload that is going on."""
-        with activity(f"uploading to {self._repository[0]}", timed=False):
-            if self._upload.is_alive():
-                self._upload.join()
-            upload(self.run.final, *self._repository)
-
-    @property
-    def _repository(self) -> tuple[str, bool | None]:
-        name = self.config.hub_model_id or self.run.path.resolve().name
-        return name, self.config.hub_private_repo
+        """Upload the finished model."""
+        repository = self.config.hub_model_id or self.run.path.resolve().name
+        with activity(f"uploading to {repository}", timed=False):
+            upload(self.run.final, repository, self.config.hub_private_repo)
 
     @property
     def failed(self) -> bool:

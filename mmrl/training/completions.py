@@ -10,8 +10,8 @@ from accelerate.utils import gather_object
 from PIL import Image
 
 from mmrl.data.prompts import spread
-from mmrl.evaluation.evaluation import Evaluation
-from mmrl.evaluation.results import source_image
+from mmrl.rollouts.held_out import Evaluation
+from mmrl.rollouts.held_out_grid import source_image
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, sample_file

@@ -26,18 +26,11 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
     Weight decay applies to matrices and convolutions, not to biases and norm scales.
 
     Raises:
-        ValueError: nothing is trainable, or a prefix of `learning_rate_scales` matches nothing.
+        ValueError: nothing is trainable.
     """
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not trained:
         raise ValueError("The objective has no trainable parameter: every one is frozen.")
-    for prefix in settings.learning_rate_scales:
-        if not any(name.startswith(prefix) for name in trained):
-            known = sorted({name.split(".")[0] for name in trained})
-            raise ValueError(
-                f"learning_rate_scales names '{prefix}', with which no trained parameter starts; "
-                f"they start with: {', '.join(known)}."
-            )
     if settings.optimizer in BNB_OPTIMIZERS:
         return [_build_bnb(module, _groups(trained, settings), settings)]
     if settings.optimizer == "sgd":
@@ -48,11 +41,9 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
     rest = {name: p for name, p in trained.items() if id(p) not in taken}
     optimizers: list[Optimizer] = []
     if rest:
-        betas = (settings.adam_beta1, settings.adam_beta2)
-        groups = _groups(rest, settings)
         fused = all(p.is_cuda for p in rest.values()) or None  # one kernel for many weights
-        adam = {"betas": betas, "eps": settings.adam_epsilon, "fused": fused}
-        optimizers.append(torch.optim.AdamW(groups, **adam))
+        groups = _groups(rest, settings)
+        optimizers.append(torch.optim.AdamW(groups, **_adam_options(settings), fused=fused))
     if matrices:
         groups = _groups(matrices, settings)
         optimizers.append(torch.optim.Muon(groups, adjust_lr_fn="match_rms_adamw"))
@@ -62,14 +53,8 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
 def _build_bnb(module: nn.Module, groups: list[dict[str, Any]], settings: RunConfig) -> Optimizer:
     """An AdamW of bitsandbytes; moments of embeddings are of 32 bits, as its authors advise."""
     library = import_extra("bitsandbytes", "quantization")
-    names = {
-        "adamw_8bit": "AdamW8bit",
-        "paged_adamw": "PagedAdamW",
-        "paged_adamw_8bit": "PagedAdamW8bit",
-    }
-    betas = (settings.adam_beta1, settings.adam_beta2)
-    kind = getattr(library.optim, names[settings.optimizer])
-    optimizer = kind(groups, betas=betas, eps=settings.adam_epsilon)
+    kind = getattr(library.optim, BNB_OPTIMIZERS[settings.optimizer])
+    optimizer = kind(groups, **_adam_options(settings))
     # not the manager of the process, which keeps parameters of other optimisers by their place
     manager = library.optim.GlobalOptimManager
     optimizer.mng = manager.__new__(manager)
@@ -93,16 +78,16 @@ def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
     ]
 
 
+def _adam_options(settings: RunConfig) -> dict[str, Any]:
+    return {"betas": (settings.adam_beta1, settings.adam_beta2), "eps": settings.adam_epsilon}
+
+
 def _groups(named: dict[str, nn.Parameter], settings: RunConfig) -> list[dict[str, Any]]:
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, parameter in named.items():
+    groups: dict[float, list[nn.Parameter]] = {}
+    for parameter in named.values():
         shape = getattr(parameter, "ds_shape", parameter.shape)  # of one that ZeRO-3 divides
-        decay = settings.weight_decay if len(shape) >= 2 else 0.0
-        rate = settings.learning_rate * _scale(name, settings.learning_rate_scales)
-        groups.setdefault((rate, decay), []).append(parameter)
-    return [{"params": p, "lr": r, "weight_decay": d} for (r, d), p in groups.items()]
-
-
-def _scale(name: str, scales: dict[str, float]) -> float:
-    fitting = [prefix for prefix in scales if name.startswith(prefix)]
-    return scales[max(fitting, key=len)] if fitting else 1.0
+        groups.setdefault(settings.weight_decay if len(shape) >= 2 else 0.0, []).append(parameter)
+    return [
+        {"params": parameters, "lr": settings.learning_rate, "weight_decay": decay}
+        for decay, parameters in groups.items()
+    ]

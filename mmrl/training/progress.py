@@ -3,10 +3,10 @@
 import logging
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import gather_object
 
@@ -17,26 +17,16 @@ from mmrl.run.profile import RunProfile
 from mmrl.run.report import write_report
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
-from mmrl.runtime.interrupt import Interrupted, take_save_request
+from mmrl.runtime.interrupt import take_save_request
 from mmrl.runtime.launch import any_process
 from mmrl.training.checkpoints import Checkpoints
 from mmrl.training.run_trainer import RunTrainer
-from mmrl.training.time_limit import OutOfTime, TimeLimit, write_stop
 from mmrl.training.trackers import start_trackers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
-
-
-class Wishes(NamedTuple):
-    """What a process wants after a step (`save` a checkpoint, `stop` for the time), and whether the
-    writing of a checkpoint has `failed` in its background; all act on those of all."""
-
-    save: bool
-    failed: bool
-    stop: bool
 
 
 class Progress:
@@ -60,25 +50,16 @@ class Progress:
         self.accelerator = trainer.accelerator
         self.evaluate, self.at_ends = evaluate, at_ends
         self.checkpoints = Checkpoints(run, self.config, self.accelerator)
-        self.stop = False
 
     def __enter__(self) -> "Self":
-        self.begun, self.best_at = self.trainer.step, None
-        # the next line counts the steps of a line that was written early, at the end of the run
-        early = self.trainer.window.counts and self.begun < self.config.max_steps
+        self.begun = self.trainer.step
         # a run that starts anew keeps no line, not even of the evaluation before its first step
-        self.run.keep_metrics(
-            lambda line: (
-                line["step"] <= (self.begun or -1)
-                and not (early and line["step"] == self.begun and is_training(line))
-            )
-        )
+        self.run.keep_metrics(lambda line: line["step"] <= (self.begun or -1))
         self.checkpoints.resume(self.begun)
         lines = self.run.read_metrics() if self.run.is_main else []
-        self.limit = TimeLimit(self.config.max_hours)
-        write_stop(self.run, None)
-        here = (line for line in lines if line["step"] == self.begun)
-        evaluated = any_process(not all(map(is_training, here)))
+        # lines of training steps have a learning rate, those of an evaluation have none
+        here = [line for line in lines if line["step"] == self.begun]
+        evaluated = any_process(any("learning_rate" not in line for line in here))
         self.evaluated = self.begun if evaluated else -1
         if self.config.report_to:
             start_trackers(self.accelerator, self.run.path, self.config, resumed=self.begun > 0)
@@ -113,12 +94,8 @@ class Progress:
         self.steps.reach(self.trainer.step)
         self.steps.remark = remark
         self.profile.end_step(self.trainer.step)
-        due, window = self._is_due(self.config.logging_steps), self.trainer.window
-        if due or self.trainer.step == self.config.max_steps:
-            state = window.state_dict()
+        if self._is_due(self.config.logging_steps) or self.trainer.step == self.config.max_steps:
             self._log(self.trainer.take_metrics())
-            if not due:
-                window.load_state_dict(state)
 
     def evaluate_when_due(self) -> None:
         """Evaluate every `eval_steps`, and at the ends where that is wanted.
@@ -131,47 +108,35 @@ class Progress:
             self.evaluated = self.trainer.step
             for line in lines:
                 self._log(line)
-            best = self.run.is_main and self.checkpoints.best.add(self.trainer.step, lines)
-            self.best_at = self.trainer.step if best else None
-            if self.trainer.step == self.begun:
-                # another run may remove its checkpoint; this is no part of the first step's time
-                if any_process(self.best_at is not None) and self.checkpoints.step != self.begun:
-                    self.write_checkpoint()
+            if self.trainer.step == self.begun:  # this is no part of the first step's time
                 self.clock, self.steps.started = time.perf_counter(), time.monotonic()
 
     def checkpoint_when_due(self) -> None:
-        """Write a checkpoint every `save_steps`, after SIGUSR1 on any process, and of the step with
-        the best evaluation.
+        """Write a checkpoint every `save_steps`, and after SIGUSR1 on any process.
 
         Raises:
             CheckpointError: the last one could not be written in the background.
-            Interrupted: the time of the run is over.
         """
-        save = take_save_request() or self.best_at == self.trainer.step
-        stop = self.run.is_main and self.limit.is_over(self.checkpoints.seconds)
-        wishes = gather_object([Wishes(save, self.checkpoints.failed, stop)])
-        self.checkpoints.raise_failure(any(wish.failed for wish in wishes))
-        if self._is_due(self.config.save_steps) or any(wish.save for wish in wishes):
+        if asked := take_save_request():
+            logger.info("SIGUSR1: a checkpoint is written after this step, and the run goes on")
+        wishes = gather_object([(asked, self.checkpoints.failed)])
+        self.checkpoints.raise_failure(any(failed for _, failed in wishes))
+        if self._is_due(self.config.save_steps) or any(save for save, _ in wishes):
             self.write_checkpoint()
-        self.stop = any(wish.stop for wish in wishes)
-        if self.stop and self.trainer.step < self.config.max_steps:
-            raise Interrupted
 
     def finish(self) -> bool:
         """Write the final model, or the checkpoint of a run that was stopped, and the report.
 
         Returns:
             Whether the run reached its last step and evaluated it where that is due.
-
-        Raises:
-            OutOfTime: `max_hours` has ended the run.
         """
         finished = self.trainer.step >= self.config.max_steps and not self._is_evaluation_due()
         if finished:
             self.checkpoints.settle()
             with activity(f"writing {self.run.final}"):
                 wait = self.accelerator.wait_for_everyone
-                write_directory(self.run.final, self._save_final, self.run.is_main, wait)
+                save = partial(self._save_with_card, self.trainer.save_model)
+                write_directory(self.run.final, save, self.run.is_main, wait)
             logger.info("finished; the model is in %s", self.run.final)
         else:
             if self.checkpoints.step != self.trainer.step:
@@ -179,47 +144,19 @@ class Progress:
             self.checkpoints.settle()
             step = self.trainer.step
             logger.info("stopped at step %d; resume_from_checkpoint=auto continues", step)
-            if self.stop:
-                logger.warning("stopped by max_hours=%s", self.config.max_hours)
-                write_stop(self.run, step)
         if self.run.is_main:
             self._report()
             if finished and self.config.push_to_hub:
                 self.checkpoints.upload_final()
-        if not finished and self.stop:
-            raise OutOfTime(self.config.max_hours, self.trainer.step)
         return finished
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint of this step, and remove those beyond `save_total_limit`."""
-        self.checkpoints.write(self.trainer.step, self.save)
+        self.checkpoints.write(self.trainer.step, partial(self._save_with_card, self.trainer.save))
 
-    def save(self, folder: Path) -> None:
-        """Fill the directory of a checkpoint; all processes call this."""
-        self.trainer.save(folder)
-        self._describe(folder)
-
-    def _save_final(self, folder: Path) -> None:
-        with self._best_weights():
-            self.trainer.save_model(folder)
-        self._describe(folder)
-
-    @contextmanager
-    def _best_weights(self) -> Iterator[None]:
-        """Load the best checkpoint, where it is what the run ends with."""
-        [best, *_] = gather_object([self.checkpoints.best.step])
-        step = self.trainer.step
-        if self.config.load_best_model_at_end and best not in (None, step):
-            self.trainer.load(self.run.checkpoints / str(best))
-        try:
-            yield
-        finally:
-            self.trainer.step = step
-
-    def _describe(self, folder: Path) -> None:
-        again = (
-            "The same command with resume_from_checkpoint=auto writes final/ with its card again."
-        )
+    def _save_with_card(self, save: Callable[[Path], None], folder: Path) -> None:
+        save(folder)
+        again = "The same command with resume_from_checkpoint=auto writes final/ with its card."
         with warn_of_failure(f"the model card of '{folder}'", again):
             if self.run.is_main:
                 write_card(folder, self.config, self.run.read_metrics())
@@ -242,8 +179,3 @@ class Progress:
         step, every = self.trainer.step, self.config.eval_steps
         ends = self.at_ends and step in (0, self.config.max_steps)
         return every > 0 and (ends or step > 0 and self._is_due(every)) and step != self.evaluated
-
-
-def is_training(line: Mapping[str, Any]) -> bool:
-    """Whether a line of metrics is of training steps, and not of an evaluation."""
-    return "learning_rate" in line

@@ -4,7 +4,6 @@ Random draws need no state: every generator is named by the seed and the step.
 """
 
 import logging
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,34 +18,24 @@ from torch import Tensor, nn
 
 from mmrl.config import ConfigError
 from mmrl.models.weights import write_or_defer
-from mmrl.run.checkpoint import check_within, verify_checksums
+from mmrl.run.checkpoint import check_within
 from mmrl.run.metric_window import MetricWindow
 from mmrl.run.settings_changed import check_unchanged, dump_settings
 from mmrl.run_config import RunConfig
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.computation import follow_device
-from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.failures import DivergenceError
 from mmrl.runtime.finiteness import check_finite, list_moments
 from mmrl.runtime.precision import autocast_forward, warn_of_change
 from mmrl.runtime.sharding import build_sharding
 from mmrl.runtime.sharding.tensors import held_part
+from mmrl.training.trainable import count_parts
 
 logger = logging.getLogger(__name__)
 Config = TypeVar("Config", bound=RunConfig)
 STATE_FILE = "trainer_state.pt"
 MOST_NAMES = 16
-"""Prompts that a message lists."""
-DAMAGE = (
-    OSError,
-    RuntimeError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    EOFError,
-    pickle.UnpicklingError,
-)
-"""What reading a damaged or foreign file raises."""
+"""Prompts that a message lists at most."""
 
 
 class RunTrainer(ABC, Generic[Config]):
@@ -57,7 +46,6 @@ class RunTrainer(ABC, Generic[Config]):
         config: the same with what the device decides in the place of `auto`.
         sharding: how the processes share the model.
         step: steps done.
-        skipped: optimiser steps in a row that were skipped, up to the last.
         window: metrics since the last line of `metrics.jsonl`.
         modules: what holds the trained parameters.
     """
@@ -70,7 +58,7 @@ class RunTrainer(ABC, Generic[Config]):
         self.config: Config = follow_device(config, accelerator, dtype)
         half = bool(self.config.bf16) and not self.config.torch_compile
         self.sharding = build_sharding(accelerator, half)
-        self.step, self.window, self.skipped = 0, MetricWindow(), 0
+        self.step, self.window = 0, MetricWindow()
 
     @abstractmethod
     def write_model(self, folder: Path, merge: bool) -> None:
@@ -89,6 +77,11 @@ class RunTrainer(ABC, Generic[Config]):
         """Return the means since the last call."""
         return self.window.take()
 
+    def log_trained(self, network: nn.Module) -> None:
+        """Log how many parameters of every part of a network are trained."""
+        for key, (trained, every) in count_parts(network).items():
+            logger.info("trained: %-20s%15s of %15s parameters", key, f"{trained:,}", f"{every:,}")
+
     def set_precision(self, network: nn.Module) -> None:
         """Let a network compute in the precision of the run, compiled where that is wanted."""
         if self.config.bf16:
@@ -98,7 +91,7 @@ class RunTrainer(ABC, Generic[Config]):
 
     def clip_gradients(
         self, models: Mapping[str, nn.Module], losses: Sequence[tuple[Sequence[str], Tensor]]
-    ) -> dict[str, Tensor] | None:
+    ) -> dict[str, Tensor]:
         """Clip the gradients of models to `max_grad_norm`; all processes call this.
 
         Args:
@@ -106,28 +99,21 @@ class RunTrainer(ABC, Generic[Config]):
             losses: what each micro-batch of this process was about, and its loss.
 
         Returns:
-            The norms before; None where one is not finite and the optimiser step is skipped.
+            The norms before.
 
         Raises:
-            DivergenceError: one is not finite, and the run stops; the weights are left as they
-                were.
+            DivergenceError: one is not finite; the weights are left as they were.
         """
         limit = self.config.max_grad_norm or float("inf")
         norms = {n: self.sharding.clip_gradient(each, limit) for n, each in models.items()}
         if all(torch.isfinite(norm) for norm in norms.values()):
-            self.skipped = 0
             return norms
-        self.skipped += 1
-        [(name, norm)] = [(n, float(x)) for n, x in norms.items() if not torch.isfinite(x)][:1]
+        name, norm = next((n, float(x)) for n, x in norms.items() if not torch.isfinite(x))
         about = describe_nonfinite(losses)
         logger.warning("step %d: %s is %s; %s", self.step + 1, name, norm, about)
-        if self.config.on_nonfinite == "skip" and self.skipped <= self.config.max_skipped_steps:
-            return None
-        skipped = f" after {self.skipped - 1} that were skipped" if self.skipped > 1 else ""
         raise DivergenceError(
-            f"the gradient of step {self.step + 1} is {norm}{skipped}; {about}. Lower learning_rate"
-            " or max_grad_norm, or raise warmup_steps, and resume from the last checkpoint;"
-            " on_nonfinite=skip leaves out such steps."
+            f"the gradient of step {self.step + 1} is {norm}; {about}. Lower learning_rate or"
+            " max_grad_norm, or raise warmup_steps, and resume from the last checkpoint."
         )
 
     def save_model(self, folder: Path, merge: bool | None = None) -> None:
@@ -156,7 +142,6 @@ class RunTrainer(ABC, Generic[Config]):
                 "bf16": self.config.bf16,
                 "settings": dump_settings(self.settings),
                 "window": self.window.state_dict(),
-                "skipped": self.skipped,
                 **self.state(),
             }
             state = self.sharding.gather(state)
@@ -170,8 +155,6 @@ class RunTrainer(ABC, Generic[Config]):
             ConfigError: it is damaged, beyond the last step, belongs to another model or optimiser,
                 or is of a run with other settings.
         """
-        if self.accelerator.is_local_main_process:  # reading all files once per node is enough
-            verify_checksums(checkpoint)
         path = checkpoint / STATE_FILE
         with explain_damage(path):
             # mapped where sharded: each process reads its parts of what is as large as all of them
@@ -187,7 +170,7 @@ class RunTrainer(ABC, Generic[Config]):
         with explain_damage(path):
             self.restore(state, checkpoint)
             self.window.load_state_dict(state["window"])
-        self.step, self.skipped = step, state.get("skipped", 0)
+        self.step = step
         logger.info("resumed from %s at step %d", checkpoint, step)
         warn_of_change(state.get("bf16"), bool(self.config.bf16))
 
@@ -210,8 +193,7 @@ def describe_nonfinite(losses: Sequence[tuple[Sequence[str], Tensor]]) -> str:
     found = list(dict.fromkeys(gather_object(bad)))
     if not found:
         return "every loss of it is finite"
-    rest = f", and {len(found) - MOST_NAMES} more" if len(found) > MOST_NAMES else ""
-    return f"the loss is not finite for {', '.join(found[:MOST_NAMES])}{rest}"
+    return f"the loss is not finite for {', '.join(found[:MOST_NAMES])}"
 
 
 @contextmanager
@@ -219,7 +201,7 @@ def explain_damage(path: Path) -> Iterator[None]:
     """Turn errors of a damaged or foreign file into a ConfigError that says what it must be."""
     try:
         yield
-    except DAMAGE as error:
+    except Exception as error:
         raise ConfigError(
             f"'{path}' cannot be resumed from ({type(error).__name__}: {error}). It must be a"
             " complete checkpoint of a run with the same model, objective and optimiser settings."

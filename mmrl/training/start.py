@@ -1,5 +1,7 @@
 """How a training run starts: its processes, its directory and its log."""
 
+import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,12 +20,15 @@ from mmrl.run.run_lock import lock_directory
 from mmrl.run.run_log import RunLog
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import choose_together
-from mmrl.runtime.determinism import choose_deterministic_kernels
-from mmrl.runtime.launch import check_launch, join_processes
-from mmrl.runtime.watchdog import end_with_launcher, explain_lost_peers, watch_run
+from mmrl.runtime.failures import explain_lost_peers
+from mmrl.runtime.launch import join_processes
+from mmrl.runtime.launch_checks import check_launch
+from mmrl.runtime.watchdog import end_with_launcher, watch_run
 
-AFTER_WATCHDOG = 60.0
-"""Seconds by which collectives wait longer than the watchdog, which says more."""
+logger = logging.getLogger(__name__)
+GRACE = 30.0
+"""Seconds by which the watchdog waits longer than a reward may take, and collectives longer than
+the watchdog: the first to end says most."""
 
 
 def start_processes(config: RunConfig) -> Accelerator:
@@ -34,12 +39,15 @@ def start_processes(config: RunConfig) -> Accelerator:
     """
     begin()
     if config.deterministic:
-        choose_deterministic_kernels()
+        # cuBLAS reads this when it starts; torch warns of kernels that have no deterministic form
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = False
     if config.tf32:
         torch.set_float32_matmul_precision("high")
     end_with_launcher()
     check_launch(config.optimizer, config.torch_compile)
-    timeout = timedelta(seconds=config.ddp_timeout + AFTER_WATCHDOG)
+    timeout = timedelta(seconds=config.ddp_timeout + 2 * GRACE)
     return join_processes(
         timeout,
         mixed_precision="no",  # mmrl.runtime.precision puts autocast around the network alone
@@ -64,7 +72,7 @@ def open_directory(
     if config.push_to_hub:
         check_upload(config.hub_model_id)
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    limit = config.ddp_timeout
+    limit = config.ddp_timeout + GRACE
     with watch_run(limit), lock_directory(run.path, run.is_main), explain_lost_peers():
         recover_checkpoints(run.checkpoints)
         checkpoint = run.starting_point(config)
@@ -83,6 +91,7 @@ def open_log(
     """Log into the run directory inside the context; write `config.yaml` and `env.txt`."""
     with RunLog(run, accelerator.process_index):
         computation = choose_together(config, accelerator, attn_implementation, dtype)
-        computation.log()
+        for reason in computation.reasons:
+            logger.info("%s", reason)
         run.create(config, computation.reasons)
         yield

@@ -24,7 +24,6 @@ from mmrl.training.adapter_dropout import adapter_dropout
 from mmrl.training.ema import ExponentialAverage
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
-from mmrl.training.trainable import trained_counts
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +38,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         if getattr(self.network, "stored", None) is None:  # or else it is read when it is sharded
             self.network.to(accelerator.device)
         widen(self.network, everything=not self.config.bf16)
-        for line in trained_counts(self.network):
-            logger.info("trained: %s", line)
+        self.log_trained(self.network)
         self.modules = [self.network]
         self.set_precision(self.network)
         self.sharding.shard(self.network)
@@ -68,21 +66,15 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
                 optimizer.zero_grad(set_to_none=True)
             raise
         norms = self.clip_gradients({"grad_norm": self.network}, self._name_losses(found))
-        if norms is not None:
-            for metrics in found:
-                self.window.add(metrics)
-            for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
-                optimizer.step()
-                schedule.step()
-            if self.ema is not None:
-                self.ema.update()
-            self.window.add(norms)
-        for optimizer in self.optimizers:
+        for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
+            optimizer.step()
+            schedule.step()
             optimizer.zero_grad(set_to_none=True)
+        if self.ema is not None:
+            self.ema.update()
         self.step += 1
-        if self.config.on_nonfinite == "skip":
-            self.window.add({"skipped_steps": float(norms is None)})
-        self.window.add({"time/step_s": time.perf_counter() - started})
+        for metrics in (*found, norms, {"time/step_s": time.perf_counter() - started}):
+            self.window.add(metrics)
         losses = torch.stack([metrics["loss"] for metrics in found])
         return float(losses.mean())  # no wait: the norm has been read already
 

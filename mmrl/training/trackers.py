@@ -17,8 +17,8 @@ from PIL import Image
 
 from mmrl.config import to_plain, to_yaml
 from mmrl.data.prompts import spread
-from mmrl.evaluation.evaluation import Evaluation
-from mmrl.evaluation.results import draw_grid
+from mmrl.rollouts.held_out import Evaluation
+from mmrl.rollouts.held_out_grid import draw_grid
 
 
 def start_trackers(accelerator: Accelerator, run: Path, config: Any, resumed: bool) -> None:

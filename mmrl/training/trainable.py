@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 TOWER, VALUE_HEAD, ADAPTER = "vision.tower", "value_head", ".lora_"
 
 
-def patterns(model: ModelConfig) -> list[str] | None:
-    """What is trained in full, None for everything but the tower."""
-    tower = [TOWER] if model.train_vision_tower else []
-    if model.modules_to_train is not None:
-        return [*model.modules_to_train, *tower]
-    return tower if model.lora is not None else None
-
-
 def train_parts(network: Network, model: ModelConfig, seed: int) -> nn.Module:
     """Freeze what is not trained, and put an adapter on the network where one is wanted.
 
@@ -59,12 +51,13 @@ def require_gradients(network: nn.Module) -> None:
 
 def trained_in_full(network: Network, model: ModelConfig) -> dict[str, nn.Parameter]:
     """The parameters that are trained themselves; a value head always is."""
-    wanted, every = patterns(model), dict(network.named_parameters())
-    if wanted is None:
-        tower = [TOWER] if model.train_vision_tower else []
+    every = dict(network.named_parameters())
+    tower = [TOWER] if model.train_vision_tower else []
+    if model.modules_to_train is None and model.lora is None:
         chosen = {name for name, p in every.items() if p.requires_grad or matches(name, tower)}
     else:
-        chosen = {name for name in every if matches(name, [*wanted, VALUE_HEAD])}
+        wanted = [*(model.modules_to_train or ()), *tower, VALUE_HEAD]
+        chosen = {name for name in every if matches(name, wanted)}
     chosen -= network.unread
     return {name: every[name] for name in every if name in chosen}
 
@@ -92,12 +85,6 @@ def freeze_copy(network: Network, model: ModelConfig, sharding: Sharding) -> Net
     frozen.requires_grad_(False).eval()
     frozen.set_attention(model.attn_implementation)
     return frozen
-
-
-def trained_counts(network: nn.Module) -> Iterator[str]:
-    """Lines with the trained and all parameters of every part of a network."""
-    for key, (trained, every) in count_parts(network).items():
-        yield f"{key:<20}{trained:>15,} of {every:>15,} parameters"
 
 
 def count_parts(network: nn.Module) -> dict[str, list[int]]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from mmrl.pretrained.known import adapter_directory
 from mmrl.rl_config import MAX_AUTO_BATCH, RLConfig
 from mmrl.run_config import build_schedule
 from mmrl.runtime.sharding.tensors import held_part, write_part
-from mmrl.training.ema import ExponentialAverage
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.trainable import (
@@ -25,7 +24,6 @@ from mmrl.training.trainable import (
     freeze_copy,
     swap_values,
     train_parts,
-    trained_counts,
 )
 from mmrl.training.value_model import ValueModel
 
@@ -38,18 +36,17 @@ class TrainedPolicy(RunTrainer[RLConfig]):
     Attributes:
         trained: the policy's model, not wrapped for several processes.
         frozen: a copy of it as it was, the reference; None with an adapter, or without a KL.
-        follows: whether the reference follows the policy.
-        off: whether the reference of a run with an adapter is the model without it.
-        start: what an adapter's run trains in full, as it was, where there is a KL; the adapter
-            too where the reference has one.
+        reference_moves: whether the reference follows the policy.
+        reference_is_base: whether the reference of a run with an adapter is the model without it.
+        initial_values: what an adapter's run trains in full, as it was, where there is a KL; the
+            adapter too where the reference has one.
         value: the value model, if there is one.
-        ema: an average of the policy's trained weights, if there is one.
     """
 
     def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
         super().__init__(config, accelerator, config.model.dtype)
         config, model, self.policy = self.config, config.model, policy
-        self.follows = config.sync_ref_model and config.needs_reference
+        self.reference_moves = config.sync_ref_model and config.needs_reference
         policy.network.gradient_checkpointing = model.gradient_checkpointing
         self.frozen = None
         if config.needs_reference and model.lora is None:
@@ -58,8 +55,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         self.value = None if config.value is None else ValueModel(config, policy, self.sharding)
         self.set_precision(policy.network)
         self.trained = policy.model = train_parts(policy.network, model, config.seed)
-        for line in trained_counts(policy.network):
-            logger.info("trained: %s", line)
+        self.log_trained(policy.network)
         self.micro_batch_size = config.micro_batch_size(accelerator.num_processes)
         if config.per_device_train_batch_size is None:
             logger.info(
@@ -71,8 +67,10 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         self.sharding.shard_policy(policy, config.rollout_weights)
         keeps_start = config.needs_reference and model.lora is not None
         # where an adapter is continued, the reference is the policy with it as it was
-        self.off = not self.follows and adapter_directory(model.path) is None
-        self.start = copy_start(policy.network, not self.off) if keeps_start else {}
+        self.reference_is_base = not self.reference_moves and adapter_directory(model.path) is None
+        self.initial_values = (
+            copy_start(policy.network, not self.reference_is_base) if keeps_start else {}
+        )
         [optimizer] = build_optimizers(policy.model, config)
         self.modules = [self.trained]
         if self.value is not None:
@@ -81,14 +79,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         self.schedule = build_schedule(optimizer, config, config.optimizer_steps)
         policy.model, self.optimizers = self.sharding.prepare(policy.model, [optimizer])
         [self.optimizer] = self.optimizers
-        self.ema = None
-        if config.ema_decay is not None:
-            self.ema = ExponentialAverage(policy.network, config.ema_decay)
         policy.model.eval()  # no dropout: new and old log-probs must come from the same function
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Put the average of the weights into the policy inside the context, if there is one."""
-        return nullcontext() if self.ema is None else self.ema.apply()
 
     @contextmanager
     def reference(self) -> Iterator[None]:
@@ -96,8 +87,8 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         in its place, or else the adapter off or at its former values."""
         if self.frozen is None:
             adapter_off: Any = self.trained.disable_adapter
-            without = adapter_off if self.off else nullcontext
-            with without(), swap_values(self.policy.network, self.start):
+            without = adapter_off if self.reference_is_base else nullcontext
+            with without(), swap_values(self.policy.network, self.initial_values):
                 yield
             return
         trained, self.policy.model = self.policy.model, self.frozen
@@ -117,19 +108,17 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             write_part(value, (1 - alpha) * value.float() + alpha * own)
 
     def write_model(self, folder: Path, merge: bool) -> None:
-        """Write the policy in its public format, averaged if there is an average, or its adapter in
-        PEFT's."""
+        """Write the policy in its public format, or its adapter in PEFT's."""
         network = self.policy.network
-        with self.averaged():
-            weights = self.sharding.weights(network)
-            adapter = has_adapter(weights)
-            if adapter:  # the frozen base stays where it is
-                weights = adapter_tensors(network, weights)
-            state = self.sharding.gather(weights)
-            if self.accelerator.is_main_process:
-                self.policy.save(folder, self.config.save_dtype, state)
-                if merge and adapter:
-                    merge_directory(folder, self.config.save_dtype or self.config.model.dtype)
+        weights = self.sharding.weights(network)
+        adapter = has_adapter(weights)
+        if adapter:  # the frozen base stays where it is
+            weights = adapter_tensors(network, weights)
+        state = self.sharding.gather(weights)
+        if self.accelerator.is_main_process:
+            self.policy.save(folder, self.config.save_dtype, state)
+            if merge and adapter:
+                merge_directory(folder, self.config.save_dtype or self.config.model.dtype)
 
     def save(self, folder: Path) -> None:
         """Write model and trainer state; `load` continues exactly. Rank 0 writes."""
@@ -138,11 +127,10 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             self.value.save(folder, self.accelerator.is_main_process)
 
     def state(self) -> dict[str, Any]:
-        """Trained weights, optimiser, schedule, an average, and the reference where it follows the
-        policy; a value model writes files instead."""
+        """Trained weights, optimiser, schedule, and the reference where it follows the policy; a
+        value model writes files instead."""
         return {
-            **({"reference": self._reference_tensors()} if self.follows else {}),
-            **({} if self.ema is None else {"ema": self.ema.state_dict()}),
+            **({"reference": self._reference_tensors()} if self.reference_moves else {}),
             "trained": self._trained_tensors(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
@@ -151,22 +139,17 @@ class TrainedPolicy(RunTrainer[RLConfig]):
     def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
         """Continue from `state` and from the files of the value model."""
         self.sharding.assign(self._trained_tensors(), state["trained"])
-        if self.follows and "reference" in state:
+        if self.reference_moves and "reference" in state:
             self.sharding.assign(self._reference_tensors(), state["reference"])
         if self.value is not None:
             self.value.load(checkpoint)
-        if self.ema is not None:
-            # settings that were changed on purpose may have added it: it then starts here
-            started = "ema" in state
-            new = ExponentialAverage(self.policy.network, self.ema.decay).state_dict()
-            self.ema.load_state_dict(state["ema"] if started else new)
         self.sharding.load_optimizer(self.optimizer, state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
 
     def _reference_tensors(self) -> dict[str, Tensor]:
         """The weights of the reference that are not the policy's own."""
         if self.frozen is None:
-            return self.start
+            return self.initial_values
         trained = {n for n, p in self.policy.network.named_parameters() if p.requires_grad}
         return {n: held_part(p) for n, p in self.frozen.named_parameters() if n in trained}
 

@@ -57,23 +57,20 @@ class Trainer(TrainedPolicy):
         iterations = max(task.algorithm.num_iterations for task, _ in work)
         started = time.perf_counter()
         plans = [
-            [self._prepare(task, part, i, n == 0) for task, part in parts]
+            [self._prepare(task, part, i) for task, part in parts]
             for i in range(iterations)
-            for n, parts in enumerate(self._mini_batches(work, i))
+            for parts in self._mini_batches(work, i)
         ]
         prepared = time.perf_counter()
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
-        self.taken = 0  # optimiser steps
         for n, plan in enumerate(plans):
             self._inner_step(plan, sums, leave_together(self.sharding.shards) if n == 0 else None)
         self.step += 1
         every = self.config.ref_model_sync_steps
         done = self.step * len(plans)
-        if self.follows and done // every > (done - len(plans)) // every:
+        if self.reference_moves and done // every > (done - len(plans)) // every:
             self.sync_reference()
-        metrics = self._reduce_metrics(sums, self.taken) if self.taken else {}
-        if self.config.on_nonfinite == "skip":
-            metrics["skipped_steps"] = float(len(plans) - self.taken)
+        metrics = self._reduce_metrics(sums, len(plans))
         metrics["learning_rate"] = float(self.schedule.get_last_lr()[0])
         metrics["time/score_s"] = prepared - started
         metrics["time/update_s"] = time.perf_counter() - prepared
@@ -94,9 +91,7 @@ class Trainer(TrainedPolicy):
             yield [(task, part) for (task, _), part in zip(work, some, strict=True)]
 
     @torch.no_grad()
-    def _prepare(
-        self, task: Task, batch: RolloutBatch, iteration: int, first: bool = True
-    ) -> Prepared:
+    def _prepare(self, task: Task, batch: RolloutBatch, iteration: int) -> Prepared:
         """Draw the masks of an optimiser step, and which rollouts are scored without their prompt;
         score old and reference policy.
 
@@ -104,7 +99,6 @@ class Trainer(TrainedPolicy):
             task: method and options.
             batch: its rollouts.
             iteration: inner iteration.
-            first: whether the step is the first of the inner iteration.
         """
         algorithm, seed = task.algorithm, self.config.seed
         names = [(task.name, self.step, *name, iteration) for name in batch.names]
@@ -116,8 +110,7 @@ class Trainer(TrainedPolicy):
         if batch.left_out is not None:
             passes = passes.exclude_rows(batch.left_out.to(self.policy.device))
         passes = self._pad_draws(passes)
-        size, unmoved = self._size(task, batch, passes), first and iteration == 0
-        prepared = Prepared(task, batch, passes, size, iteration, unmoved)
+        prepared = Prepared(task, batch, passes, self._size(task, batch, passes), iteration)
         needs_old = algorithm.needs_old(self.config.num_mini_batches)
         uncertain = algorithm.top_entropy_quantile < 1
         seen = canvas.freeze_images(self.policy.model) if uncertain or needs_old else canvas
@@ -178,14 +171,14 @@ class Trainer(TrainedPolicy):
             sums: metrics, which this adds to.
             leaving: context that a stop may leave; None where the step must be finished.
         """
-        how = self.config.passes_at_once, self.sharding.shards
         work = [
             part
             # the last part, which all wrapped models take part in, has to ask the value model
             for item in sorted(plan, key=lambda item: item.task.algorithm.value is not None)
-            for part in split_parts(item, self._micro_batches(len(item.batch)), *how)
+            for part in split_parts(
+                item, self._micro_batches(len(item.batch)), self.sharding.shards
+            )
         ]
-        before = {name: value.clone() for name, value in sums.items()}
         with activity("update", len(work)):
             losses = []
             # processes may have different numbers of parts, and communicate in the last
@@ -195,19 +188,11 @@ class Trainer(TrainedPolicy):
                     advance()
             losses += self._add_gradient(work[-1], sums, alone=len(plan) == 1, last=True)
             norms = self.clip_gradients(self._clipped_models(), losses)
-            if norms is not None:
-                self.optimizer.step()
+            self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
-        if norms is None:
-            sums.clear()
-            sums.update(before)
-            return
-        self.taken += 1
         for name, norm in norms.items():
             sums[name] += norm / self.accelerator.num_processes
         self.schedule.step()
-        if self.ema is not None:
-            self.ema.update()
 
     def _clipped_models(self) -> dict[str, nn.Module]:
         """What gradients are clipped of, by the name of its norm."""
@@ -248,24 +233,15 @@ class Trainer(TrainedPolicy):
         """Return what to call backward on for this part, and its share of the metrics."""
         item, passes, value = part.item, part.passes, part.item.task.algorithm.value
         new, entropy, values = self._score(item, part.rows, passes)
-        if part.has_loss:
-            loss, metrics = part.loss(new, entropy)
-            if value is not None and values is not None:
-                value_loss, more = part.value_loss(values)
-                loss, metrics = loss + value.vf_coef * value_loss, metrics | more
-            metrics["loss"] = loss.detach()
-        else:
-            loss, metrics = part.gradient_loss(new, lambda: self._score_all(part))
-            metrics["entropy"] = entropy.sum() / max(1, item.size.tokens)
+        loss, metrics = part.loss(new, entropy)
+        if value is not None and values is not None:
+            value_loss, more = part.value_loss(values)
+            loss, metrics = loss + value.vf_coef * value_loss, metrics | more
+        metrics["loss"] = loss.detach()
         # how far the scored policy (other masks, its own guidance) is from the one that sampled
         gap = (new.detach() - item.batch.rollout.logprobs[part.rows]).abs() * passes.scored
         metrics["sampling/sampling_logp_difference/mean"] = gap.sum() / max(1, item.size.tokens)
         return loss, metrics
-
-    @torch.no_grad()
-    def _score_all(self, part: Part) -> Tensor:
-        """Log-probs of all passes of a micro-batch under the current policy."""
-        return self._score(part.item, part.rows, part.item.passes[part.rows]).logprobs
 
     def _score(
         self, item: Prepared, rows: slice, passes: Passes, seen: Canvas | None = None

@@ -70,7 +70,7 @@ class ValueModel:
         mine = {id(parameter) for parameter in self.trained.parameters()}
         for group in optimizer.param_groups:
             group["params"] = [p for p in group["params"] if id(p) not in mine]
-        settings = replace(config, learning_rate=self.rate, learning_rate_scales={})
+        settings = replace(config, learning_rate=self.rate)
         [own] = build_optimizers(self.trained, settings)
         for group in own.param_groups:
             optimizer.add_param_group({key: group[key] for key in ("params", "lr", "weight_decay")})

@@ -1,10 +1,14 @@
 """Options of the layouts of a checkpoint."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
+
+from mmrl.config import Settings, at_least
 
 MAX_COMPLETION_LENGTH = 256
 """Response positions of a text by default."""
+LARGEST_IMAGE = 4096
+"""Pixels a side: 65,536 tokens of MMaDA."""
 ImageFit = Literal["crop", "squash"]
 """How an image becomes a square: `crop` resizes its shorter side and keeps the middle; `squash`
 resizes both sides, as MMaDA does for charts, documents and diagrams."""
@@ -21,7 +25,7 @@ MaskPolicy = Literal["ignore", "key_padding"]
 class LayoutOptions:
     """What a user may choose about prompts and images; a family reads what concerns it."""
 
-    max_prompt_length: int = 256
+    max_prompt_length: Annotated[int, at_least(1)] = 256
     """Longest prompt in tokens. Longer ones are cut for images and left out, counted, for text."""
 
     chat_template: bool | str | None = None
@@ -29,14 +33,14 @@ class LayoutOptions:
     Jinja file takes that template in place of the tokenizer's; it is saved with the model. Messages
     always go through it."""
 
-    image_size: int | None = None
+    image_size: Annotated[int | None, at_least(1, up_to=LARGEST_IMAGE)] = None
     """Side in pixels of images that are codes, written or in prompts; null follows the
     checkpoint."""
 
-    image_height: int | None = None
+    image_height: Annotated[int | None, at_least(1, up_to=LARGEST_IMAGE)] = None
     """Height in pixels of images that are written, where it is not `image_size`."""
 
-    image_width: int | None = None
+    image_width: Annotated[int | None, at_least(1, up_to=LARGEST_IMAGE)] = None
     """Width in pixels of images that are written, where it is not `image_size`."""
 
     image_fit: ImageFit = "crop"
@@ -48,7 +52,7 @@ class LayoutOptions:
     """Whether padding of image prompts is attended to; null follows the checkpoint, and `ignore`
     where it names none."""
 
-    block_size: int | None = None
+    block_size: Annotated[int | None, at_least(1)] = None
     """Positions of a block of a network that writes block by block (SDAR, TraDo); null follows its
     config.json or its name."""
 
@@ -59,17 +63,8 @@ class LayoutOptions:
 
 
 @dataclass(kw_only=True)
-class LayoutConfig(LayoutOptions):
+class LayoutConfig(LayoutOptions, Settings):
     """Options of the layouts of a checkpoint."""
 
     max_completion_length: int = MAX_COMPLETION_LENGTH
     """Response positions of a text."""
-
-    def __post_init__(self) -> None:
-        kinds = {"image_fit": ImageFit, "mask_policy": MaskPolicy}
-        for key, kind in {**kinds, "block_alignment": BlockAlignment}.items():
-            value, allowed = getattr(self, key), get_args(kind)
-            if value is not None and value not in allowed:
-                raise ValueError(f"{key} is {value!r}; allowed: {', '.join(allowed)}")
-        if self.block_size is not None and self.block_size < 1:
-            raise ValueError(f"block_size is {self.block_size}; it must be at least 1")

@@ -15,11 +15,12 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from PIL import Image
 
-from mmrl.config import check
+from mmrl.config import at_least, check
+from mmrl.config.constraints import check_settings
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.http.errors import Refused, Unreachable
 from mmrl.rewards.http.event_loop import run
@@ -54,12 +55,11 @@ class ClientReward(ServiceOptions, ABC):
     """Addresses of the server; several take turns."""
     token_env: str = ""
     """Environment variable that holds the bearer token; empty for none."""
-    batch_size: int = 32
+    batch_size: Annotated[int, at_least(1)] = 32
     """Items of one request."""
 
     def __post_init__(self) -> None:
-        for key in ("deadline_s", "batch_size"):
-            check(getattr(self, key) > 0, f"{self.name}.{key}", getattr(self, key), "above 0")
+        check_settings(self, self.name)
         is_name = re.fullmatch(r"[\w.-]{1,128}", self.name) is not None
         check(is_name, "name", self.name, "letters, digits, points, dashes and underscores")
         keys = (f"{self.name}.url", f"{self.name}.token_env")

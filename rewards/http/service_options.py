@@ -3,8 +3,9 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from mmrl.config import ConfigError, check
+from mmrl.config import ConfigError, above, check
 from mmrl.rewards.http.service import Service
 
 
@@ -12,7 +13,7 @@ from mmrl.rewards.http.service import Service
 class ServiceOptions:
     """Limits of the requests of a reward."""
 
-    deadline_s: float = 300.0
+    deadline_s: Annotated[float, above(0)] = 300.0
     """Seconds for all requests of one batch, including retries."""
     timeout_s: float = 120.0
     """Seconds for one try."""

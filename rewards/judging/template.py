@@ -17,15 +17,15 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from mmrl.config import ConfigError, check, merge
-from mmrl.config.shipped import configs
+from mmrl.config import ConfigError, Settings, check, merge
+from mmrl.config.yaml_file import configs
 from mmrl.types import Chunk, Sample
 
 FIELDS = ("prompt", "completion", "answer", "before", "chunk")
 
 
 @dataclass(kw_only=True)
-class Template:
+class Template(Settings):
     """A question and the reply it asks for."""
 
     text: str = ""
@@ -45,6 +45,7 @@ class Template:
     """Whether scores are whole numbers (reply: json)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(self.text.strip() != "", "text", self.text, "the words of a question")
         check(self.lowest < self.highest, "lowest", self.lowest, f"below {self.highest:g}")
         labelled = bool(self.labels) == (self.reply == "labels")

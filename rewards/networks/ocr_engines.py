@@ -7,12 +7,12 @@ that its absence is found before anything loads.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from PIL import Image
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, at_least
 from mmrl.rewards.networks.placement import resolve_device
 from mmrl.rewards.networks.pretrained import load_network, load_part
 
@@ -25,13 +25,13 @@ class OCROptions:
 
     model: str = "stepfun-ai/GOT-OCR-2.0-hf"
     """Hub id or directory of `got`."""
-    max_tokens: int = 256
+    max_tokens: Annotated[int, at_least(1)] = 256
     """Longest reading of `got`."""
     device: str = "auto"
     """`auto` or a torch device (of `paddleocr`: whether it is a GPU)."""
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Precision of the weights of `got`."""
-    batch_size: int = 8
+    batch_size: Annotated[int, at_least(1)] = 8
     """Images that `got` reads at once."""
 
 

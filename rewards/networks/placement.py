@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from mmrl.config import check
+from mmrl.config import at_least
+from mmrl.config.constraints import check_settings
 
 if TYPE_CHECKING:
     import torch
@@ -31,16 +32,15 @@ class NetworkOptions:
     """A torch device; `auto` takes the current CUDA device if there is one."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Autocast precision of the network; normalisation and scores are always float32."""
-    batch_size: int = 32
+    batch_size: Annotated[int, at_least(1)] = 32
     """Images in one forward pass."""
-    fill: int = 8
+    fill: Annotated[int, at_least(1)] = 8
     """Batches are filled up to multiples of this, with copies of the last row. Matrix products
     choose their kernels by the number of rows, so the last bits of a score depend on what else is
     scored; a multiple makes that rarer, and `batch_size` gives every batch one shape."""
 
     def __post_init__(self) -> None:
-        check(self.batch_size >= 1, f"{self.name}.batch_size", self.batch_size, "at least 1")
-        check(self.fill >= 1, f"{self.name}.fill", self.fill, "at least 1")
+        check_settings(self, self.name)
 
     @cached_property
     def place(self) -> torch.device:

@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from mmrl.config import ConfigError, merge
 from mmrl.config.by_name import write_name
 from mmrl.config.checks import suggest
+from mmrl.config.constraints import field_types
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (
@@ -146,9 +147,11 @@ def _read_hints(found: Any) -> dict[str, Any]:
     for a type checker alone."""
     annotated: Callable[..., Any] = found if inspect.isroutine(found) else type(found).__call__
     if isinstance(found, type):
-        annotated = found if dataclasses.is_dataclass(found) else found.__init__  # type: ignore[misc]
+        annotated = found.__init__  # type: ignore[misc]
     try:
-        return get_type_hints(annotated)
+        if isinstance(found, type) and dataclasses.is_dataclass(found):
+            return field_types(found)
+        return get_type_hints(annotated, include_extras=True)
     except (NameError, TypeError, AttributeError):
         return {}
 

@@ -27,6 +27,7 @@ from typing import Protocol
 
 from mmrl.rewards.http.stop import Stopped, stopped_by
 from mmrl.rewards.scoring.column import Column, Lot
+from mmrl.rewards.scoring.failures import RewardError
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ PATIENCE = 30.0
 """Longest wait in seconds for calls of rewards at the end of a run."""
 
 PATIENCE_STOPPED = 2.0
-"""The same after Ctrl-C."""
+"""The same after Ctrl-C and errors."""
 
 POLL = 0.2
 """Seconds between two calls of `poll`."""
@@ -57,6 +58,7 @@ class Overlap:
         enabled: False calls rewards when their scores are needed, without threads.
         poll: called every `POLL` seconds while scores are awaited, with the number of calls of
             rewards that have ended; an exception ends the wait.
+        limit: longest time in seconds that a call of a reward may take.
     """
 
     def __init__(
@@ -64,8 +66,9 @@ class Overlap:
         scorers: Sequence[HasOverlap],
         enabled: bool = True,
         poll: Callable[[int], None] = lambda ended: None,
+        limit: float = float("inf"),
     ) -> None:
-        self.scorers, self.poll = scorers if enabled else (), poll
+        self.scorers, self.poll, self.limit = scorers if enabled else (), poll, limit
         self.checks: list[Callable[[], None]] = []  # raise for failures
         self.changed = threading.Condition()
         self.ended_calls = 0  # calls of rewards that have ended
@@ -79,8 +82,7 @@ class Overlap:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for scorer in self.scorers:
             scorer.overlap = None
-        stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
-        self._end(PATIENCE_STOPPED if stopped else PATIENCE)
+        self._end(PATIENCE if kind is None else PATIENCE_STOPPED)
 
     def put(self, column: Column, samples: Sequence[Sample]) -> None:
         """Hand samples over to the reward of a column."""
@@ -105,7 +107,8 @@ class Overlap:
         """Wait until `done` is true; it is asked again when a call of a reward ends.
 
         Raises:
-            RewardError: see `check`; at the first failure above the limit.
+            RewardError: see `check`, at the first failure above the limit; or a call of a reward
+                does not end.
         """
         while True:
             ended = self.ended_calls
@@ -116,6 +119,16 @@ class Overlap:
             with self.changed:
                 self.changed.wait_for(lambda before=ended: self.ended_calls > before, POLL)
             self.poll(ended)
+            self._check_deadline()
+
+    def _check_deadline(self) -> None:
+        for worker in self._workers.values():
+            taken = time.monotonic() - (worker.since or float("inf"))
+            if taken > self.limit:
+                raise RewardError(
+                    f"{worker.thread.name} has not returned for {taken:.0f} s. Raise ddp_timeout if"
+                    " it only needs longer; run again with resume_from_checkpoint=auto."
+                )
 
     def _end(self, longest: float) -> None:
         with self.changed:
@@ -143,6 +156,7 @@ class _Worker:
         import torch
 
         self.lots: deque[Lot] = deque()
+        self.since: float | None = None  # when the present call of the reward began
         self._stopped = threading.Event()
         self._overlap = overlap
         # the current device belongs to a thread, and a new one starts with the first
@@ -177,6 +191,7 @@ class _Worker:
         import torch
 
         column, results, started = lots[0].column, [], time.perf_counter()
+        self.since = time.monotonic()
         try:
             if self._device is not None:
                 torch.accelerator.set_device_index(self._device)
@@ -188,4 +203,5 @@ class _Worker:
         with self._overlap.changed:
             column.add_results(lots, results, time.perf_counter() - started)
             self._overlap.ended_calls += 1
+            self.since = None
             self._overlap.changed.notify_all()

@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from mmrl.config import ConfigError, check, merge
+from mmrl.config import ConfigError, Settings, above, at_least, check, merge
 from mmrl.config.by_name import source_of
 from mmrl.rewards import check_reward, reward_class
 from mmrl.rewards.http.protocols import is_client
@@ -25,39 +25,37 @@ MOST_PIXELS = 2**26
 
 
 @dataclass(kw_only=True)
-class Limits:
+class Limits(Settings):
     """Limits of one request, and of all together. Requests beyond them are refused."""
 
-    max_items: int = 256
+    where: ClassVar[str] = "limits"
+
+    max_items: Annotated[int, above(0)] = 256
     """Items of a request."""
-    max_bytes: int = 2**26
+    max_bytes: Annotated[int, above(0)] = 2**26
     """Bytes of a request's body."""
-    max_pixels: int = 2**22
+    max_pixels: Annotated[int, at_least(1, up_to=MOST_PIXELS)] = 2**22
     """Pixels of an image."""
-    max_memory_mb: int = 2048
+    max_memory_mb: Annotated[int, above(0)] = 2048
     """Mebibytes of all open requests: three times a body while it is read, four bytes per decoded
     pixel."""
-    max_waiting: int = 4096
+    max_waiting: Annotated[int, above(0)] = 4096
     """Waiting items of one reward."""
-    text_seconds: float = 30.0
+    text_seconds: Annotated[float, above(0)] = 30.0
     """Seconds for the score of a text by a reward that computes it itself. A text that takes longer
     fails with `timeout`, and the others of its batch are scored. `code` and `judge` have limits of
     their own."""
-    body_seconds: float = 30.0
+    body_seconds: Annotated[float, above(0)] = 30.0
     """Seconds for sending a body."""
-    header_seconds: float = 10.0
+    header_seconds: Annotated[float, above(0)] = 10.0
     """Seconds for sending headers; up to twice as many on a connection that had a request."""
-    max_connections: int = 4096
+    max_connections: Annotated[int, above(0)] = 4096
     """Simultaneous connections; requests on further ones are answered with 503."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         needed = REQUEST_COPIES * self.max_bytes + PIXEL_BYTES * self.max_pixels
         least = {"max_waiting": self.max_items, "max_memory_mb": -(-needed // 2**20)}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            check(value > 0, f"limits.{each.name}", value, "above 0")
-        pixels = self.max_pixels
-        check(pixels <= MOST_PIXELS, "limits.max_pixels", pixels, f"at most {MOST_PIXELS}")
         for key, value in least.items():
             allowed = f"at least {value}, for one request within the other limits"
             check(getattr(self, key) >= value, f"limits.{key}", getattr(self, key), allowed)
@@ -76,9 +74,9 @@ class Serving:
     """Name clients call it by; empty for the name of the reward."""
     release: str = ""
     """Version that clients record with its scores; empty for its name and a hash of its options."""
-    max_batch_size: int = 32
+    max_batch_size: Annotated[int, at_least(1)] = 32
     """Items of different requests that are scored in one call."""
-    max_latency_ms: float = 5.0
+    max_latency_ms: Annotated[float, at_least(0, up_to=60_000)] = 5.0
     """How long the first item of a batch waits for others."""
 
 
@@ -106,7 +104,7 @@ class ServedEntry:
 
 
 @dataclass(kw_only=True)
-class ServerConfig:
+class ServerConfig(Settings):
     """Settings of `python -m mmrl.rewards.server`."""
 
     rewards: list[dict[str, Any]] = field(
@@ -115,11 +113,11 @@ class ServerConfig:
     """One entry per reward: its name, its options, and the keys of `Serving`."""
     host: str = "127.0.0.1"
     """Address to listen on; others than loopback need a token."""
-    port: int = 18080
+    port: Annotated[int, at_least(0, up_to=65535)] = 18080
     """Port to listen on; 0 takes a free one, which the log names."""
     token_env: str = ""
     """Environment variable that holds the bearer token; empty for none."""
-    timeout_s: float = 300.0
+    timeout_s: Annotated[float, above(0)] = 300.0
     """Seconds after which items without a score are answered with an error."""
     limits: Limits = field(default_factory=Limits)
     """Limits of one request, and of all together."""
@@ -127,8 +125,7 @@ class ServerConfig:
     """Load the rewards, print the settings, and exit."""
 
     def __post_init__(self) -> None:
-        check(0 <= self.port < 2**16, "port", self.port, "from 0 to 65535")
-        check(self.timeout_s > 0, "timeout_s", self.timeout_s, "above 0")
+        super().__post_init__()
         check(
             self.is_loopback or bool(self.token_env),
             "token_env",
@@ -182,9 +179,6 @@ def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
     is_key = re.fullmatch(r"[\w.-]{0,64}", serving.key, re.ASCII) is not None
     allowed = "at most 64 letters, digits, points, dashes and underscores"
     check(is_key, f"{where}.key", serving.key, allowed)
-    size, latency = serving.max_batch_size, serving.max_latency_ms
-    check(size >= 1, f"{where}.max_batch_size", size, "at least 1")
-    check(0 <= latency <= 60_000, f"{where}.max_latency_ms", latency, "from 0 to 60000")
     return ServedEntry(serving, {"name": entry["name"], **options})
 
 

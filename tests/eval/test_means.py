@@ -1,10 +1,13 @@
+"""Tables of image benchmarks: means by tag, and by category of question."""
+
 import math
 
 import pytest
 
-from mmrl.evaluation.evaluation import Evaluation
-from mmrl.evaluation.image_benchmark import format_tags, share_with_correct
-from mmrl.evaluation.means import mean_by_tag
+from mmrl.evaluation.image_benchmark import format_rows, mean_by_category
+from mmrl.rewards.registry.interface import Item
+from mmrl.rollouts.held_out import Evaluation
+from mmrl.rollouts.means import mean_by_tag
 from mmrl.types import Prompt
 
 
@@ -41,14 +44,23 @@ def test_a_score_that_does_not_apply_is_left_out() -> None:
 
 def test_the_text_names_every_tag_and_reward() -> None:
     table = mean_by_tag(_prompts(["colors", "position"]), [1.0, 0.0])
-    text = format_tags({"strict": table, "partial": table})
+    text = format_rows("", {"strict": table, "partial": table})
     assert "colors" in text and "mean over tags" in text and "1.000 ± 0.000" in text
     assert len({len(line) for line in text.splitlines()}) == 1
 
 
-def test_a_prompt_is_correct_if_one_of_its_images_is() -> None:
-    prompts = [prompt for prompt in _prompts(["colors"] * 3) for _ in range(2)]
-    scores = {"geneval": [0.0, 1.0, 0.0, 0.0, 1.0, 1.0], "partial": [0.5, 1, 0, 0, 1, 1]}
-    evaluation = Evaluation(prompts, [], scores)
-    assert share_with_correct(evaluation, 2) == {"geneval": pytest.approx(2 / 3)}
-    assert share_with_correct(evaluation, 1) == {}
+def test_categories_pool_the_questions_of_all_images_and_the_score_is_over_images() -> None:
+    color, whole = "attribute - color", "entity - whole"
+    items = [
+        [Item(whole, 1, 1), Item(color, 1, 1), Item("attribute - size", 0, 0)],
+        [Item(whole, 0, 0), Item(color, 1, 0)],
+        [],
+    ]
+    scores = {"dsg": [2 / 3, 0.0, math.nan]}
+    found = mean_by_category(Evaluation(_prompts(["t"] * 3), [], scores, {"dsg": items}), "dsg")
+    assert list(found["yes"]) == ["attribute", "entity", color, "attribute - size", whole]
+    yes, score = ([cell["mean"] for cell in found[key].values()] for key in ("yes", "score"))
+    assert yes == pytest.approx([2 / 3, 0.5, 1, 0, 0.5])
+    assert score == pytest.approx([1 / 3, 0.5, 0.5, 0, 0.5, 1 / 3])
+    said = format_rows("dsg x 100", found, 100)
+    assert "66.67" in said and said.splitlines()[-1].split()[:4] == ["mean", "over", "prompts", "-"]

@@ -1,11 +1,11 @@
 import json
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
-from mmrl.evaluation.evaluation import Evaluation
-from mmrl.evaluation.results import CELL, draw_grid, write_geneval_folders
+from mmrl.evaluation.results import write_geneval_folders
+from mmrl.rollouts.held_out import Evaluation
+from mmrl.rollouts.held_out_grid import CELL, draw_grid
 from mmrl.run.image_grid import GAP
 from mmrl.types import Prompt
 
@@ -20,14 +20,6 @@ def test_folders_are_as_the_geneval_evaluator_reads_them(tmp_path: Path) -> None
     assert row == {**ROW, "prompt": "prompt 1"}
     with Image.open(tmp_path / "00001" / "samples" / "00002.png") as image:
         assert image.getpixel((0, 0)) == (200, 0, 0)
-    with Image.open(tmp_path / "00000" / "grid.png") as grid:
-        assert grid.size == (24, 8)
-
-
-def test_images_that_do_not_divide_among_the_prompts_are_refused(tmp_path: Path) -> None:
-    prompts = [Prompt(str(n), "text_to_image", "x") for n in range(2)]
-    with pytest.raises(ValueError, match="3 images do not divide among 2 prompts"):
-        write_geneval_folders(tmp_path, prompts, [Image.new("RGB", (8, 8))] * 3)
 
 
 def test_edits_are_shown_beside_their_sources(tmp_path: Path) -> None:

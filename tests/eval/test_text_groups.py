@@ -30,14 +30,6 @@ def test_every_group_has_the_scores_of_its_own_prompts() -> None:
     assert groups["tag"]["color"]["pass@2"] == 1.0
 
 
-def test_groups_of_a_key_with_one_value_each_add_up_to_all() -> None:
-    whole = score_row(TWICE, {"answer": SCORES}, 2)
-    rows = score_groups(TWICE, {"answer": SCORES}, 2)["tag"].values()
-    assert sum(row["n"] for row in rows) == whole["n"]
-    total = sum(row["accuracy"] * row["n"] for row in rows)
-    assert total == pytest.approx(whole["accuracy"] * whole["n"])
-
-
 def test_a_prompt_counts_under_each_value_of_a_list_and_under_none_that_it_lacks() -> None:
     assert group_places(PROMPTS, ["skills", "level", "form"]) == {
         "skills": {"sums": [0], "charts": [0, 1]},

@@ -40,7 +40,6 @@ RL = {
     "lora": {
         "algorithm": {"beta": 0.1},
         "lora": {**LORA, "lora_dropout": 0.1},
-        "ema_decay": 0.5,
         "model": {"gradient_checkpointing": True},
         "optimizer": "sgd",
         "learning_rate": 0.1,
@@ -53,7 +52,6 @@ RL = {
         "per_device_train_batch_size": 2,
         "sync_ref_model": True,
         "ref_model_sync_steps": 2,
-        "ema_decay": 0.5,
         "max_grad_norm": 0.01,
     },
     "text": {
@@ -67,11 +65,10 @@ RL = {
         },
     },
 }
-"""Runs of four steps: a frozen reference and mini-batches, one with the adapter off, another
-optimiser and an average of the weights; a value head on the policy, and one on a copy that shares
-its frozen weights; a reference that follows the policy, with an average and clipped gradients;
-texts, whose forward passes are as many on every process, so that weights that are gathered by block
-need no agreement."""
+"""Runs of four steps: a frozen reference and mini-batches, one with the adapter off and another
+optimiser; a value head on the policy, and one on a copy that shares its frozen weights; a reference
+that follows the policy, with clipped gradients; texts, whose forward passes are as many on every
+process, so that weights that are gathered by block need no agreement."""
 HELD = ("text",)
 """Kinds in which a process that is told to stop goes on to the end of the rollouts, because the
 others wait for it in every forward pass."""

@@ -4,11 +4,10 @@
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from PIL import Image
 
 from mmrl import rl, sft
@@ -26,13 +25,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "modules_to_train": ["vision.projector"],
         "lora": LoraConfig(r=4, lora_alpha=8),
     },
-    "by_block": {"lora": LoraConfig(r=4, lora_alpha=8)},
 }
-"""Everything is trained, beside a frozen reference that sees with its own weights; a projector
-beside an adapter; and an adapter alone, where blocks are gathered whenever they compute."""
+"""Everything is trained, beside a frozen reference that sees with its own weights; and a projector
+beside an adapter."""
 STATIC = {"name": "static", "steps": 4, "eos": "leave"}
-EMERGE = {"name": "emerge", "steps": 6}
-"""Of eight tokens: many a step writes nothing."""
 
 
 def write(folder: Path) -> None:
@@ -43,10 +39,8 @@ def write(folder: Path) -> None:
         Image.new("RGB", size, (60 * n, 255 - 60 * n, 99)).save(folder / f"{n}.png")
         rows.append({"prompt": "which", "image": f"{n}.png", "completion": "red"[: n % 3 + 1]})
     words = [{"prompt": text, "completion": "blue"} for text in ("a", "b c", "d", "e")]
-    album = [{"prompt": "both", "images": ["0.png", "1.png"]}, *rows[1:]]
     for name, some in {
         "sight": rows,
-        "album": album,
         "words": words,
         "mixed": [row for pair in zip(rows, words, strict=True) for row in pair],
     }.items():
@@ -61,9 +55,6 @@ def reinforce(
     world: Path,
     output: Path,
     kind: str,
-    rows: str = "sight",
-    sampler: Mapping[str, Any] = STATIC,
-    **settings: Any,
 ) -> None:
     """Two steps on questions and on words, evaluated on three questions one by one."""
     options: dict[str, Any] = {
@@ -73,10 +64,10 @@ def reinforce(
         "eval_limit": 3,
         "max_completion_length": 8,
         "rewards": [{"name": "length", "reward": lengths}],
-        "sampler": SamplerConfig(**sampler),
+        "sampler": SamplerConfig(**STATIC),
         "algorithm": {"name": "mask_grpo", "num_iterations": 2, "beta": 0.1},
     }
-    prompts = str(world / f"{rows}.jsonl")
+    prompts = str(world / "sight.jsonl")
     tasks = {
         "sight": TaskConfig(
             task="image_to_text",
@@ -88,7 +79,6 @@ def reinforce(
         "words": TaskConfig(task="text", prompts=str(world / "words.jsonl"), **options),
     }
     model = {"path": str(world / "policy"), "vq": None, "max_prompt_length": 400}
-    values = {"eval_steps": 2, "adam_epsilon": 1e-3, "max_steps": 2, **settings}
     rl.train(
         RLConfig(
             output_dir=str(output),
@@ -98,22 +88,11 @@ def reinforce(
             learning_rate=1e-2,
             save_steps=0,
             bf16=False,
-            **values,
+            eval_steps=2,
+            adam_epsilon=1e-3,
+            max_steps=2,
         )
     )
-
-
-def reinforce_by_block(world: Path, output: Path) -> None:
-    """Questions about one picture or two, and words, where blocks are gathered whenever they
-    compute; every process makes as many forward passes, so they must not agree on any."""
-
-    def refuse(*_: Any) -> None:
-        raise AssertionError("processes agree on a forward pass of completions of one length")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mmrl.runtime.sharding.pace.keep_pace", refuse)
-        settings = {"rollout_weights": "by_block", "eval_steps": 0}
-        reinforce(world, output, "by_block", "album", EMERGE, **settings)
 
 
 def supervise(world: Path, output: Path, batch_size: int, rows: str) -> None:
@@ -155,6 +134,5 @@ def main(arguments: list[str]) -> int:
 def run_all(world: Path, output: Path, rows: Sequence[str], batch_size: int = 1) -> None:
     for kind in ("tower", "projector"):
         reinforce(world, output / kind, kind)
-    reinforce_by_block(world, output / "by_block")
     for name in rows:
         supervise(world, output / name, batch_size, name)

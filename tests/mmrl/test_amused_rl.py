@@ -86,15 +86,6 @@ def test_a_run_moves_the_network_and_is_resumed_exactly(
         assert image.size == (8, 8)
 
 
-@pytest.mark.slow
-def test_a_run_in_bfloat16_with_a_value_model(folder: Path, tmp_path: Path) -> None:
-    once: dict[str, Any] = {"bf16": True, "max_steps": 1, "eval_steps": 0}
-    algorithm = {"name": "trace_rl_value", "slice_size": 1}
-    config = run_config(folder, tmp_path / "run", {}, algorithm=algorithm, **once)
-    [step] = [line for line in metrics(train(config)) if "loss" in line]
-    assert step["ratio"] == pytest.approx(1, abs=0.05) and "loss/value_avg" in step
-
-
 def test_the_plan_names_the_parts_and_what_the_network_lacks_is_refused(
     folder: Path, tmp_path: Path
 ) -> None:

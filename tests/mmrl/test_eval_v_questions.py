@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 
-from mmrl.config import ConfigError
 from mmrl.eval_v import main
-from mmrl.evaluation import benchmark
-from mmrl.evaluation.eval_config import VISION_TASKS, load_settings
-from tests.mmrl.pair import Pair
 from tests.mmrl.question_sets import (
     MMMU,
     MMMU_TYPES,
@@ -87,43 +83,6 @@ def test_questions_about_shapes_are_scored_by_tag_and_by_form(
     assert "avg@2" in said and "existence" in said and "NFE" in said
 
 
-@pytest.mark.slow
-def test_an_interrupted_benchmark_continues_with_the_same_numbers(
-    sight: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert main(words(sight, whole)) == 0
-    sampled: list[Any] = []
-    sample_batch = benchmark.sample_batch
-
-    def interrupted(*arguments: Any) -> Any:
-        sampled.append(arguments[1])
-        if len(sampled) == 3:
-            raise KeyboardInterrupt
-        return sample_batch(*arguments)
-
-    monkeypatch.setattr(benchmark, "sample_batch", interrupted)
-    assert main(words(sight, parts)) == 130 and not (parts / "scores.json").exists()
-    assert main(words(sight, parts)) == 0
-    assert len(sampled) == 5 and numbers(parts) == numbers(whole)
-    assert main([*words(sight, parts), "group_by=[form]"]) == 0
-    assert len(sampled) == 5 and list(numbers(parts)["groups"]["temperature 1"]) == ["form"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["sharing_pair", "zero3_pair"])
-def test_two_processes_that_share_a_model_give_the_numbers_of_one(
-    sight: SimpleNamespace, way: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    both: Pair = request.getfixturevalue(way)
-    uneven = ["num_samples=1", "batch_size=3"]
-    both.begin("mmrl.eval_v", [*words(sight, two), *uneven])
-    assert main([*words(sight, one), *uneven]) == 0
-    printed = "".join(both.end())
-    assert numbers(two) == numbers(one) and printed.count("written to") == 1
-
-
 SETS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "seed_bench": ([{**SEED, "image": [image(9)]}], SEED_TYPES, "test"),
     "mmmu": ([MMMU, OPEN], MMMU_TYPES, "validation"),
@@ -176,25 +135,3 @@ def test_what_cannot_run_is_refused_before_a_model_loads(
     ):
         assert main([*words(sight, tmp_path), "model.path=GSAI-ML/LLaDA-V", word]) == 1
         assert message in capsys.readouterr().err, word
-
-
-def test_images_are_written_where_no_task_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text("model: {path: a/b}\nprompts: c/d\nrewards: [{name: clip}]")
-    words = [f"config={tmp_path / 'x.yaml'}"]
-    assert load_settings(words, VISION_TASKS).task == "text_to_image"
-    asked = load_settings([*words, "task=image_to_text"], VISION_TASKS)
-    assert asked.task == "image_to_text"
-    with pytest.raises(ConfigError, match="not of the form key=value"):
-        load_settings(["task"], VISION_TASKS)
-
-
-def test_a_dry_run_counts_groups_and_needs_no_hub(
-    sight: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*words(sight, tmp_path / "out"), "dry_run=true"]) == 0
-    said = capsys.readouterr().out
-    assert "8, 2 completions each" in said and "choice 4, short 4" in said
-    assert not (tmp_path / "out").exists()
-    public = ["config=configs/eval/lladav_mmmu.yaml", f"output_dir={tmp_path / 'out'}"]
-    assert main([*public, "dry_run=true"]) == 0
-    assert "those of lmms-lab/MMMU, not on this machine" in capsys.readouterr().out

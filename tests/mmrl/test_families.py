@@ -1,10 +1,8 @@
 """Every sampler and every preset on every task of every family (`tests.models.small_policies`)."""
 
-import json
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,13 +20,9 @@ from mmrl.algorithms import (
 )
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.forwards import passes_per_rollout
-from mmrl.config import ConfigError
 from mmrl.models import Policy
 from mmrl.models.families import FAMILIES
 from mmrl.models.task_names import writes_images
-from mmrl.objectives.corruptions import CORRUPTIONS
-from mmrl.objectives.text import Completions
-from mmrl.objectives.text_config import CompletionConfig
 from mmrl.planning.memory import find_block_size
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
@@ -70,9 +64,6 @@ def sampler(rule: str, task: str, **changes: Any) -> SamplerConfig:
     """Four steps; texts are written in two blocks."""
     block_size = None if writes_images(task) else 4
     return SamplerConfig(name=rule, steps=4, block_size=block_size, **changes)
-
-
-TEXTS = [(family, "text") for family, task in PAIRS if task == "text"]
 
 
 def test_every_family_is_in_the_table() -> None:
@@ -183,45 +174,3 @@ def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
         given &= canvas.features.at < 0
     if "embed.weight" in gradients:  # no frozen encoder of the text
         assert bool(gradients["embed.weight"][canvas.tokens[given]].any(-1).all())
-
-
-ROWS = [("one and two?", "three"), ("how many?", "two or more"), ("a?", "b"), ("and?", "no, none")]
-
-
-def completions(folder: Path, family: str, corruption: str, packing: bool) -> Completions:
-    """The supervised objective on a small policy."""
-    if not (folder / "rows.json").exists():
-        small_policy(family).save(folder / "policy")
-        rows = [{"prompt": given, "completion": said} for given, said in ROWS]
-        (folder / "rows.json").write_text(json.dumps(rows))
-    options = {"block_size": 4} if corruption in ("semi_ar", "block") else {}
-    config = CompletionConfig(
-        model=str(folder / "policy"),
-        data=str(folder / "rows.json"),
-        corruption={"name": corruption, **options},
-        max_length=96,
-        packing=packing,
-    )
-    return Completions(config, seed=0, batch_size=len(ROWS))
-
-
-@cross(TEXTS, sorted(set(CORRUPTIONS) - {"trace"}), every=4)
-def test_a_completion_is_learned_alike_packed_and_alone(
-    pair: tuple[str, str], name: str, tmp_path: Path
-) -> None:
-    core = small_policy(pair[0]).network.core
-    if core.shift_logits if name == "block" else core.block_size:
-        with pytest.raises(ConfigError, match=rf"corruption\.name is '{name}'; it must be "):
-            completions(tmp_path, pair[0], name, packing=False)
-        return
-    losses = []
-    for packing in (False, True):
-        objective = completions(tmp_path, pair[0], name, packing)
-        batch = objective.batch(0, 0, 1)
-        assert packing == (len(batch) < len(ROWS))
-        loss, _ = objective.loss(batch)
-        loss.backward()
-        losses.append(loss.item())
-        weight = objective.policy.network.get_parameter("head.weight")
-        assert weight.grad is not None and bool(weight.grad.isfinite().all() and weight.grad.any())
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -4,7 +4,6 @@ Once with a policy that sees images through a tower, and once with one that read
 """
 
 import io
-import json
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,15 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
-from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig
-from mmrl.evaluation import benchmark
-from mmrl.evaluation.eval_config import EvalConfig
 from mmrl.models.image_tokenizers.magvit import MagvitV2
 from mmrl.models.network.vision import Vision
-from mmrl.planning.plan import describe
-from mmrl.planning.run_checks import check_model, check_run
-from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
@@ -165,59 +158,6 @@ def test_words_alone_leave_no_trained_weight_without_a_gradient(
         assert (parameter.grad is not None) == parameter.requires_grad, name
         if name.startswith("vision.") and parameter.grad is not None:
             assert not parameter.grad.any()
-
-
-def test_a_dry_run_counts_what_is_trained(tower: Sight, tmp_path: Path) -> None:
-    chosen = {"modules_to_train": ["vision.projector"]}
-    said = str(describe(questions(tower, tmp_path, model=chosen)))
-    assert "parameters: vision.projector; frozen: embed" in " ".join(said.split())
-
-
-def test_images_that_are_features_are_not_left_out_with_their_prompt(
-    sight: Sight, tmp_path: Path
-) -> None:
-    config = questions(sight, tmp_path, algorithm={"cond_dropout_prob": 0.1})
-    if sight.vq is not None:
-        assert check_run(config)
-        return
-    with pytest.raises(ConfigError, match=r"tasks\.shapes\.algorithm\.cond_dropout_prob is 0\.1"):
-        check_run(config)
-
-
-def test_without_what_looks_at_images_a_run_is_refused_before_anything_is_loaded(
-    tower: Sight, world: SimpleNamespace, tmp_path: Path
-) -> None:
-    config = questions(tower, tmp_path)
-    config.model.path = world.policy
-    with pytest.raises(ConfigError, match=r"model\.vq is None.* task image_to_text of tasks\.shap"):
-        check_model(config)
-
-
-def test_a_benchmark_gives_accuracy_and_averages_over_samples(
-    sight: Sight, tmp_path: Path, world: SimpleNamespace
-) -> None:
-    def settings(path: str, vq: str | None) -> EvalConfig:
-        return EvalConfig(
-            output_dir=str(tmp_path),
-            task="image_to_text",
-            prompts=sight.held_out,
-            model=ModelConfig(path=path, vq=vq, max_prompt_length=400),
-            limit=2,
-            data=DataConfig(format="dllm_rl"),
-            sampler=SAMPLER,
-            max_completion_length=8,
-            rewards=[{"name": "answer"}],
-            num_samples=2,
-            device="cpu",
-        )
-
-    outcome = benchmark.run_benchmark(settings(sight.policy, sight.vq))
-    assert outcome is not None
-    [row] = outcome.report.tables.values()
-    assert row["n"] == 4 and 0 <= row["accuracy"] == row["avg@2"] <= 1
-    assert len(json.loads((tmp_path / "scores.json").read_text())["prompts"]) == 2
-    with pytest.raises(ConfigError, match="model.vq is None.* for the task image_to_text"):
-        benchmark.check_benchmark(settings(world.policy, None))
 
 
 def test_the_reference_keeps_what_is_trained_beside_an_adapter(

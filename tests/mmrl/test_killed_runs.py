@@ -8,8 +8,9 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
-from mmrl.run.checkpoint import checkpoint_steps, verify_checksums
+from mmrl.run.checkpoint import checkpoint_steps
 from tests.mmrl.runs import (
     ACCELERATE,
     command_line,
@@ -66,7 +67,8 @@ def test_a_killed_run_ends_as_the_run_that_was_left_alone(
         wait_for_step(running, killed, step, writing=n == 0)
         kill(running)
         for complete in checkpoint_steps(killed / "checkpoints"):
-            verify_checksums(killed / "checkpoints" / str(complete))
+            folder = killed / "checkpoints" / str(complete)
+            torch.load(folder / "trainer_state.pt", weights_only=True)
     assert start(world, killed, launch).wait() == 0, killed.with_suffix(".log").read_text()[-3000:]
     steps = [line["step"] for line in metrics(killed) if "learning_rate" in line]
     assert steps == list(range(1, STEPS + 1)) and metrics(killed) == metrics(alone)

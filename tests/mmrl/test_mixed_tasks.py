@@ -10,14 +10,12 @@ import pytest
 from safetensors.torch import load_file
 
 from mmrl.data.prompts import DataConfig
-from mmrl.planning.plan import describe
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import TaskConfig
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Sample
-from tests.mmrl.pair import Pair
 from tests.mmrl.runs import RED, SHAPES, VQ, metrics
 
 TASKS = {"drawn": "text_to_image", "asked": "image_to_text", "read": "text"}
@@ -96,36 +94,3 @@ def test_three_tasks_train_one_policy_and_each_has_its_metrics(
         load_file(Path(p) / "model.safetensors") for p in (world.policy, run / "final")
     )
     assert any((before[key].float() != after[key].float()).any() for key in before)
-
-
-def test_the_plan_of_a_mixed_run_says_what_each_task_writes(
-    world: SimpleNamespace, prompts: dict[str, str], tmp_path: Path
-) -> None:
-    said = " ".join(str(describe(mixed(world, prompts, tmp_path))).split())
-    for name, task in TASKS.items():
-        assert f"task {name} ({task})" in said
-    assert said.count("of 8 response positions each") == 2
-    assert said.count("of 64 response positions each") == 1
-
-
-@pytest.mark.slow
-def test_a_mixed_run_is_the_same_on_two_processes(
-    world: SimpleNamespace, prompts: dict[str, str], pair: Pair, tmp_path: Path
-) -> None:
-    words = [f"model.path={world.policy}", f"model.vq={VQ}", "model.max_prompt_length=64"]
-    for name, task in TASKS.items():
-        key = f"tasks.{name}"
-        words += [f"{key}.task={task}", f"{key}.prompts={prompts[name]}", f"{key}.num_prompts=2"]
-        words += [f"{key}.num_generations=2", f"{key}.algorithm={{num_iterations: 1, beta: 0.1}}"]
-    for name in ("asked", "read"):
-        words += [f"tasks.{name}.sampler={{name: static, steps: 4}}"]
-        words += [
-            f"tasks.{name}.max_completion_length=8",
-            f"tasks.{name}.rewards=[{{name: format}}]",
-        ]
-    cycle = "{name: cycle, max_completion_length: 2, batch_size: 3}"
-    words += [f"tasks.drawn.rewards=[{{name: shapes, mode: partial}}, {cycle}]"]
-    words += ["tasks.drawn.sampler.steps=3"]
-    words += ["tasks.asked.data.format=dllm_rl", "per_device_train_batch_size=2", "max_steps=2"]
-    words += ["save_steps=0", "learning_rate=1e-3", "bf16=false"]
-    pair.same_as_one(tmp_path, words)

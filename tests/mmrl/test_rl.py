@@ -1,12 +1,10 @@
 """Whole runs on a tiny policy: what they leave behind, exact resume, processes, learning."""
 
-import signal
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from mmrl.config import load_config
 from mmrl.models import load_policy
@@ -21,13 +19,9 @@ from tests.mmrl.runs import (
     VQ,
     command_line,
     metrics,
-    process,
-    rollouts,
     run_config,
     same_pictures,
     same_weights,
-    trainer_of,
-    wait_for,
 )
 
 CLIP = f"{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}"
@@ -81,34 +75,10 @@ def test_a_run_leaves_its_directory_complete(world: SimpleNamespace, tmp_path: P
     assert log.count(" bf16: false, as set") == log.count(" attn_implementation: sdpa, ") == 1
 
 
-def test_a_run_of_eight_rollouts_needs_no_size_of_micro_batches(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    left_open = "per_device_train_batch_size=null"
-    for name, word in (("open", left_open), ("said", "per_device_train_batch_size=8")):
-        words = [*command_line(world, tmp_path / name), word, "max_steps=1", "save_steps=0"]
-        assert main(words) == 0
-    assert metrics(tmp_path / "open") == metrics(tmp_path / "said")
-    chosen = "per_device_train_batch_size: 8, the largest number up to 16 that divides"
-    assert chosen in (tmp_path / "open" / "train.log").read_text()
-    assert chosen not in (tmp_path / "said" / "train.log").read_text()
-
-
-def test_completions_are_stored_with_their_rewards(world: SimpleNamespace, tmp_path: Path) -> None:
-    train(run_config(world, tmp_path / "run"))
-    table = pq.read_table(tmp_path / "run" / "samples" / "completions_shapes_000002.parquet")
-    rows = table.to_pylist()
-    assert len(rows) == 8 and {row["step"] for row in rows} == {2}
-    assert [row["reward"] for row in rows] == pytest.approx([row["redness"] for row in rows])
-    assert all(row["completion"]["bytes"].startswith(b"\x89PNG") for row in rows)
-    assert sum(row["advantage"] for row in rows[:4]) == pytest.approx(0, abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("settings", "steps"),
     [
         ({"save_steps": 0}, [4]),
-        ({"save_steps": 3}, [3, 4]),
         ({"save_steps": 3, "log_completions_steps": 2}, [2, 3, 4]),
         ({"log_completions_steps": 1, "log_completions": False}, []),
     ],
@@ -120,7 +90,11 @@ def test_rollouts_are_written_at_the_end_with_checkpoints_and_as_often_as_wanted
     found = sorted((run / "samples").glob("completions_*.parquet"))
     assert [path.name for path in found] == [f"completions_shapes_{n:06d}.parquet" for n in steps]
     for path, step in zip(found, steps, strict=True):
-        assert {row["step"] for row in pq.read_table(path).to_pylist()} == {step}
+        rows = pq.read_table(path).to_pylist()
+        assert len(rows) == 8 and {row["step"] for row in rows} == {step}
+        assert [row["reward"] for row in rows] == pytest.approx([row["redness"] for row in rows])
+        assert all(row["completion"]["bytes"].startswith(b"\x89PNG") for row in rows)
+        assert sum(row["advantage"] for row in rows[:4]) == pytest.approx(0, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +106,7 @@ def test_four_steps_equal_two_a_stop_and_two_more(
     changes = {
         "lora": lora,
         "algorithm": {"beta": 0.05},
-        "logging_steps": 3,
+        "logging_steps": 2,
         "bf16": lora is None,
         "task": {"eval_prompts": world.held_out},
         "eval_steps": 1,
@@ -151,38 +125,6 @@ def test_four_steps_equal_two_a_stop_and_two_more(
     assert same_weights(tmp_path / "branch" / "final", tmp_path / "whole" / "final")
 
 
-@pytest.mark.slow
-def test_a_run_taken_up_at_an_earlier_step_continues_from_there(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    train(run_config(world, tmp_path / "run", max_steps=6, save_total_limit=None))
-    changes = {"save_steps": 1, "save_total_limit": 2}
-    second = str(tmp_path / "run" / "checkpoints" / "2")
-    train(run_config(world, tmp_path / "run", resume_from_checkpoint=second, **changes))
-    assert checkpoint_steps(tmp_path / "run" / "checkpoints") == [3, 4]
-    changes |= {"max_steps": 5, "resume_from_checkpoint": "auto"}
-    train(run_config(world, tmp_path / "run", **changes))
-    assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.slow
-def test_a_killed_run_continues_as_if_nothing_had_happened(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    words = [*command_line(world, tmp_path / "killed"), "save_steps=2", "save_total_limit=null"]
-    running = process([*words, "max_steps=100000"])
-    wait_for(tmp_path / "killed" / "checkpoints" / "4", running)
-    running.send_signal(signal.SIGKILL)
-    assert running.wait() == -signal.SIGKILL
-    last = checkpoint_steps(tmp_path / "killed" / "checkpoints")[-1] + 2
-    resume = [*words, "resume_from_checkpoint=auto", f"max_steps={last}"]
-    assert main(resume) == 0
-    whole = [*command_line(world, tmp_path / "whole"), f"max_steps={last}", "save_steps=0"]
-    assert main(whole) == 0
-    assert metrics(tmp_path / "killed") == metrics(tmp_path / "whole")
-    assert same_weights(tmp_path / "killed" / "final", tmp_path / "whole" / "final")
-
-
 def test_a_run_killed_before_its_first_checkpoint_starts_again(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
@@ -193,49 +135,9 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(
     assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2]
 
 
-def test_equal_seeds_give_equal_runs(world: SimpleNamespace, tmp_path: Path) -> None:
-    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
-        train(run_config(world, tmp_path / name, max_steps=2, seed=seed))
-    assert metrics(tmp_path / "one") == metrics(tmp_path / "same")
-    assert same_weights(tmp_path / "one" / "final", tmp_path / "same" / "final")
-    assert not same_weights(tmp_path / "one" / "final", tmp_path / "other" / "final")
-
-
-def test_the_cut_into_batches_changes_no_canvas_and_no_reward(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    batches = []
-    for size in (64, 3):
-        task = {"rollout_batch_size": size}
-        config = run_config(world, tmp_path, model={"dtype": "float64"}, task=task)
-        [(_, batch)] = rollouts(config, trainer_of(config)).values()
-        batches.append(batch)
-    whole, cut = batches
-    tokens = [batch.rollout.canvas.tokens[batch.rollout.canvas.response] for batch in batches]
-    assert torch.equal(*tokens)
-    assert torch.equal(cut.rollout.written_at, whole.rollout.written_at)
-    torch.testing.assert_close(cut.rewards, whole.rewards, atol=1e-4, rtol=0)
-
-
 def completions(run: Path, step: int) -> list[dict]:
     path = run / "samples" / f"completions_shapes_{step:06d}.parquet"
     return pq.read_table(path).to_pylist()
-
-
-@pytest.mark.slow
-def test_two_processes_train_on_the_same_uncertain_tokens_as_one(
-    world: SimpleNamespace, pair: Pair, tmp_path: Path
-) -> None:
-    fast = "{name: just_grpo, slice_size: 8, top_entropy_quantile: 0.25, num_iterations: 2}"
-    words = [
-        "max_steps=2",
-        f"tasks.shapes.algorithm={fast}",
-        "tasks.shapes.algorithm.beta=0.1",
-        "tasks.shapes.algorithm.aggregation=dr_grpo",
-        "tasks.shapes.rewards=[{name: tests/mmrl/runs.py:redness}]",
-    ]
-    pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *words])
-    assert all(line["grad_norm"] > 0 for line in metrics(tmp_path / "one") if "loss" in line)
 
 
 def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
@@ -253,12 +155,11 @@ def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
         "tasks.shapes.algorithm.beta=0.1",
         f"tasks.shapes.eval_prompts={world.held_out}",
         f"tasks.shapes.rewards=[{CLIP}]",
-        f"tasks.shapes.diversity=[{{name: tokens}}, {{name: shapes}}, {CLIP}]",
+        "tasks.shapes.diversity=[tokens, shapes]",
     ]
     pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *common])
     steps = [line for line in metrics(tmp_path / "one") if "loss" in line]
-    for name in ("diversity/tokens", "diversity/clip"):
-        assert all(0 < line[name] < 1 for line in steps)
+    assert all(0 < line["diversity/tokens"] < 1 for line in steps)
     for step in (1, 2):
         one, two = (completions(tmp_path / name, step) for name in ("one", "two"))
         for left, right in zip(one, two, strict=True):

@@ -1,10 +1,8 @@
 """What a run does with bad input, failing rewards and a full disk."""
 
 import json
-import os
 import resource
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,68 +38,35 @@ def failed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 BAD_SETTINGS = [
     (["learning_rat=1"], ["learning_rat", "Did you mean 'learning_rate'?"]),
-    (["tasks.shapes.sampler.stepz=3"], ["tasks.shapes.sampler.stepz", "'steps'"]),
     (["model.lora.rank=3"], ["model.lora.rank", "Allowed here: r, "]),
     (["max_steps=many"], ["max_steps", "many"]),
     (["max_steps=0"], ["max_steps is 0", "at least 1"]),
-    (["bf16=maybe"], ["bf16", "maybe"]),
+    (["learning_rate=.inf"], ["learning_rate is inf", "finite"]),
+    (["adam_beta2=1"], ["adam_beta2 is 1", "from 0 to below 1"]),
     (["tasks.shapes.num_generations=1"], ["num_generations is 1", "from 2 to"]),
     (["per_device_train_batch_size=3"], ["per_device_train_batch_size is 3", "[1, 2, 4, 8]"]),
     (["eval_steps=5"], ["eval_steps is 5", "tasks.<name>.eval_prompts"]),
-    (["tasks.shapes.max_failures=.nan"], ["max_failures is nan", "0 or more"]),
-    (["save_total_limit=0"], ["save_total_limit is 0", "null or at least 1"]),
     (["report_to=[tensorbord]"], ["report_to", "Did you mean 'tensorboard'?"]),
-    (["lr_scheduler_type=cosin"], ["lr_scheduler_type", "Did you mean 'cosine'?"]),
-    (["lr_scheduler_type=warmup_stable_decay"], ["lr_scheduler_kwargs", "num_decay_steps"]),
-    (["lr_scheduler_type=reduce_lr_on_plateau"], ["lr_scheduler_type", "cosine"]),
     (["model.lora.target_modules=[q,kay]"], ["model.lora.target_modules", "'kay'"]),
     (["tasks.shapes.sampler.name=emerg"], ["tasks.shapes.sampler.name", "Did you mean 'emerge'?"]),
     (["tasks.shapes.algorithm.name=grpo"], ["tasks.shapes.algorithm.name", "mask_grpo"]),
-    (["tasks.shapes.algorithm.masks=full"], ["tasks.shapes.algorithm.masks", "'mask'"]),
     (["tasks.shapes.algorithm.mask=ful"], ["tasks.shapes.algorithm.mask is 'ful'", "'full'"]),
     (["tasks.shapes.rewards=[]"], ["tasks.shapes.rewards is empty", "{name: clip}"]),
-    (["tasks.shapes.rewards=[{name: shape}]"], ["tasks.shapes.rewards[0]", "'shapes'"]),
     (["tasks.shapes.rewards=[{name: shapes, mod: x}]"], ["tasks.shapes.rewards[0].mod", "mode"]),
     (["tasks.shapes.rewards=[{name: shapes},{name: shapes}]"], ["more than once", "`key`"]),
     (["tasks.shapes.prompts=nowhere.jsonl"], ["'nowhere.jsonl' is not a file"]),
-    (["model.max_prompt_length=0"], ["model.max_prompt_length is 0", "at least 1"]),
-    (["model.image_size=-4"], ["model.image_size is -4", "null or from 1"]),
     (["model.image_size=30"], ["model.image_size is 30", "a multiple of 4"]),
     (["model.vq=null"], ["model.vq is None", "an image tokenizer"]),
-    (["tasks.shapes.task=text_to_imag"], ["tasks.shapes.task", "Did you mean 'text_to_image'?"]),
     (["tasks.shapes.sampler.block_size=7"], ["tasks.shapes.sampler.block_size is 7", "64 resp"]),
-    (["tasks.shapes.max_completion_length=9"], ["max_completion_length is 9", "null for images"]),
-    (["tasks.shapes.eval_max_completion_length=9"], ["eval_max_completion_length is 9", "null"]),
     (["model.path=./nowhere"], ["model.path is './nowhere'", "an existing directory or a hub id"]),
-    (["model.vq=/no/such/place"], ["model.vq is '/no/such/place'", "an existing directory"]),
     (["resume_from_checkpoint=nowhere"], ["resume_from_checkpoint", "nowhere", "auto"]),
     (["config=configs/rl/nothing.yaml"], ["configs/rl/nothing.yaml", "no such file"]),
     (["quickly"], ["'quickly'", "key=value"]),
     (["tasks=[{a: 1"], ["tasks=[{a: 1", "Close brackets and quotes"]),
-    (["output_dir='runs"], ["output_dir='runs", "Close brackets and quotes"]),
     (["output_dir=???"], ["output_dir is '???'", "leave the word out"]),
-    (["tasks.shapes.num_generations=1000000000"], ["num_generations is 1000000000", "from 2 to"]),
     (["tasks.../../x={task: text_to_image}"], ["tasks"]),
-    (["learning_rate=.inf"], ["learning_rate is inf", "finite"]),
-    (["weight_decay=.nan"], ["weight_decay is nan", "finite"]),
-    (["adam_epsilon=-1e-8"], ["adam_epsilon is -1e-08", "positive"]),
-    (["tasks.shapes.weight=-1"], ["weight is -1", "0 or more"]),
     (["model.lora=x"], ["model.lora is 'x'", "a section"]),
-    (["model.modules_to_train={a: 1}"], ["model.modules_to_train is", "a list"]),
-    (["model.vq=''"], ["model.vq is ''", "null, a directory"]),
     (["tasks.shapes.rewards=[1,2]"], ["tasks.shapes.rewards[0] is 1", "a section"]),
-    (["tasks.shapes.algorithm.name=[1,2]"], ["tasks.shapes.algorithm.name is [1, 2]", "allowed"]),
-    (["tasks.shapes.eval_limit=0"], ["eval_limit is 0", "at least 1"]),
-    (["model.image_size=2000000000"], ["model.image_size is 2000000000", "null or from 1"]),
-    (["model.lora.r=1000000000"], ["model.lora.r is 1000000000", "from 1 to"]),
-    (["learning_rate=1e30"], ["learning_rate is 1e+30"]),
-    (["weight_decay=1e30"], ["weight_decay is 1e+30", "below"]),
-    (["adam_beta2=1"], ["adam_beta2 is 1", "from 0 to below 1"]),
-    (["learning_rate_scales={embed: -1}"], ["learning_rate_scales.embed is -1"]),
-    (["tasks.shapes.weight=.inf"], ["tasks.shapes.weight is inf", "finite"]),
-    (["tasks.shapes.sampler.temperature=.inf"], ["temperature is inf", "finite"]),
-    (["tasks.shapes.sampler.temperature=-1"], ["temperature is -1", "at least 0"]),
-    (["tasks.shapes.rewards=[{name: shapes, weight: .nan}]"], ["weight", "nan"]),
 ]
 
 
@@ -122,16 +87,6 @@ def test_a_setting_that_cannot_run_is_named_before_any_model_loads(
     for word in named:
         assert word in message
     assert not (tmp_path / "run").exists()
-
-
-def test_a_broken_line_of_the_prompts_is_named(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text('{"prompt": "a red ring"}\n{"prompt": "a red\n')
-    words = [*command_line(world, tmp_path / "run"), f"tasks.shapes.prompts={prompts}"]
-    message = failed(words, capsys)
-    assert "prompts.jsonl, line 2 is not JSON" in message
 
 
 @pytest.mark.parametrize("dry", [["dry_run=true"], []], ids=["dry", "run"])
@@ -167,52 +122,6 @@ def test_a_directory_that_holds_a_run_is_not_written_over(
     assert main([*words, resume, "save_steps=1"]) == 0
 
 
-def test_a_finished_run_without_checkpoints_is_not_said_to_continue(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=0"]
-    assert main(words) == 0
-    for more in ([], ["resume_from_checkpoint=auto"]):
-        message = failed([*words, *more], capsys)
-        assert "already holds a finished run without checkpoints. Choose another" in message
-
-
-def test_an_output_directory_that_cannot_be_made_is_named(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    for place in (file, file / "run"):
-        message = failed(command_line(world, place), capsys)
-        assert f"output_dir is '{place}'" in message and f"'{file}' is a file" in message
-
-
-def test_a_missing_reward_checkpoint_is_known_before_the_policy_loads(
-    world: SimpleNamespace,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("loaded"))
-    rewards = "tasks.shapes.rewards=[{name: hps, version: v2.1, checkpoint: /no/such/file}]"
-    message = failed([*command_line(world, tmp_path / "run"), rewards], capsys)
-    assert "/no/such/file" in message
-
-
-@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_a_checkpoint_cut_short_is_one_clear_line(
-    file: str, world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    policy = tmp_path / "policy"
-    policy.mkdir()
-    for path in Path(world.policy).iterdir():
-        content = path.read_bytes()
-        kept = len(content) // 2 if path.name == file else len(content)
-        (policy / path.name).write_bytes(content[:kept])
-    message = failed([*command_line(world, tmp_path / "run"), f"model.path={policy}"], capsys)
-    assert str(policy) in message
-
-
 @pytest.mark.slow
 def test_a_checkpoint_of_other_settings_is_not_resumed_from(
     world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -229,24 +138,12 @@ def test_a_checkpoint_of_other_settings_is_not_resumed_from(
     state = checkpoint / "trainer_state.pt"
     whole = state.read_bytes()
     state.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
-    assert "trainer_state.pt is not what SHA256SUMS says" in failed(again, capsys)
-    (checkpoint / "SHA256SUMS").unlink()
+    assert "cannot be resumed from" in failed(again, capsys)
     for wrong in ([], {"step": -5}, {"step": "1"}):
         torch.save(wrong, state)
         assert "cannot be resumed from" in failed(again, capsys)
     state.write_bytes(whole)
     assert main([*again, "seed=7", "resume_with_changes=true"]) == 0
-
-
-def test_a_line_of_metrics_without_a_step_does_not_hinder_a_resumed_run(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=1"]
-    assert main(words) == 0
-    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
-        file.write('{"step": null}\n{"loss": 1}\n')
-    assert main([*words, "resume_from_checkpoint=auto", "max_steps=2"]) == 0
-    assert [line["step"] for line in metrics(tmp_path / "run") if "loss" in line] == [1, 2]
 
 
 @pytest.mark.parametrize("what", ["weights", "moments"])
@@ -276,14 +173,14 @@ def test_a_last_step_that_diverges_is_not_saved(
         assert bool(torch.isfinite(tensor).all())
 
 
-def test_a_second_run_in_a_directory_is_refused_with_the_first_ones_process(
+def test_a_second_run_in_a_directory_is_refused(
     world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     words = [*command_line(world, run), "max_steps=1"]
     with lock_directory(run):
         said = failed(words, capsys)
-        assert f"process {os.getpid()} on {socket.gethostname()}" in said
+        assert f"output_dir is '{run}', where another run is writing" in said
         assert [path.name for path in run.iterdir()] == [".lock"]
     assert not run.exists()
     run.mkdir()
@@ -296,7 +193,6 @@ def test_a_second_run_in_a_directory_is_refused_with_the_first_ones_process(
     ("how", "said"),
     [
         ("raises", "ZeroDivisionError('no pixels left')"),
-        pytest.param("nan", "returned nan", marks=pytest.mark.slow),
         ("short", "returned 7 scores for 8 samples"),
     ],
 )
@@ -317,27 +213,6 @@ def test_a_failing_reward_stops_the_run_and_leaves_the_last_checkpoint(
     assert loadable(run) == [1, 2]
     repaired = f"tasks.shapes.rewards=[{{name: broken, how: {how}, after: 100}}]"
     assert main([*words, repaired, "resume_from_checkpoint=auto"]) == 0
-
-
-def test_rewards_that_apply_to_nothing_stop_the_run(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [{"prompt": f"a {color} ring", "color": color} for color in ("red", "blue")]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = [*command_line(world, tmp_path / "run"), f"tasks.shapes.prompts={tmp_path}/rows.jsonl"]
-    message = failed(words, capsys)
-    assert f"tasks.shapes.prompts: no row of '{tmp_path}/rows.jsonl'" in message
-    assert "which the reward shapes scores by; rows have ['color']" in message
-
-
-def test_a_later_step_without_a_reward_is_only_a_warning(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    steps = iter([redness, lambda samples: [None] * len(samples)])
-    task = {"rewards": [{"name": "r", "reward": lambda samples: next(steps)(samples)}]}
-    train(run_config(world, tmp_path / "run", max_steps=2, save_steps=0, task=task))
-    assert [line["rewards/r/none"] for line in metrics(tmp_path / "run")] == [0, 8]
-    assert "(r) applies to any of the 8" in (tmp_path / "run" / "train.log").read_text()
 
 
 def test_allowed_failures_are_counted_and_never_a_zero(

@@ -1,7 +1,6 @@
 """The loop on a text task: prompts to completions to rewards to an update."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,16 +8,12 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.evaluation.evaluation import evaluate
 from mmrl.models import load_policy
-from mmrl.planning.memory import estimate
-from mmrl.planning.plan import describe
-from mmrl.planning.run_checks import check_model
-from mmrl.pretrained.known import known_config
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.held_out import evaluate
 from mmrl.rollouts.rollout import _length_metrics
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
@@ -58,25 +53,6 @@ def test_a_run_on_text_trains_and_leaves_out_what_is_too_long(
     assert any("eval/shapes/vowels" in line for line in lines)
     log = (run / "train.log").read_text()
     assert log.count("text.jsonl: 1 of 4 prompts are longer than model.max_prompt_length") == 2
-
-
-def test_completions_of_a_group_meet_the_answer_of_their_prompt(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    config = text_config(world, tmp_path, num_prompts=3)
-    policy = load_policy(**policy_options(config.model))
-    task = Task("words", config.tasks["shapes"])
-    task.leave_out_long_prompts(policy)
-    assert sorted(prompt.answer or "" for prompt in task.prompts) == ["0", "1", "3"]
-    batch = roll_out(task, policy, 0, 0, 0, 1)
-    assert {(p.text, p.answer) for p in batch.prompts} == {
-        ("a red circle", "0"),
-        ("two green squares", "1"),
-        ("a purple ring", "3"),
-    }
-    assert all(isinstance(completion, str) for completion in batch.completions)
-    assert batch.rollout.canvas.valid is not None and batch.rollout.canvas.valid.shape[0] == 12
-    assert batch.rollout.settings["eos"] == "stop" and batch.rollout.settings["cache"] == "prefix"
 
 
 def test_lengths_and_completions_that_are_cut_off_are_counted(
@@ -120,38 +96,6 @@ def test_an_evaluation_inside_training_has_its_own_sampler_length_and_rewards(
         assert result.metrics()["shown"] == pytest.approx(evaluated[step])
 
 
-def test_the_memory_of_text_counts_its_length_and_the_whole_vocabulary(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    config = text_config(world, tmp_path)
-    task, raw = Task("words", config.tasks["shapes"]), known_config(world.policy) or {}
-    raw |= {"vocab_size": 10000, "embedding_size": 10000}
-    parts = estimate(config, raw, [task]).device
-    logits, cache = 8 * 4 * 4 * 4 * raw["vocab_size"], task.config.sampler.cache
-    assert cache == "prefix" and parts["sampling"] > logits
-    task.config.sampler = replace(task.config.sampler, cache="none", window=None)
-    assert estimate(config, raw, [task]).device["sampling"] == logits
-    config.tasks["shapes"].max_completion_length = 16
-    assert estimate(config, raw, [task]).device["update"] > parts["update"]
-
-
-@pytest.mark.parametrize("length", [None, 12])
-def test_the_cost_in_a_dry_run_is_of_the_texts_that_the_policy_writes(
-    world: SimpleNamespace, tmp_path: Path, length: int | None
-) -> None:
-    settings = {"max_completion_length": length, "sampler": SamplerConfig(name="left_to_right")}
-    config = text_config(world, tmp_path, **settings)
-    config.tasks["shapes"].algorithm = {"name": "just_grpo"}  # a pass per position
-    policy = load_policy(**policy_options(config.model))
-    written = int(policy.canvas([Prompt("0", "text", "a red circle")], length).response.sum())
-    said = " ".join(str(describe(config)).split())
-    assert f"{written} response positions each" in said
-    assert f"{written} forward and {written} backward passes" in said
-    task, raw = Task("words", config.tasks["shapes"]), known_config(world.policy) or {}
-    logits = 4.0 * task.rollouts_per_step * written * raw["vocab_size"]
-    assert estimate(config, raw, [task]).device["sampling"] == 4 * logits
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -165,22 +109,6 @@ def test_blocks_that_do_not_divide_are_refused_before_a_model_loads(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         text_config(world, tmp_path, **changes)
-
-
-def test_blocks_are_checked_where_nobody_says_how_long_a_text_is(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    check_model(text_config(world, tmp_path, max_completion_length=None, sampler=SamplerConfig()))
-    three = SamplerConfig(name="static", steps=4, block_size=3)
-    config = text_config(world, tmp_path, max_completion_length=None, sampler=three)
-    with pytest.raises(ConfigError, match=r"sampler\.block_size is 3; .* 256 response positions"):
-        check_model(config)
-    lengths = {"max_completion_length": None, "eval_max_completion_length": None}
-    config = text_config(world, tmp_path, **lengths, sampler=SamplerConfig(), eval_sampler=three)
-    with pytest.raises(ConfigError, match=r"eval_sampler\.block_size is 3; .* 256 response"):
-        check_model(config)
-    config.tasks["shapes"].eval_max_completion_length = 9  # is checked with the task
-    check_model(config)
 
 
 def test_a_run_whose_prompts_are_all_too_long_says_so(

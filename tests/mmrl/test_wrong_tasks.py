@@ -13,13 +13,12 @@ from PIL import Image
 
 from mmrl import eval as text
 from mmrl import eval_v as vision
-from mmrl import rl, sft
+from mmrl import rl
 from mmrl.evaluation.eval_config import TEXT_TASKS
 from mmrl.models.families import FAMILIES
 from mmrl.models.image_tokenizers import image_tokenizer
 from mmrl.models.network import stored_weights
 from mmrl.models.task_names import TASKS
-from tests import by_path
 from tests.models.small_policies import POLICIES, small_policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +28,6 @@ LACKING = [
     for task in TASKS
     if task not in FAMILIES[family].LAYOUTS
 ]
-WITHOUT_IMAGES = sorted(n for n, f in FAMILIES.items() if "text_to_image" not in f.LAYOUTS)
 
 
 @pytest.fixture(scope="module")
@@ -99,36 +97,3 @@ def test_rl_and_the_evaluations_name_the_families_that_have_the_task(
     ran = [*words, f"task={task}", "prompts=rows", "rewards=[{name: jpeg}]"]
     assert refusal(command.main, ran, capsys).startswith(f"{wanted}. Its config.json says ")
     assert not (folder / "run").exists() or not any((folder / "run").glob("final*"))
-
-
-@pytest.mark.parametrize(
-    "family",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n != "dream")) for n in WITHOUT_IMAGES],
-)
-def test_a_family_that_draws_nothing_learns_and_draws_no_images(
-    family: str, folder: Path, capsys: pytest.CaptureFixture
-) -> None:
-    path = find_checkpoint(folder, family)
-    script = by_path.load(ROOT / "scripts", "generate_images")
-    said = refusal(script.main, [f"model={path}", "prompt=a", f"out={folder / 'o'}"], capsys)
-    assert f"model.path is '{path}'; it must be a checkpoint of type " in said
-    words = [f"output_dir={folder / 'run'}", "max_steps=1", f"objective.model={path}"]
-    words += [f"objective.data={folder / 'rows.parquet'}"]
-    masked = ["objective.name=masked", "objective.vq=showlab/magvitv2", "objective.image_size=8"]
-    said = refusal(sft.main, [*words, *masked], capsys)
-    assert f"objective.model is '{path}'; it must be a checkpoint of type mmada" in said
-    assert "objective.name: text trains on texts" in said
-    if "image_to_text" in FAMILIES[family].LAYOUTS:
-        return
-    corruption = "block, block_size: 4" if family == "sdar" else "random"
-    words += ["objective.name=text", f"objective.corruption={{name: {corruption}}}"]
-    said = refusal(sft.main, words, capsys)
-    assert "row 0 has images, and the network cannot see them" in said
-    assert "name a checkpoint of type llava_llada or lumina or mmada" in said
-
-
-def test_each_evaluation_names_the_one_that_has_a_task(capsys: pytest.CaptureFixture) -> None:
-    said = refusal(text.main, ["task=text_to_image"], capsys)
-    assert "task is 'text_to_image'; allowed: " in said and said.endswith("mmrl.eval_v has it.")
-    said = refusal(vision.main, ["task=text"], capsys)
-    assert "task is 'text'; allowed: " in said and said.endswith("python -m mmrl.eval has it.")

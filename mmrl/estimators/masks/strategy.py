@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
-from mmrl.config import check
+from mmrl.config import Settings, above, at_least, check
 from mmrl.randomness import as_generators
 from mmrl.types import Canvas, Passes, Rollout
 
@@ -15,50 +15,41 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class MaskConfig:
+class MaskConfig(Settings):
     """Options of every strategy."""
 
-    num_draws: int = 1
-    """Mask draws per inner iteration; pairs for complementary, nodes for quadrature."""
-    num_iterations: int = 1
-    """Inner iterations per batch of rollouts, one optimiser step each."""
-    prompt_mask_rate: float = 0.0
-    """Share of prompt tokens hidden as well; they are never scored."""
-    block_size: int | None = None
-    """Response positions per block (mask: blockwise, ratio_level: block)."""
+    where: ClassVar[str] = "algorithm"
 
-    def __post_init__(self) -> None:
-        check(self.num_iterations >= 1, "algorithm.num_iterations", self.num_iterations, ">= 1")
-        check(self.num_draws >= 1, "algorithm.num_draws", self.num_draws, "at least 1")
-        noise, size = self.prompt_mask_rate, self.block_size
-        check(0 <= noise <= 1, "algorithm.prompt_mask_rate", noise, "between 0 and 1")
-        check(size is None or size >= 1, "algorithm.block_size", size, "at least 1")
+    num_draws: Annotated[int, at_least(1)] = 1
+    """Mask draws per inner iteration; pairs for complementary, nodes for quadrature."""
+    num_iterations: Annotated[int, at_least(1)] = 1
+    """Inner iterations per batch of rollouts, one optimiser step each."""
+    prompt_mask_rate: Annotated[float, at_least(0, up_to=1)] = 0.0
+    """Share of prompt tokens hidden as well; they are never scored."""
+    block_size: Annotated[int | None, at_least(1)] = None
+    """Response positions per block (mask: blockwise, ratio_level: block)."""
 
 
 @dataclass(kw_only=True)
 class RisingRateConfig(MaskConfig):
     """Options of strategies whose rate rises over the inner iterations."""
 
-    min_mask_rate: float = 0.0
+    min_mask_rate: Annotated[float, at_least(0, up_to=1)] = 0.0
     """Lowest share of hidden positions. random and ar_like rise from it to all over num_iterations,
     so that it changes nothing where that is 1."""
-
-    def __post_init__(self) -> None:
-        rate = self.min_mask_rate
-        check(0 <= rate <= 1, "algorithm.min_mask_rate", rate, "between 0 and 1")
 
 
 @dataclass(kw_only=True)
 class RateRangeConfig(RisingRateConfig):
     """Options of strategies that draw the rate from a range."""
 
-    max_mask_rate: float = 1.0
+    max_mask_rate: Annotated[float, above(0, up_to=1)] = 1.0
     """Highest share of hidden positions, where the share is drawn."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         low, high = self.min_mask_rate, self.max_mask_rate
-        allowed = f"above 0 and between {low:g} and 1"
-        check(0 < high <= 1 and low <= high, "algorithm.max_mask_rate", high, allowed)
+        check(low <= high, "algorithm.max_mask_rate", high, f"at least min_mask_rate, {low:g}")
 
 
 def one_per_draw(config: MaskConfig, steps: int, length: int) -> int:

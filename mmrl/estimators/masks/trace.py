@@ -12,9 +12,9 @@ slice i of every block at once, as many passes as a block has slices (TraceRL's 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from mmrl.config import ConfigError, check
+from mmrl.config import ConfigError, at_least
 from mmrl.estimators.masks.strategy import Draw, MaskConfig, Strategy
 from mmrl.positions import Positions
 from mmrl.types import Passes, Rollout
@@ -27,17 +27,15 @@ if TYPE_CHECKING:
 class SliceConfig(MaskConfig):
     """How an order of writing is cut into slices, one pass each."""
 
-    slice_size: int = 1
+    slice_size: Annotated[int, at_least(1)] = 1
     """Recorded steps scored in one pass (mask: trace), or positions (mask: left_to_right)."""
-    num_slices: int | None = None
+    num_slices: Annotated[int | None, at_least(1)] = None
     """Cut the trace, or the positions, into so many slices instead."""
-    sampled_slices: int | None = None
+    sampled_slices: Annotated[int | None, at_least(1)] = None
     """Score so many slices of a rollout, drawn at random; null scores all."""
 
     def __post_init__(self) -> None:
-        for key in ("slice_size", "num_slices", "sampled_slices"):
-            number = getattr(self, key)
-            check(number is None or number >= 1, f"algorithm.{key}", number, "at least 1")
+        super().__post_init__()
         if self.num_slices is not None and self.slice_size != 1:
             raise ConfigError(
                 f"algorithm.num_slices is {self.num_slices} and slice_size {self.slice_size}: both"

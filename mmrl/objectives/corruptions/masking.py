@@ -38,9 +38,9 @@ all of itself, and its samplers put masks after a block that this training has n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from mmrl.config import check
+from mmrl.config import Settings, above, at_least, check
 from mmrl.objectives.corruptions.corruption import EPS, Chance, Corruption, View, build_view
 
 if TYPE_CHECKING:
@@ -48,42 +48,38 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class RandomConfig:
+class RandomConfig(Settings):
     """Hide each token at a rate drawn per completion."""
 
-    min_mask_rate: float = EPS
+    where: ClassVar[str] = "objective.corruption"
+
+    min_mask_rate: Annotated[float, above(0, up_to=1)] = EPS
     """Lowest rate."""
-    max_mask_rate: float = 1.0
+    max_mask_rate: Annotated[float, above(0, up_to=1)] = 1.0
     """Highest rate."""
     weights: Literal["inverse_rate", "mean"] = "inverse_rate"
     """Of hidden tokens: `inverse_rate` makes the loss a bound of the likelihood; `mean` is the mean
     cross-entropy over those hidden in the view, as in dLLM-RL (arXiv 2509.06949)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         low, high = self.min_mask_rate, self.max_mask_rate
-        allowed = "rates in ascending order, above 0 and up to 1"
-        check(0 < low <= high <= 1, "objective.corruption.min_mask_rate", low, allowed)
+        check(low <= high, f"{self.where}.min_mask_rate", low, f"at most max_mask_rate, {high:g}")
 
 
 @dataclass(kw_only=True)
-class BlockConfig:
+class BlockConfig(Settings):
     """Append a corrupted copy of the completion to the clean one."""
 
-    block_size: int = 32
-    """Tokens of a block, that of the sampler the model is meant for."""
+    where: ClassVar[str] = "objective.corruption"
 
-    def __post_init__(self) -> None:
-        key = "objective.corruption.block_size"
-        check(self.block_size >= 1, key, self.block_size, "at least 1")
+    block_size: Annotated[int, at_least(1)] = 32
+    """Tokens of a block, that of the sampler the model is meant for."""
 
 
 @dataclass(kw_only=True)
 class SemiARConfig(BlockConfig, RandomConfig):
     """Hide tokens of one block, and all later blocks."""
-
-    def __post_init__(self) -> None:
-        BlockConfig.__post_init__(self)
-        RandomConfig.__post_init__(self)
 
 
 def corrupt_random(order: Tensor, chance: Chance, config: RandomConfig) -> View:

@@ -14,9 +14,9 @@ negative log-likelihood under left-to-right sampling, which JustGRPO scores (arX
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from mmrl.config import check
+from mmrl.config import Settings, at_least
 from mmrl.objectives.corruptions.corruption import Chance, Corruption, View, build_view
 
 if TYPE_CHECKING:
@@ -24,25 +24,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class TraceConfig:
+class TraceConfig(Settings):
     """Hide a slice of the recorded steps, and everything written later."""
 
-    steps: int = 1
-    """Successive steps learned at once."""
+    where: ClassVar[str] = "objective.corruption"
 
-    def __post_init__(self) -> None:
-        check(self.steps >= 1, "objective.corruption.steps", self.steps, "at least 1")
+    steps: Annotated[int, at_least(1)] = 1
+    """Successive steps learned at once."""
 
 
 @dataclass(kw_only=True)
-class LeftToRightConfig:
+class LeftToRightConfig(Settings):
     """Hide the tokens from one position on."""
 
-    tokens: int = 1
-    """Successive tokens learned at once."""
+    where: ClassVar[str] = "objective.corruption"
 
-    def __post_init__(self) -> None:
-        check(self.tokens >= 1, "objective.corruption.tokens", self.tokens, "at least 1")
+    tokens: Annotated[int, at_least(1)] = 1
+    """Successive tokens learned at once."""
 
 
 def corrupt_trace(order: Tensor, chance: Chance, config: TraceConfig) -> View:

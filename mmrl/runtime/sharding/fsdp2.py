@@ -39,8 +39,7 @@ from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.pace import sample_by_block
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
 from mmrl.runtime.sharding.shard_loading import read_shards
-from mmrl.runtime.sharding.shardable import find_blocks
-from mmrl.runtime.sharding.sharding import Sharding
+from mmrl.runtime.sharding.sharding import Sharding, find_blocks
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
@@ -78,7 +77,7 @@ class FSDP2(Sharding):
         Raises:
             ConfigError: a model without a block of the core, or with weights of 4 bits.
         """
-        blocks = find_blocks(model, "FSDP")
+        blocks = find_blocks(model)
         place, device = read_placement(), self.accelerator.device
         mesh = init_device_mesh(device.type, (place.world_size,))
         if place.replicas > 1:

@@ -5,14 +5,13 @@ the step. Gathered once per phase, weights cost memory instead: that of one whol
 """
 
 import logging
-import os
 from typing import Literal
 
-import psutil
-import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
+
+from mmrl.runtime.placement import device_memory
 
 logger = logging.getLogger(__name__)
 RolloutWeights = Literal["whole", "by_block", "auto"]
@@ -29,35 +28,19 @@ def choose_rollout_weights(
     Args:
         wish: the setting.
         weights: bytes of all weights.
-        memory: bytes of the smallest device.
+        memory: bytes of the smallest device; 0 where it is not known.
     """
     if wish != "auto":
         return wish
     return "whole" if weights <= SHARE * memory else "by_block"
 
 
-def explain_rollout_weights(wish: RolloutWeights, weights: float, memory: float | None) -> str:
-    """What `choose_rollout_weights` comes to, and why.
-
-    Args:
-        wish: the setting.
-        weights: bytes of all weights.
-        memory: bytes of the smallest device; None where it is not known, which counts as too small.
-    """
-    choice = choose_rollout_weights(wish, weights, memory or 0.0)
+def explain_rollout_weights(wish: RolloutWeights, weights: float, memory: float) -> str:
+    """What `choose_rollout_weights` comes to, and why."""
     text = {"whole": "whole, once per rollout phase", "by_block": "by block, whenever one computes"}
-    head = f"gathered {text[choice]} (rollout_weights: {wish}); all weights take {_write(weights)}"
-    if wish != "auto":
-        return head
-    if memory is None:
-        least = _write(weights / SHARE)
-        return f"{head}; the device is not known here: whole where it has {least} or more"
-    part = "at most" if choice == "whole" else "more than"
-    return f"{head}, {part} half of the device's {_write(memory)}"
-
-
-def _write(size: float) -> str:
-    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.2f} MiB"
+    choice = text[choose_rollout_weights(wish, weights, memory)]
+    sizes = f"{weights / 2**30:.2f} GiB of weights, {memory / 2**30:.2f} GiB of the device"
+    return f"gathered {choice} (rollout_weights: {wish}; {sizes})"
 
 
 def choose_together(
@@ -69,10 +52,3 @@ def choose_together(
     memory = min(gather_object([device_memory(accelerator.device)]))
     logger.info("weights: %s", explain_rollout_weights(wish, weights, memory))
     return choose_rollout_weights(wish, weights, memory)
-
-
-def device_memory(device: torch.device) -> int:
-    """Bytes of memory of a device; on the CPU this process's share of the machine's."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return psutil.virtual_memory().total // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -11,6 +11,8 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from mmrl.config import ConfigError
+from mmrl.models.network.core import Block
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights
 from mmrl.runtime.sharding.tensors import gather_whole, take_part, write_part
 
@@ -161,3 +163,20 @@ class Sharding:
             for place, values in state["state"].items()
         }
         optimizer.load_state_dict({**state, "state": moments})
+
+
+def find_blocks(model: nn.Module) -> list[nn.Module]:
+    """The blocks of a model, the units in which it is sharded.
+
+    Raises:
+        ConfigError: a model without a block of the core, or with weights of 4 bits.
+    """
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    packed = not all(parameter.is_floating_point() for parameter in model.parameters())
+    if packed or not blocks:
+        why = "weights of 4 bits are not sharded" if packed else "it has no block of the core"
+        raise ConfigError(
+            f"the accelerate configuration asks to shard a {type(model).__name__}: {why}. Launch it"
+            " with --config_file configs/accelerate/multi_gpu.yaml."
+        )
+    return blocks

@@ -2,8 +2,6 @@
 
 A process holds of a parameter all of it, its shard as a `DTensor` (FSDP2), or with ZeRO-3 a slice
 of its elements. Such a slice is a plain tensor [n] whose attribute `parameter` says what it is of.
-Of an optimiser's state with ZeRO it is one whose attribute `fragment` has its first element in the
-whole and the shape of that.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,8 +28,8 @@ def gather_whole(value: Any, keep: bool = True) -> Any:
         return type(value)(gather_whole(item, keep) for item in value)
     if not isinstance(value, Tensor):
         return value
-    if hasattr(value, "parameter") or hasattr(value, "fragment"):
-        gathered = gather_slices(value) if hasattr(value, "parameter") else gather_fragment(value)
+    if hasattr(value, "parameter"):
+        gathered = gather_slices(value)
         return gathered.cpu() if keep else None
     if not isinstance(value, DTensor):
         return value.to("cpu", copy=True) if keep else None
@@ -79,20 +77,10 @@ def write_part(part: Tensor, value: Tensor) -> None:
 
 def gather_slices(part: Any) -> Tensor:
     """The whole of which each process holds a slice."""
-    start = torch.distributed.get_rank() * part.numel()
-    own = part[: max(0, part.parameter.ds_numel - start)]  # the last ones are padded
-    return collect(own, start, part.parameter.ds_shape)
-
-
-def gather_fragment(piece: Any) -> Tensor:
-    """The whole of which each process holds a piece that `mark_fragment` returned."""
-    return collect(piece, *piece.fragment)
-
-
-def mark_fragment(piece: Any, start: int, shape: torch.Size) -> Tensor:
-    """Let a piece [n] of a tensor [shape] say that it begins at element `start`; n may be 0."""
-    piece.fragment = start, shape
-    return piece
+    size = part.numel() * torch.distributed.get_world_size()  # the last slices are padded
+    whole = torch.empty(size, dtype=part.dtype, device=PartialState().device)
+    torch.distributed.all_gather_into_tensor(whole, part.data.to(whole.device))
+    return whole[: part.parameter.ds_numel].view(part.parameter.ds_shape)
 
 
 def slice_whole(tensor: Tensor, target: Any) -> Tensor:
@@ -102,14 +90,6 @@ def slice_whole(tensor: Tensor, target: Any) -> Tensor:
     start = torch.distributed.get_rank() * target.numel()
     own = tensor.reshape(-1)[start : start + target.numel()]
     return nn.functional.pad(own, (0, target.numel() - own.numel()))
-
-
-def collect(own: Tensor, start: int, shape: torch.Size) -> Tensor:
-    """A tensor [shape] of which each process has the elements from `start` on."""
-    whole = torch.zeros(shape.numel(), dtype=own.dtype, device=PartialState().device)
-    whole[start : start + own.numel()] = own
-    torch.distributed.all_reduce(whole)
-    return whole.view(shape)
 
 
 def _mark(part: Any, parameter: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 An accelerate configuration of `distributed_type: DEEPSPEED` asks for it. A run has one engine that
 trains, built by `accelerator.prepare`; with stage 3 a frozen model has one that only gathers its
 weights, module by module. The optimiser works on float32 master weights, in flat tensors of which
-every process has a slice; `Fragment` says where a parameter is in them.
+every process has a slice; DeepSpeed's own functions read and set the part of a parameter in them.
 
 The gradient is accumulated over as many backward passes as a step has: the engine learns which is
 the last, and divides by the number of processes alone. Clipping is DeepSpeed's, by a norm that is
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
@@ -26,23 +26,12 @@ from mmrl.models.network.vision import find_vision
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.pace import sample_by_block
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
-from mmrl.runtime.sharding.shardable import find_blocks
-from mmrl.runtime.sharding.sharding import MASTER, Sharding
-from mmrl.runtime.sharding.tensors import held_part, mark_fragment, take_part, write_part
+from mmrl.runtime.sharding.sharding import MASTER, Sharding, find_blocks
+from mmrl.runtime.sharding.tensors import held_part, slice_whole, take_part, write_part
 from mmrl.runtime.sharding.zero_loading import divide_parameters
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
-
-
-class Fragment(NamedTuple):
-    """Where this process has a parameter: elements `start` to `start + size` of it, from `offset`
-    on in the flat tensor `flat` that the optimiser works on. Its size may be 0."""
-
-    flat: Tensor
-    offset: int
-    start: int
-    size: int
 
 
 class Zero2(Sharding):
@@ -57,7 +46,7 @@ class Zero2(Sharding):
         Raises:
             ConfigError: a model without a block of the core, or with weights of 4 bits.
         """
-        find_blocks(model, "DEEPSPEED")
+        find_blocks(model)
 
     def prepare(
         self, model: nn.Module, optimizers: Sequence[Optimizer]
@@ -252,7 +241,7 @@ class Zero3(Zero2):
     ) -> tuple[list[str], list[str]]:
         """Load this process's part of whole tensors into weights and master weights."""
         own = module.state_dict(keep_vars=True)
-        for name in own.keys() & state.keys():
+        for name in [name for name in own if name in state]:  # in one order on all processes
             part = held_part(own[name])
             write_part(part, take_part(state[name], part))
         self.engine.optimizer.refresh_fp32_params()
@@ -306,30 +295,27 @@ class EngineOptimizer:
             zero.averaged_gradients[n] = zero.all_grad_tensors[n] = None
 
     def state_dict(self) -> dict[str, Any]:
-        """State as in one process, of the pieces of tensors that this process has: `gather_whole`
-        gives the whole ones."""
-        places = [p for group in self.groups for p in group]
+        """State as in one process, whole on the first one; all processes call this."""
+        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+
+        of_flat = next(iter(self.state.values()), {})
+        moments = [name for name, value in of_flat.items() if _is_moment(value)]
+        scalars = {k: torch.tensor(float(v)) for k, v in of_flat.items() if k not in moments}
         state = {}
-        for place, parameter in enumerate(places):
-            fragment = self._locate(parameter)
-            values = dict(self.state.get(fragment.flat, {}))
+        for place, parameter in enumerate(self._parameters):
+            values = dict(scalars)
+            for name in moments:
+                values[name] = self._keep(safe_get_full_optimizer_state(parameter, name))
             if parameter.dtype in (torch.bfloat16, torch.float16):
-                values[MASTER] = fragment.flat.detach()
-            state[place] = {
-                name: _cut(parameter, fragment, value)
-                if isinstance(value, Tensor) and value.ndim
-                else torch.tensor(float(value))
-                for name, value in values.items()
-            }
+                values[MASTER] = self._keep(safe_get_full_fp32_param(parameter))
+            if values:
+                state[place] = values
         groups: list[dict[str, Any]] = []
         for group, parameters in zip(self.param_groups, self.groups, strict=True):
             first = sum(len(one["params"]) for one in groups)
             numbers = list(range(first, first + len(parameters)))
             groups.append({**group, "fused": None, "params": numbers})
-        return {
-            "state": {place: values for place, values in state.items() if values},
-            "param_groups": groups,
-        }
+        return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state of one process, each of whose tensors is whole.
@@ -337,54 +323,60 @@ class EngineOptimizer:
         Raises:
             ValueError: it is of another number of parameters.
         """
-        places = [p for group in self.groups for p in group]
         stored = sum(len(group["params"]) for group in state["param_groups"])
-        if stored != len(places):
-            raise ValueError(f"{len(places)} tensors are optimised here, {stored} are stored")
+        if stored != len(self._parameters):
+            raise ValueError(
+                f"{len(self._parameters)} tensors are optimised here, {stored} are stored"
+            )
+        self._begin(next(iter(state["state"].values()), {}))
         for place, values in state["state"].items():
-            self._load(self._locate(places[place]), values, places[place])
+            for name, value in values.items():
+                if _is_moment(value):
+                    self._set(self._parameters[place], name, value)
         for group, saved in zip(self.param_groups, state["param_groups"], strict=True):
             group.update({k: v for k, v in saved.items() if k not in ("params", "fused")})
 
-    @torch.no_grad()
-    def _load(self, fragment: Fragment, values: Mapping[str, Any], parameter: Tensor) -> None:
-        own = self.state[fragment.flat]
-        for name, value in values.items():
-            if isinstance(value, Tensor) and value.ndim:
-                master = fragment.flat.detach()
-                flat = master if name == MASTER else own.setdefault(name, torch.zeros_like(master))
-                part = value.reshape(-1)[fragment.start : fragment.start + fragment.size]
-                flat[fragment.offset : fragment.offset + fragment.size] = part
-            elif value is not None:
-                own[name] = torch.tensor(float(value))  # of steps
-
-    def _locate(self, parameter: Tensor) -> Fragment:
-        zero, process, owner = self.zero, self.engine.global_rank, parameter
-        if self.engine.zero_optimization_partition_weights():
-            group, offset, size = zero.grad_position[zero.get_param_id(owner)]
-            start = process * size
-            size = max(0, min(size, owner.ds_numel - start))  # type: ignore[attr-defined]
-            return Fragment(zero.fp32_partitioned_groups_flat[group], offset, start, size)
-        group, place = self._positions[id(parameter)]
-        flat = zero.single_partition_of_fp32_groups[group]
-        first = process * zero.partition_size[group]
-        begin = max(first, place)
-        end = min(first + zero.partition_size[group], place + parameter.numel())
-        return Fragment(flat, begin - first, begin - place, max(0, end - begin))
-
     @property
-    def _positions(self) -> dict[int, tuple[int, int]]:
-        """Group and first element in it of every parameter, by `id`."""
-        return {
-            id(parameter): (n, offset)
-            for n, group in enumerate(self.zero.round_robin_bit16_groups)
-            for parameter, offset in zip(group, self.zero.round_robin_bit16_offsets[n], strict=True)
-        }
+    def _parameters(self) -> list[Any]:
+        return [parameter for group in self.groups for parameter in group]
+
+    def _keep(self, whole: Tensor) -> Tensor | None:
+        return whole.cpu() if self.engine.global_rank == 0 else None
+
+    def _begin(self, values: Mapping[str, Any]) -> None:
+        """Give every flat tensor a state of the same names, as the first step would."""
+        zero = self.zero
+        parted = self.engine.zero_optimization_partition_weights()
+        flats = (
+            zero.fp32_partitioned_groups_flat if parted else zero.single_partition_of_fp32_groups
+        )
+        for flat in flats:
+            own = self.optimizer.state[flat]
+            for name, value in values.items():
+                if value is not None and not _is_moment(value):
+                    own[name] = torch.tensor(float(value))  # of steps
+                elif value is not None and name != MASTER:
+                    own.setdefault(name, torch.zeros_like(flat))
+        if not parted:
+            self.zero._lazy_init_hp_params_optimizer_state()
+
+    def _set(self, parameter: Any, name: str, value: Tensor) -> None:
+        from deepspeed import utils
+
+        if self.engine.zero_optimization_partition_weights():
+            part = slice_whole(value, held_part(parameter))
+            if name == MASTER:
+                utils.safe_set_local_fp32_param(parameter, part)
+            else:
+                utils.safe_set_local_optimizer_state(parameter, part, name)
+        elif name == MASTER:
+            utils.safe_set_full_fp32_param(parameter, value)
+        else:
+            utils.safe_set_full_optimizer_state(parameter, value, name)
 
 
-def _cut(parameter: Tensor, fragment: Fragment, value: Tensor) -> Tensor:
-    piece = value[fragment.offset : fragment.offset + fragment.size]
-    return mark_fragment(piece, fragment.start, getattr(parameter, "ds_shape", parameter.shape))
+def _is_moment(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim > 0
 
 
 def own_parameters(model: nn.Module) -> None:

@@ -21,12 +21,12 @@ import logging
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from PIL import Image
 
-from mmrl.config import check, check_choice
+from mmrl.config import above, at_least, check, check_choice
 from mmrl.rewards.detection.geneval_rules import check_clauses
 from mmrl.rewards.http.client import ClientReward
 from mmrl.rewards.http.errors import Refused
@@ -57,10 +57,10 @@ class FlowGRPOReward(ClientReward):
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
     timeout_s: float = 300.0
-    deadline_s: float = 1800.0
+    deadline_s: Annotated[float, above(0)] = 1800.0
     concurrency: int = 2
-    batch_size: int = 64
-    jpeg_quality: int = 95
+    batch_size: Annotated[int, at_least(1)] = 64
+    jpeg_quality: Annotated[int, at_least(1, up_to=100)] = 95
     """Quality of the images that are sent."""
     field: str = ""
     """Which list of the answer has the scores; empty for the usual one."""
@@ -69,7 +69,6 @@ class FlowGRPOReward(ClientReward):
 
     def __post_init__(self) -> None:
         check_choice("name", self.name, SENT)
-        check(1 <= self.jpeg_quality <= 100, "jpeg_quality", self.jpeg_quality, "from 1 to 100")
         is_empty = self.name == "geneval" and self.field == "rewards" and self.only_strict
         allowed = "another list with only_strict: true, where the server leaves this one all False"
         check(not is_empty, f"{self.name}.field", self.field, allowed, "Set only_strict: false.")

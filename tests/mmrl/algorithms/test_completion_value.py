@@ -90,7 +90,7 @@ def test_slices_are_whole_steps_of_about_equal_size() -> None:
         ({"scale_rewards": "group"}, "scale_rewards is group, and completion_value credits"),
         ({"name": "trace_rl_value"}, "completion_value is set, and value as well"),
         ({"completion_value": {"slices": 1}}, r"completion_value\.slices.*at least 2"),
-        ({"completion_value": {"lam": 1.5}}, r"completion_value\.lam.*between 0 and 1"),
+        ({"completion_value": {"lam": 1.5}}, r"completion_value\.lam.*from 0 to 1"),
     ],
 )
 def test_what_cannot_go_together_is_refused(row: dict, message: str) -> None:

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.written_rows import read_rows, resolve_row
 from mmrl.config import ConfigError, load_config, to_plain
-from mmrl.config.shipped import configs
+from mmrl.config.yaml_file import configs
 from mmrl.rl import RLConfig, train
 from tests.mmrl.runs import metrics, run_config, same_weights
 

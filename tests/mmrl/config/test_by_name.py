@@ -109,11 +109,11 @@ BROKEN = {
     "own/none.py:score": "there is no file 'own/none.py'. Paths are relative to the current",
     "own/score.py:scor": "has no 'scor'. Did you mean 'score'? It has dataclass, score, Scores.",
     "own/score.py:Scores.off": "has no 'Scores.off'",
-    "own/bad.py:f": "it cannot be loaded: line 3: ZeroDivisionError: division by zero",
-    "own/typo.py:f": "it cannot be loaded: line 2: SyntaxError",
-    "own/needs.py:f": "it cannot be loaded: line 1: ModuleNotFoundError: No module named 'nowhere'",
+    "own/bad.py:f": "it cannot be loaded: bad.py, line 3: ZeroDivisionError: division by zero",
+    "own/typo.py:f": "it cannot be loaded: typo.py, line 2: SyntaxError",
+    "own/needs.py:f": "it cannot be loaded: needs.py, line 1: ModuleNotFoundError: No",
     "nowhere.at.all:f": "there is no module 'nowhere'. Modules are looked for",
-    "own.bad:f": "it cannot be loaded: ZeroDivisionError",
+    "own.bad:f": "it cannot be loaded: bad.py, line 3: ZeroDivisionError",
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mmrl.algorithms import load_algorithm
 from mmrl.config import ConfigError, load_config
-from mmrl.config.shipped import configs, find_config
+from mmrl.config.yaml_file import configs, find_config
 from mmrl.rewards.judging.template import load_template
 from mmrl.rl_config import RLConfig
 
@@ -23,7 +23,9 @@ def elsewhere(
     if request.param == "installed":
         package = tmp_path / "site" / "mmrl"
         shutil.copytree(ROOT / "configs", package / "configs")
-        monkeypatch.setattr("mmrl.config.shipped.__file__", str(package / "config" / "shipped.py"))
+        monkeypatch.setattr(
+            "mmrl.config.yaml_file.__file__", str(package / "config" / "yaml_file.py")
+        )
         assert configs() == package / "configs"
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

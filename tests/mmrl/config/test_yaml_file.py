@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from mmrl.config import ConfigError, load_config
+from mmrl.config import ConfigError
 from mmrl.config.inputs import load_ready
 from mmrl.config.yaml_file import find_chain, read_yaml
-from mmrl.sft_config import SFTConfig
 
 
 @dataclass
@@ -42,20 +41,12 @@ def test_sections_are_merged_and_lists_replaced(tmp_path: Path) -> None:
     assert names == ["top.yaml", "middle.yaml", "base.yaml"]
 
 
-def test_a_file_elsewhere_starts_from_a_shipped_one(tmp_path: Path) -> None:
-    write(tmp_path, mine="config: configs/sft/llada_8b.yaml\nlearning_rate: 1e-6\n")
-    own = load_config(SFTConfig, [f"config={tmp_path / 'mine.yaml'}"])
-    shipped = load_config(SFTConfig, ["config=configs/sft/llada_8b.yaml", "learning_rate=1e-6"])
-    assert own == shipped
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("config: other.yaml\n", "starts from itself"),
         ("config: nowhere.yaml\n", "config=nowhere.yaml: there is no such file"),
         ("config: [a]\n", "must be the path of a YAML"),
-        ("config: ''\n", "must be the path of a YAML"),
     ],
 )
 def test_what_a_file_starts_from_is_checked(tmp_path: Path, text: str, said: str) -> None:
@@ -81,12 +72,8 @@ def test_the_command_that_writes_an_input_is_found_in_the_file_that_names_it(
     ("content", "said"),
     [
         (b"root:x:0:0:root\n" * 200, "must hold `key: value` lines"),
-        (b"a text of some words\n" * 200, "must hold `key: value` lines"),
-        (b"- a\n- b\n" * 500, "must hold `key: value` lines"),
         (b"5", "must hold `key: value` lines"),
         (bytes(range(256)) * 20, "is not readable as YAML"),
-        (b"\0" * 5000, "is not readable as YAML"),
-        (b"a: b\n" * 2**18, "must be a YAML of settings, but has 1,310,720 bytes"),
     ],
 )
 def test_a_file_that_is_no_configuration_is_refused_in_a_few_words(
@@ -102,10 +89,7 @@ def test_a_file_that_is_no_configuration_is_refused_in_a_few_words(
     ("name", "meant"),
     [
         ("quikstart", "'configs/rl/quickstart.yaml'"),
-        ("rl/quickstart.yaml", "'configs/rl/quickstart.yaml'"),
         ("configs/quickstart.yaml", "'configs/rl/quickstart.yaml'"),
-        ("configs/rl/quickstart.yml", "'configs/rl/quickstart.yaml'"),
-        ("my_rum.yaml", "'my_run.yml'"),
         ("my_run", "'my_run.yml'"),
     ],
 )

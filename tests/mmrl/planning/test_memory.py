@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS, load_settings
+from mmrl.evaluation.plan import estimate_memory
 from mmrl.models import load_model
 from mmrl.models.families import FAMILIES
 from mmrl.models.network.core import MaskedTokenModel
-from mmrl.planning.eval_plan import estimate_memory
 from mmrl.planning.known_sizes import SIZES, outline_policy
 from mmrl.planning.memory import count_policy, estimate
 from mmrl.planning.network_memory import LIVE, Pass, count_network, estimate_network
@@ -86,7 +86,7 @@ def test_activations_are_estimated_within_a_factor(
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        [part, *_] = split_parts(prepared, [slice(0, 4)], config.passes_at_once)
+        [part, *_] = split_parts(prepared, [slice(0, 4)])
         loss, _ = trainer._loss(part)
     assert loss.requires_grad
     estimated = parts(config)["update"]
@@ -131,7 +131,7 @@ def network_8b() -> Any:
 
 
 def test_each_way_divides_what_it_shares_and_gathers_the_rest() -> None:
-    found, config = Computation(True, False, (), ""), RunConfig(save_steps=0)
+    found, config = Computation(True, False), RunConfig(save_steps=0)
     sizes = count_network(network_8b(), "adamw", 4, 4, bits=None, lora=0)
 
     def needs(place: Placement, whole: bool = False, **changes: Any) -> dict[str, float]:
@@ -163,7 +163,7 @@ def test_each_way_divides_what_it_shares_and_gathers_the_rest() -> None:
 
 
 def test_what_an_adapter_leaves_frozen_stays_whole_where_rollouts_gather_once() -> None:
-    found, network = Computation(True, False, (), ""), outline_policy(SIZES["LLaDA-8B"])
+    found, network = Computation(True, False), outline_policy(SIZES["LLaDA-8B"])
     network.requires_grad_(False)
     sizes = count_network(network, "adamw", 2, 2, bits=None, lora=10**8)
     args = (SHARED, RunConfig(save_steps=0), found, 0.0, False, 0.0)

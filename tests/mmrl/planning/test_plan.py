@@ -1,7 +1,5 @@
 """`dry_run=true`: the plan, what rewards lack, and the memory estimate, without weights."""
 
-import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,15 +126,12 @@ def test_what_is_only_on_the_hub_is_planned_by_published_sizes(
     elsewhere = "not on this machine: loaded from the hub"
     assert f"Gen-Verse/MMaDA-8B-Base, {elsewhere}; sizes are those of MMaDA-8B" in said
     words = ["config=configs/rl/llada_gsm8k.yaml", f"output_dir={tmp_path}"]
-    for changes in ([], ["model.quantization_config=null", "model.dtype=float32"]):
-        said = str(describe(load_config(RLConfig, [*words, *changes])))
-        assert re.search(r"downloads +14\.93 GiB GSAI-ML/LLaDA-8B-Instruct", said)
+    assert "sizes are those of LLaDA-8B" in str(describe(load_config(RLConfig, words)))
     words = ["config=configs/eval/llada_gsm8k.yaml", f"output_dir={tmp_path / 'out'}"]
     words.append("model.path=Gen-Verse/MMaDA-8B-MixCoT")
     said = printed(evaluate.main, words)[1]
     assert f"Gen-Verse/MMaDA-8B-MixCoT, {elsewhere}; sizes are" in said
     assert "32 steps" not in said and "16 rows each" in said and "batches" not in said
-    assert "downloads 15.06 GiB Gen-Verse/MMaDA-8B-MixCoT" in said
 
 
 def test_a_dry_run_says_what_rollouts_gather_where_weights_are_shared(
@@ -144,9 +139,9 @@ def test_a_dry_run_says_what_rollouts_gather_where_weights_are_shared(
 ) -> None:
     words = [*command_line(world, tmp_path / "run"), "tasks.shapes.num_prompts=8"]
     for launch, change, said in (
-        ("fsdp2_cpu2", "auto", "gathered whole, once per rollout phase (rollout_weights: auto)"),
+        ("fsdp2_cpu2", "auto", "gathered whole, once per rollout phase (rollout_weights: auto; "),
         ("zero3_cpu2", "by_block", "gathered by block, whenever one computes (rollout_weights: by"),
-        ("fsdp2", "auto", "MiB; the device is not known here: whole where it has"),
+        ("fsdp2", "auto", "by block, whenever one computes (rollout_weights: auto; "),
         ("cpu2", "auto", None),
     ):
         file = f"launch_config={ACCELERATE / launch}.yaml"
@@ -179,10 +174,8 @@ def recipes() -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", recipes())
 def test_the_plan_of_every_recipe_is_one_screen(
-    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    usage = shutil._ntuple_diskusage(2**50, 0, 2**50)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     words = [f"config={path}", f"output_dir={tmp_path / 'out'}", "dry_run=true"]
     mains = {"rl": [rl.main], "sft": [sft.main], "eval": [evaluate.main, eval_v.main]}
     for main in mains[path.split("/")[1]]:

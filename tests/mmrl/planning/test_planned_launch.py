@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mmrl.planning.planned_launch import use_launch
-from mmrl.runtime.launch import check_launch
+from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.placement import Placement, read_placement
 from tests.mmrl.runs import ACCELERATE
 

@@ -1,4 +1,4 @@
-"""Rewards on recorded or dummy samples: `python -m mmrl.probe` and dry runs."""
+"""Rewards on dummy samples: `python -m mmrl.probe` and dry runs."""
 
 import json
 from pathlib import Path
@@ -6,24 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from mmrl.planning.plan import describe
-from mmrl.planning.probe_samples import (
-    cut_at_words,
-    find_recorded,
-    make_dummy_samples,
-    read_recorded,
-)
+from mmrl.planning.probe_samples import cut_at_words, make_dummy_samples
 from mmrl.planning.reward_probe import Probe, score_samples
 from mmrl.probe import main
 from mmrl.rewards.scoring.terms import Term
 from mmrl.rl import main as rl
-from mmrl.rollouts.rollout import RolloutBatch
-from mmrl.run.run_directory import RunDirectory
-from mmrl.training.completions import write_completions
 from mmrl.types import Prompt, Sample
-from tests.mmrl.runs import command_line, rollouts, run_config, trainer_of
+from tests.mmrl.runs import command_line, run_config
 
 SAMPLES = [Sample(f"prompt {n}", "x" * n) for n in range(6)]
 OWN = """
@@ -41,8 +32,8 @@ def broken(samples):
 """
 
 
-def probed(reward: Any, samples: list[Sample] = SAMPLES, distinct: bool = True) -> Probe:
-    return score_samples("1 x mine", Term("mine", reward), samples, distinct)
+def probed(reward: Any, samples: list[Sample] = SAMPLES) -> Probe:
+    return score_samples("1 x mine", Term("mine", reward), samples)
 
 
 def test_range_failures_absent_scores_and_seconds_are_shown() -> None:
@@ -55,68 +46,14 @@ def test_range_failures_absent_scores_and_seconds_are_shown() -> None:
     start = "1 x mine: mean 2.5 (1 to 4), 1 of 6 without a score, 1 of 6 failed, "
     assert said.startswith(start) and said.endswith(" s a sample") and not row.failed
     assert warning.startswith("warning: 1 x mine failed on 1 of 6, first: returned nan; a score is")
-    assert list(Probe("1 x gone", note="cannot run here: it").lines()) == [
-        "1 x gone: cannot run here: it"
-    ]
-
-
-def test_a_reward_that_gives_different_completions_one_score_cannot_vary() -> None:
-    def constant(samples: list[Sample]) -> list[float]:
-        return [0.25] * len(samples)
-
-    assert probed(constant).warnings == ["cannot vary: 0.25 for 6 different completions"]
-    assert probed(constant, distinct=False).warnings == []
-    white, black = (Image.new("RGB", (4, 4), color) for color in ("white", "black"))
-    same, other = ([Sample("p", white), Sample("p", image)] for image in (white, black))
-    assert probed(constant, same).warnings == []
-    assert probed(constant, other).warnings == ["cannot vary: 0.25 for 2 different completions"]
 
 
 def test_a_reward_that_scores_nothing_is_said_and_one_that_only_fails_has_failed() -> None:
     row = probed(lambda samples: [None] * len(samples))
     assert not row.failed and "no score for any" in row.warnings[0]
-    row = probed(lambda samples: 1 / 0, distinct=False)
+    row = probed(lambda samples: 1 / 0)
     assert row.failed and "failed on 6 of 6, first: raised ZeroDivisionError" in row.warnings[0]
     assert next(iter(row.lines())).startswith("1 x mine: 6 of 6 failed, ")
-
-
-def test_recorded_samples_are_scored_as_the_run_did_and_nothing_is_written(
-    world: SimpleNamespace,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = tmp_path / "run"
-    assert rl([*command_line(world, run), "max_steps=1", "save_steps=1"]) == 0
-    refuse = lambda *_, **__: pytest.fail("a model loaded")  # noqa: E731
-    monkeypatch.setattr("mmrl.models.policy.load_model", refuse)
-    path = run / "samples" / "completions_shapes_000001.parquet"
-    rewards = "[{name: shapes, mode: partial}, {name: shapes, key: strict, weight: 2}]"
-    before, rewards = sorted(run.rglob("*")), f"tasks.shapes.rewards={rewards}"
-    [line] = RunDirectory(run).read_metrics()
-    mean = f"{line['rewards/shapes/mean']:.4g}"
-    capsys.readouterr()
-    for place in ([], [f"samples={run}"], [f"samples={path}"]):
-        output = tmp_path / "other" if place else run
-        assert main([*command_line(world, output), rewards, *place]) == 0
-        title, *rows = capsys.readouterr().out.splitlines()
-        assert title == f"tasks.shapes.rewards, on 8 recorded samples of {path}"
-        assert rows[0].startswith(f"  1 x shapes: mean {mean} (")
-        assert any(row.startswith("  2 x strict: mean ") for row in rows)
-    assert sorted(run.rglob("*")) == before and not (tmp_path / "other").exists()
-    more = ["resume_from_checkpoint=auto", "max_steps=2", "dry_run=true"]
-    assert rl([*command_line(world, run), rewards, *more]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"on 8 recorded samples of {run}/samples/completions" in said
-    for word, named in (
-        ("samples=no/such/place", "samples is 'no/such/place'"),
-        ("samples=configs", "has no completion of a prompt of shapes"),
-        ("samples=README.md", "holds no completions of a run"),
-        ("num_samples=1", "num_samples is 1"),
-        ("sample=x", "Did you mean 'samples'?"),
-    ):
-        assert main([*command_line(world, run), word]) == 1
-        assert named in capsys.readouterr().err
 
 
 def test_rewards_of_ones_own_are_tried_before_the_run(
@@ -147,42 +84,11 @@ def test_rewards_of_ones_own_are_tried_before_the_run(
         assert "tasks.shapes.rewards[0].unt is no argument of" in said and "'unit'" in said
 
 
-def test_the_newest_completions_of_the_task_are_taken(tmp_path: Path) -> None:
-    (tmp_path / "samples").mkdir()
-    for name in ("words_000010", "words_000009", "words_more_000020", "words_x"):
-        (tmp_path / "samples" / f"completions_{name}.parquet").touch()
-    newest = tmp_path / "samples" / "completions_words_000010.parquet"
-    assert find_recorded(tmp_path, "words") == newest
-    assert find_recorded(tmp_path / "samples", "words") == newest
-    assert find_recorded(tmp_path, "other") is None and find_recorded(newest, "any") == newest
-
-
-def test_completions_go_back_to_their_prompts_also_where_texts_are_equal(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    config = run_config(world, tmp_path)
-    [(_, batch)] = rollouts(config, trainer_of(config)).values()
-    twins = [
-        Prompt(f"{n // 4}", "text_to_image", "equal", metadata={"n": n // 4}) for n in range(8)
-    ]
-    batch = RolloutBatch(**{**vars(batch), "prompts": twins})
-    run = RunDirectory(tmp_path)
-    run.create(config)
-    write_completions(run, "shapes", 3, batch)
-    path = find_recorded(tmp_path, "shapes")
-    assert path is not None and read_recorded(path, [], 4) is None
-    found = read_recorded(path, [twins[0], twins[4]], 4)
-    assert found is not None
-    assert [sample.metadata["n"] for sample in found.samples] == [0, 0, 1, 1]
-    for sample, row in zip(found.samples, (0, 2, 4, 6), strict=True):
-        assert sample.completion.tobytes() == batch.completions[row].tobytes()  # type: ignore
-
-
 def test_dummy_texts_are_blank_right_and_wrong_and_rewards_vary_on_them(
     world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prompts = [Prompt(str(n), "text", f"{n}?", answer=f"is {n}") for n in range(8)]
-    samples = make_dummy_samples("text", prompts, 8, None).samples
+    samples = make_dummy_samples("text", prompts, 8, None)
     texts = [sample.completion for sample in samples]
     assert texts[:3] == ["", "is 1", "<answer>is 2</answer>"]
     assert texts[4:7] == ["", "is 6", "<answer>is 7</answer>"]

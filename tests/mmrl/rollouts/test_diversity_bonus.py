@@ -14,19 +14,19 @@ from PIL import Image
 from mmrl.algorithms.advantages import group_advantages
 from mmrl.algorithms.completion_value import credit_slices
 from mmrl.config import ConfigError
-from mmrl.evaluation.diversity import Completions, build_metrics
-from mmrl.evaluation.diversity.measured import describe, differences, measure
-from mmrl.evaluation.diversity.metric import list_tokens
 from mmrl.rewards import build_reward
 from mmrl.rollouts.completion import complete, credit_tokens
+from mmrl.rollouts.diversity.measured import describe, differences, measure
+from mmrl.rollouts.diversity.metrics import Completions, list_tokens
+from mmrl.rollouts.diversity.registry import build_metrics
 from mmrl.rollouts.diversity_bonus import add_bonus
 from mmrl.types import Canvas, Sample
 from tests.mmrl.pair import Pair
 from tests.mmrl.rollouts.test_completion import sampled
 from tests.mmrl.runs import RED, command_line, run_config
 
-TOKENS = build_metrics([{"name": "tokens"}], "diversity")
-SHAPES = build_metrics([{"name": "shapes"}], "diversity")
+TOKENS = build_metrics(["tokens"])
+SHAPES = build_metrics(["shapes"])
 
 
 def with_bonus(rewards: list[float | None], rows: list[list[int]], weight: float) -> list:

@@ -10,7 +10,7 @@ import pytest
 from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.presets import find_unread
 from mmrl.config import ConfigError
-from mmrl.config.shipped import configs
+from mmrl.config.yaml_file import configs
 from mmrl.planning.plan import describe
 from mmrl.rollouts.pairing import check_pairing, find_differences
 from mmrl.rollouts.tasks import Task

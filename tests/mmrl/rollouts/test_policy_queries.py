@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.evaluation.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from mmrl.models import Policy, load_policy
 from mmrl.planning.plan import describe
 from mmrl.pretrained.model_config import ModelConfig
@@ -21,6 +20,7 @@ from mmrl.rewards.judging.scene_questions import build_questions
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Sample
 from tests.mmrl.runs import ROOT, VQ, metrics, run_config, same_weights

@@ -98,9 +98,7 @@ def test_benchmarks_score_it_and_are_other_benchmarks_with_it(
         return eval_config(world, source, tmp_path / out, **common, **changes)
 
     run(evaluation("out"))
-    kept = json.loads((tmp_path / "out" / "samples" / "settings.json").read_text())
-    assert "assistant_prefill" not in kept, "older results can be continued"
-    with pytest.raises(ConfigError, match="assistant_prefill: None there, '<reasoning>' now"):
+    with pytest.raises(ConfigError, match="assistant_prefill: '' there, '<reasoning>' now"):
         run(evaluation("out", assistant_prefill=START))
     run(evaluation("begun", assistant_prefill=START))
     tables = [json.loads((tmp_path / n / "scores.json").read_text()) for n in ("out", "begun")]
@@ -124,7 +122,7 @@ def test_questions_about_images_are_answered_after_it(kind: str, tmp_path: Path)
 
 def test_dummy_samples_of_a_dry_run_begin_with_it() -> None:
     prompts = [Prompt(str(n), "text", "what?", answer="4", prefill=START) for n in range(2)]
-    samples = make_dummy_samples("text", prompts, 4, None).samples
+    samples = make_dummy_samples("text", prompts, 4, None)
     assert all(str(sample.completion).startswith(START) for sample in samples)
 
 

@@ -1,6 +1,5 @@
 """Runs whose reward comes from servers: killed ones, and what a run does then."""
 
-import json
 import os
 import signal
 import threading
@@ -98,8 +97,6 @@ def test_without_any_server_the_run_stops_in_time_and_continues_when_one_is_back
     assert "reward 'shapes' failed on 8 of 8 samples" in message
     assert all(f"127.0.0.1:{server.port}" in message for server in started)
     assert loadable(run)[-1] == 2
-    versions = json.loads((run / "checkpoints" / "2" / "reward_versions.json").read_text())
-    assert list(versions) == ["shapes.rewards.shapes"] and len(versions.popitem()[1]) == 1
     monkeypatch.undo()
     (tmp_path / "again").mkdir()
     with servers(tmp_path / "again", 1) as back:

@@ -68,35 +68,23 @@ def test_a_finished_model_is_uploaded_with_its_card(
     assert main(words(world, output, "hub_private_repo=true")) == 0
     assert hub.created == {"run": True}
     stored = {path.name: path.read_bytes() for path in (output / "final").iterdir()}
-    assert stored.pop("SHA256SUMS") and stored == hub.files()
+    assert stored == hub.files()
     assert {"adapter_config.json", "adapter_model.safetensors", "README.md"} <= stored.keys()
     written = [path.read_text(errors="replace") for path in output.glob("*.*") if path.is_file()]
     assert "is uploaded to me/run" in (output / "train.log").read_text()
     assert TOKEN not in "".join(written)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("failing", [False, True])
-def test_checkpoints_are_uploaded_while_the_run_goes_on(
-    failing: bool, world: SimpleNamespace, hub: Hub, tmp_path: Path
+def test_an_upload_that_fails_leaves_the_finished_run(
+    world: SimpleNamespace, hub: Hub, tmp_path: Path
 ) -> None:
-    output, hub.failing = tmp_path / "run", failing
-    more = ["hub_strategy=checkpoint", "save_steps=1", "max_steps=2", "hub_model_id=model"]
-    assert main(words(world, output, *more)) == 0, "the training has not failed"
+    output, hub.failing = tmp_path / "run", True
+    assert main(words(world, output, "hub_model_id=model")) == 0, "the training has not failed"
     log = (output / "train.log").read_text()
-    if failing:
-        for folder in ("checkpoints/1", "final"):
-            assert f"hub_model_id: the upload of '{output / folder}' to 'model' failed" in log
-        assert f"hf upload model {output / 'final'}" in log
-        assert "The disk of the hub is full" in log and "Traceback" not in log
-        assert (output / "final" / "adapter_model.safetensors").exists()
-        return
-    assert f"'{output / 'checkpoints/1'}' is uploaded to me/model" in log
-    files = hub.files()
-    assert {"adapter_model.safetensors", "last-checkpoint/trainer_state.pt"} <= files.keys()
-    assert "trainer_state.pt" not in files and "last-checkpoint/SHA256SUMS" in files
-    resume = f"resume_from_checkpoint={hub.folder / 'last-checkpoint'}"
-    assert main(words(world, tmp_path / "on", resume, "push_to_hub=false", "max_steps=3")) == 0
+    assert f"hub_model_id: the upload of '{output / 'final'}' to 'model' failed" in log
+    assert f"hf upload model {output / 'final'}" in log
+    assert "The disk of the hub is full" in log and "Traceback" not in log
+    assert (output / "final" / "adapter_model.safetensors").exists()
 
 
 def test_what_cannot_be_uploaded_is_known_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

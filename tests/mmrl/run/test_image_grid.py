@@ -1,8 +1,8 @@
 import numpy as np
 from PIL import Image
 
-from mmrl.evaluation.evaluation import Evaluation
-from mmrl.evaluation.results import write_grid
+from mmrl.rollouts.held_out import Evaluation
+from mmrl.rollouts.held_out_grid import write_grid
 from mmrl.run.image_grid import BLACK, GAP, Cell, draw_heading, enlarge, page, scale, stack
 from mmrl.types import Prompt
 

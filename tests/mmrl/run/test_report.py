@@ -9,11 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 
 from mmrl.run.metrics_file import read_metrics
-from mmrl.run.report import series, write_report
+from mmrl.run.report import collect_points, write_report
 
 NASTY = "<img src=x onerror=alert(1)></div><script>alert(2)</script>"
 
@@ -57,7 +55,7 @@ def test_the_report_shows_scores_before_and_after_curves_images_and_settings(run
     for row in ("t/strict", "0.250 ± 0.020", "0.500 ± 0.030", "+0.250"), ("0.125 ± 0.010", "-"):
         assert "".join(f"<td>{cell}</td>" for cell in row) in page
     assert re.findall("<figcaption>(step .)<", page) == ["step 0", "step 3"]
-    assert "reward: 0.1 → 0.3" in page and "3 steps in 1.5 minutes" in page
+    assert "reward: 0.1 → 0.3" in page
     assert html.escape(NASTY) in page and "config.yaml" in page
     assert page == write_report(run).read_text(), "the same run gives the same page"
 
@@ -90,17 +88,14 @@ def test_a_run_with_one_evaluation_or_nothing_has_a_report(tmp_path: Path) -> No
 def test_after_a_resume_the_last_value_of_a_step_counts(tmp_path: Path) -> None:
     lines = [{"step": 1, "reward": 1.0}, {"step": 2, "reward": 9.0}, {"step": 2, "reward": 2.0}]
     write_metrics(tmp_path, lines)
-    (found,) = series(read_metrics(tmp_path / "metrics.jsonl"), "^reward$")
-    assert found.points == [(1, 1.0), (2, 2.0)]
+    found = collect_points(read_metrics(tmp_path / "metrics.jsonl"))
+    assert found["reward"] == [(1, 1.0), (2, 2.0)]
 
 
-def test_the_first_steps_are_compared_with_the_last_by_task_and_the_time_is_of_all_steps(
-    tmp_path: Path,
-) -> None:
-    lines = [{"step": 10 * n, "a/reward": n - 1, "step_time": 3.0} for n in range(1, 11)]
+def test_the_first_steps_are_compared_with_the_last_by_task(tmp_path: Path) -> None:
+    lines = [{"step": 10 * n, "a/reward": n - 1} for n in range(1, 11)]
     page = write_report(write_metrics(tmp_path, lines)).read_text()
     assert "Mean a/reward: 0.500 over the first and 8.500 over the last 2 of 10 logged" in page
-    assert "100 steps in 5.0 minutes" in page
 
 
 def test_long_curves_get_a_running_mean(tmp_path: Path) -> None:
@@ -124,19 +119,6 @@ def test_of_many_steps_the_first_and_the_last_are_among_those_shown(tmp_path: Pa
         write_rows(tmp_path, f"eval_t_{step:06d}", texts([0.0, 1.0]))
     shown = re.findall(r"<summary>step (\d+)", write_report(tmp_path).read_text())
     assert shown[0] == "1" and shown[-1] == "40" and len(shown) == 6
-
-
-def test_tokens_of_a_text_say_when_they_were_written_and_how_probable_they_were(
-    tmp_path: Path,
-) -> None:
-    words = {"one": 0, "<b>two": 1, "[MASK]": 2}
-    (tmp_path / "final").mkdir()
-    Tokenizer(WordLevel(words, unk_token="[MASK]")).save(str(tmp_path / "final" / "tokenizer.json"))
-    trace = {"tokens": [0, 1], "written_at": [1, 0], "logprobs": [0.0, -1.0]}
-    write_rows(tmp_path, "completions_t_000001", texts([1.0], **trace))
-    page = write_report(tmp_path).read_text()
-    assert 'title="step 2, probability 1.000">one</span><span' in page
-    assert 'title="step 1, probability 0.368">&lt;b&gt;two</span>' in page
 
 
 def test_broken_images_and_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:

@@ -1,24 +1,30 @@
-"""Runs whose precision follows the device: what they compute in, say, keep and estimate."""
+"""Which devices compute bfloat16 natively, and what a run makes of it, says and plans."""
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from accelerate import Accelerator
-from torch import nn
+from torch import Tensor, nn
 
-from mmrl.planning.memory import estimate
+from mmrl.config import ConfigError
+from mmrl.models.network.attention import ATTENTION, choose_attention
 from mmrl.planning.plan import describe
-from mmrl.pretrained.known import known_config
-from mmrl.rl_config import RLConfig
-from mmrl.rollouts.tasks import Task
 from mmrl.runtime import computation
+from mmrl.runtime.computation import choose
+from mmrl.runtime.precision import autocast_forward, native_bfloat16
 from mmrl.sft import train
 from tests.mmrl.runs import run_config, trainer_of
 from tests.mmrl.supervised_runs import config
 
+CPU = torch.device("cpu")
 NATIVE, PLAIN = (True, "this CPU has bfloat16"), (False, "this CPU has none")
+
+
+def settings(bf16: Any = "auto") -> Any:
+    return SimpleNamespace(bf16=bf16, torch_compile=False)
 
 
 def on(found: tuple[bool, str], patch: pytest.MonkeyPatch) -> None:
@@ -42,6 +48,91 @@ def dtypes_inside(network: nn.Module) -> set[torch.dtype]:
 
 
 @pytest.mark.parametrize(
+    ("device", "capabilities", "native", "said"),
+    [
+        ("cpu", {"avx512_f": True, "avx512_bf16": False}, False, "no AVX512-BF16 or AMX-BF16"),
+        ("cpu", {"amx_bf16": True}, True, "has AMX-BF16"),
+        ("cpu", {"architecture": "aarch64", "bf16": True}, True, "has BF16"),
+        ("cpu", {}, False, "no AVX512-BF16"),
+        ("mps", {}, False, "mps"),
+    ],
+)
+def test_a_cpu_is_native_by_its_instructions(
+    monkeypatch: pytest.MonkeyPatch, device: str, capabilities: dict, native: bool, said: str
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities)
+    monkeypatch.setattr("torch.backends.mkldnn.is_available", lambda: True)
+    found, why = native_bfloat16(torch.device(device))
+    assert found is native and said in why
+
+
+@pytest.mark.parametrize(
+    ("wish", "natives", "dtype", "line"),
+    [
+        ("auto", [NATIVE, NATIVE], "float32", "bf16: true, this CPU has bfloat16"),
+        ("auto", [PLAIN], "float32", "bf16: false, this CPU has none"),
+        ("auto", [NATIVE, PLAIN], "float32", "bf16: false, process 1: this CPU has none"),
+        ("auto", [NATIVE], "float64", "bf16: false, the weights are float64"),
+        (False, [NATIVE], "float32", "bf16: false, as set"),
+        (True, [PLAIN], "float32", "bf16: true, as set"),
+    ],
+)
+def test_a_run_computes_in_bfloat16_where_all_its_devices_do_or_where_it_is_set(
+    wish: Any, natives: list[tuple[bool, str]], dtype: str, line: str
+) -> None:
+    chosen = choose(settings(wish), CPU, natives, dtype=dtype)
+    assert chosen.reasons == (line,) and chosen.bf16 is ("true" in line)
+
+
+def test_a_precision_that_is_no_choice_is_refused_from_python_too() -> None:
+    with pytest.raises(ConfigError, match="bf16 is 'maybe'.*auto, true or false"):
+        choose(settings("maybe"), CPU, [NATIVE])
+
+
+@pytest.mark.parametrize(
+    ("wish", "device", "dtype", "kernel"),
+    [
+        ("auto", "cpu", torch.float32, "sdpa"),
+        ("auto", "cpu", torch.bfloat16, "eager"),
+        ("auto", "cuda", torch.bfloat16, "sdpa"),
+        ("eager", "cuda", torch.bfloat16, "eager"),
+        ("sdpa", "cpu", torch.bfloat16, "sdpa"),
+    ],
+)
+def test_the_attention_kernel_follows_device_and_precision(
+    wish: str, device: str, dtype: torch.dtype, kernel: str
+) -> None:
+    chosen, why = choose_attention(wish, device, dtype)
+    assert chosen == kernel and why
+    said = choose(settings(dtype == torch.bfloat16), torch.device(device), [NATIVE], wish)
+    assert said.reasons[1] == f"attn_implementation: {kernel}, {why}"
+
+
+@pytest.mark.parametrize(("dtype", "kernel"), [(torch.float32, "sdpa"), (torch.bfloat16, "eager")])
+def test_auto_attention_is_the_kernel_it_names(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, kernel: str
+) -> None:
+    q, k, v = torch.randn(3, 2, 2, 9, 8, dtype=dtype)
+    expected = ATTENTION[kernel](q, k, v, None)
+    for other in {"sdpa", "eager"} - {kernel}:
+        monkeypatch.setitem(ATTENTION, other, lambda *_: pytest.fail("the other kernel"))
+    assert torch.equal(ATTENTION["auto"](q, k, v, None), expected)
+
+
+def test_autocast_computes_products_in_bfloat16_and_returns_float32() -> None:
+    class Doubled(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            inside.append(super().forward(x))
+            return inside[-1]
+
+    inside: list[Tensor] = []
+    module = Doubled(4, 4)
+    autocast_forward(module, CPU)
+    assert module(torch.ones(1, 4)).dtype == torch.float32
+    assert inside[-1].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
     ("found", "dtype"), [(NATIVE, torch.bfloat16), (PLAIN, torch.float32)], ids=["native", "plain"]
 )
 def test_the_policy_its_reference_and_the_value_model_compute_as_the_device_does(
@@ -60,23 +151,7 @@ def test_the_policy_its_reference_and_the_value_model_compute_as_the_device_does
     assert trainer.config.bf16 is found[0]
 
 
-def test_a_run_goes_on_in_another_precision_with_a_warning(
-    world: SimpleNamespace,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    settings = run_config(world, tmp_path, bf16="auto")
-    on(NATIVE, monkeypatch)
-    trainer_of(settings).save(tmp_path)
-    trainer_of(settings).load(tmp_path)
-    assert not caplog.text
-    on(PLAIN, monkeypatch)
-    trainer_of(settings).load(tmp_path)
-    assert "run in bfloat16 and is resumed in float32" in caplog.text and "bf16=true" in caplog.text
-
-
-def test_a_run_says_once_how_it_computes_and_keeps_what_was_asked_for(
+def test_a_run_says_once_how_it_computes_and_warns_where_that_has_changed(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(PLAIN, monkeypatch)
@@ -90,7 +165,7 @@ def test_a_run_says_once_how_it_computes_and_keeps_what_was_asked_for(
     again.resume_from_checkpoint = "auto"
     train(again)
     assert "bf16: true, this CPU has bfloat16" in log.read_text()
-    assert "run in float32 and is resumed in bfloat16" in log.read_text()
+    assert "a run in float32 and is resumed in the other precision" in log.read_text()
 
 
 def test_all_processes_take_float32_where_one_of_them_has_nothing_else(
@@ -98,29 +173,18 @@ def test_all_processes_take_float32_where_one_of_them_has_nothing_else(
 ) -> None:
     on(NATIVE, monkeypatch)
     monkeypatch.setattr(computation, "gather_object", lambda own: [*own, PLAIN])
-    settings = run_config(world, tmp_path, bf16="auto")
-    chosen = computation.choose_together(settings, Accelerator(cpu=True))
-    assert chosen.reasons[0] == "bf16: false, process 1: this CPU has none"
-    assert trainer_of(settings).config.bf16 is False
+    chosen = run_config(world, tmp_path, bf16="auto")
+    found = computation.choose_together(chosen, Accelerator(cpu=True))
+    assert found.reasons[0] == "bf16: false, process 1: this CPU has none"
+    assert trainer_of(chosen).config.bf16 is False
 
 
-def test_the_plan_and_the_memory_estimate_follow_the_device(
+def test_the_plan_follows_the_device(
     world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = run_config(world, tmp_path / "run", bf16="auto")
-    settings.tasks["shapes"].rewards = [{"name": "shapes", "mode": "partial"}]
+    planned = run_config(world, tmp_path / "run", bf16="auto", dry_run=True)
+    planned.tasks["shapes"].rewards = [{"name": "shapes", "mode": "partial"}]
     monkeypatch.setattr("torch.accelerator.current_accelerator", lambda **_: None)
-    updates = []
     for found in (NATIVE, PLAIN):
         on(found, monkeypatch)
-        settings.verbose, settings.dry_run = True, True
-        said = str(describe(settings))
-        assert f"computed    bf16: {str(found[0]).lower()}, {found[1]}" in said
-        assert "bf16: auto" in said.splitlines()
-        updates.append(update_bytes(settings))
-    assert updates[0] < updates[1]
-
-
-def update_bytes(settings: RLConfig) -> float:
-    tasks = [Task(name, options, dry=True) for name, options in settings.tasks.items()]
-    return estimate(settings, known_config(settings.model.path) or {}, tasks).device["update"]
+        assert f"computed    bf16: {str(found[0]).lower()}, {found[1]}" in str(describe(planned))

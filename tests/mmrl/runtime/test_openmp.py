@@ -31,14 +31,11 @@ def run(code: str, **variables: str) -> subprocess.CompletedProcess:
     ("variables", "seen"),
     [
         (NO_GPU, ASLEEP),
-        ({"CUDA_VISIBLE_DEVICES": "-1"}, ASLEEP),
         ({"HIP_VISIBLE_DEVICES": ""}, ASLEEP),
         ({"CUDA_VISIBLE_DEVICES": "0", "ACCELERATE_USE_CPU": "true"}, ASLEEP),
         ({"CUDA_VISIBLE_DEVICES": "0"}, {}),
-        ({"CUDA_VISIBLE_DEVICES": "GPU-8d2f,MIG-1"}, {}),
         ({"ROCR_VISIBLE_DEVICES": "1"}, {}),
         ({**NO_GPU, "GOMP_SPINCOUNT": "5"}, {**ASLEEP, "GOMP_SPINCOUNT": "5"}),
-        ({**NO_GPU, "KMP_BLOCKTIME": "1"}, {**ASLEEP, "KMP_BLOCKTIME": "1"}),
         ({**NO_GPU, "OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
     ],
 )
@@ -47,13 +44,6 @@ def test_openmp_sleeps_on_a_cpu_unless_the_user_says_otherwise(variables: dict, 
     modules, environment = json.loads(run(code, **variables).stdout)
     assert {name: environment[name] for name in NAMES if name in environment} == seen
     assert "torch" not in modules
-
-
-def test_the_openmp_of_torch_reads_it() -> None:
-    shown = run("import mmrl, torch", **NO_GPU, OMP_DISPLAY_ENV="verbose").stderr
-    if "GOMP_SPINCOUNT" not in shown:
-        pytest.skip("this torch has another OpenMP than libgomp")
-    assert "GOMP_SPINCOUNT = '0'" in shown
 
 
 def programs() -> list[Path]:

@@ -25,7 +25,7 @@ from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbon
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.weights import read_rows
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
-from mmrl.runtime.deepspeed_launch import leave_out_kernels
+from mmrl.runtime.launch import leave_out_kernels
 from mmrl.runtime.precision import widen
 from mmrl.runtime.sharding.shard_loading import read_shards
 from mmrl.runtime.sharding.tensors import held_part
@@ -130,23 +130,6 @@ def test_tied_weights_stay_one_parameter(tmp_path: Path) -> None:
     assert_parts(lambda deferred: load_model(tmp_path, deferred=deferred))
 
 
-def test_parameters_that_are_not_sharded_are_read_whole(saved: Path) -> None:
-    with acting_as(1, 3):
-        network = load_model(saved, deferred=True)
-        fully_shard(network, ignored_params={network.get_parameter("head.weight")})
-        read_shards(network, CPU)
-        assert torch.equal(network.get_parameter("head.weight"), load_model(saved).head.weight)
-        assert not any(parameter.is_meta for parameter in network.parameters())
-
-
-@pytest.mark.parametrize("dora", [False, True])
-def test_an_adapter_is_drawn_as_beside_whole_weights(saved: Path, dora: bool) -> None:
-    def build(deferred: bool) -> Network:
-        return adapted(load_model(saved, deferred=deferred), saved, seed=5, use_dora=dora)
-
-    assert_parts(build)
-
-
 @pytest.mark.parametrize("dora", [False, True])
 def test_a_continued_adapter_is_that_of_the_whole_model(
     saved: Path, tmp_path: Path, dora: bool
@@ -181,16 +164,6 @@ def test_a_copy_reads_the_weights_again_and_adds_its_head(saved: Path) -> None:
         return ValueNetwork(copy_backbone(network), head)
 
     assert_parts(build)
-
-
-def test_a_slice_of_elements_is_that_of_the_flattened_tensor(saved: Path) -> None:
-    stored, whole = load_model(saved, deferred=True).stored, load_model(saved).state_dict()
-    for name in ("embed.weight", "norm.weight"):
-        tensor, numbers = whole[name], whole[name].numel()
-        for start, size in ((0, numbers), (0, 1), (5, 7), (numbers - 3, 3), (17, 9), (numbers, 0)):
-            part = torch.empty(size, dtype=torch.bfloat16)
-            stored.copy_elements(name, tensor.shape, start, part)
-            assert torch.equal(part, tensor.flatten()[start : start + size].bfloat16())
 
 
 @pytest.mark.slow
@@ -252,11 +225,3 @@ def test_what_cannot_be_read_is_refused_before_any_weight_is(
     second.unlink()
     with pytest.raises(FileNotFoundError, match=second.name):
         load_model(saved, deferred=True)
-
-
-def test_a_file_that_is_damaged_after_its_header_was_read_is_named(saved: Path) -> None:
-    network = load_model(saved, deferred=True)
-    path, _ = network.stored.files["embed.weight"]
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(ValueError, match=f"{path.name}.*truncated"):
-        network.stored.read("embed.weight")

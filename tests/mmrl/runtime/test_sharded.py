@@ -7,20 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from safetensors.torch import load_file
 
-from mmrl import rl, sft
 from mmrl.models import load_policy
 from mmrl.objectives.masked import Masked
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
-    ACCELERATE,
     VQ,
-    command_line,
-    launcher,
     metrics,
-    module_process,
     same_weights,
 )
 from tests.mmrl.same_runs import close, equal_metrics, same_rollouts
@@ -181,90 +175,3 @@ def test_supervised_training_has_the_losses_of_one_process_and_resumes(
     load_policy(runs.two / "sft" / "final", VQ)
     assert metrics(runs.two / "sft-parts") == metrics(runs.two / "sft-whole")
     assert same_weights(runs.two / "sft-parts" / "final", runs.two / "sft-whole" / "final")
-
-
-def test_the_settings_for_gpus_are_those_that_the_cpus_of_this_test_follow() -> None:
-    gpu, cpu = (
-        yaml.safe_load((ACCELERATE / name).read_text())
-        for name in ("fsdp2.yaml", "fsdp2_cpu2.yaml")
-    )
-    assert gpu["fsdp_config"] == cpu["fsdp_config"]
-    assert gpu["mixed_precision"] == cpu["mixed_precision"] == "no"
-
-
-@pytest.mark.parametrize(
-    ("variables", "named"),
-    [
-        ({"FSDP_VERSION": "1"}, ["fsdp_version", "'1'", "must be 2", "fsdp2.yaml"]),
-        (
-            {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", "PARALLELISM_CONFIG_TP_SIZE": "2"},
-            ["parallelism_config_tp_size is 2", "must be 1"],
-        ),
-        (
-            {
-                "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
-                "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "2",
-                "PARALLELISM_CONFIG_DP_SHARD_SIZE": "4",
-                "WORLD_SIZE": "6",
-            },
-            ["dp_replicate_size is 2", "dp_shard_size 4", "6 processes", "product"],
-        ),
-        ({"ACCELERATE_MIXED_PRECISION": "bf16"}, ["mixed_precision", "'bf16'", "bf16=true"]),
-        ({"FSDP_TRANSFORMER_CLS_TO_WRAP": "MLP"}, ["fsdp_transformer_layer_cls_to_wrap", "Block"]),
-    ],
-    ids=["fsdp1", "tensor-parallel", "groups", "mixed-precision", "unit"],
-)
-def test_other_ways_of_sharding_are_refused_before_anything_loads(
-    world: SimpleNamespace,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    variables: dict[str, str],
-    named: list[str],
-) -> None:
-    settings = yaml.safe_load((ACCELERATE / "fsdp2.yaml").read_text())["fsdp_config"]
-    given = {
-        "FSDP_VERSION": settings["fsdp_version"],
-        "FSDP_AUTO_WRAP_POLICY": settings["fsdp_auto_wrap_policy"],
-        "FSDP_TRANSFORMER_CLS_TO_WRAP": settings["fsdp_transformer_layer_cls_to_wrap"],
-    }
-    for variable, value in {"ACCELERATE_USE_FSDP": "true", **given, **variables}.items():
-        monkeypatch.setenv(variable, str(value))
-    objective = ["objective.name=masked", "objective.data=none", "objective.vq=none"]
-    words = [*objective, "objective.tokenizer=none", f"output_dir={tmp_path / 'sft'}"]
-    for main, line in ((rl.main, command_line(world, tmp_path / "rl")), (sft.main, words)):
-        assert main(line) == 1
-        message = capsys.readouterr().err.strip().splitlines()[-1]
-        assert message.startswith("error: ") and all(part in message for part in named), message
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_a_launch_with_fsdp1_ends_with_one_clear_line(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    settings = yaml.safe_load((ACCELERATE / "fsdp2_cpu2.yaml").read_text())
-    settings["num_processes"], settings["fsdp_config"]["fsdp_version"] = 1, 1
-    settings["fsdp_config"]["fsdp_reshard_after_forward"] = "FULL_SHARD"
-    (tmp_path / "fsdp1.yaml").write_text(yaml.safe_dump(settings))
-    words = [*command_line(world, tmp_path / "run"), "dry_run=true"]
-    run = module_process("mmrl.rl", words, *launcher(tmp_path / "fsdp1.yaml"))
-    message = run.communicate(timeout=120)[1].decode()
-    assert run.returncode != 0
-    assert "error: fsdp_version is '1'; it must be 2" in message
-
-
-def test_muon_is_refused_where_the_model_is_sharded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for variable, value in (
-        ("ACCELERATE_USE_FSDP", "true"),
-        ("FSDP_VERSION", "2"),
-        ("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),
-        ("FSDP_TRANSFORMER_CLS_TO_WRAP", "Block"),
-    ):
-        monkeypatch.setenv(variable, value)
-    words = ["objective.name=masked", "objective.data=none", "objective.vq=none", "optimizer=muon"]
-    words += ["objective.tokenizer=none", f"output_dir={tmp_path / 'run'}"]
-    assert sft.main(words) == 1
-    assert "optimizer is 'muon'; it must be adamw or sgd" in capsys.readouterr().err

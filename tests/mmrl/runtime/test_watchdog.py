@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,42 +14,10 @@ import pytest
 
 from mmrl.runtime import watchdog as dog
 from mmrl.runtime.activity import Display, activity, advance
-from mmrl.runtime.watchdog import (
-    PeerLostError,
-    explain_lost_peers,
-    read_stacks,
-    watch_run,
-)
+from mmrl.runtime.watchdog import watch_run
 from tests.mmrl.runs import ACCELERATE, command_line, launcher, module_process, wait_for
 
 HANGING = "tasks.shapes.rewards=[{name: tests/mmrl/hanging_reward.py:HangingReward}]"
-
-
-def test_calls_of_threads_that_run_begin_and_end_are_read() -> None:
-    done = threading.Event()
-
-    def recurse(depth: int) -> int:
-        return 0 if depth == 0 else 1 + recurse(depth - 1)
-
-    def run() -> None:
-        while not done.is_set():
-            recurse(30)
-
-    def begin_threads() -> None:
-        while not done.is_set():
-            for worker in [threading.Thread(target=time.sleep, args=(1e-4,)) for _ in range(20)]:
-                worker.start()
-
-    worker = threading.Thread(target=run, daemon=True)
-    for each in (worker, *(threading.Thread(target=begin_threads, daemon=True) for _ in range(3))):
-        each.start()
-    found = [read_stacks() for _ in range(300)]
-    done.set()
-    assert all(calls for stacks in found for calls in stacks.values())
-    assert all(stacks[threading.get_ident()][0].endswith("in read_stacks") for stacks in found)
-    running = [calls for stacks in found for calls in [stacks.get(worker.ident or 0)] if calls]
-    assert running and all(calls[-1].endswith("in _bootstrap") for calls in running)
-    assert any("in recurse" in calls[0] for calls in running)
 
 
 def test_progress_of_any_phase_counts_and_loading_is_not_timed() -> None:
@@ -77,53 +44,18 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_run_ends_only_where_it_makes_no_progress(
     moving: bool, ended: list[int], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    done = threading.Event()
-    for name in ("reward slow", "other"):
-        threading.Thread(target=done.wait, name=name, daemon=True).start()
     with Display(shown=False), activity("rollouts", 8), watch_run(0.2):
         for _ in range(20):
             time.sleep(0.02)
             if moving:
                 advance()
-    done.set()
     assert ended == ([] if moving else [1])
     said = capfd.readouterr().err
     if not moving:
         line, _, calls = said.partition("error: ")[2].partition("\n")
-        assert line.startswith("rank 0 has made no progress for 0 s in 'rollouts 0/8', at File ")
-        assert "; reward slow at File " in line and "other" not in line
-        assert "ddp_timeout=0.2 seconds" in line and "resume_from_checkpoint=auto" in line
-        assert calls.count("most recent call first") >= 4, "of all threads"
-
-
-def test_a_process_that_waits_for_others_has_a_grace(
-    ended: list[int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    waits = compile("time.sleep(0.5)", "/lib/torch/distributed/distributed_c10d.py", "exec")
-    for grace, wanted in ((60.0, []), (0.2, [1])):
-        monkeypatch.setattr(dog, "GRACE", grace)
-        with Display(shown=False), activity("update"), watch_run(0.1):
-            exec(waits)
-        assert ended == wanted
-    assert "where it waits for another process" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("said", "processes", "error"),
-    [
-        ("[gloo/transport/tcp/pair.cc:534] Connection closed by peer", "2", PeerLostError),
-        ("NCCL error in: NCCLUtils.cpp:94", "2", PeerLostError),
-        ("Connection closed by peer", "1", RuntimeError),
-        ("mat1 and mat2 shapes cannot be multiplied", "2", RuntimeError),
-    ],
-)
-def test_a_broken_connection_to_another_process_is_a_readable_error(
-    said: str, processes: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", processes)
-    with pytest.raises(RuntimeError, match=re.escape(said)) as found, explain_lost_peers():
-        raise RuntimeError(f"{said}\nmore")
-    assert type(found.value) is error
+        assert line.startswith("rank 0 has made no progress for 0 s in 'rollouts 0/8'; its calls")
+        assert "ddp_timeout" in line and "resume_from_checkpoint=auto" in line
+        assert calls.count("most recent call first") >= 2, "of all threads"
 
 
 @pytest.mark.slow
@@ -136,11 +68,8 @@ def test_a_reward_that_hangs_ends_all_processes_with_its_name(
     text = said.decode()
     assert running.returncode != 0
     [first, *_] = [line for line in text.splitlines() if line.startswith("error: ")]
-    assert first.startswith("error: rank 1 has made no progress for 1"), text[-3000:]
-    assert "waiting for rewards" in first and "waits for another process" not in first
-    assert re.search(r"; reward \S*HangingReward at File .*hanging_reward.py\"", first)
-    assert "most recent call first" in text
-    assert "has made no progress" in (tmp_path / "run" / "train.rank1.log").read_text()
+    assert re.match(r"error: reward \S*HangingReward has not returned for 1\d s", first), text
+    assert re.search(r"rank +: 1 \(local_rank: 1\)\s+exitcode +: 1", text), text[-3000:]
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from mmrl.runtime.placement import read_placement
-from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
 from tests.mmrl import ways
 from tests.mmrl.runs import ROOT
 from tests.mmrl.same_runs import close, equal_metrics, same_rollouts
@@ -113,26 +111,3 @@ def test_the_documented_torchrun_line_starts_the_same_run_on_two_nodes(
     place = Path(world.policy).parent
     same_run(one("full", False), ways.torchrun(line, place, tmp_path / "run", "full", **SHORT))
     assert (tmp_path / "run" / "train.rank1.log").exists()
-
-
-def test_the_placement_is_read_from_what_the_launcher_has_set() -> None:
-    assert read_placement({}, device="cpu").replicas == 1
-    variables = {
-        "WORLD_SIZE": "16",
-        "LOCAL_WORLD_SIZE": "8",
-        "ACCELERATE_USE_FSDP": "true",
-        "FSDP_OFFLOAD_PARAMS": "true",
-        "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
-        "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "2",
-        "PARALLELISM_CONFIG_DP_SHARD_SIZE": "8",
-    }
-    place = read_placement(variables, device="cpu")
-    assert (place.way, place.world_size, place.shards, place.replicas) == ("fsdp2", 16, 8, 2)
-    assert place.per_host == 8 and place.offload_weights and place.offload_optimizer
-
-
-def test_rollouts_have_whole_weights_where_they_take_half_of_the_smallest_device() -> None:
-    assert choose_rollout_weights("auto", 40e9, 80e9) == "whole"
-    assert choose_rollout_weights("auto", 41e9, 80e9) == "by_block"
-    assert choose_rollout_weights("whole", 41e9, 80e9) == "whole"
-    assert choose_rollout_weights("by_block", 1, 80e9) == "by_block"

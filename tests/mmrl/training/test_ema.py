@@ -21,17 +21,6 @@ def scalar(value: float) -> nn.Module:
     return module
 
 
-def test_the_average_follows_the_formula_with_a_low_decay_at_first() -> None:
-    module, expected = scalar(1.0), 1.0
-    average = ExponentialAverage(module, decay=0.25)
-    for n, value in enumerate((2.0, -1.0, 5.0, 3.0), start=1):
-        module.weight.data.fill_(value)
-        average.update()
-        decay = min(0.25, (1 + n) / (10 + n))  # 2/11, 3/12, then the decay itself
-        expected = decay * expected + (1 - decay) * value
-        assert float(average.average["weight"]) == pytest.approx(expected, rel=1e-6)
-
-
 def test_the_average_is_in_the_module_only_while_it_is_applied() -> None:
     module = scalar(1.0)
     average = ExponentialAverage(module, decay=0.5)
@@ -41,17 +30,6 @@ def test_the_average_is_in_the_module_only_while_it_is_applied() -> None:
         assert module.weight.item() == pytest.approx(3.0 - 2.0 * 2 / 11)
         raise KeyError
     assert module.weight.item() == 3.0
-
-
-def test_an_average_continues_from_its_state() -> None:
-    module = scalar(1.0)
-    one, other = (ExponentialAverage(module, decay=0.9) for _ in range(2))
-    module.weight.data.fill_(2.0)
-    one.update()
-    other.load_state_dict(one.state_dict())
-    for average in (one, other):
-        average.update()
-    assert torch.equal(one.average["weight"], other.average["weight"])
 
 
 def test_a_run_saves_the_average_and_goes_on_with_the_weights(images: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Parts of an update: passes one after the other give the gradient of all at once."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,12 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.forwards import count_forwards
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.rollout import RolloutBatch
-from mmrl.training.micro_batches import split_parts
+from mmrl.training.micro_batches import Part, Prepared, split_parts
 from mmrl.training.trainer import Trainer
-from tests.mmrl.training.test_methods import LENGTH, STEPS, algorithm_of, counted, prepared
+from tests.mmrl.training.test_methods import algorithm_of, counted, prepared
 
 METHODS: dict[str, dict[str, Any]] = {
     "elbo": {"name": "espo", "num_draws": 2, "beta": 0.1},
@@ -61,59 +61,26 @@ QUICK = ("token", "block", "position")
     [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in sorted(METHODS)],
 )
 def test_passes_and_rows_in_any_portions_give_the_same_update(
-    world: SimpleNamespace, tmp_path: Path, method: str
+    world: SimpleNamespace, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     algorithm = METHODS[method]
-    whole, values, _, _ = updated(world, tmp_path, algorithm, passes_at_once=99)
-    for at_once, rows in ((1, 4), (2, 2)):
-        changes = {"passes_at_once": at_once, "per_device_train_batch_size": rows}
+    with monkeypatch.context() as patch:
+        patch.setattr("mmrl.training.trainer.split_parts", all_passes_at_once)
+        whole, values, _, _ = updated(world, tmp_path, algorithm)
+    for rows in (4, 2, 1):
+        changes = {"per_device_train_batch_size": rows}
         some, numbers, calls, trainer = updated(world, tmp_path, algorithm, **changes)
         for name, tensor in whole.items():
             torch.testing.assert_close(some[name], tensor, atol=2e-6, rtol=0)
         for key in ("loss", "grad_norm", "ratio", "approx_kl", "entropy", "policy_loss"):
             assert numbers[key] == pytest.approx(values[key], rel=1e-3, abs=1e-6)
-        gradients = {n for grad, n in calls if grad}
-        assert gradients <= set(range(1, rows + 1))
+        if trainer.config._algorithm("shapes").pass_by_pass:
+            assert {n for grad, n in calls if grad} == {rows}
 
 
-@pytest.mark.parametrize("num_iterations", [1, 2])
-@pytest.mark.parametrize("name", ["espo", "gdpo", "spg", "coupled_grpo"])
-def test_one_pass_at_a_time_costs_what_is_declared(
-    world: SimpleNamespace, tmp_path: Path, name: str, num_iterations: int
-) -> None:
-    # a mask of everything would leave its complement nothing to score
-    rates = {"min_mask_rate": 0.1, "max_mask_rate": 0.9}
-    algorithm = algorithm_of(name, num_iterations=num_iterations, **rates)
-    _, _, calls, trainer = updated(world, tmp_path, algorithm, passes_at_once=1)
-    loaded = trainer.config._algorithm("shapes")
-    costs = [count_forwards(loaded, STEPS, LENGTH, 1, i) for i in range(num_iterations)]
-    assert sum(n for _, n in calls) == 4 * sum(cost.total for cost in costs)
-    assert (sum(cost.again for cost in costs) > 0) == (not loaded.pass_by_pass)
-
-
-def saved_tensors(world: SimpleNamespace, tmp_path: Path, at_once: int) -> int:
-    """How many tensors the graph of the first part keeps."""
-    algorithm = {"name": "gdpo", "num_draws": 6, "num_iterations": 1}
-    trainer, task, batch = prepared(world, tmp_path, algorithm, passes_at_once=at_once)
-    work = list(split_parts(trainer._prepare(task, batch, 0), [slice(0, 4)], at_once))
-    assert len(work) == (6 if at_once == 1 else 1)
-    kept: set[int] = set()
-
-    def keep(tensor: Tensor) -> Tensor:
-        kept.add(tensor.untyped_storage().data_ptr())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        graph = trainer._loss(work[0])
-    assert graph
-    return len(kept)
-
-
-def test_the_graphs_of_one_pass_are_in_memory_at_a_time(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    held = {at_once: saved_tensors(world, tmp_path, at_once) for at_once in (1, 99)}
-    assert held[99] > 3.5 * held[1]  # of four passes
+def all_passes_at_once(item: Prepared, micro_batches: list[slice], _: bool) -> Iterator[Part]:
+    for m, rows in enumerate(micro_batches):
+        yield Part(item, m, rows, slice(None))
 
 
 def test_a_part_of_passes_that_score_nothing_still_exists(
@@ -123,7 +90,7 @@ def test_a_part_of_passes_that_score_nothing_still_exists(
     trainer, task, batch = prepared(world, tmp_path, algorithm_of("trace_rl"), **changes)
     item = trainer._prepare(task, batch, 0)
     item.passes.scored[:, :2] = False
-    found = list(split_parts(item, [slice(0, 2), slice(2, 4)], 1))
+    found = list(split_parts(item, [slice(0, 2), slice(2, 4)]))
     assert [part.m for part in found] == [0, 1, 1, 1]
     loss, _ = trainer._loss(found[0])
     loss.backward()

@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mmrl.objectives.text import CompletionConfig, Completions
 from mmrl.sft import SFTConfig, train
 from mmrl.training.supervised_trainer import SupervisedTrainer
 from tests.mmrl.objectives.completions import completions, options, write_rows
@@ -60,13 +59,6 @@ def test_what_is_trained_is_float32_and_the_rest_bfloat16(
     assert found == {"trained": wide, "frozen": {torch.bfloat16}, "moments": wide}
 
 
-def test_all_weights_are_float32_where_a_run_does_not_compute_in_bfloat16(
-    start: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = dtypes(monkeypatch, start, tmp_path, bf16=False, max_steps=1)
-    assert set.union(*found.values()) == {torch.float32}
-
-
 def test_a_checkpoint_holds_what_is_trained_and_resumes_exactly(
     start: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -78,18 +70,3 @@ def test_a_checkpoint_holds_what_is_trained_and_resumes_exactly(
     left, right = (load_file(each / "final" / "model.safetensors") for each in (whole, again))
     assert left.keys() == right.keys()
     assert all(torch.equal(left[name], right[name]) for name in left)
-
-
-def test_an_objective_loads_its_network_onto_the_device(
-    start: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
-
-    def load_model(path: str, dtype: str, device: torch.device, **_: Any) -> torch.nn.Module:
-        seen.append((dtype, device))
-        raise StopIteration
-
-    monkeypatch.setattr("mmrl.objectives.policy_start.load_model", load_model)
-    with pytest.raises(StopIteration):
-        Completions(CompletionConfig(**start), seed=0, batch_size=1, device=torch.device("cuda:1"))
-    assert seen == [("bfloat16", torch.device("cuda:1"))]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.config import ConfigError
 from mmrl.planning.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
@@ -79,38 +78,11 @@ def test_a_resumed_run_has_the_reference_of_the_uninterrupted_one(
     assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
 
 
-@pytest.mark.slow
-def test_a_run_may_begin_to_follow_when_it_is_resumed(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    train(config_of(world, tmp_path, sync_ref_model=False, max_steps=2))
-    resumed = {"resume_from_checkpoint": "auto", "ref_model_sync_steps": 2}
-    with pytest.raises(ConfigError, match="sync_ref_model was False and is True"):
-        train(config_of(world, tmp_path, **resumed))
-    train(config_of(world, tmp_path, **resumed, resume_with_changes=True))
-    assert [line["step"] for line in metrics(tmp_path)] == [1, 2, 3, 4]
-
-
 def test_without_a_divergence_there_is_nothing_to_follow(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path, sync_ref_model=True, algorithm={"beta": 0.0})
     trainer = trainer_of(config)
-    assert not trainer.follows and not trainer._reference_tensors()
+    assert not trainer.reference_moves and not trainer._reference_tensors()
     assert "no effect   sync_ref_model is true" in str(describe(config))
     assert "moves by 0.6 towards the policy every 512" in str(describe(config_of(world, tmp_path)))
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"ref_model_mixup_alpha": 0.0}, "ref_model_mixup_alpha is 0.0"),
-        ({"ref_model_sync_steps": 0}, "ref_model_sync_steps is 0"),
-    ],
-)
-def test_settings_that_cannot_be_are_named(
-    world: SimpleNamespace, tmp_path: Path, changes: dict, named: str
-) -> None:
-    values = {"algorithm": KL, "sync_ref_model": True, **changes}
-    with pytest.raises(ConfigError, match=named):
-        run_config(world, tmp_path, **values)

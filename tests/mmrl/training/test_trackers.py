@@ -16,13 +16,11 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import mmrl.run_config
-from mmrl import sft
 from mmrl.config import ConfigError
-from mmrl.evaluation.evaluation import Evaluation
 from mmrl.rl import train
+from mmrl.rollouts.held_out import Evaluation
 from mmrl.training.trackers import log_samples
 from mmrl.types import Prompt
-from tests.mmrl import supervised_runs
 from tests.mmrl.runs import ROOT, command_line, metrics, run_config
 
 NASTY = "</code><script>alert(1)</script>\n```\n# no heading"
@@ -68,16 +66,6 @@ def test_tensorboard_shows_the_metrics_the_grids_and_the_rollouts_of_a_run(
             assert seen.convert("RGB").tobytes() == file.tobytes()
     [rollouts] = found.Images("samples/shapes")
     assert rollouts.step == 1 and rollouts.width > grids[0].width / 2
-
-
-def test_tensorboard_shows_the_metrics_of_a_supervised_run(images: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    sft.train(supervised_runs.config(images, run, report_to=["tensorboard"], eval_steps=2))
-    found = shown(run / "tensorboard")
-    assert {"loss", "grad_norm", "eval/pixel_l1"} <= set(found.Tags()["scalars"])
-    assert [event.step for event in found.Scalars("eval/pixel_l1")] == [2, 4]
-    [settings] = found.Tensors("settings/text_summary")
-    assert b"max_steps: 4" in settings.tensor_proto.string_val[0]
 
 
 def test_tensorboard_shows_texts_as_they_are_with_their_scores(tmp_path: Path) -> None:

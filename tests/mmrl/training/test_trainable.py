@@ -12,7 +12,7 @@ from mmrl.models import load_model
 from mmrl.models.loading import outline
 from mmrl.pretrained.checks import check_checkpoints, check_vision_tower
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
-from mmrl.training.trainable import copy_start, swap_values, train_parts, trained_counts
+from mmrl.training.trainable import copy_start, swap_values, train_parts
 from tests.models.networks import write_small_llada_v
 
 
@@ -55,16 +55,6 @@ def test_patterns_name_modules_and_parameters_and_join_an_adapter(
     options = {"modules_to_train": chosen, "train_vision_tower": True, "lora": lora}
     assert trained(directory, **options) == expected | tower
     assert trained(directory, modules_to_train=["vision*"], lora=lora) >= tower
-
-
-def test_the_counts_are_those_of_the_parameters(directory: Path) -> None:
-    network = outline(directory)
-    train_parts(network, ModelConfig(modules_to_train=["vision.projector"]), seed=0)
-    counts = {line.split()[0]: line.split()[1:4:2] for line in trained_counts(network)}
-    size = sum(p.numel() for p in network.vision.projector.parameters())  # type: ignore[union-attr]
-    everything = sum(p.numel() for p in network.parameters())
-    assert counts["vision.projector"] == [f"{size:,}"] * 2 and counts["blocks"][0] == "0"
-    assert counts["total"] == [f"{size:,}", f"{everything:,}"] and list(counts)[-1] == "total"
 
 
 def test_patterns_that_name_nothing_and_towers_that_are_not_there_are_refused(

@@ -1,6 +1,5 @@
 """Updates with a value model: where it starts, what it learns, what it costs."""
 
-import re
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +10,9 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.forwards import Forwards, count_forwards
-from mmrl.planning.memory import estimate
-from mmrl.planning.plan import describe
-from mmrl.pretrained.known import known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
-from mmrl.runtime.compilation import compile_blocks
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import (
@@ -88,7 +83,7 @@ def test_before_it_has_learned_anything_it_changes_nothing(
 
 @pytest.mark.parametrize(
     ("backbone", "lora"),
-    [slow("shared", None), slow("copy", None), slow("shared", LORA), ("copy", LORA)],
+    [slow("shared", None), ("copy", LORA)],
 )
 def test_on_fixed_rollouts_the_value_loss_falls_and_with_it_the_advantages(
     world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
@@ -124,19 +119,11 @@ def test_a_copy_is_the_policys_twin_and_on_the_same_weights_where_they_are_froze
         places = {p.data_ptr() for p in trainer.value.trained.parameters() if not p.requires_grad}
         shared = {p.data_ptr() for p in trainer.trained.parameters() if not p.requires_grad}
         assert places <= shared and bool(places) == bool(changes)
-        tasks = [Task(name, options) for name, options in config.tasks.items()]
-        own_bytes = sum(
-            p.numel() * p.element_size()
-            for p in trainer.value.trained.parameters()
-            if p.requires_grad
-        )
-        parts = estimate(config, known_config(world.policy) or {}, tasks).device
-        assert parts["value"] == 4 * own_bytes
 
 
 @pytest.mark.parametrize(
     ("backbone", "lora"),
-    [("shared", None), slow("copy", None), slow("shared", LORA), slow("copy", LORA)],
+    [("shared", None), slow("copy", LORA)],
 )
 def test_the_size_of_micro_batches_changes_nothing_but_rounding(
     world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
@@ -166,19 +153,6 @@ def test_the_size_of_micro_batches_changes_nothing_but_rounding(
 
 
 @BACKBONES
-def test_old_values_are_those_from_before_the_first_inner_iteration(
-    world: SimpleNamespace, tmp_path: Path, backbone: str
-) -> None:
-    algorithm = {**method(backbone, cliprange_value=0.0), "num_iterations": 3}
-    still = {"learning_rate": 1e-30, "warmup_steps": 1000}
-    trainer, work = prepared(config_of(world, tmp_path / "still", algorithm, **still))
-    assert trainer.update(work)["val/clipfrac_avg"] == 0
-    trainer, work = prepared(config_of(world, tmp_path / "moving", algorithm))
-    # values move towards their returns, and a range of nothing holds every one of them back
-    assert 0.2 < trainer.update(work)["val/clipfrac_avg"] <= 2 / 3
-
-
-@BACKBONES
 def test_a_rollout_that_no_reward_applies_to_teaches_neither_policy_nor_values(
     world: SimpleNamespace, tmp_path: Path, backbone: str
 ) -> None:
@@ -203,8 +177,8 @@ def test_an_update_costs_the_forwards_that_are_declared(
     counted(trainer, calls)
     trainer.update(work)
     task, batch = work["shapes"]
-    cost = count_forwards(task.algorithm, SAMPLER.steps, 64, 2)
-    assert cost == (Forwards(2, 2, 0, 0) if backbone == "shared" else Forwards(2, 0, 0, 0, 4))
+    cost = count_forwards(task.algorithm, SAMPLER.steps, 64)
+    assert cost == (Forwards(2, 2, 0) if backbone == "shared" else Forwards(2, 0, 0, 4))
     assert sum(n for _, n in calls) == len(batch) * cost.total
     assert sum(n for grad, n in calls if grad) == len(batch) * cost.backward
 
@@ -222,10 +196,6 @@ POSITION = {"algorithm": {"name": "step_merge", "num_slices": 2}}
         pytest.param("copy", EAGER, id="copy-eager"),
         pytest.param("shared", GUIDED, id="shared-guided"),
         pytest.param("copy", POSITION, id="copy-position"),
-        slow("copy", BF16, id="copy-bf16"),
-        slow("shared", EAGER, id="shared-eager"),
-        slow("copy", GUIDED, id="copy-guided"),
-        slow("shared", POSITION, id="shared-position"),
     ],
 )
 def test_at_the_start_every_ratio_is_one_under_all_settings(
@@ -247,59 +217,12 @@ def test_the_head_and_the_copy_learn_at_their_own_rate(
 ) -> None:
     for backbone, number in (("shared", 1), ("copy", None)):
         algorithm = method(backbone, learning_rate_scale=5.0)
-        scales = {"embed": 0.5}
-        config = config_of(world, tmp_path, algorithm, learning_rate_scales=scales)
-        trainer = trainer_of(config)
+        trainer = trainer_of(config_of(world, tmp_path, algorithm))
         rates = {
             id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]
         }
         assert trainer.value is not None
         mine = [rates.pop(id(p)) for p in trainer.value.trained.parameters()]
         assert set(mine) == {5e-3} and len(mine) == (number or len(mine)) and len(mine) >= 1
-        assert set(rates.values()) == {1e-3, 5e-4}
-        assert trainer.schedule.get_last_lr()[0] in (1e-3, 5e-4)
-
-
-@BACKBONES
-@ADAPTERS
-def test_the_plan_names_it_and_its_memory_is_that_of_the_trainer(
-    world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
-) -> None:
-    config = config_of(world, tmp_path, method(backbone, learning_rate_scale=2.0), lora=lora)
-    said = " ".join(str(describe(config)).split())
-    place = {"shared": "the policy", "copy": "a copy of the policy"}[backbone]
-    assert f"value head on {place}" in said and "value.learning_rate_scale=2" in said
-    assert re.search(r"held: .* value [\d.]+ MiB", said)
-    trainer, work = prepared(config)
-    trainer.update(work)
-    assert trainer.value is not None
-    trained = [p for p in trainer.value.trained.parameters() if p.requires_grad]
-    size = sum(p.numel() * p.element_size() for p in trained)
-    tasks = [Task(name, options) for name, options in config.tasks.items()]
-    parts = estimate(config, known_config(world.policy) or {}, tasks).device
-    assert parts["value"] == 4 * size
-    states = [m for state in trainer.optimizer.state.values() for m in state.values() if m.ndim]
-    moments = sum(m.numel() * m.element_size() for m in states)
-    assert parts["optimiser"] + 2 * size == moments
-    plain = config_of(world, tmp_path, method(None), lora=lora)
-    assert "value" not in estimate(plain, known_config(world.policy) or {}, tasks).device
-    assert "value head" not in str(describe(plain))
-
-
-@pytest.mark.slow
-def test_compiled_blocks_of_a_copy_change_nothing_but_rounding(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("run_trainer", "value_model"):
-        traced = partial(compile_blocks, backend="eager")  # all of it but the C++ compiler
-        monkeypatch.setattr(f"mmrl.training.{module}.compile_blocks", traced)
-    results = []
-    for compiled in (False, True):
-        changes = {"torch_compile": compiled, "adam_epsilon": 1e-3, "lora": LORA}
-        trainer, work = prepared(config_of(world, tmp_path, method("copy"), **changes))
-        trainer.update(work)
-        results.append((trainer.update(work), value_weights(trainer)))
-    (plain, expected), (values, found) = results
-    assert values["loss/value_avg"] == pytest.approx(plain["loss/value_avg"], rel=1e-4)
-    for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=0)
+        assert set(rates.values()) == {1e-3}
+        assert trainer.schedule.get_last_lr()[0] == 1e-3

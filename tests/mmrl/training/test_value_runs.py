@@ -1,6 +1,5 @@
 """Whole runs with a value model: checkpoints and resume, several tasks and processes, text."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +10,6 @@ from safetensors.torch import load_file
 from mmrl.config import ConfigError
 from mmrl.models import load_policy
 from mmrl.rl import train
-from mmrl.rl_config import RLConfig
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
     LORA,
@@ -20,10 +18,8 @@ from tests.mmrl.runs import (
     command_line,
     metrics,
     same_weights,
-    task_config,
 )
-from tests.mmrl.test_text_rl import text_config
-from tests.mmrl.training.test_value_model import BACKBONES, SAMPLER, config_of, method, slow
+from tests.mmrl.training.test_value_model import BACKBONES, config_of, method, slow
 
 
 @pytest.mark.parametrize(
@@ -79,15 +75,6 @@ def test_a_checkpoint_with_another_value_model_is_refused(
         train(config_of(world, tmp_path / "run", method(after), **resumed))
 
 
-def test_tasks_must_agree_on_the_one_value_model(world: SimpleNamespace, tmp_path: Path) -> None:
-    config = config_of(world, tmp_path, method("copy"))
-    tasks = dict(config.tasks)
-    tasks["other"] = task_config(world, algorithm=method("shared"), sampler=SAMPLER)
-    with pytest.raises(ConfigError, match=r"algorithm\.value\.backbone.*the same for all tasks"):
-        run = {"output_dir": str(tmp_path), "model": config.model}
-        RLConfig(tasks=tasks, **run)
-
-
 @pytest.mark.parametrize("backbone", [slow("shared"), "copy"])
 def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
     world: SimpleNamespace, pair: Pair, tmp_path: Path, backbone: str
@@ -122,22 +109,3 @@ def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
         left, right = (load_file(tmp_path / run / name) for run in ("one", "two"))
         for key, tensor in left.items():
             torch.testing.assert_close(right[key], tensor, atol=1e-6, rtol=0)
-
-
-def test_metrics_of_a_run_have_the_names_of_trls_ppo(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    run = train(config_of(world, tmp_path / "run", method("copy"), max_steps=1, save_steps=0))
-    line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-    assert line.keys() >= {"loss/value_avg", "val/clipfrac_avg", "val/mean", "val/grad_norm"}
-    assert line["loss"] == pytest.approx(line["policy_loss"], abs=1e-6)
-
-
-@BACKBONES
-def test_a_run_on_text_trains_with_it(
-    world: SimpleNamespace, tmp_path: Path, backbone: str
-) -> None:
-    config = text_config(world, tmp_path)
-    config.tasks["shapes"].algorithm = method(backbone)
-    lines = [line for line in metrics(train(config)) if "loss" in line]
-    assert len(lines) == 2 and all(line["loss/value_avg"] > 0 for line in lines)

@@ -229,8 +229,7 @@ def test_ready_tells_what_each_server_lacks(caplog: pytest.LogCaptureFixture) ->
 WRONG = [
     ({"url": []}, "mine.url: .*there must be a URL"),
     ({"url": "ftp://host"}, "mine.url: the URL 'ftp://host' is not valid"),
-    ({"batch_size": 0}, "mine.batch_size is 0"),
-    ({"deadline_s": -1}, "mine.deadline_s is -1"),
+    ({"batch_size": 0}, r"rewards\[0\].batch_size is 0"),
     ({"protocol": "mmlr"}, "protocol is 'mmlr'; allowed: .*Did you mean 'mmrl'"),
     ({"urll": ["http://host"]}, "urll"),
     ({"name": "a/b"}, "name is 'a/b'; it must be letters"),

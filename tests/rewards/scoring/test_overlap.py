@@ -252,3 +252,15 @@ def test_what_a_reward_sets_for_its_thread_stays_there() -> None:
         in_groups(scorer, size=12).scores()
     assert seen == [True]
     assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+
+
+def test_a_call_that_takes_longer_than_it_may_ends_the_wait_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mmrl.rewards.scoring.overlap.PATIENCE_STOPPED", 0.1)
+    reward = Gated(is_open=False)
+    scorer = Scorer([entry("gated", reward)])
+    late = pytest.raises(RewardError, match="reward gated has not returned .*ddp_timeout")
+    with late, Overlap([scorer], limit=0.05):
+        in_groups(scorer).scores()
+    reward.gate.set()

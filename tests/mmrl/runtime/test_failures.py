@@ -1,5 +1,6 @@
-"""Memory that runs out is one line of what to do."""
+"""Memory that runs out and connections that break are one line of what to do."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,7 +9,12 @@ import torch
 
 from mmrl.rl import main
 from mmrl.runtime.activity import Display, activity
-from mmrl.runtime.lost_memory import LostMemoryError, explain_lost_memory
+from mmrl.runtime.failures import (
+    LostMemoryError,
+    PeerLostError,
+    explain_lost_memory,
+    explain_lost_peers,
+)
 from tests.mmrl.runs import command_line
 
 SAID = (
@@ -36,9 +42,26 @@ def test_the_phase_the_sizes_and_what_to_lower_are_named() -> None:
     assert "non-PyTorch" not in said and "\n" not in said
 
 
-def test_other_errors_are_left_as_they_are() -> None:
-    with pytest.raises(RuntimeError, match="^other$"), explain_lost_memory():
-        raise RuntimeError("other")
+@pytest.mark.parametrize(
+    ("said", "processes", "error"),
+    [
+        ("[gloo/transport/tcp/pair.cc:534] Connection closed by peer", "2", PeerLostError),
+        ("NCCL error in: NCCLUtils.cpp:94", "2", PeerLostError),
+        ("Connection closed by peer", "1", RuntimeError),
+        ("mat1 and mat2 shapes cannot be multiplied", "2", RuntimeError),
+    ],
+)
+def test_a_broken_connection_to_another_process_is_a_readable_error_and_others_are_left(
+    said: str, processes: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    with (
+        pytest.raises(RuntimeError, match=re.escape(said)) as found,
+        explain_lost_memory(),
+        explain_lost_peers(),
+    ):
+        raise RuntimeError(f"{said}\nmore")
+    assert type(found.value) is error
 
 
 def test_a_run_without_memory_ends_with_one_line(

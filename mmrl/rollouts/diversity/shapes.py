@@ -14,13 +14,12 @@ out, so that broken images are not counted as diverse.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from PIL import Image
 
-from mmrl.evaluation.diversity.metric import Completions
-from mmrl.rewards.detection.shapes_detector import BACKGROUNDS, Detection, detect
+from mmrl.rewards.detection.shapes_detector import Detection, detect
+from mmrl.rollouts.diversity.metrics import Completions
 
 GRID = 8
 
@@ -34,13 +33,11 @@ class Scene(NamedTuple):
     sizes: Counter[str]
 
 
-@dataclass(kw_only=True)
 class ShapesDiversity:
     """Backgrounds, positions and sizes of the shapes world."""
 
     reads: ClassVar = "images"
     values: ClassVar = ("background", "position", "size")
-    labels: ClassVar = {"background": len(BACKGROUNDS)}
 
     def describe(self, completions: Completions) -> Sequence[Any]:
         """The scene of each image."""
@@ -56,10 +53,6 @@ class ShapesDiversity:
             _unshared(one.positions, other.positions),
             _unshared(one.sizes, other.sizes),
         ]
-
-    def label(self, one: Scene) -> Sequence[str]:
-        """The background."""
-        return (one.background,)
 
 
 def _read(detection: Detection) -> Scene:

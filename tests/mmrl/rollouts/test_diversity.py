@@ -1,7 +1,6 @@
 """Diversity of completions: closed forms, what is left out, settings that are refused."""
 
 import math
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,25 +11,25 @@ import torch
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.evaluation.diversity import DIVERSITY, Completions, build_metrics, check_metrics
-from mmrl.evaluation.diversity.measured import Diversity, describe, entropy, measure
-from mmrl.evaluation.diversity.metric import list_tokens
-from mmrl.evaluation.evaluation import Evaluation
+from mmrl.rollouts.diversity.measured import Diversity, describe, measure
+from mmrl.rollouts.diversity.metrics import Completions, list_tokens
+from mmrl.rollouts.diversity.registry import build_metrics, check_metrics
+from mmrl.rollouts.held_out import Evaluation
 from mmrl.types import Canvas, Prompt
 from tests import by_path
 
-SHAPES = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
+SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
 render = partial(by_path.load, SHAPES)("render").render
 
 
-def found(name: str, completions: list[Any], size: int, **options: Any) -> Diversity:
-    metrics = build_metrics([{"name": name, **options}], "diversity")
+def found(name: str, completions: list[Any], size: int) -> Diversity:
+    metrics = build_metrics([name])
     made = Completions(completions, [[0]] * len(completions))
     return measure(metrics, describe(metrics, made), size)
 
 
 def of_tokens(rows: list[list[int]], size: int) -> dict[str, float]:
-    metrics = build_metrics([{"name": "tokens"}], "diversity")
+    metrics = build_metrics(["tokens"])
     described = describe(metrics, Completions([""] * len(rows), rows))
     return measure(metrics, described, size).metrics()
 
@@ -46,6 +45,7 @@ def scene(background: str, *objects: tuple[int, int, int]) -> Image.Image:
 def test_equal_rollouts_have_no_diversity_and_rollouts_without_a_common_token_have_all() -> None:
     assert of_tokens([[1, 2, 3]] * 4, 4) == {"diversity/tokens": 0.0}
     assert of_tokens([[n] * 5 for n in range(4)], 4) == {"diversity/tokens": 1.0}
+    assert of_tokens([[1], [2]], 1) == {}, "single completions have no pairs"
 
 
 def test_diversity_is_the_mean_over_pairs_and_then_over_prompts() -> None:
@@ -63,14 +63,6 @@ def test_the_expected_diversity_does_not_depend_on_the_size_of_the_group() -> No
     rows = rng.integers(0, 4, (4096, 3)).tolist()
     for size in (2, 8, 16):
         assert of_tokens(rows, size)["diversity/tokens"] == pytest.approx(3 / 4, abs=0.02)
-
-
-def test_single_completions_have_no_pairs_but_their_labels_have_an_entropy() -> None:
-    images = [scene("grey", (2, 0, 0)), scene("tan", (2, 0, 0))] * 2
-    assert found("shapes", images, 1).metrics() == {
-        "diversity/background_entropy": pytest.approx(math.log(2) / math.log(4))
-    }
-    assert of_tokens([[1], [2]], 1) == {}
 
 
 def test_backgrounds_positions_and_sizes_are_read_from_the_pixels() -> None:
@@ -92,32 +84,12 @@ def test_broken_images_are_left_out_and_not_counted_as_diverse() -> None:
     images = [scene("grey", (2, 1, 1)), scene("grey", (2, 1, 1)), Image.fromarray(noise)]
     measured = found("shapes", images, 3)
     assert measured.metrics() == {
-        f"diversity/{name}": 0.0
-        for name in ("background", "position", "size", "background_entropy")
+        f"diversity/{name}": 0.0 for name in ("background", "position", "size")
     }
-    assert measured.labels["background"] == Counter(grey=2)
-
-
-def test_the_entropy_is_0_for_one_label_and_1_where_all_are_equally_frequent() -> None:
-    assert entropy({"a": 9}, 4) == 0
-    assert entropy(dict.fromkeys("abcd", 3), 4) == pytest.approx(1)
-    assert entropy({"a": 1, "b": 3}, 2) == pytest.approx(0.8112781)
 
 
 def test_distinct_texts_are_counted_apart_from_white_space() -> None:
     assert found("text", ["a b", "a  b\n", "c"], 3).metrics()["diversity/text"] == 2 / 3
-
-
-def test_the_spread_in_clip_features_is_one_minus_the_mean_cosine() -> None:
-    images = [scene("grey", (2, 1, 1)), scene("teal", (3, 4, 4)), scene("tan", (2, 5, 0))]
-    options = {"model": str(SHAPES / "checkpoints" / "clip"), "device": "cpu"}
-    value = found("clip", images, 3, **options).metrics()["diversity/clip"]
-    [metric] = build_metrics([{"name": "clip", **options}], "diversity")
-    rows = torch.stack(list(metric.describe(Completions(images, []))))
-    cosines = (rows @ rows.T)[torch.triu_indices(3, 3, 1).unbind()]
-    assert value == pytest.approx(1 - float(cosines.mean()), abs=1e-6) and value > 0.01
-    again = found("clip", [images[0]] * 2, 2, **options).metrics()
-    assert again["diversity/clip"] == pytest.approx(0, abs=1e-6)
 
 
 def test_tokens_of_a_text_end_with_its_first_end_token() -> None:
@@ -142,20 +114,13 @@ def test_tables_have_a_row_per_tag_and_only_what_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "said"),
+    ("names", "said"),
     [
-        ([{"name": "token"}], "Did you mean 'tokens'"),
-        ([{"name": "text"}], "one of clip, shapes, tokens. The task text_to_image makes images"),
-        ([{"name": "tokens"}, {"name": "tokens"}], r"where\[1\].name is 'tokens'.*named once"),
-        ([{"name": "clip", "modle": "x"}], "Did you mean 'model'"),
-        (["tokens"], r"where\[0\] is 'tokens'; it must be an entry"),
+        (["token"], "Did you mean 'tokens'"),
+        (["text"], "of shapes, tokens. The task text_to_image makes images"),
+        (["tokens", "tokens"], "where is 'tokens'.*named once"),
     ],
 )
-def test_metrics_that_cannot_be_are_refused_by_name(entries: list[Any], said: str) -> None:
+def test_metrics_that_cannot_be_are_refused_by_name(names: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        check_metrics(entries, "text_to_image", "where")
-
-
-def test_every_metric_of_the_dictionary_can_be_checked() -> None:
-    for name in DIVERSITY:
-        check_metrics([{"name": name}], "text" if name == "text" else "text_to_image", "diversity")
+        check_metrics(names, "text_to_image", "where")

@@ -17,12 +17,12 @@ from accelerate.utils import gather_object
 from PIL import Image
 
 from mmrl.data.prompts import spread
-from mmrl.evaluation.diversity.measured import Diversity, describe, measure
-from mmrl.evaluation.diversity.metric import Completions, DiversityMetric, list_tokens
-from mmrl.evaluation.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.randomness import generator
-from mmrl.rewards.registry.interface import Item, Itemised
+from mmrl.rewards.registry.interface import Item
 from mmrl.rewards.scoring.scorer import Scorer
+from mmrl.rollouts.diversity.measured import Diversity
+from mmrl.rollouts.diversity.metrics import list_tokens
+from mmrl.rollouts.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Rollout, Sample
@@ -43,7 +43,7 @@ class Batch:
             end-of-text option that stops early takes as many as its slowest row, so only one row
             at a time shows the cost of a single sample.
         seconds: spent sampling.
-        tokens: of each completion, see `Completions`; empty in batches stored without them.
+        tokens: of each completion, see `Completions`.
     """
 
     completions: list[str | Image.Image]
@@ -51,16 +51,15 @@ class Batch:
     positions: int
     forwards: int
     seconds: float
-    tokens: list[list[int]] = field(default_factory=list)
+    tokens: list[list[int]]
 
 
 @dataclass
 class Evaluation:
-    """Completions of prompts (`num_samples` of each, prompt by prompt) and their raw scores.
+    """Completions of prompts (as many of each, prompt by prompt) and their raw scores.
 
     `items` has the items of each sample of the rewards that have them, [] where one failed; see
-    `mmrl.rewards.registry.interface.Itemised`. `diversity` is that of the completions of each
-    prompt.
+    `mmrl.rewards.registry.interface.Itemised`. `diversity` is that of the completions of a prompt.
     """
 
     prompts: list[Prompt]
@@ -70,15 +69,14 @@ class Evaluation:
     diversity: Diversity = field(default_factory=Diversity)
 
     def metrics(self) -> dict[str, float]:
-        """`<reward>`, `<reward>/<tag>` and, beside each, its standard error `…/stderr`; and
-        `diversity/<value>`."""
+        """`<reward>`, `<reward>/<tag>` and, beside each, its standard error `…/stderr`."""
         values: dict[str, float] = {}
         for key, scores in self.scores.items():
             for row, cell in mean_by_tag(self.prompts, scores).items():
                 if row not in (OVER_TAGS, UNTAGGED):
                     name = key if row == OVER_PROMPTS else f"{key}/{row}"
                     values |= {name: cell["mean"], f"{name}/stderr": cell["stderr"]}
-        return values | self.diversity.metrics()
+        return values
 
     def diversity_tables(self) -> dict[str, Table]:
         """`diversity/<value>` by tag, of what is known of the completions of any prompt."""
@@ -99,7 +97,6 @@ def evaluate(
     batch_size: int = 64,
     num_samples: int = 1,
     length: int | None = None,
-    diversity: Sequence[DiversityMetric] = (),
 ) -> Evaluation:
     """Sample completions of prompts and score them.
 
@@ -112,27 +109,24 @@ def evaluate(
         batch_size: rows sampled at once; changes speed and memory only.
         num_samples: completions per prompt.
         length: response positions; None takes those of the prompts' task.
-        diversity: what is measured of the completions of each prompt.
 
     Raises:
         RewardError: a reward failed more often than the scorer allows.
         Interrupted: see `mmrl.runtime.interrupt.leave_together`; between two denoising steps.
     """
-    rows, completions, tokens = list_rows(prompts, num_samples), [], []
+    rows, completions = list_rows(prompts, num_samples), []
     pending = None if scorer is None else scorer.begin(len(rows))
     with activity("samples", len(rows)), policy.sampling(True):
         for first in range(0, len(rows), batch_size):
             some = rows[first : first + batch_size]
             batch = sample_batch(policy, some, sampler, seed, length)
             completions += batch.completions
-            tokens += batch.tokens
             if pending is not None:
-                pending.add(_samples(some, batch.completions))
+                pending.add(list_samples(some, batch.completions))
             advance(len(some))
     with activity("waiting for rewards"):
         scores = {} if pending is None else pending.scores().components
-    found = measure(diversity, describe(diversity, Completions(completions, tokens)), num_samples)
-    return Evaluation([prompt for prompt, _ in rows], completions, scores, diversity=found)
+    return Evaluation([prompt for prompt, _ in rows], completions, scores)
 
 
 def list_rows(prompts: Sequence[Prompt], num_samples: int) -> list[tuple[Prompt, int]]:
@@ -169,40 +163,10 @@ def effective_lengths(rollout: Rollout) -> list[int]:
     return (canvas.valid & ~torch.isin(canvas.tokens, ends)).sum(1).tolist()
 
 
-def score_batches(
-    rows: Sequence[tuple[Prompt, int]],
-    batches: Sequence[Batch],
-    scorer: Scorer | None,
-    diversity: Sequence[DiversityMetric] = (),
-    num_samples: int = 1,
-) -> Evaluation:
-    """Score the completions of all rows, `num_samples` of each prompt; errors of `evaluate`."""
-    completions = [completion for batch in batches for completion in batch.completions]
-    prompts, samples = [prompt for prompt, _ in rows], _samples(rows, completions)
-    stored = all(batch.tokens for batch in batches)
-    tokens = [row for batch in batches for row in batch.tokens] if stored else []
-    found = measure(diversity, describe(diversity, Completions(completions, tokens)), num_samples)
-    if scorer is None:
-        return Evaluation(prompts, completions, {}, diversity=found)
-    itemised = {term.key: term.reward for term in scorer.terms if isinstance(term.reward, Itemised)}
-    for reward in itemised.values():
-        reward.record = []
-    with activity("scoring"):
-        scores = scorer.score(samples).components
-    items = {key: _items(samples, reward.record or []) for key, reward in itemised.items()}
-    return Evaluation(prompts, completions, scores, items, found)
-
-
-def _items(
-    samples: Sequence[Sample], record: Sequence[tuple[Sample, list[Item]]]
-) -> list[list[Item]]:
-    found = {id(sample): items for sample, items in record}
-    return [found.get(id(sample), []) for sample in samples]
-
-
-def _samples(
+def list_samples(
     rows: Sequence[tuple[Prompt, int]], completions: Sequence[str | Image.Image]
 ) -> list[Sample]:
+    """What rewards score of the completions of rows."""
     pairs = zip(rows, completions, strict=True)
     return [Sample.of(prompt, completion) for (prompt, _), completion in pairs]
 
@@ -230,5 +194,4 @@ def gather_evaluation(
         for place, completion in enumerate(part.completions, start=mine.start)
     ]
     scores = {key: gather_object(values) for key, values in part.scores.items()}
-    found = part.diversity.gather()
-    return Evaluation(list(prompts), gather_object(kept), scores, diversity=found)
+    return Evaluation(list(prompts), gather_object(kept), scores)

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mmrl.config import check, merge
-from mmrl.evaluation.evaluation import evaluate
 from mmrl.pretrained.checks import check_task
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rewards.judging.asking import AsksPolicy, read_asking
 from mmrl.rewards.registry.interface import in_step
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rewards.scoring.terms import check_entries, key_of
+from mmrl.rollouts.held_out import evaluate
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.types import Prompt
 

@@ -7,7 +7,6 @@ from typing import Any
 from mmrl.evaluation.comparison import check_evaluations
 from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig
 from mmrl.models.task_names import EDITS
-from mmrl.planning.disk import VQ_BYTES, Disk
 from mmrl.planning.known_sizes import (
     BYTES,
     count_columns,
@@ -20,7 +19,7 @@ from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, cut
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.probe_samples import FEW, make_dummy_samples
 from mmrl.planning.reward_probe import add_probes, offline, probe_rewards
-from mmrl.pretrained.known import find_here, image_tokens, own_vq
+from mmrl.pretrained.known import find_here, image_tokens
 from mmrl.runtime.device import find_device
 from mmrl.runtime.launch import count_processes
 
@@ -37,15 +36,13 @@ def describe(config: EvalConfig) -> Plan:
     here = {path: find_here("model.path", path) is not None for path in paths}
     with offline():
         prompts = check_evaluations(config, dry=True)
-    downloads, placement = dict[str, float](), plan_placement(config, count_processes())
-    needs = []
+    placement, needs = plan_placement(config, count_processes()), []
     for path in paths:
         name, raw = find_sizes(path)
         known = f"{ELSEWHERE}{f'; sizes are those of {name}' if name else ''}"
         count = count_weights(outline_policy(raw))
         text = f"{path}{'' if here[path] else known}, {count:,} parameters"
         plan.add("policy", f"{text} in {config.model.dtype} on {find_device(config.device)}")
-        downloads[path] = 2.0 * count
         needs.append(estimate_memory(config, raw, placement.device))
     own = import_module(BENCHMARKS[config.task].module).plan(config, prompts)
     if not prompts:
@@ -56,10 +53,9 @@ def describe(config: EvalConfig) -> Plan:
     plan.add("output", ", ".join(filter(None, (config.output_dir, config.geneval_dir))))
     samples = make_dummy_samples(config.task, prompts, FEW, config.model.image_size)
     arguments = ("rewards", config.task, prompts, samples, config.max_failures)
-    add_probes(plan, f"on {samples.source}", list(probe_rewards(config.rewards, *arguments)))
+    title = f"on {len(samples)} dummy samples"
+    add_probes(plan, title, list(probe_rewards(config.rewards, *arguments)))
     add_memory(plan, max(needs, key=lambda each: each.peak().device), placement)
-    vq = own_vq(config.model)
-    Disk(config.output_dir, {}, {**({vq: VQ_BYTES} if vq else {}), **downloads}).describe(plan)
     return plan
 
 

@@ -1,0 +1,1 @@
+"""How different the completions of one prompt are."""

@@ -1,0 +1,180 @@
+"""What of a launch configuration is refused, before any weight is read."""
+
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from accelerate.commands.launch import launch_command_parser
+from accelerate.utils.launch import prepare_deepspeed_cmd_env
+
+from mmrl import rl, sft
+from mmrl.config import ConfigError
+from mmrl.objectives import text
+from mmrl.objectives.text_config import CompletionConfig
+from mmrl.planning.planned_launch import use_launch
+from mmrl.planning.run_checks import check_run
+from mmrl.runtime.launch_checks import check_launch
+from tests.mmrl import sharded_sight
+from tests.mmrl.runs import ACCELERATE, command_line, launcher, module_process, run_config
+
+ZERO = "ACCELERATE_DEEPSPEED_"
+MESH = {
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
+    "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "2",
+    "PARALLELISM_CONFIG_DP_SHARD_SIZE": "4",
+    "WORLD_SIZE": "6",
+}
+
+
+def test_accelerate_passes_on_the_keys_that_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accelerate.utils.launch.is_port_in_use", lambda _: False)
+    words = ["--use_deepspeed", "--mixed_precision", "no", "--num_processes", "2"]
+    given = {"zero_stage": "3", "zero3_init_flag": "true", "gradient_clipping": "0.5"}
+    given |= {"offload_optimizer_device": "cpu", "offload_param_device": "cpu"}
+    for key, value in given.items():
+        words += [f"--{key}", value]
+    arguments: Any = launch_command_parser().parse_args([*words, "script.py"])
+    arguments.deepspeed_fields_from_accelerate_config = ""
+    arguments.num_machines = 1
+    _, passed = prepare_deepspeed_cmd_env(arguments)
+    names = ("ZERO_STAGE", "ZERO3_INIT", "OFFLOAD_OPTIMIZER_DEVICE", "OFFLOAD_PARAM_DEVICE")
+    assert [passed[f"{ZERO}{name}"] for name in names] == ["3", "true", "cpu", "cpu"]
+    assert passed["ACCELERATE_GRADIENT_CLIPPING"] == "0.5"
+
+
+@pytest.mark.parametrize(
+    ("name", "variables", "named"),
+    [
+        ("fsdp2", {"FSDP_VERSION": "1"}, ["fsdp_version is '1'", "must be 2", "fsdp2.yaml"]),
+        ("fsdp2", MESH, ["dp_replicate_size is 2", "dp_shard_size 4", "6 processes", "product"]),
+        ("fsdp2", {"ACCELERATE_MIXED_PRECISION": "bf16"}, ["mixed_precision", "bf16=true"]),
+        ("fsdp2", {"ACCELERATE_USE_MEGATRON_LM": "true"}, ["MEGATRON_LM", "FSDP or DEEPSPEED"]),
+        ("zero3", {f"{ZERO}ZERO_STAGE": "1"}, ["zero_stage is '1'", "2 or 3"]),
+        ("zero3", {f"{ZERO}ZERO3_INIT": "true"}, ["zero3_init_flag is 'true'", "rewards"]),
+        ("zero3", {f"{ZERO}OFFLOAD_OPTIMIZER_DEVICE": "nvme"}, ["device nvme", "may be cpu"]),
+        ("zero2", {f"{ZERO}OFFLOAD_OPTIMIZER_DEVICE": "cpu"}, ["device cpu", "2 without"]),
+        ("zero3", {"ACCELERATE_GRADIENT_CLIPPING": "1.0"}, ["clipping is '1.0'", "max_grad_norm"]),
+        ("zero3", {f"{ZERO}CONFIG_FILE": "ds.json"}, ["deepspeed_config_file is 'ds.json'"]),
+    ],
+)
+def test_keys_that_a_run_does_not_follow_are_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, variables: dict[str, str], named: list[str]
+) -> None:
+    with use_launch(str(ACCELERATE / f"{name}.yaml")), monkeypatch.context() as patch:
+        for variable, value in variables.items():
+            patch.setenv(variable, value)
+        with pytest.raises(ConfigError) as caught:
+            check_launch()
+    assert all(part in str(caught.value) for part in named), caught.value
+
+
+@pytest.mark.parametrize("name", ["fsdp2", "zero2"])
+@pytest.mark.parametrize("optimizer", ["muon", "adamw_8bit"])
+def test_other_optimisers_are_refused_where_the_model_is_sharded(name: str, optimizer: str) -> None:
+    with (
+        use_launch(str(ACCELERATE / f"{name}.yaml")),
+        pytest.raises(ConfigError, match=f"optimizer is '{optimizer}'.*adamw or sgd"),
+    ):
+        check_launch(optimizer)
+
+
+def test_what_zero3_cannot_do_and_a_missing_package_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = importlib.util.find_spec
+    with use_launch(str(ACCELERATE / "zero3.yaml")):
+        with pytest.raises(ConfigError, match="torch_compile is True.*zero_stage 3"):
+            check_launch(torch_compile=True)
+        monkeypatch.setattr(
+            "importlib.util.find_spec", lambda name: None if name == "deepspeed" else found(name)
+        )
+        with pytest.raises(ConfigError, match=r"pip install -e '\.\[deepspeed\]'"):
+            check_launch()
+
+
+def test_a_value_model_that_is_a_copy_is_refused_before_prompts_are_read(
+    world: SimpleNamespace,
+) -> None:
+    algorithm = {"name": "trace_rl", "slice_size": 1, "value": {"backbone": "copy"}}
+    config = run_config(world, world.policy, algorithm=algorithm)
+    with (
+        use_launch(str(ACCELERATE / "zero3.yaml")),
+        pytest.raises(ConfigError, match=r"backbone is 'copy'.*shared.*fsdp2\.yaml"),
+    ):
+        check_run(config)
+
+
+class LoadedError(Exception):
+    """A model would be loaded."""
+
+
+@pytest.mark.parametrize(
+    ("stage", "processes", "trained", "refused"),
+    [(2, 2, True, True), (2, 2, False, False), (3, 2, False, True), (3, 1, True, False)],
+)
+def test_images_in_some_rows_alone_are_refused_where_processes_would_not_agree(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: int,
+    processes: int,
+    trained: bool,
+    refused: bool,
+) -> None:
+    def load_nothing(*_: object) -> None:
+        raise LoadedError
+
+    monkeypatch.setattr(text, "load_start", load_nothing)
+    sharded_sight.write(tmp_path)
+    for rows in ("mixed", "sight"):
+        place = {"model": str(tmp_path / "policy"), "data": str(tmp_path / f"{rows}.jsonl")}
+        tuned = {"modules_to_train": ["vision.projector" if trained else "blocks.0"]}
+        config = CompletionConfig(**place, **tuned, max_length=500)
+        expected = ConfigError if refused and rows == "mixed" else LoadedError
+        launch = use_launch(str(ACCELERATE / f"zero{stage}.yaml"))
+        with launch, monkeypatch.context() as patch:
+            patch.setenv("WORLD_SIZE", str(processes))
+            with pytest.raises(expected):
+                text.Completions(config, 0, 1)
+
+
+def test_commands_refuse_a_launch_with_one_line_and_leave_nothing(
+    world: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    objective = ["objective.name=masked", "objective.data=none", "objective.vq=none"]
+    words = [*objective, "objective.tokenizer=none", f"output_dir={tmp_path / 'sft'}"]
+    for main, line in ((rl.main, command_line(world, tmp_path / "rl")), (sft.main, words)):
+        assert main(line) == 1
+        message = capsys.readouterr().err.strip().splitlines()[-1]
+        assert message.startswith("error: fsdp_version is '1'")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_launch_with_fsdp1_ends_with_one_clear_line(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    settings = yaml.safe_load((ACCELERATE / "fsdp2_cpu2.yaml").read_text())
+    settings["num_processes"], settings["fsdp_config"]["fsdp_version"] = 1, 1
+    settings["fsdp_config"]["fsdp_reshard_after_forward"] = "FULL_SHARD"
+    (tmp_path / "fsdp1.yaml").write_text(yaml.safe_dump(settings))
+    words = [*command_line(world, tmp_path / "run"), "dry_run=true"]
+    run = module_process("mmrl.rl", words, *launcher(tmp_path / "fsdp1.yaml"))
+    message = run.communicate(timeout=120)[1].decode()
+    assert run.returncode != 0
+    assert "error: fsdp_version is '1'; it must be 2" in message
+
+
+@pytest.mark.parametrize("way", ["fsdp2", "zero2", "zero3"])
+def test_the_settings_for_gpus_are_those_of_two_cpu_processes(way: str) -> None:
+    gpu, cpu = (
+        yaml.safe_load((ACCELERATE / f"{way}{end}.yaml").read_text()) for end in ("", "_cpu2")
+    )
+    for key in ("fsdp_config", "deepspeed_config", "mixed_precision"):
+        assert gpu.get(key) == cpu.get(key)
