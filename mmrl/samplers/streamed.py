@@ -174,7 +174,8 @@ class Stream:
                 build = self._panels if self.in_panels else self._rows
                 prediction = build(sides[:, n : n + size], head, guidance)
                 parts.append(choose(self.rule, prediction, part)[:3])
-        return Choice(*map(torch.cat, zip(*parts, strict=True)), self.config)
+        columns, scores, logprobs = map(torch.cat, zip(*parts, strict=True))
+        return Choice(columns, scores, logprobs, self.config)
 
     def _rows(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
         logits = forbid(guidance.combine([head(side) for side in x]), self.forbidden_columns)
