@@ -7,7 +7,7 @@ S denoising steps, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -394,14 +394,17 @@ class Passes:
 
     def __getitem__(self, rows: slice | Tensor) -> Passes:
         """The same draws for some rows of the batch."""
-        rest = (_take(each, rows) for each in (self.length, self.blocks, self.steps))
-        return Passes(*self._of_draws(lambda each: each[:, rows]), *rest)
+        names = ("length", "blocks", "steps")
+        rest = {name: _take(getattr(self, name), rows) for name in names}
+        return replace(self._with_draws(lambda each: each[:, rows]), **rest)
 
     def drop_columns(self, first: int) -> Passes:
         """The same draws without the first columns."""
-        rest = (each if each is None else each[:, first:] for each in (self.blocks, self.steps))
-        hidden, scored, weight = self._of_draws(lambda each: each[..., first:])
-        return Passes(hidden, scored, weight, self.length, *rest)
+        blocks, steps = (
+            each if each is None else each[:, first:] for each in (self.blocks, self.steps)
+        )
+        shorter = self._with_draws(lambda each: each[..., first:])
+        return replace(shorter, blocks=blocks, steps=steps)
 
     def select_draws(self, draws: slice) -> Passes:
         """Select draws for all rows."""
@@ -431,12 +434,9 @@ class Passes:
         scaled = replace(self, weight=self.weight * (number / len(self)))
         return scaled._with_draws(lambda each: torch.cat((each, each.new_zeros(shape))))
 
-    def _of_draws(self, change: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
-        return map(change, (self.hidden, self.scored, self.weight))
-
     def _with_draws(self, change: Callable[[Tensor], Tensor]) -> Passes:
         names = ("hidden", "scored", "weight")
-        return replace(self, **dict(zip(names, self._of_draws(change), strict=True)))
+        return replace(self, **{name: change(getattr(self, name)) for name in names})
 
     @property
     def tokens(self) -> Tensor:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from mmrl.config import Settings
-from mmrl.config import at_least as minimum
+from mmrl.config import at_least as not_below
 from mmrl.positions import Positions
 from mmrl.samplers.rule import Choice, Prediction, Rule, State, all_open
 
@@ -43,7 +43,7 @@ class StaticConfig(RankConfig):
 class DynamicConfig(RankConfig):
     """Options of the dynamic rule."""
 
-    threshold: Annotated[float, minimum(0, up_to=1)] = 0.9
+    threshold: Annotated[float, not_below(0, up_to=1)] = 0.9
     """Positions with at least this probability are written."""
     at_least: Literal["one", "quota"] = "one"
     """Positions that a step writes where fewer are certain: one, or its even share."""
