@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from mmrl.config import check, check_choice, one_of
 from mmrl.config.options import option_classes
 from mmrl.samplers.confidence import DYNAMIC, STATIC
-from mmrl.samplers.dream import ENTROPY, MASKGIT_PLUS, TOPK_MARGIN
+from mmrl.samplers.dream import ENTROPY, MASKGIT_PLUS, ORIGIN, TOPK_MARGIN
 from mmrl.samplers.emerge import EMERGE
 from mmrl.samplers.left_to_right import LEFT_TO_RIGHT
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
@@ -36,6 +36,7 @@ RULES = {
     "lumina": LUMINA,
     "maskgit": MASKGIT,
     "maskgit_plus": MASKGIT_PLUS,
+    "origin": ORIGIN,
     "static": STATIC,
     "topk_margin": TOPK_MARGIN,
 }

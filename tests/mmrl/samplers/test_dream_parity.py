@@ -1,7 +1,7 @@
 """Dream's public sampler, token for token, from the same random numbers.
 
-The public code may write its mask token, so these canvases allow it; it draws a token at each open
-position.
+The public code may write its mask token, so these canvases allow it. Drawn are a uniform for each
+open position (origin), then the tokens, then the positions (alg_temp), in this order.
 """
 
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from mmrl.models import load_model
 from mmrl.positions import Positions
 from mmrl.samplers import RULES, SamplerConfig
-from mmrl.samplers.dream import write_counts
+from mmrl.samplers.dream import write_counts, write_share
 from mmrl.samplers.rule import Prediction, State
 from mmrl.types import Canvas
 from tests.mmrl.samplers.public_samplers import Proposal, propose_with
@@ -34,10 +34,18 @@ def policy() -> SimpleNamespace:
 
 
 class PublicDraws:
-    """Proposals from one generator."""
+    """Candidates and proposals from one generator."""
 
     def __init__(self) -> None:
         self.generator = Generator().manual_seed(0)
+
+    def candidates(self, state: State, config: SamplerConfig) -> Tensor:
+        if config.name != "origin":
+            return state.masked
+        drawn = torch.rand(int(state.masked.sum()), generator=self.generator)
+        chosen = state.masked.clone()
+        chosen[state.masked] = drawn < write_share(state, config)
+        return chosen
 
     def propose(
         self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
@@ -46,18 +54,24 @@ class PublicDraws:
         if config.temperature:
             tokens = torch.multinomial(prediction.probs, 1, True, generator=self.generator)[:, 0]
         score = RULES[config.name].score
-        assert score is not None
+        if score is None:
+            return tokens, torch.ones_like(tokens, dtype=torch.bool)
+        count = int(write_counts(state, config))
         full = torch.full(where.mask.shape, -torch.inf)
         full[where.mask] = score(prediction, tokens, config)
-        best = full.topk(int(write_counts(state, config)), dim=-1).indices
+        if config.alg_temp and count:
+            weights = torch.softmax(full / config.alg_temp, -1)
+            best = torch.multinomial(weights, count, generator=self.generator)
+        else:
+            best = full.topk(count, dim=-1).indices
         return tokens, where.take(torch.zeros_like(where.mask).scatter_(1, best, True))
 
 
-@pytest.mark.parametrize("name", ["maskgit_plus", "topk_margin", "entropy"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["origin", "maskgit_plus", "topk_margin", "entropy"])
+@pytest.mark.parametrize("case", ["T0.0/atNone", "T0.0/at0.5", "T1.0/atNone"])
 def test_tokens_are_those_of_the_public_code(
     name: str,
-    temperature: float,
+    case: str,
     cases: dict[str, Tensor],
     policy: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
@@ -66,11 +80,13 @@ def test_tokens_are_those_of_the_public_code(
     prompt = cases["prompt"]
     tokens = torch.cat((prompt, torch.full((1, WRITTEN), MASK)), 1)
     response = torch.arange(tokens.shape[1])[None] >= prompt.shape[1]
-    config = SamplerConfig(name=name, steps=STEPS, temperature=temperature)
+    temperature, drawn = case.removeprefix("T").split("/at")
+    options = {} if drawn == "None" or name == "origin" else {"alg_temp": float(drawn)}
+    config = SamplerConfig(name=name, steps=STEPS, temperature=float(temperature), **options)
     canvas = Canvas(tokens, response, None, (0, ROWS), MASK)
     draws = PublicDraws()
-    done = propose_with(policy, canvas, config, draws.propose, lambda state, _: state.masked)
-    assert done.canvas.tokens.tolist() == cases[f"sample/{name}/T{temperature}/atNone"].tolist()
+    done = propose_with(policy, canvas, config, draws.propose, draws.candidates)
+    assert done.canvas.tokens.tolist() == cases[f"sample/{name}/{case}"].tolist()
 
 
 @torch.no_grad()
