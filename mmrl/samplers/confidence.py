@@ -35,8 +35,9 @@ class RankConfig(Settings):
 class StaticConfig(RankConfig):
     """Options of the static rule."""
 
-    target: Literal["confidence", "random"] = "confidence"
-    """What ranks positions, highest first: the probability of the drawn token, or chance."""
+    target: Literal["confidence", "margin", "neg_entropy", "random"] = "confidence"
+    """What ranks positions, highest first: the probability of the drawn token, the difference of
+    the two largest, the negative entropy in nats, or chance."""
 
 
 @dataclass(kw_only=True)
@@ -49,9 +50,35 @@ class DynamicConfig(RankConfig):
     """Positions that a step writes where fewer are certain: one, or its even share."""
 
 
+def probability(probs: Tensor, columns: Tensor) -> Tensor:
+    """[N] probability of the drawn columns."""
+    return probs.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
+
+
+def margin(probs: Tensor, columns: Tensor) -> Tensor:
+    """[N] difference of the two largest probabilities."""
+    top = probs.topk(2, dim=-1).values
+    return top[:, 0] - top[:, 1]
+
+
+def negative_entropy(probs: Tensor, columns: Tensor) -> Tensor:
+    """[N] sum of p log p in nats: 0 where the model is certain."""
+    import torch
+
+    return -torch.special.entr(probs).sum(-1)
+
+
+TARGETS = {"margin": margin, "neg_entropy": negative_entropy}
+"""Certainty by the model's own probabilities [N, C] and the columns [N] that were drawn."""
+
+
 def measure(prediction: Prediction, columns: Tensor, config: RankConfig) -> Tensor:
-    """[N] probability of the columns [N] that were drawn; with `eos: last` an end comes last."""
-    scores = prediction.own_probability(columns)
+    """[N] certainty of the columns [N] that were drawn, by default their probability; with
+    `eos: last` an end comes last."""
+    if certainty := TARGETS.get(getattr(config, "target", "confidence")):
+        scores = certainty(prediction.confidence, columns)
+    else:
+        scores = prediction.own_probability(columns)
     if prediction.config.eos == "last":
         for stop in prediction.stops:
             scores = scores.masked_fill(columns == stop, -float("inf"))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from mmrl.config import Settings, at_least
 from mmrl.positions import Positions
-from mmrl.samplers.confidence import most_certain
+from mmrl.samplers.confidence import margin, most_certain, negative_entropy, probability
 from mmrl.samplers.noise import gumbel
 from mmrl.samplers.rule import Choice, Prediction, Rule, State, filter_logits, write_all
 
@@ -77,24 +77,6 @@ def write_ranked(
     if config.alg_temp:
         scores = scores / config.alg_temp + gumbel(where.take(state.uniform("rank")))
     return most_certain(state, where, scores, write_counts(state, config))
-
-
-def probability(probs: Tensor, columns: Tensor) -> Tensor:
-    """[N] probability of the drawn columns."""
-    return probs.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
-
-
-def margin(probs: Tensor, columns: Tensor) -> Tensor:
-    """[N] difference of the two largest probabilities."""
-    top = probs.topk(2, dim=-1).values
-    return top[:, 0] - top[:, 1]
-
-
-def negative_entropy(probs: Tensor, columns: Tensor) -> Tensor:
-    """[N] sum of p log p in nats: 0 where the model is certain."""
-    import torch
-
-    return -torch.special.entr(probs).sum(-1)
 
 
 def _ranked_by(certainty: Callable[[Tensor, Tensor], Tensor]) -> Rule:

@@ -13,9 +13,8 @@ from torch import Generator, Tensor
 
 from mmrl.positions import Positions
 from mmrl.samplers import RULES, SamplerConfig, denoise
-from mmrl.samplers.confidence import quota
+from mmrl.samplers.confidence import probability, quota
 from mmrl.samplers.denoise import cached_columns
-from mmrl.samplers.dream import probability
 from mmrl.samplers.left_to_right import candidates as next_in_order
 from mmrl.samplers.maskgit import keep_confident
 from mmrl.samplers.noise import gumbel

@@ -1,12 +1,14 @@
 """What each rule writes, and in which order."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from mmrl.config import ConfigError
 from mmrl.samplers import RULES, SamplerConfig, sample
+from mmrl.samplers.confidence import margin, negative_entropy, probability
 from tests.mmrl.canvases import MASK_ID, generators, guided_logits
 from tests.mmrl.text_canvases import (
     LENGTH,
@@ -43,13 +45,17 @@ def test_left_to_right_one_by_one_is_greedy_autoregressive_decoding() -> None:
     assert torch.equal(done.canvas.tokens, canvas.tokens)
 
 
+@pytest.mark.parametrize(
+    ("target", "certainty"),
+    [("confidence", probability), ("margin", margin), ("neg_entropy", negative_entropy)],
+)
 @torch.no_grad()
-def test_static_writes_the_most_certain_positions_first() -> None:
+def test_static_writes_the_most_certain_positions_first(target: str, certainty: Any) -> None:
     canvas = canvas_of([6], seed=3)
-    sampler = SamplerConfig(name="static", steps=4, temperature=0.0)
+    sampler = SamplerConfig(name="static", steps=4, temperature=0.0, target=target)
     done = sample(POLICY, canvas, sampler, generators(1))
     probs = guided_logits(POLICY, canvas, canvas.response, 0.0).softmax(-1)
-    first = probs.amax(-1).topk(3).indices.sort().values
+    first = certainty(probs, probs.argmax(-1)).topk(3).indices.sort().values
     assert (done.written_at[0, -LENGTH:] == 0).nonzero().flatten().tolist() == first.tolist()
 
 
