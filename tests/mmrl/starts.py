@@ -38,4 +38,5 @@ def write_start(folder: Path, shipped: str, tokenizer: Path | None = None, **siz
 def write_drawing(folder: Path, width: int = 32, mlp: int = 64) -> str:
     """A network of MMaDA's type, of two layers."""
     sizes = {"d_model": width, "n_layers": 2, "n_heads": 2, "n_kv_heads": 2, "mlp_hidden_size": mlp}
+    sizes["rope_theta"] = 500000.0
     return write_start(folder, "shapes/mmada", **sizes)

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from mmrl import eval as text
-from mmrl.evaluation.comparison import name_checkpoints
 from mmrl.models import load_policy
 from tests.mmrl.test_eval import numbers, words
 
@@ -91,11 +90,3 @@ def test_a_checkpoint_twice_or_one_that_is_missing_is_refused_before_one_loads(
     assert text.main([*words(world, prompts, tmp_path / "out"), change]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_folders_are_named_by_the_endings_that_differ(tmp_path: Path) -> None:
-    assert name_checkpoints(["runs/a/final", "runs/b/final"]) == ["a-final", "b-final"]
-    assert name_checkpoints(["x/a/last", "y/a/last"]) == ["x-a-last", "y-a-last"]
-    (tmp_path / "model").mkdir()
-    here = f"{tmp_path.name}-model"
-    assert name_checkpoints([str(tmp_path / "model"), "owner/name"]) == [here, "owner-name"]

@@ -66,8 +66,8 @@ def numbers(out: Path) -> dict[str, Any]:
 def test_questions_about_shapes_are_scored_by_tag_and_by_form(
     sight: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    length = "rewards=[{name: answer}, {name: answer, match: exact, key: exact}]"
-    assert main([*words(sight, tmp_path), length]) == 0
+    rewards = "rewards=[{name: answer}, {name: format, mode: boxed, key: box}]"
+    assert main([*words(sight, tmp_path), rewards]) == 0
     found = numbers(tmp_path)
     [row], [groups] = found["table"], found["groups"].values()
     assert row["n"] == 16 and 0 <= row["pass@1"] == row["avg@2"] <= row["pass@2"] <= 1
@@ -78,7 +78,7 @@ def test_questions_about_shapes_are_scored_by_tag_and_by_form(
     for cells in groups.values():
         total = sum(cell["accuracy"] * cell["n"] for cell in cells.values())
         assert total == pytest.approx(row["accuracy"] * row["n"])
-        assert all("rewards/exact/mean" in cell for cell in cells.values())
+        assert all("rewards/box/mean" in cell for cell in cells.values())
     said = capsys.readouterr().out
     assert "avg@2" in said and "existence" in said and "NFE" in said
 

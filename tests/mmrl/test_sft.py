@@ -80,7 +80,6 @@ def test_its_progress_shows_the_loss_and_the_report_what_was_learned(
     assert 0.2 < float(shown) / logged[-1] < 5  # of one step, beside the mean of three
     page = (run / "report.html").read_text()
     for promise in (
-        "6 steps in",
         "Mean loss: ",
         "<td>pixel_l1</td>",
         "Images: reconstruction",
@@ -98,7 +97,6 @@ def test_the_last_step_is_logged_and_a_finished_run_keeps_its_lines(
 ) -> None:
     run = train(config(images, tmp_path / "run", logging_steps=5))
     assert [line["step"] for line in metrics(run)] == [4]
-    assert "4 steps in" in (run / "report.html").read_text()
     train(config(images, run, logging_steps=5, resume_from_checkpoint="auto"))
     assert [line["step"] for line in metrics(run)] == [4]
 

@@ -122,15 +122,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(
 
 def blocking(patch: pytest.MonkeyPatch, step: int) -> threading.Event:
     """Let the background writing of one checkpoint wait until the event is set."""
-    released, original = threading.Event(), checkpoint._seal
+    released, original = threading.Event(), checkpoint._replace
 
-    def write(folder: Path) -> None:
-        if folder.name.startswith(f"{step}."):
+    def replace(aside: Path, target: Path) -> None:
+        if target.name == str(step):
             assert threading.current_thread() is not threading.main_thread()
             assert released.wait(timeout=20)
-        original(folder)
+        original(aside, target)
 
-    patch.setattr(checkpoint, "_seal", write)
+    patch.setattr(checkpoint, "_replace", replace)
     return released
 
 
@@ -165,14 +165,14 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_waits_for_i
 def test_an_error_of_the_background_ends_the_run_after_the_next_step(
     step: int, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = checkpoint._seal
+    original = checkpoint._flush
 
-    def flush(folder: Path) -> None:
-        if folder.name == f"{step}.partial":
+    def flush(path: Path) -> None:
+        if f"{step}.partial" in path.parts:
             raise OSError(errno.ENOSPC, "No space left on device")
-        original(folder)
+        original(path)
 
-    monkeypatch.setattr(checkpoint, "_seal", flush)
+    monkeypatch.setattr(checkpoint, "_flush", flush)
     with pytest.raises(CheckpointError, match=f"checkpoints/{step}' failed: .*No space left"):
         train(config(images, tmp_path / "run"))
     entries = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]

@@ -65,11 +65,6 @@ def refused(
         (rl.main, [RL, "model.path=no/such"], "'no/such' is neither an existing directory nor"),
         (rl.main, [RL, "model.path=TMP/config.json"], "config.json/config.json"),
         (rl.main, [RL, "model.path=TMP/model.safetensors"], "model.safetensors"),
-        (
-            rl.main,
-            [RL, "model.chat_template=TMP/template.jinja", "tasks.arithmetic.data.system=Be brief"],
-            "System role not supported",
-        ),
         (rl.main, [RL, f"{PROMPTS}=nowhere.jsonl"], "'nowhere.jsonl' is not a file"),
         (rl.main, [RL, "per_device_train_batch_size=7"], "per_device_train_batch_size is 7"),
         (rl.main, [RL, "resume_from_checkpoint=nowhere"], "resume_from_checkpoint is 'nowhere'"),

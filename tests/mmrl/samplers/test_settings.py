@@ -13,7 +13,10 @@ from tests.mmrl.text_canvases import (
     ("changes", "message"),
     [
         ({"block_size": 0}, r"sampler\.block_size is 0"),
-        ({"target": "certainty"}, r"sampler\.target is 'certainty'; allowed: confidence, margin, neg_entropy, random"),
+        (
+            {"target": "certainty"},
+            r"sampler\.target is 'certainty'; allowed: confidence, margin, neg_entropy, random",
+        ),
         ({"eos": "ignore"}, r"sampler\.eos is 'ignore'; allowed: fill, free, last"),
         ({"cache": "both"}, r"sampler\.cache is 'both'; allowed: dual, none, prefix"),
         ({"cache": "dual", "window": -1}, r"sampler\.window is -1"),

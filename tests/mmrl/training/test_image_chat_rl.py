@@ -168,5 +168,5 @@ def test_a_group_that_is_sampled_in_parts_is_looked_at_once(
         written, expected = (r.canvas.tokens[:, -8:] for r in (rollout, found[0]))
         assert torch.equal(written, expected)
         assert seen is not None and seen.images == features[0].images
-        for name in ("at", "rows", "source"):
+        for name in ("at", "embeddings", "source"):
             assert torch.equal(getattr(seen, name), getattr(features[0], name))
