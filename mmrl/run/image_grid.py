@@ -53,7 +53,8 @@ def beside(left: Image.Image, right: Image.Image) -> Image.Image:
 
 def draw_heading(text: str, width: int) -> Image.Image:
     """Draw a caption for a row of images, wrapped to its width."""
-    return beside(Image.new("RGB", (0, GAP), WHITE), _draw(text, width - GAP))
+    indented = beside(Image.new("RGB", (0, GAP), WHITE), _draw(text, width - GAP))
+    return stack([Image.new("RGB", (width, GAP), WHITE), indented])
 
 
 def _draw(text: str, width: int, color: tuple[int, int, int] = BLACK) -> Image.Image:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -163,7 +164,7 @@ def test_a_section_is_shown_with_types_defaults_and_allowed_values(
     assert said is not None and said == about(RL, "tasks.shapes.sampler")
     lines = [" ".join(line.split()) for line in said.splitlines()]
     for line in (
-        "topk_margin = emerge",
+        "static | topk_margin = emerge",
         "steps int (at least 1) = 12",
         "block_size int | null (at least 1) = null",
         "cache none | prefix | dual | refresh = none",
@@ -174,7 +175,7 @@ def test_a_section_is_shown_with_types_defaults_and_allowed_values(
 
 def test_components_are_listed_and_each_shows_its_own_options() -> None:
     rewards = about(RL, "tasks.rewards") or ""
-    assert "\n  clip            Cosine of any open_clip model.\n" in rewards
+    assert re.search(r"\n  clip +Cosine of any open_clip model\.\n", rewards)
     clip = about(RL, "tasks.shapes.rewards[0].clip") or ""
     assert "dtype                       float32 | bfloat16 | float16 = float32" in clip
     methods = about(RL, "tasks.algorithm") or ""
@@ -203,7 +204,7 @@ def test_settings_are_found_by_a_part_of_their_name_and_others_by_what_is_near()
             "mask: random, uniform, stratified, quadrature, complementary",
         ),
         ("eubo_weight", "Read only with bound: sandwich."),
-        ("eps", "Read only with name: entropy, maskgit_plus, topk_margin."),
+        ("eps", "Read only with name: entropy, maskgit_plus, origin, topk_margin."),
     ],
 )
 def test_help_says_what_reads_a_setting(key: str, notes: str) -> None:
