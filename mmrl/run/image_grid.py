@@ -1,12 +1,11 @@
 """Images with captions, arranged on one page."""
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PIL import Image, ImageDraw, ImageFont
 
-GAP, FONT_SIZE, LINE, CHARACTER = 6, 12, 15, 6.5
+GAP, FONT_SIZE, LINE = 6, 12, 15
 """Pixels between images, of the font, of a line, and of a character on average."""
 WHITE, BLACK = (255, 255, 255), (32, 32, 32)
 
@@ -59,12 +58,25 @@ def draw_heading(text: str, width: int) -> Image.Image:
 
 def _draw(text: str, width: int, color: tuple[int, int, int] = BLACK) -> Image.Image:
     """A text wrapped to a width."""
-    lines = textwrap.wrap(text, max(1, int(width / CHARACTER)))
+    lines = _lines(text, width)
     label = Image.new("RGB", (width, LINE * len(lines)), WHITE)
     draw, font = ImageDraw.Draw(label), ImageFont.load_default(FONT_SIZE)
     for n, line in enumerate(lines):
         draw.text((0, n * LINE), line, color, font)
     return label
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """Split a text into lines that fit; a word longer than a line stays whole."""
+    font = ImageFont.load_default(FONT_SIZE)
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and font.getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def scale(image: Image.Image, side: int) -> Image.Image:
