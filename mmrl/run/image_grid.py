@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from PIL import Image, ImageDraw, ImageFont
 
 GAP, FONT_SIZE, LINE = 6, 12, 15
-"""Pixels between images, of the font, of a line, and of a character on average."""
+"""Pixels between images, of the font and of a line."""
 WHITE, BLACK = (255, 255, 255), (32, 32, 32)
 
 
