@@ -30,7 +30,7 @@ def test_a_preset_cites_its_paper_and_names_its_deviations(name: str) -> None:
         ({"mask": "randon"}, ["algorithm.mask", "'randon'", "full", "random"]),
         (
             {"scale_rewards": "all"},
-            ["algorithm.scale_rewards", "batch, group, none, softmax"],
+            ["algorithm.scale_rewards", "batch, chunk, group, none, softmax"],
         ),
         ({"min_mask_rate": 1.5}, ["algorithm.min_mask_rate", "1.5", "from 0 to 1"]),
         (
