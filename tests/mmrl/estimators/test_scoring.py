@@ -201,3 +201,10 @@ def test_rows_of_unequal_padding_keep_their_mask() -> None:
     trimmed, dropped = canvas.pad_left(2).trim()
     assert dropped == 2 and torch.equal(trimmed.attend, canvas.attend)
     assert torch.equal(trimmed.tokens, canvas.tokens)
+
+
+def test_a_column_that_the_unconditional_row_attends_to_is_kept() -> None:
+    canvas = small_canvas(2, 6).pad_left(3)
+    canvas.uncond_tokens, canvas.uncond_attend = canvas.tokens.clone(), None
+    trimmed, dropped = canvas.trim()
+    assert dropped == 0 and torch.equal(trimmed.tokens, canvas.tokens)
