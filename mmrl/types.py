@@ -302,9 +302,6 @@ class Canvas:
         return replace(seen, features=replace(seen.features, source=None))
 
 
-_CANVAS_TENSORS = ("tokens", "response", "attend", "valid", "features")
-_CANVAS_TENSORS += ("uncond_tokens", "uncond_attend", "image_uncond_tokens", "image_uncond_attend")
-_CANVAS_TENSORS += ("blocks", "copies", "places")
 CANVAS_PADDING = {
     "tokens": 0,
     "response": False,
@@ -317,6 +314,7 @@ CANVAS_PADDING = {
     "blocks": 0,
 }
 """Tensors of a canvas, and what they hold at padding."""
+_CANVAS_TENSORS = (*CANVAS_PADDING, "features", "copies", "places")
 _MASKED_TOKENS = {
     "attend": "tokens",
     "uncond_attend": "uncond_tokens",
@@ -325,8 +323,8 @@ _MASKED_TOKENS = {
 """Masks of a canvas, by the tokens they belong to."""
 
 
-def _take(tensor: Any, rows: slice | Tensor) -> Any:
-    return None if tensor is None else tensor[rows]
+def _take(tensor: Any, index: Any) -> Any:
+    return None if tensor is None else tensor[index]
 
 
 @dataclass
@@ -404,11 +402,8 @@ class Passes:
 
     def drop_columns(self, first: int) -> Passes:
         """The same draws without the first columns."""
-        hidden, scored, weight = (
-            each[..., first:] for each in (self.hidden, self.scored, self.weight)
-        )
-        rest = (each if each is None else each[:, first:] for each in (self.blocks, self.steps))
-        return Passes(hidden, scored, weight, self.length, *rest)
+        names, kept = ("hidden", "scored", "weight", "blocks", "steps"), (..., slice(first, None))
+        return replace(self, **{name: _take(getattr(self, name), kept) for name in names})
 
     def select_draws(self, draws: Tensor) -> Passes:
         """Select draws ([k] int64) for all rows."""
