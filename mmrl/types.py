@@ -171,7 +171,7 @@ class Canvas:
 
         known = {name: getattr(self, name) for name in CANVAS_PADDING}
         for name, tokens in _MASKED_TOKENS.items():
-            if width > 0 and known[name] is None and known[tokens] is not None:
+            if known[name] is None and known[tokens] is not None:
                 known[name] = torch.ones_like(self.response)
         padded = {
             name: None if tensor is None else F.pad(tensor, (width, 0), value=CANVAS_PADDING[name])
@@ -189,16 +189,17 @@ class Canvas:
         """
         import torch
 
-        masks = {name: mask for name in _MASKED_TOKENS if (mask := getattr(self, name)) is not None}
-        if self.attend is None:
+        given = [name for name, rows in _MASKED_TOKENS.items() if getattr(self, rows) is not None]
+        masks = [getattr(self, name) for name in given]
+        if any(mask is None for mask in masks):  # what has none attends to every column
             return self, 0
-        stacked = torch.stack(list(masks.values()))
+        stacked = torch.stack(masks)
         needless = ~stacked.any(0).any(0)
         first = needless.long().cumprod(0).sum()
         hiding = (~stacked).sum((1, 2)) - first * len(self)
         width, *rest = torch.cat((first[None], hiding)).tolist()
         trimmed = self.pad_left(-width) if width else self
-        none = {name: None for name, left in zip(masks, rest, strict=True) if not left}
+        none = {name: None for name, left in zip(given, rest, strict=True) if not left}
         return replace(trimmed, **none), width
 
     @property
@@ -321,8 +322,8 @@ _MASKED_TOKENS = {
 """Masks of a canvas, by the tokens they belong to."""
 
 
-def _take(tensor: Any, rows: slice | Tensor) -> Any:
-    return None if tensor is None else tensor[rows]
+def _take(tensor: Any, index: Any) -> Any:
+    return None if tensor is None else tensor[index]
 
 
 @dataclass
@@ -400,11 +401,8 @@ class Passes:
 
     def drop_columns(self, first: int) -> Passes:
         """The same draws without the first columns."""
-        blocks, steps = (
-            each if each is None else each[:, first:] for each in (self.blocks, self.steps)
-        )
-        shorter = self._with_draws(lambda each: each[..., first:])
-        return replace(shorter, blocks=blocks, steps=steps)
+        names, kept = ("hidden", "scored", "weight", "blocks", "steps"), (..., slice(first, None))
+        return replace(self, **{name: _take(getattr(self, name), kept) for name in names})
 
     def select_draws(self, draws: slice) -> Passes:
         """Select draws for all rows."""

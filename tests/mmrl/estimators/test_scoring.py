@@ -150,3 +150,17 @@ def test_rows_with_equal_padding_are_scored_without_a_mask_as_with_it() -> None:
     assert seen == [None, None] and padded.attend is not None
     for alone, behind_padding in zip(scores[0][:2], scores[1][:2], strict=True):
         assert torch.equal(F.pad(alone, (5, 0)), behind_padding)
+
+
+def test_rows_of_unequal_padding_keep_their_mask() -> None:
+    canvas = small_canvas(3, 6, padding=True)
+    trimmed, dropped = canvas.pad_left(2).trim()
+    assert dropped == 2 and torch.equal(trimmed.attend, canvas.attend)
+    assert torch.equal(trimmed.tokens, canvas.tokens)
+
+
+def test_a_column_that_the_unconditional_row_attends_to_is_kept() -> None:
+    canvas = small_canvas(2, 6).pad_left(3)
+    canvas.uncond_tokens, canvas.uncond_attend = canvas.tokens.clone(), None
+    trimmed, dropped = canvas.trim()
+    assert dropped == 0 and torch.equal(trimmed.tokens, canvas.tokens)
