@@ -75,7 +75,7 @@ def test_passes_and_rows_in_any_portions_give_the_same_update(
         for key in ("loss", "grad_norm", "ratio", "approx_kl", "entropy", "policy_loss"):
             assert numbers[key] == pytest.approx(values[key], rel=1e-3, abs=1e-6)
         if trainer.config._algorithm("shapes").pass_by_pass:
-            assert {n for grad, n in calls if grad} == {rows}
+            assert max(n for grad, n in calls if grad) == rows  # rows of ended texts are left out
 
 
 def all_passes_at_once(item: Prepared, micro_batches: list[slice], _: bool) -> Iterator[Part]:

@@ -263,4 +263,6 @@ def test_a_call_that_takes_longer_than_it_may_ends_the_wait_with_its_name(
     late = pytest.raises(RewardError, match="reward gated has not returned .*ddp_timeout")
     with late, Overlap([scorer], limit=0.05):
         in_groups(scorer).scores()
+    [thread] = [each for each in threading.enumerate() if each.name == "reward gated"]
     reward.gate.set()
+    thread.join(timeout=30)
