@@ -195,7 +195,8 @@ def test_the_benchmarks_of_mmada_v_ask_for_a_box_and_write_a_token_per_step(
     assert (sampler.name, sampler.temperature, sampler.eos) == ("static", 0, "free")
     assert (config.prompts, config.rewards) == (beside.prompts, beside.rewards)
     assert config.data.template.endswith("\\boxed{{}}.") and "{hint}" in config.data.template
-    assert own_vq(config.model) == "showlab/magvitv2" and config.model.image_fit == "squash"
+    fit = "pad" if name == "seed_bench" else "squash"  # dLLM-RL's, MMaDA's
+    assert own_vq(config.model) == "showlab/magvitv2" and config.model.image_fit == fit
 
 
 @pytest.mark.parametrize(
@@ -373,6 +374,8 @@ def test_a_vision_recipe_is_planned_by_the_sizes_of_its_model_and_takes_other_qu
     words = [
         f"tasks.questions.{key}={tmp_path / 'rows.json'}" for key in ("prompts", "eval_prompts")
     ]
+    words += ["tasks.questions.data.format=dllm_rl"]
+    words += ["~tasks.questions.data.columns", "~tasks.questions.eval_data"]
     words += [f"config=configs/rl/{family}_trace_rl.yaml", f"output_dir={tmp_path / 'run'}"]
     said = str(describe(load_config(RLConfig, words)))
     assert f"sizes are those of {VISION[family][1]}" in said

@@ -9,9 +9,10 @@ MAX_COMPLETION_LENGTH = 256
 """Response positions of a text by default."""
 LARGEST_IMAGE = 4096
 """Pixels a side: 65,536 tokens of MMaDA."""
-ImageFit = Literal["crop", "squash"]
+ImageFit = Literal["crop", "squash", "pad"]
 """How an image becomes a square: `crop` resizes its shorter side and keeps the middle; `squash`
-resizes both sides, as MMaDA does for charts, documents and diagrams."""
+resizes both sides, as MMaDA does for charts, documents and diagrams; `pad` resizes the longer side
+and puts grey around it, as dLLM-RL does."""
 BlockAlignment = Literal["left", "right"]
 """Where blocks of a block-causal network begin: `left`: at the first token, as the public samplers
 count, so that the end of a prompt may share a block with the begin of the response; `right`: at the
@@ -44,9 +45,9 @@ class LayoutOptions:
     """Width in pixels of images that are written, where it is not `image_size`."""
 
     image_fit: ImageFit = "crop"
-    """How an image in a prompt becomes that square: its shorter side is resized and the middle
-    kept, or it is squashed, as MMaDA does with charts, documents and diagrams. A vision tower
-    tiles images of any shape and reads neither."""
+    """How an image in a prompt becomes that square: `crop` keeps its middle, `squash` changes its
+    proportions, as MMaDA does with charts, documents and diagrams, `pad` puts grey around it, as
+    dLLM-RL does. A vision tower tiles images of any shape and reads none of them."""
 
     mask_policy: MaskPolicy | None = None
     """Whether padding of image prompts is attended to; null follows the checkpoint, and `ignore`

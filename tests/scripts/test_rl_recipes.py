@@ -78,6 +78,7 @@ ROWS["osunlp/MagicBrush"] = {
     "instruction": "make it blue",
     "target_img": RED,
 }
+ROWS["hiyouga/geometry3k"] = {"images": [RED], "problem": "<image>Find x.", "answer": "3"}
 CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
 NOT_HERE = ("hps", "hpsv3", "compositional")
 """Rewards whose networks cannot be had without a download."""

@@ -132,7 +132,14 @@ def test_a_line_of_pixels_takes_no_more_memory_than_its_middle(
     assert max(max(size) for size in resized) == 512 * pixels.MAX_ASPECT_RATIO
 
 
-FITS: tuple[ImageFit, ...] = ("crop", "squash")
+@pytest.mark.parametrize("size", [(8, 8), (24, 8), (16, 40), (400, 2)])
+def test_a_padded_image_is_whole_with_grey_around_it(size: tuple[int, int]) -> None:
+    shown = [max(1, round(8 * side / max(size))) for side in size]
+    wide, (left, top) = Image.new("RGB", size, "white"), (round((8 - n) / 2) for n in shown)
+    found = image_to_pixels(wide, 8, "pad")
+    image = torch.zeros(8, 8, dtype=torch.bool)
+    image[top : top + shown[1], left : left + shown[0]] = True
+    assert found[:, image].eq(1).all() and found[:, ~image].abs().lt(0.01).all()
 
 
 @pytest.mark.parametrize(
