@@ -33,7 +33,7 @@ from mmrl.rollouts.diversity.metrics import Completions, list_tokens
 from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
-from mmrl.samplers import has_fixed_forwards, sample
+from mmrl.samplers import can_refill, has_fixed_forwards, sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 
 if TYPE_CHECKING:
@@ -261,12 +261,14 @@ def _sample_batches(
     names: Sequence[tuple[int, int]],
     seeds: tuple[Any, ...],
 ) -> Iterator[tuple[Rollout, Sequence[str | Image.Image]]]:
-    """Finished rollouts and completions, at most `rollout_batch_size` at a time.
+    """Finished rollouts and completions, at most `rollout_batch_size` at a time, or all of them
+    where rows that end give their places to others.
 
     Canvases are of whole groups, also where a group is sampled in parts, so that each image of a
     prompt is encoded once.
     """
-    size, group = task.config.rollout_batch_size, task.config.num_generations
+    places, group = task.config.rollout_batch_size, task.config.num_generations
+    size = len(prompts) if can_refill(policy, task.config.sampler) else places
     stretch = group * max(1, size // group)
     for first in range(0, len(prompts), stretch):
         canvas = policy.canvas(prompts[first : first + stretch], task.config.max_completion_length)
@@ -274,7 +276,7 @@ def _sample_batches(
             part = canvas[start : start + size]
             some = slice(first + start, first + start + len(part))
             generators = [generator(*seeds, *name) for name in names[some]]
-            rollout = sample(policy, part, task.config.sampler, generators)
+            rollout = sample(policy, part, task.config.sampler, generators, places)
             yield rollout, policy.decode(rollout.canvas, prompts[some])
 
 

@@ -39,7 +39,8 @@ class TaskConfig(Settings):
     """Rollouts per prompt: the size of a group."""
     rollout_batch_size: Annotated[int, at_least(1)] = 64
     """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
-    group: a batch with part of one group has no other group."""
+    group: a batch with part of one group has no other group. With SDAR's exact cache and `eos:
+    stop` a rollout that ends gives its place to the next."""
     max_completion_length: Annotated[int | None, at_least(1)] = None
     """Response positions of a text; null for images, and for the policy's own number."""
     eval_max_completion_length: Annotated[int | None, at_least(1)] = None

@@ -76,11 +76,20 @@ def has_fixed_forwards(config: SamplerConfig) -> bool:
     return RULES[config.name].fixed and config.takes_every_step
 
 
+def can_refill(policy: Policy, config: SamplerConfig) -> bool:
+    """Whether a row that ends can give its place in the batch to another: blocks are written one
+    after the other, with an exact cache, and none after the end of a text."""
+    core = getattr(policy.network, "core", None)
+    exact = core is not None and core.block_size is not None and config.cache == "prefix"
+    return exact and config.eos == "stop" and config.guidance.sides == 1
+
+
 def sample(
     policy: Policy,
     canvas: Canvas,
     config: SamplerConfig,
     generator: Generator | Sequence[Generator],
+    size: int | None = None,
 ) -> Rollout:
     """Write every masked response position of a canvas.
 
@@ -89,6 +98,8 @@ def sample(
         canvas: B rows; it is not changed.
         config: rule, steps, guidance, temperature.
         generator: one per row, or one from which a generator per row is seeded.
+        size: rows that are computed at once where rows that end give their places to others, see
+            `can_refill`; None computes all at once.
 
     Returns:
         The finished canvas with `written_at` and the log-prob of each token when it was written.
@@ -99,6 +110,10 @@ def sample(
             that is not that of the rows.
     """
     check_sampler(config)
+    from mmrl.samplers.continuous import denoise_continuously
     from mmrl.samplers.denoise import denoise
 
-    return denoise(policy, canvas, config, RULES[config.name], generator)
+    inputs = policy, canvas, config, RULES[config.name], generator
+    if size is not None and size < len(canvas) and can_refill(policy, config):
+        return denoise_continuously(*inputs, size)
+    return denoise(*inputs)

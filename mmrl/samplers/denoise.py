@@ -10,10 +10,10 @@ still identical (a group before its first write) once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -53,29 +53,13 @@ def denoise(
     generator: Generator | Sequence[Generator],
 ) -> Rollout:
     """Write every masked response position of a canvas; see `mmrl.samplers.sample`."""
-    if config.eos != "free" and not canvas.stop_ids:
-        raise ConfigError(
-            f"sampler.eos is {config.eos!r} and these completions have no end token; set it to"
-            " free."
-        )
-    seeds = row_seeds(generator, len(canvas))
-    canvas = replace(canvas, tokens=canvas.tokens.clone())
-    nowhere = torch.full_like(canvas.tokens, -1)
-    logprobs = torch.zeros(canvas.tokens.shape, device=nowhere.device)
-    named = torch.tensor(seeds, device=nowhere.device)
-    rollout = Rollout(canvas, nowhere, logprobs, asdict(config), named)
-    exact = None
+    rollout, seeds = begin_rollout(canvas, config, generator)
+    canvas, exact = rollout.canvas, None
     if canvas.blocks is not None and config.cache != "none":
-        allowed = "prefix or none, for a network whose attention is causal between blocks"
-        check(config.cache != "refresh", "sampler.cache", config.cache, allowed)
         exact = ExactCache(policy, canvas, config.guidance)
         rollout.forwards += int(exact.start > 0)
-    stream = None
-    if policy.network.can_reduce and config.cache != "refresh":
-        forbidden = {*canvas.forbidden_columns, *suppressed_columns(canvas, config)}
-        stream = Stream(canvas, config, rule, stop_columns(canvas), forbidden)
-    once = nullcontext() if policy.shares_forwards else keep_casts(nowhere.device)
-    with once, activity("denoising step", config.steps):
+    stream = open_stream(policy, canvas, config, rule)
+    with share_casts(policy, canvas), activity("denoising step", config.steps):
         for block in split_blocks(canvas, config):
             network = BlockNetwork(policy, canvas, block, config, exact)
             write_block(network, rollout, rule, seeds, stream)
@@ -85,6 +69,44 @@ def denoise(
         fill_ended(rollout, config.steps - 1)
     canvas.valid = find_scored(canvas)
     return rollout
+
+
+def begin_rollout(
+    canvas: Canvas, config: LoopConfig, generator: Generator | Sequence[Generator]
+) -> tuple[Rollout, list[int]]:
+    """An unwritten rollout of a copy of the canvas, and the seed of each row.
+
+    Raises:
+        ConfigError: the end of a text where there is none, or a cache that the network does not
+            have.
+    """
+    if config.eos != "free" and not canvas.stop_ids:
+        raise ConfigError(
+            f"sampler.eos is {config.eos!r} and these completions have no end token; set it to"
+            " free."
+        )
+    if canvas.blocks is not None:
+        allowed = "prefix or none, for a network whose attention is causal between blocks"
+        check(config.cache != "refresh", "sampler.cache", config.cache, allowed)
+    seeds = row_seeds(generator, len(canvas))
+    canvas = replace(canvas, tokens=canvas.tokens.clone())
+    nowhere = torch.full_like(canvas.tokens, -1)
+    logprobs = torch.zeros(canvas.tokens.shape, device=nowhere.device)
+    named = torch.tensor(seeds, device=nowhere.device)
+    return Rollout(canvas, nowhere, logprobs, asdict(config), named), seeds
+
+
+def open_stream(policy: Policy, canvas: Canvas, config: LoopConfig, rule: Rule) -> Stream | None:
+    """How draws are made from hidden states, where the network hands over its head."""
+    if not policy.network.can_reduce or config.cache == "refresh":
+        return None
+    forbidden = {*canvas.forbidden_columns, *suppressed_columns(canvas, config)}
+    return Stream(canvas, config, rule, stop_columns(canvas), forbidden)
+
+
+def share_casts(policy: Policy, canvas: Canvas) -> AbstractContextManager[Any]:
+    """Cast weights once for all steps, where each process has all of them."""
+    return nullcontext() if policy.shares_forwards else keep_casts(canvas.tokens.device)
 
 
 def split_blocks(canvas: Canvas, config: LoopConfig) -> list[ResponseBlock]:
@@ -107,21 +129,30 @@ def split_blocks(canvas: Canvas, config: LoopConfig) -> list[ResponseBlock]:
     if place is None or size is None:
         return [ResponseBlock(response, 0, config.steps)]
     planned = None if canvas.blocks is None else size
-    counts = set(response.sum(1).tolist())
+    steps, number = count_steps(canvas, config, size), int(place.amax()) + 1 if len(place) else 0
+    return [ResponseBlock(place == k, k * steps, steps, planned) for k in range(number)]
+
+
+def count_steps(canvas: Canvas, config: LoopConfig, size: int) -> int:
+    """Denoising steps of a block of `size` positions.
+
+    Raises:
+        ConfigError: see `check_blocks`.
+        ValueError: rows with different numbers of response positions.
+    """
+    counts = set(canvas.response.sum(1).tolist())
     if len(counts) > 1:
         raise ValueError(
             f"rows have {sorted(counts)} response positions; blocks need the same number in each"
         )
     length = counts.pop() if counts else 0
-    if planned is not None:  # the last of left-aligned blocks may be shorter
+    if canvas.blocks is not None:  # the last of left-aligned blocks may be shorter
         length = -(-length // size) * size
-    steps = config.steps // check_blocks(replace(config, block_size=size), length)
-    number = int(place.max()) + 1 if length else 0
-    return [ResponseBlock(place == k, k * steps, steps, planned) for k in range(number)]
+    return config.steps // check_blocks(replace(config, block_size=size), length)
 
 
 def write_block(
-    network: BlockNetwork,
+    network: OpenBlock,
     rollout: Rollout,
     rule: Rule,
     seeds: list[int],
@@ -131,7 +162,7 @@ def write_block(
     canvas, config, block = rollout.canvas, network.config, network.block
     opened = canvas.masked & block.positions
     steps = range(block.first, block.first + block.steps)
-    draws = Draws(seeds, Positions.find(block.positions), steps)
+    draws = Draws(seeds, Positions.find(block.positions), steps, block.begins)
     every = network.policy.shares_forwards and rule.fixed and config.takes_every_step
     for step in range(block.steps):
         advance()
@@ -154,7 +185,7 @@ def write_block(
 
 
 def draw(
-    network: BlockNetwork, state: State, where: Positions, rule: Rule, stream: Stream | None
+    network: OpenBlock, state: State, where: Positions, rule: Rule, stream: Stream | None
 ) -> Choice:
     """Draw tokens at the positions `where`, from all logits at once or as a stream."""
     canvas, config = network.canvas, network.config
@@ -209,6 +240,22 @@ def fill_ended(rollout: Rollout, step: int) -> None:
     rest = after_end(canvas) & canvas.masked
     canvas.tokens.masked_fill_(rest, canvas.stop_ids[0])
     rollout.written_at.masked_fill_(rest, step)
+
+
+class OpenBlock(Protocol):
+    """A network for the block of a canvas that is being written; `passes` counts its forward
+    passes."""
+
+    policy: Policy
+    canvas: Canvas
+    block: ResponseBlock
+    config: LoopConfig
+    passes: int
+
+    def __call__(self, where: Positions, reduce: Callable[..., Any] | None = None) -> Any:
+        """Logits [N, C] at the positions `where`, guidance applied, or what `reduce` makes of
+        hidden states and head."""
+        ...
 
 
 class BlockNetwork:

@@ -45,10 +45,18 @@ class Draws:
         seeds: one per row.
         positions: of the block.
         steps: of the block, of all steps of the rollout.
+        begins: step of the rollout that is step 0 for each row; None where `steps` are of all.
     """
 
-    def __init__(self, seeds: Sequence[int], positions: Positions, steps: range) -> None:
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        positions: Positions,
+        steps: range,
+        begins: Sequence[int] | None = None,
+    ) -> None:
         self.seeds, self.positions, self.steps = seeds, positions, steps
+        self.begins = [0] * len(seeds) if begins is None else begins
         on_cpu = positions.mask.device.type == "cpu"
         self.ahead = 1 if on_cpu else max(1, AHEAD // max(1, len(positions)))
         self.drawn: dict[str, tuple[range, Tensor]] = {}
@@ -70,8 +78,9 @@ class Draws:
         shape, pinned = (len(steps), len(self.positions)), device.type == "cuda"
         out = torch.empty(shape, pin_memory=pinned)
         for step, row in zip(steps, out, strict=True):
-            for seed, part in zip(self.seeds, row.split(self.positions.numbers), strict=True):
-                source.manual_seed(stable_seed(seed, step, purpose))
+            parts = row.split(self.positions.numbers)
+            for seed, begin, part in zip(self.seeds, self.begins, parts, strict=True):
+                source.manual_seed(stable_seed(seed, begin + step, purpose))
                 torch.rand(len(part), generator=source, out=part)
         return out.to(device, non_blocking=True)
 

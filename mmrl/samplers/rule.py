@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,12 +21,15 @@ class ResponseBlock(NamedTuple):
 
     `positions` [B, L] bool. Without `block_size` the response is one block. `size`: positions for
     which the steps are planned, where the block may share its place with a prompt; else None.
+    `begins`: the first of the steps of each row, where rows write different blocks; then `first` is
+    0, and steps are counted from it.
     """
 
     positions: Tensor
     first: int
     steps: int
     size: int | None = None
+    begins: Sequence[int] | None = None
 
 
 @dataclass

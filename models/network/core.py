@@ -215,8 +215,8 @@ class MaskedTokenModel(Network):
             positions: [B, L] bool, where logits are wanted.
             cache: from `new_cache`, without gradient. Then the input and `positions` are the
                 columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
-            position_ids: [B, L] int64 below L, the position of each token in its text, for rows
-                that hold several; None counts from the left end of the row. Not with a `KVCache`.
+            position_ids: [B, L] int64 below L, or below the length of the cache, the position of
+                each token in its text; None counts from the left end of the row.
             features: [N, D] embeddings that replace tokens, shared by all rows.
             feature_at: [B, L] int64, which of them replaces the token at a position, -1 for none.
             blocks: [B, L] int64 (with `cache`: of the columns seen), the block of each position,
@@ -243,8 +243,9 @@ class MaskedTokenModel(Network):
         mask = find_mask(attention_mask, x, span, size, blocks, copies)
         kernel = self.attn_implementation
         everywhere = kernel_mask(mask, kernel)
-        table = rope_table(stop, self.core.head_dim, self.core.rope_theta, x.device)
-        rope = table[0][start:], table[1][start:]
+        longest = stop if cache is None else max(stop, cache.length or 0)
+        table = rope_table(longest, self.core.head_dim, self.core.rope_theta, x.device)
+        rope = table[0][start:stop], table[1][start:stop]
         if position_ids is not None:
             rope = angles_at(table[0], position_ids), angles_at(table[1], position_ids)
         index, chosen = None, None

@@ -1,8 +1,8 @@
 """Keys and values that are kept between forward passes, at fixed absolute positions.
 
 One class serves Fast-dLLM's prefix and dual caches (arXiv 2505.22618), windows of both, and the
-exact cache of networks whose attention is causal between blocks. Keys are stored rotated: positions
-never move, so this equals rotating them again in every pass.
+exact cache of networks whose attention is causal between blocks. Keys are stored rotated, so a
+column may move: its angle is that of the position its token was given.
 """
 
 from __future__ import annotations
@@ -57,6 +57,22 @@ class KVCache:
     def take_rows(self, index: Tensor) -> None:
         """Keep the rows `index` [r] int64, in this order; a row may be named several times."""
         self.layers = [(keys[index], values[index]) for keys, values in self.layers]
+
+    def put_rows(self, index: Tensor, other: KVCache, stop: int) -> None:
+        """Replace what the rows `index` [r] int64 have in the columns before `stop` by all columns
+        of another cache of r rows. The first call, which names all rows, makes room for them."""
+        for n, kept in enumerate(other.layers):
+            if n == len(self.layers):
+                assert self.length is not None
+                room = (0, 0, 0, self.length - kept[0].shape[2])
+                self.layers.append((F.pad(kept[0], room), F.pad(kept[1], room)))
+            for stored, new in zip(self.layers[n], kept, strict=True):
+                stored[index, :, stop - new.shape[2] : stop] = new
+
+    def drop_columns(self, number: int, stop: int) -> None:
+        """Move the columns from `number` to `stop` to the left end."""
+        for stored in (each for layer in self.layers for each in layer):
+            stored[:, :, : stop - number] = stored[:, :, number:stop].clone()
 
 
 class TokenCache:

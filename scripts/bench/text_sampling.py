@@ -3,14 +3,15 @@
     python scripts/bench/text_sampling.py model=datasets/text/checkpoints/sdar length=64 steps=64
     python scripts/make_skeleton.py family=llada out=runs/bench/llada layers=8 width=512
     python scripts/bench/text_sampling.py model=runs/bench/llada windows=[null,32]
+    python scripts/bench/text_sampling.py model=runs/bench/sdar ends=5 length=512 steps=512 batch=8
 
 A JSON line for each cache, the first without one. `same_tokens` is the share of tokens that equal
-those of the uncached sampler, `same_first_block` that of the first block. Caches of LLaDA are
+those of the first line, `same_first_block` that of the first block. Caches of LLaDA are
 approximate, and with random weights small differences decide tokens, so a trained model loses less.
-That of SDAR is exact: a block never attends to later ones. The caches are measured in turn; the
-fastest of the repeats counts.
-
-What the benchmarks share is here too: `report`, `now` and `fastest`.
+That of SDAR is exact: a block never attends to later ones. The fastest of
+the repeats counts. With `ends`, rows end at random, and a batch that waits for its
+longest row is compared with one where others take the places of those that ended. What benchmarks
+share is here.
 """
 
 import json
@@ -47,6 +48,8 @@ class Setting:
     """Divides the logits."""
     windows: list[int | None] = field(default_factory=lambda: [32])
     """Look-ahead windows of approximate caches; null is all."""
+    ends: int = 0
+    """Tokens of the vocabulary that end a text, for eight times as many rows; 0 for none."""
     repeats: int = 2
     """The fastest of so many counts."""
     device: str = "cpu"
@@ -95,37 +98,48 @@ def fastest(work: Callable[[], Any], repeats: int, warm: bool = True) -> tuple[f
     return min(seconds), result
 
 
+KEPT = ("tokens", "scorable")
+
+
 def measure(s: Setting) -> Iterator[dict[str, Any]]:
-    """One line per cache; the first, without one, is what the others are compared with."""
+    """One line per way of sampling; the first is what the others are compared with."""
     sizes = {"dtype": s.dtype, "device": s.device, "max_prompt_length": s.prompt_length + 64}
-    policy = load_policy(s.model, vq=None, **sizes)
+    policy, rows = load_policy(s.model, vq=None, **sizes), s.batch * (8 if s.ends else 1)
     prompt = Prompt(text=("1+2= " * s.prompt_length)[: s.prompt_length], id="a", task="text")
-    canvas = policy.canvas([prompt] * s.batch, s.length)
-    exact = canvas.block_size is not None
+    canvas = policy.canvas([prompt] * rows, s.length)
+    eos: Any = "stop" if s.ends else "free"
     size = min(canvas.block_size or s.block_size, s.length)
-    kinds: list[tuple[Any, int | None]] = [("none", None), ("prefix", None)]
-    if not exact:
-        kinds[1:] = [(cache, window) for cache in ("prefix", "dual") for window in s.windows]
+    ways: dict[str, tuple[Any, int | None, int]] = {"none": ("none", None, rows)}
+    if s.ends:
+        first, end = canvas.vocab
+        canvas.stop_ids = tuple(range(first, end, (end - first) // s.ends))
+        ways = {"waits": ("prefix", None, s.batch), "refilled": ("prefix", None, rows)}
+    elif canvas.block_size is not None:
+        ways["exact"] = ("prefix", None, rows)
+    else:
+        kinds = [(cache, window) for cache in ("prefix", "dual") for window in s.windows]
+        ways |= {f"{cache} {window}": (cache, window, rows) for cache, window in kinds}
 
-    def run(cache: Any, window: int | None) -> Any:
+    def run(cache: Any, window: int | None, together: int) -> Any:
         config = SamplerConfig(name="static", steps=s.steps, block_size=size, cache=cache)
-        config = replace(config, window=window, temperature=s.temperature)
-        return sample(policy, canvas, config, [generator("bench", row) for row in range(s.batch)])
+        config = replace(config, window=window, eos=eos, temperature=s.temperature)
+        draws = [generator("bench", row) for row in range(rows)]
+        parts = [slice(n, n + together) for n in range(0, rows, together)]
+        done = [sample(policy, canvas[part], config, draws[part], s.batch) for part in parts]
+        tokens, counted = (torch.cat([getattr(d.canvas, k) for d in done]) for k in KEPT)
+        return tokens, counted, sum(each.forwards for each in done)
 
-    seconds, results = dict.fromkeys(kinds, float("inf")), {}
-    for n in range(s.repeats):
-        for kind in kinds:
-            taken, results[kind] = fastest(partial(run, *kind), 1, warm=n == 0)
-            seconds[kind] = min(seconds[kind], taken)
-    plain = results[kinds[0]].canvas
-    for kind in kinds:
-        same = (results[kind].canvas.tokens == plain.tokens)[plain.response].view(s.batch, -1)
+    results = {way: fastest(partial(run, *how), s.repeats) for way, how in ways.items()}
+    most, (known, *_) = next(iter(results.values()))
+    for way, (seconds, (tokens, counted, forwards)) in results.items():
+        same = (tokens == known)[canvas.response].view(rows, -1)
+        lengths = counted.sum(1).tolist()
         yield {
-            "cache": "exact" if exact and kind != kinds[0] else kind[0],
-            "window": kind[1],
-            "tokens_per_s": round(same.numel() / seconds[kind], 2),
-            "ratio": round(seconds[kinds[0]] / seconds[kind], 2),
-            "forwards": results[kind].forwards,
+            "sampling": way,
+            "tokens_per_s": round(sum(lengths) / seconds, 2),
+            "ratio": round(most / seconds, 2),
+            "forwards": forwards,
+            "lengths": [min(lengths), sorted(lengths)[rows // 2], max(lengths)],
             "same_tokens": round(same.float().mean().item(), 4),
             "same_first_block": round(same[:, :size].float().mean().item(), 4),
         }

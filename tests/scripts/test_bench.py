@@ -50,10 +50,21 @@ def test_a_cache_is_compared_with_none_and_that_of_sdar_is_exact(
     plain, *others = script.measure(setting)
     assert plain["ratio"] == plain["same_tokens"] == 1
     if model == "sdar":
-        assert [(line["cache"], line["same_tokens"]) for line in others] == [("exact", 1)]
+        assert [(line["sampling"], line["same_tokens"]) for line in others] == [("exact", 1)]
     else:
-        assert [line["cache"] for line in others] == ["prefix", "dual"]
+        assert [line["sampling"] for line in others] == ["prefix 32", "dual 32"]
         assert all(line["same_first_block"] >= 0.5 for line in others)
+
+
+def test_rows_that_take_the_places_of_others_have_the_same_tokens(
+    bench: Callable[[str], ModuleType],
+) -> None:
+    script = bench("text_sampling")
+    sizes = {"length": 16, "steps": 16, "batch": 2, "repeats": 1, "ends": 40, "temperature": 1.0}
+    setting = script.Setting(model="datasets/text/checkpoints/sdar", **sizes)
+    waits, refilled = script.measure(setting)
+    assert refilled["same_tokens"] == 1 and refilled["forwards"] < waits["forwards"]
+    assert waits["lengths"] == refilled["lengths"]
 
 
 @pytest.mark.slow
