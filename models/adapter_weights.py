@@ -15,14 +15,14 @@ import copy
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mmrl.models.adapter_source import ADAPTER_CONFIG, LORA, find_base, read_adapter_config
 from mmrl.models.families.tensor_names import names_of
 from mmrl.models.network.network import Network
+from mmrl.models.source import ADAPTER_CONFIG, LORA, find_base, read_adapter_config
 from mmrl.models.weights import (
     list_differences,
     list_first,
@@ -30,9 +30,6 @@ from mmrl.models.weights import (
     read_tensors,
     write_weights,
 )
-
-if TYPE_CHECKING:
-    pass
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 OPTIONS = ("r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora")
@@ -47,12 +44,8 @@ _OTHER_BASE = (
 def locate_adapter(directory: Path, names: Mapping[str, str]) -> dict[str, str]:
     """Where each tensor of an adapter is: by the name that it has on the core, that in the file.
 
-    Args:
-        names: of the network, see `names_of`.
-
-    Raises:
-        FileNotFoundError: it holds no weights.
-        ValueError: a damaged file, or tensors that are of no layer of the network.
+    `names` are those of the network, see `names_of`. Raises FileNotFoundError: it holds no weights.
+    Raises ValueError: a damaged file, or tensors that are of no layer of the network.
     """
     path = directory / ADAPTER_WEIGHTS
     if not path.is_file():
@@ -89,35 +82,29 @@ def list_layers(tensors: Iterable[str]) -> list[str]:
     return sorted({name.partition(LORA)[0] for name in tensors if LORA in name})
 
 
-def attach_stored(network: Network, directory: Path, tensors: Iterable[str]) -> Any:
-    """Put the layers of an adapter on disk, which has these tensors, on its base; peft's model."""
-    import peft
-
-    stored = read_adapter_config(directory)
-    options: Any = {key: stored[key] for key in OPTIONS if key in stored}
-    config = peft.LoraConfig(**options, target_modules=list_layers(tensors))
-    return peft.get_peft_model(network, config)  # type: ignore[arg-type]
-
-
 def check_adapter(directory: Path, network: Network) -> None:
     """Compare an adapter with the network of its base, from the header of its file. Raises
     FileNotFoundError, ValueError: see `locate_adapter`; also wrong shapes, missing tensors."""
-    names = names_of(network)
+    names, config = names_of(network), read_adapter_config(directory)
     places, header = locate_adapter(directory, names), read_header(directory / ADAPTER_WEIGHTS)
     found = {name: header[key] for name, key in places.items()}
     expected = {name: t for name, t in network.state_dict().items() if name in found}
-    problems = "it holds no tensor of a layer"
-    if list_layers(found):
-        other = copy.deepcopy(network)
-        attach_stored(other, directory, found)
-        expected |= adapter_factors(other, other.state_dict())
-        both = ({_public(n, names): t for n, t in side.items()} for side in (found, expected))
-        problems = list_differences(*both)
+    for layer in list_layers(found):
+        outputs, inputs = network.get_parameter(f"{layer}.weight").flatten(1).shape
+        shapes: dict[str, tuple[int, ...]] = {
+            "A.weight": (config["r"], inputs),
+            "B.weight": (outputs, config["r"]),
+        }
+        if config.get("use_dora"):
+            shapes["magnitude_vector"] = (outputs,)
+        factors = {f"{layer}{LORA}{part}": shape for part, shape in shapes.items()}
+        expected |= {n: torch.empty(shape, device="meta") for n, shape in factors.items()}
+    both = ({_public(n, names): t for n, t in side.items()} for side in (found, expected))
+    problems = list_differences(*both) if list_layers(found) else "it holds no tensor of a layer"
     if problems:
-        rank = read_adapter_config(directory)["r"]
         raise ValueError(
             f"'{directory / ADAPTER_WEIGHTS}' does not fit its base {str(find_base(directory))!r}"
-            f" and {ADAPTER_CONFIG} (r is {rank}): {problems}. {_OTHER_BASE}"
+            f" and {ADAPTER_CONFIG} (r is {config['r']}): {problems}. {_OTHER_BASE}"
         )
 
 
@@ -135,10 +122,15 @@ def load_factors(network: Network, tensors: Mapping[str, Tensor]) -> None:
 
 def merge_stored(network: Network, directory: Path) -> None:
     """Add an adapter on disk to the weights of its base; errors of `read_adapter`."""
+    import peft
+
     tensors = read_adapter(directory, names_of(network))
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     load_full(network, tensors)
-    model = attach_stored(network, directory, tensors)
+    stored = read_adapter_config(directory)
+    options: Any = {key: stored[key] for key in OPTIONS if key in stored}
+    config = peft.LoraConfig(**options, target_modules=list_layers(tensors))
+    model: Any = peft.get_peft_model(network, config)  # type: ignore[arg-type]
     load_factors(network, tensors)
     model.merge_and_unload()
     for parameter in trained:  # which peft has frozen
@@ -158,12 +150,8 @@ def adapter_factors(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def adapter_tensors(model: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `save_adapter` needs of a state: factors, and layers of which a tensor is trained in
-    full. The frozen rest of the network is not read.
-
-    Args:
-        state: its tensors, or this process's parts of them.
-    """
+    """What `save_adapter` needs of a state, whole or this process's parts: factors, and layers of
+    which a tensor is trained in full."""
     layers = {name.rpartition(".")[0] for name in trained_in_full(model)}
     return {n: t for n, t in state.items() if LORA in n or n.rpartition(".")[0] in layers}
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from mmrl.config.settings_file import read_settings_file
-from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
 from mmrl.models.adapter_weights import check_adapter, has_adapter, merge_stored, save_adapter
 from mmrl.models.families import get_family
 from mmrl.models.families.pipeline import (
@@ -26,14 +25,14 @@ from mmrl.models.families.pipeline import (
 from mmrl.models.families.tensor_names import names_of, public_names
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
-from mmrl.models.network.stored_weights import StoredWeights
-from mmrl.models.network.tensor_limit import limit_tensors
 from mmrl.models.public_code import Source, copy_code, describe_code
 from mmrl.models.quantization import list_quantized, quantizer, replace_layers
 from mmrl.models.quantization_config import QuantizationConfig
-from mmrl.models.source import find_directory
+from mmrl.models.source import find_base, find_directory, find_whole, is_adapter
 from mmrl.models.weights import (
+    BUILD_ERRORS,
     DIFFUSERS_NAME,
+    StoredWeights,
     check_weights,
     locate_tensors,
     read_headers,
@@ -75,40 +74,35 @@ def load_model(
             that are deferred.
     """
     directory = find_directory(path_or_hub_id)
-    model = outline(directory)
-    adapter = directory if merge_adapter and is_adapter(directory) else None
-    read_network(model, directory, dtype, device, adapter, quantization_config, deferred)
-    model.set_attention(attn_implementation)
-    if not is_adapter(directory):
-        model.source = Source(str(path_or_hub_id), directory)
+    model, settings = outline(directory), (merge_adapter, quantization_config, deferred)
+    read_network(model, path_or_hub_id, directory, dtype, device, attn_implementation, *settings)
     return model
 
 
 def read_network(
     model: Network,
+    path_or_hub_id: str | Path,
     directory: Path,
     dtype: str | torch.dtype,
     device: str | torch.device,
-    adapter: Path | None = None,
-    quantization_config: QuantizationConfig | None = None,
-    deferred: bool = False,
+    attn_implementation: str,
+    merge_adapter: bool,
+    quantization_config: QuantizationConfig | None,
+    deferred: bool,
 ) -> None:
-    """Read the weights of an outlined network, in place; arguments and errors as in `load_model`.
-
-    Args:
-        directory: of its checkpoint, or of an adapter of that.
-        adapter: directory of the adapter that is added to them.
-    """
+    """Read the weights of an outlined network, in place; arguments and errors as in `load_model`,
+    whose path or hub id is that of `directory`."""
+    adapted = is_adapter(directory)
     kind, whole = resolve_dtype(dtype), find_whole(directory)
     if deferred and quantization_config is not None:
         raise ValueError(
             "quantization_config is given and the processes share the weights: those of 4 bits"
             " are not sharded. Launch with --config_file configs/accelerate/multi_gpu.yaml."
         )
-    if deferred and adapter is not None:
+    if deferred and adapted and merge_adapter:
         raise ValueError(
-            f"'{adapter}' is an adapter, and the processes share the weights: it is continued with"
-            " `lora`, and not added to them. Merge it first: python scripts/merge_adapter.py."
+            f"'{directory}' is an adapter, and the processes share the weights: it is continued"
+            " with `lora`, and not added to them. Merge it first: python scripts/merge_adapter.py."
         )
     places = locate_tensors(network_directory(whole))
     files = {key: (places[name], name) for key, name in names_of(model).items()}
@@ -118,10 +112,11 @@ def read_network(
     else:
         fill_network(model, quantization_config)
     model.load_parts(whole, kind, device)
-    if adapter is not None and quantization_config is None:
-        merge_stored(model, adapter)
-    base = find_base(directory) if is_adapter(directory) else directory
-    model.source = Source(str(base), whole)
+    if adapted and merge_adapter and quantization_config is None:
+        merge_stored(model, directory)
+    # a hub id rather than its place in the cache
+    model.source = Source(str(find_base(directory) if adapted else path_or_hub_id), whole)
+    model.set_attention(attn_implementation)
     model.eval()
 
 
@@ -144,27 +139,6 @@ def fill_network(model: Network, quantization_config: QuantizationConfig | None)
         setattr(model.get_submodule(layer), own, model.get_parameter(other))
 
 
-def find_whole(directory: Path) -> Path:
-    """The directory of a whole checkpoint: the given one, or that of the base of an adapter. Raises
-    FileNotFoundError, ValueError: there is no such base, or it is an adapter too."""
-    if not is_adapter(directory):
-        return directory
-    base, file = find_base(directory), directory / ADAPTER_CONFIG
-    try:
-        found = find_directory(base)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{file}: base_model_name_or_path is '{base}', the model that the adapter belongs to."
-            f" {error} Write where it is into that file."
-        ) from error
-    if is_adapter(found):
-        raise ValueError(
-            f"{file}: base_model_name_or_path is '{base}', which is an adapter too. Merge that one"
-            " with scripts/merge_adapter.py and write the merged model into that file."
-        )
-    return found
-
-
 def outline(directory: Path) -> Network:
     """The network of a directory without its weights, on the meta device; that of the base for an
     adapter, which is compared with it. Raises FileNotFoundError, ValueError: see `load_model`; no
@@ -182,8 +156,8 @@ def outline(directory: Path) -> Network:
         config |= dict.fromkeys(family.VOCAB_KEYS, rows.shape[0])
     try:
         with torch.device("meta"):
-            model = build_network(config, len(tensors))
-    except ValueError as error:
+            model = build_network(config)
+    except BUILD_ERRORS as error:
         raise ValueError(
             f"'{directory}' cannot be loaded: {error}. Check that config.json belongs to its"
             " weights, or take a checkpoint without this variant."
@@ -196,11 +170,9 @@ def outline(directory: Path) -> Network:
     return model
 
 
-def build_network(config: Mapping[str, Any], stored: int = 50_000) -> Network:
-    """The network of a config.json of a known family, with weights as layers draw them; `stored`
-    and errors as of `limit_tensors`."""
-    with limit_tensors(config, stored):
-        model = get_family(config).network(config)
+def build_network(config: Mapping[str, Any]) -> Network:
+    """The network of a config.json of a known family, with weights as layers draw them."""
+    model = get_family(config).network(config)
     model.public_config = dict(config)
     return model
 

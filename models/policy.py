@@ -17,7 +17,6 @@ from transformers import (
     Qwen2Tokenizer,
 )
 
-from mmrl.models.adapter_source import ADAPTER_CONFIG, is_adapter
 from mmrl.models.adapter_weights import ADAPTER_WEIGHTS
 from mmrl.models.families import Family, get_family
 from mmrl.models.families.family import add_missing_tokens
@@ -30,18 +29,13 @@ from mmrl.models.layouts.chat_templates import read_template
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_image import TextToImage
-from mmrl.models.loading import find_whole, load_model, outline, read_network, save_model
+from mmrl.models.loading import load_model, outline, read_network, save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
-from mmrl.models.public_code import Source
 from mmrl.models.quantization_config import QuantizationConfig
-from mmrl.models.source import find_directory
+from mmrl.models.source import ADAPTER_CONFIG, find_directory, find_whole
 from mmrl.types import Canvas, Prompt
-
-
-def _sample_alone(uneven: bool) -> AbstractContextManager[None]:
-    return nullcontext()
 
 
 @dataclass
@@ -63,7 +57,7 @@ class Policy:
     tokenizer: PreTrainedTokenizerBase
     layouts: Mapping[str, Layout]
     network: Network
-    sampling: Callable[[bool], AbstractContextManager[None]] = _sample_alone
+    sampling: Callable[[bool], AbstractContextManager[None]] = lambda uneven: nullcontext()
     shares_forwards: bool = False
 
     def __post_init__(self) -> None:
@@ -179,12 +173,9 @@ def load_policy(
     policy = _assemble(network, directory, choices, images)
     if not policy.layouts:
         raise ValueError("vq is null, and this checkpoint does nothing without an image tokenizer")
-    adapter = directory if merge_adapter and is_adapter(directory) else None
     # last, because it takes longest: what is wrong with the rest is known by now
-    read_network(network, directory, dtype, device, adapter, quantization_config, deferred)
-    network.set_attention(attn_implementation)
-    if not is_adapter(directory):
-        network.source = Source(str(path_or_hub_id), directory)  # a hub id rather than its cache
+    settings = (attn_implementation, merge_adapter, quantization_config, deferred)
+    read_network(network, path_or_hub_id, directory, dtype, device, *settings)
     if isinstance(network.vision, Vision):
         network.vision.train_tower(train_vision_tower)
     return policy
@@ -193,9 +184,8 @@ def load_policy(
 def outline_policy(
     directory: Path, options: LayoutConfig, vq: ImageTokenizer | None = None
 ) -> Policy:
-    """The policy of a directory without weights, when its tokenizer belongs to it; errors of
-    `load_policy`, which headers and the tokenizer tell. A family without image codes does not read
-    `vq`, an image tokenizer without weights."""
+    """The policy of a directory without weights; errors of `load_policy`, as far as headers and the
+    tokenizer tell. A family without image codes does not read `vq`, which has no weights either."""
     network = outline(directory)
     return _assemble(network, directory, options, vq if _reads_codes(network) else None)
 
@@ -203,7 +193,6 @@ def outline_policy(
 def _assemble(
     network: Network, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
 ) -> Policy:
-    """The policy of an outlined network, with its tokenizer and layouts."""
     set_blocks(network, options)
     tokenizer = load_tokenizer(directory, get_family(network.public_config))
     if isinstance(options.chat_template, str):
@@ -229,9 +218,8 @@ def build_layouts(
     vq: ImageTokenizer | None = None,
 ) -> dict[str, Layout]:
     """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
-    family = get_family(network.public_config)
-    layouts = family.layouts(network, tokenizer, options, vq)
-    check_tokenizer(network, family, tokenizer, layouts)
+    layouts = get_family(network.public_config).layouts(network, tokenizer, options, vq)
+    check_tokenizer(network, tokenizer, layouts)
     return layouts
 
 
@@ -254,11 +242,7 @@ def set_blocks(network: Network, options: LayoutConfig) -> None:
 
 def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer of a checkpoint directory, or of a tokenizer alone. An adapter without one has
-    that of its base.
-
-    Args:
-        family: of the checkpoint, whose special tokens are added where the published tokenizer
-            lacks them.
+    that of its base. Special tokens of `family` are added where the published tokenizer lacks them.
 
     Raises:
         FileNotFoundError: it has none; `load_model` loads the network alone.
@@ -270,11 +254,11 @@ def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedT
     if is_pipeline(directory):
         directory, kind = directory / TOKENIZER, CLIPTokenizer
     elif not (directory / "tokenizer.json").is_file():
+        kind = Qwen2Tokenizer  # Dream's, whose own class is code of its repository
         if not all((directory / name).is_file() for name in ("vocab.json", "merges.txt")):
             raise FileNotFoundError(
                 f"{directory} holds no tokenizer.json; load_policy needs one, load_model does not"
             )
-        kind = Qwen2Tokenizer  # Dream's, whose own class is code of its repository
     try:
         tokenizer = kind.from_pretrained(directory)
     except Exception as error:  # tokenizers raises bare exceptions for files it cannot parse
@@ -295,10 +279,8 @@ def save_checkpoint(
     dtype: str | None = None,
     state: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write a network and its tokenizer as one public checkpoint directory; see `save_model`.
-
-    A diffusers pipeline keeps the tokenizer of its source, in its own folder.
-    """
+    """Write a network and its tokenizer as one public checkpoint directory; see `save_model`. A
+    diffusers pipeline keeps the tokenizer of its source, in its own folder."""
     save_model(network, directory, dtype, state)
     source = None if network.source is None else network.source.directory
     if source is not None and is_pipeline(source):

@@ -61,8 +61,8 @@ def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
 def known_directories(path_or_hub_id: str) -> list[Path]:
     """The directory of a checkpoint on this machine, and after that of an adapter that of its base;
     without what is not here."""
-    from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
     from mmrl.models.families.pipeline import INDEX
+    from mmrl.models.source import ADAPTER_CONFIG, find_base, is_adapter
 
     def find(name: str) -> list[Path]:
         files = (known_file(name, file) for file in ("config.json", ADAPTER_CONFIG, INDEX))
@@ -119,7 +119,7 @@ def known_file(path_or_hub_id: str, name: str) -> Path | None:
 
 def adapter_directory(path_or_hub_id: str) -> Path | None:
     """The directory of an adapter that is here or cached; None for anything else."""
-    from mmrl.models.adapter_source import is_adapter
+    from mmrl.models.source import is_adapter
 
     return next(filter(is_adapter, known_directories(path_or_hub_id)[:1]), None)
 

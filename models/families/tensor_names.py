@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from mmrl.models.adapter_source import LORA
 from mmrl.models.families import get_family
 from mmrl.models.network.network import Network
+from mmrl.models.source import LORA
 
 
 def names_of(network: Network) -> dict[str, str]:

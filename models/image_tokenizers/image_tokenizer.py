@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from mmrl.config.settings_file import read_settings_file
 from mmrl.models.image_tokenizers import IMAGE_TOKENIZERS, PUBLIC_KIND, SUBFOLDER
-from mmrl.models.network.tensor_limit import limit_tensors
 from mmrl.models.source import find_directory
 from mmrl.models.weights import (
+    BUILD_ERRORS,
     check_weights,
     read_headers,
     read_weights,
@@ -151,7 +151,7 @@ def outline_vq(directory: Path) -> ImageTokenizer:
     directory = vq_directory(directory)
     headers = read_headers(directory, pickled=True)
     with torch.device("meta"):
-        vq = _build(directory, len(headers))
+        vq = _build(directory)
     check_weights(headers, vq.state_dict(), str(directory))
     return vq
 
@@ -162,10 +162,9 @@ def vq_directory(directory: Path) -> Path:
     return inside if (inside / "config.json").is_file() else directory
 
 
-def build_vq(config: Mapping[str, Any], stored: int = 50_000) -> ImageTokenizer:
+def build_vq(config: Mapping[str, Any]) -> ImageTokenizer:
     """The tokenizer of a config.json with new weights; an empty one is that of showlab/magvitv2.
-    `stored` is that of `limit_tensors`. Raises ValueError: an unknown kind or key, or a value that
-    cannot be."""
+    Raises ValueError: an unknown kind or key, or a value that cannot be."""
     kind = config.get("_class_name", PUBLIC_KIND)
     if kind not in IMAGE_TOKENIZERS:
         known = ", ".join(IMAGE_TOKENIZERS)
@@ -173,8 +172,10 @@ def build_vq(config: Mapping[str, Any], stored: int = 50_000) -> ImageTokenizer:
     module, _, name = IMAGE_TOKENIZERS[kind].partition(":")
     tokenizer: type[ImageTokenizer] = getattr(import_module(module), name)
     given = {key: value for key, value in config.items() if not key.startswith("_")}
-    with limit_tensors(given, stored):
+    try:
         return tokenizer.build(given)
+    except BUILD_ERRORS as error:
+        raise ValueError(f"no network can be built from its values ({error})") from error
 
 
 def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None) -> None:
@@ -194,10 +195,10 @@ def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None)
     write_weights(tensors, directory)
 
 
-def _build(directory: Path, stored: int = 50_000) -> ImageTokenizer:
+def _build(directory: Path) -> ImageTokenizer:
     path = directory / "config.json"
     config = read_settings_file(path) if path.is_file() else {}
     try:
-        return build_vq(config, stored)
+        return build_vq(config)
     except ValueError as error:
         raise ValueError(f"'{path}': {error}") from error

@@ -37,7 +37,7 @@ class Network(nn.Module, ABC):
         public_config: `config.json` of the checkpoint; says its family.
         source: where the weights are from, see `mmrl.models.public_code`.
         stored: what reads the weights of a network on the meta device, see
-            `mmrl.models.network.stored_weights`; None once they are read.
+            `mmrl.models.weights`; None once they are read.
         gradient_checkpointing: whether blocks are computed again in the backward pass.
         recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
         attn_implementation: the attention kernel that is set.

@@ -175,7 +175,7 @@ def test_an_adapter_is_not_continued_as_another(tmp_path: Path, change: dict, me
             5,
             r"\(r is 5\): .*wrong shape: model.*lora_A.weight is \(3, 32\)",
         ),
-        ("peft_type", "LOHA", "peft_type is 'LOHA'; only 'LORA' is read"),
+        ("peft_type", "LOHA", "peft_type is 'LOHA', which is not read"),
         ("rank_pattern", {"q_proj": 2}, r"rank_pattern is .* Merge the adapter with peft"),
         ("lora_alpha", None, "lora_alpha is None; write what"),
         ("base_model_name_or_path", "/nowhere/at all", "base_model_name_or_path is '/nowhere/at"),

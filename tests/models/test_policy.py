@@ -113,7 +113,7 @@ def test_a_tokenizer_of_another_checkpoint_is_refused_before_weights_load(
         (tmp_path / "tokenizer.json").write_text(text)
     monkeypatch.setattr("mmrl.models.policy.read_network", lambda *_: pytest.fail("network loaded"))
     named = {
-        "mask": "the mask 115 .* mask_token_id 5 in",
+        "mask": "the mask 115 .* mask_token_id 5",
         "tokens": r"lacks .*<\|mdm_mask\|>",
     }
     for check in (
