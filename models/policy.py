@@ -19,7 +19,7 @@ from transformers import (
 
 from mmrl.models.adapter_weights import ADAPTER_WEIGHTS
 from mmrl.models.families import Family, get_family
-from mmrl.models.families.family import add_missing_tokens
+from mmrl.models.families.family import LayoutInputs, add_missing_tokens
 from mmrl.models.families.pipeline import TOKENIZER, is_pipeline
 from mmrl.models.families.tokenizer_fit import check_tokenizer
 from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ, SUBFOLDER
@@ -218,7 +218,8 @@ def build_layouts(
     vq: ImageTokenizer | None = None,
 ) -> dict[str, Layout]:
     """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
-    layouts = get_family(network.public_config).layouts(network, tokenizer, options, vq)
+    inputs = LayoutInputs(network, tokenizer, options, vq)
+    layouts = get_family(network.public_config).layouts(inputs)
     check_tokenizer(network, tokenizer, layouts)
     return layouts
 

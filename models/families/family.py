@@ -1,7 +1,7 @@
 """The protocol of a family of checkpoints, and what its modules share."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
@@ -11,6 +11,16 @@ from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.network import Network
+
+
+class LayoutInputs(NamedTuple):
+    """What the layouts of a checkpoint are built from: its network, of which the weights are not
+    needed, its tokenizer, the options of the user, and an image tokenizer or None."""
+
+    network: Network
+    tokenizer: PreTrainedTokenizerBase
+    options: LayoutConfig
+    vq: ImageTokenizer | None = None
 
 
 class Family(Protocol):
@@ -42,21 +52,9 @@ class Family(Protocol):
         that is not supported."""
         ...
 
-    def layouts(
-        self,
-        network: Network,
-        tokenizer: PreTrainedTokenizerBase,
-        options: LayoutConfig,
-        vq: ImageTokenizer | None = None,
-    ) -> dict[str, Layout]:
-        """The layouts of a checkpoint by task, those of `LAYOUTS` that need no `vq` without one.
-
-        Args:
-            network: with its `public_config`; the weights are not needed.
-
-        Raises:
-            ValueError: tokenizer, image tokenizer and network do not belong together.
-        """
+    def layouts(self, inputs: LayoutInputs) -> dict[str, Layout]:
+        """The layouts of a checkpoint by task, those of `LAYOUTS` that need no image tokenizer
+        without one. Raises ValueError: the inputs do not belong together."""
         ...
 
 

@@ -6,17 +6,14 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import llada
-from mmrl.models.families.family import token_ids
-from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.families.family import LayoutInputs, token_ids
 from mmrl.models.layouts.image_codes_chat import ImageCodesChat
 from mmrl.models.layouts.image_edit import ImageEdit
 from mmrl.models.layouts.image_size import square_side, written_grid
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.mmada_rows import MmadaRows
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.layouts.text_to_image import TextToImage
-from mmrl.models.network.network import Network
 
 KEYS, TOKEN_IDS, VOCAB_KEYS = llada.KEYS, llada.TOKEN_IDS, llada.VOCAB_KEYS
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("Gen-Verse/MMaDA-8B-MixCoT", llada.CLASSES)
@@ -44,15 +41,11 @@ def matches(config: Mapping[str, Any]) -> bool:
     return named and config.keys() >= {"d_model", "n_heads"}
 
 
-def layouts(
-    network: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    options: LayoutConfig,
-    vq: ImageTokenizer | None = None,
-) -> dict[str, Layout]:
+def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Text; with an image tokenizer also images, edits of images, and text about images; see
     `Family.layouts`."""
-    text = llada.text_layout(tokenizer, options)
+    network, tokenizer, options, vq = inputs
+    text = llada.text_layout(inputs)
     if vq is None:
         return {"text": text}
     rows = build_rows(tokenizer, options.max_prompt_length)

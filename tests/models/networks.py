@@ -18,6 +18,7 @@ from torch import Generator
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import llada, llada_v
+from mmrl.models.families.family import LayoutInputs
 from mmrl.models.families.llada import KEYS
 from mmrl.models.families.tensor_names import public_names
 from mmrl.models.image_tokenizers.image_tokenizer import save_vq
@@ -173,7 +174,8 @@ LLADA_V = {
 
 def text_layout(tokenizer: PreTrainedTokenizerBase, **options: Any) -> TextLayout:
     """The text layout of LLaDA's family."""
-    return llada.text_layout(tokenizer, LayoutConfig(**options))
+    network: Any = None  # which no text depends on
+    return llada.text_layout(LayoutInputs(network, tokenizer, LayoutConfig(**options)))
 
 
 CHAT = (
