@@ -124,7 +124,7 @@ def read_grids(value: Any, side: int) -> tuple[tuple[int, int], ...]:
     if found is not None:
         first, low, last, high = map(int, found.groups())
         value = [(i * side, j * side) for i in range(first, last + 1) for j in range(low, high + 1)]
-    pairs = [tuple(pair) if isinstance(pair, Sequence) else () for pair in value or ()]
+    pairs: list[Any] = [tuple(pair) if isinstance(pair, Sequence) else () for pair in value or ()]
     whole = all(isinstance(n, int) and n > 0 and n % side == 0 for pair in pairs for n in pair)
     if not pairs or not whole or any(len(pair) != 2 for pair in pairs):
         raise ValueError(

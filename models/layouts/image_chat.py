@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mmrl.features import Features, PromptImage
 from mmrl.models.layouts.anyres import Tiling
-from mmrl.models.layouts.image_marks import MARK, count_marks, refuse_images, render
+from mmrl.models.layouts.image_marks import MARK, check_images, render
 from mmrl.models.layouts.question_layout import Album, QuestionLayout, Row
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.types import Prompt
@@ -46,6 +46,7 @@ class ImageChat(QuestionLayout):
 
     needs_vq: ClassVar[bool] = False
     needs_tower: ClassVar[bool] = True
+    check = staticmethod(check_images)
 
     text: TextLayout
     ids: Mapping[str, int]
@@ -65,16 +66,6 @@ class ImageChat(QuestionLayout):
             raise ValueError(
                 "the tokenizer has no chat template, which questions about images are rendered"
                 " with; copy chat_template.jinja or tokenizer_config.json of the checkpoint again"
-            )
-
-    @staticmethod
-    def check(prompt: Prompt) -> None:
-        """Raise a ValueError unless a prompt has images, and a mark for each of them or none."""
-        images = len(prompt.images or ())
-        if images == 0 or count_marks(prompt) not in (0, images):
-            refuse_images(
-                prompt,
-                "give one mark per image, at least one, or none to have the images come first.",
             )
 
     def pieces(self, prompt: Prompt) -> list[list[int]]:
@@ -100,7 +91,7 @@ class EmbeddingAlbum(Album):
     """Images as fillers, whose tokens embeddings replace, each opened and cut once."""
 
     def __init__(self, tiling: Tiling, filler: int) -> None:
-        super().__init__(self._show)
+        super().__init__()
         self.tiling, self.filler = tiling, filler
         self.shown: list[PromptImage] = []
         self.tiles: list[Tensor] = []

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
-from mmrl.models.layouts.image_marks import count_marks, refuse_images, without_images
+from mmrl.models.layouts.image_marks import check_one_image, without_images
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.models.layouts.mmada_rows import MmadaRows
 from mmrl.models.layouts.pixels import encode_image
@@ -70,19 +70,11 @@ class ImageCodesChat(CodesChat):
         image_fit: how an image becomes a square.
     """
 
+    check = staticmethod(check_one_image)
+
     rows: MmadaRows
     grid: tuple[int, int]
     image_fit: ImageFit = "crop"
-
-    @staticmethod
-    def check(prompt: Prompt) -> None:
-        """Raise a ValueError unless a prompt has exactly one image, and one mark or none."""
-        if len(prompt.images or ()) != 1 or count_marks(prompt) > 1:
-            refuse_images(
-                prompt,
-                "this checkpoint reads exactly one image, before the text. Give one, with one mark"
-                " or none.",
-            )
 
     def pieces(self, prompt: Prompt) -> list[list[int]]:
         """Token ids of the text before the image, which is empty, and after it. Raises ValueError:
@@ -102,7 +94,7 @@ class CodesAlbum(Album):
     """Images as the tokens that show them, each opened and encoded once."""
 
     def __init__(self, chat: Any) -> None:
-        super().__init__(self._show)
+        super().__init__()
         self.chat = chat
 
     def put(self, images: Sequence[Image.Image], number: int, codes: Tensor) -> None:

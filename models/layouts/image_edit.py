@@ -13,7 +13,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from mmrl.models.layouts.image_marks import count_marks, refuse_images, without_images
+from mmrl.models.layouts.image_marks import check_one_image, without_images
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.models.layouts.pixels import encode_image
 from mmrl.models.layouts.question_layout import image_key
@@ -44,15 +44,10 @@ class ImageEdit(TextToImage):
         image_fit: how the source image takes the sides of the edited one.
     """
 
+    check = staticmethod(check_one_image)
+
     rows: EditRows
     image_fit: ImageFit = "crop"
-
-    @staticmethod
-    def check(prompt: Prompt) -> None:
-        """Raise a ValueError unless a prompt has exactly one image, and one mark or none."""
-        if len(prompt.images or ()) != 1 or count_marks(prompt) > 1:
-            wanted = "an edit has exactly one source image. Give one, with one mark or none."
-            refuse_images(prompt, wanted)
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Every prompt with a source image fits: longer instructions are truncated."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mmrl.models.layouts.image_codes_chat import CodesChat
-from mmrl.models.layouts.image_marks import count_marks, refuse_images, without_images
+from mmrl.models.layouts.image_marks import check_images, without_images
 from mmrl.models.layouts.image_size import fit_size
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.models.layouts.lumina_rows import ANSWER, LuminaRows
@@ -42,9 +42,7 @@ class LuminaChat(CodesChat):
     def check(prompt: Prompt) -> None:
         """Raise a ValueError unless a prompt has images, with a mark for each or none, and is one
         turn of a user, after a system message or none."""
-        images = len(prompt.images or ())
-        if images < 1 or count_marks(prompt) not in (0, images):
-            refuse_images(prompt, "give at least one image, with a mark for each or none.")
+        check_images(prompt)
         roles = [message["role"] for message in prompt.messages or ()]
         if roles not in ([], ["user"], ["system", "user"]):
             raise ValueError(

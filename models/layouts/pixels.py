@@ -1,9 +1,7 @@
 """An image of any size as the pixels that an image tokenizer reads, as MMaDA does it.
 
 Resizing is bicubic with Pillow; sides and borders are rounded as torchvision's `Resize` and
-`CenterCrop` round them, so the codes of an image are those of the public code. Deviation: an image
-more than `MAX_ASPECT_RATIO` times as long as it is wide is cropped to its middle first, since a
-small file may claim a side that would take all memory once the other is enlarged.
+`CenterCrop` round them, so the codes of an image are those of the public code.
 """
 
 import numpy as np
@@ -13,9 +11,6 @@ from torch import Tensor
 
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout_config import ImageFit
-
-MAX_ASPECT_RATIO = 100
-"""Ratio of the sides up to which the whole image is resized before it is cropped."""
 
 
 def image_to_pixels(
@@ -39,9 +34,6 @@ def encode_image(
 
 
 def _crop_middle(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    shorter = min(image.size)
-    if max(image.size) > MAX_ASPECT_RATIO * shorter:
-        image = _crop(image, tuple(min(side, MAX_ASPECT_RATIO * shorter) for side in image.size))
     width, height = size
     if image.width * height < image.height * width:
         height = int(width * image.height / image.width)
@@ -49,11 +41,6 @@ def _crop_middle(image: Image.Image, size: tuple[int, int]) -> Image.Image:
         width = int(height * image.width / image.height)
     left, top = round((width - size[0]) / 2.0), round((height - size[1]) / 2.0)
     return _resize(image, (width, height)).crop((left, top, left + size[0], top + size[1]))
-
-
-def _crop(image: Image.Image, size: tuple[int, ...]) -> Image.Image:
-    left, top = ((side - kept) // 2 for side, kept in zip(image.size, size, strict=True))
-    return image.crop((left, top, left + size[0], top + size[1]))
 
 
 def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:

@@ -1,6 +1,6 @@
 """Prompts that show images as canvases, whatever the network reads in place of an image."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -18,21 +18,23 @@ Row = tuple[list[int], list[int]]
 
 
 class Album:
-    """The images of a batch of prompts as rows, which `show` makes, each opened once."""
+    """The images of a batch of prompts as rows, each opened once."""
 
-    def __init__(self, show: Callable[[Image.Image], Row]) -> None:
-        self.show = show
+    def __init__(self) -> None:
         self.rows: dict[Hashable, Row] = {}
 
     def add(self, images: Sequence[Image.Image], number: int) -> Row:
         """The row of an image of a prompt, which is opened unless it was before."""
         key = image_key(images, number)
         if key not in self.rows:
-            self.rows[key] = self.show(images[number])
+            self.rows[key] = self._show(images[number])
         return self.rows[key]
 
     def features(self, at: Tensor) -> Features | None:
         """The images whose embeddings replace tokens at `at` [B, L]; None where none do."""
+
+    def _show(self, image: Image.Image) -> Row:
+        raise NotImplementedError
 
 
 class QuestionLayout:

@@ -14,20 +14,17 @@ from mmrl.types import Canvas, Prompt
 
 
 class ImageRows(Protocol):
-    """How a family orders text and the codes of images that are written.
+    """How a family orders text and the codes of images that are written, as token ids with a mask
+    that is 0 on padding, which is on the left.
 
-    A row is token ids with a mask, 0 on padding, which is on the left.
+    `ids`: special tokens by role, `mask` among them; `code_offset`: id of image code 0.
     """
 
     @property
-    def ids(self) -> Mapping[str, int]:
-        """Special tokens by role, `mask` among them."""
-        ...
+    def ids(self) -> Mapping[str, int]: ...
 
     @property
-    def code_offset(self) -> int:
-        """Id of image code 0."""
-        ...
+    def code_offset(self) -> int: ...
 
     def text_to_image(
         self, texts: Sequence[str], codes: Tensor, drop: Sequence[bool] | None = None
@@ -78,8 +75,7 @@ class TextToImage:
         """Whether the row leaves out the end of a prompt: it is the same without a letter of it."""
         whole, shorter = prompt.text.rstrip(), prompt.text.rstrip()[:-1]
         masks = self._masks(1, None)
-        rows = [self.rows.text_to_image([text], masks)[0] for text in (whole, shorter)]
-        return torch.equal(*rows)
+        return torch.equal(*(self.rows.text_to_image([t], masks)[0] for t in (whole, shorter)))
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """B prompts -> canvas with n masked positions and its unconditional branch. Raises
@@ -118,9 +114,8 @@ class TextToImage:
     ) -> Canvas:
         """The canvas of rows and their unconditional branches, each ids [B, L] and mask, aligned
         at the right."""
-        all_rows = {"": row, "uncond_": branch}
-        if image_branch is not None:
-            all_rows["image_uncond_"] = image_branch
+        given = {"": row, "uncond_": branch, "image_uncond_": image_branch}
+        all_rows = {name: each for name, each in given.items() if each is not None}
         width = max(ids.shape[1] for ids, _ in all_rows.values())
         all_rows = {name: pad_left(*each, width) for name, each in all_rows.items()}
         tokens, written = all_rows[""][0], self.rows.written(self.grid)
