@@ -22,9 +22,16 @@ from mmrl.models.families import Family, get_family
 from mmrl.models.families.family import LayoutInputs, add_missing_tokens
 from mmrl.models.families.pipeline import TOKENIZER, is_pipeline
 from mmrl.models.families.tokenizer_fit import check_tokenizer
-from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ, SUBFOLDER
+from mmrl.models.image_tokenizers import (
+    KEY,
+    OWN_VQ,
+    PUBLIC_VQ,
+    SUBFOLDER,
+    find_vq,
+    name_vq,
+    resolve_vq,
+)
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
-from mmrl.models.image_tokenizers.named import KEY, find_vq, name_vq, resolve_vq
 from mmrl.models.layouts.chat_templates import read_template
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mmrl.config import check
 from mmrl.config.checks import is_hub_id
 from mmrl.config.settings_file import read_settings_file
-from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ
-from mmrl.models.image_tokenizers.named import find_vq
+from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ, find_vq
 from mmrl.pretrained.model_config import ModelConfig
 
 if TYPE_CHECKING:

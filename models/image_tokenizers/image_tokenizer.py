@@ -8,7 +8,6 @@ diffusers holds that directory as its subfolder `vqvae`.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,18 +42,15 @@ class ImageTokenizer(nn.Module):
     downsample: int
     channels: int
     source: str | None = None
-    Config: type[Any]
-    """Dataclass of the keys of config.json, of a network that is built from one."""
-    config: Any
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> "ImageTokenizer":
         """A network with new weights. Raises TypeError, ValueError: a value that cannot be."""
-        return cls(cls.Config(**config))
+        raise NotImplementedError
 
     def to_config(self) -> dict[str, Any]:
         """The keys of config.json that `build` takes, with their values."""
-        return asdict(self.config)
+        raise NotImplementedError
 
     def get_code(self, pixels: Tensor) -> Tensor:
         """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, N] int64.
@@ -74,9 +70,9 @@ class ImageTokenizer(nn.Module):
         errors of `decode_code`."""
         return to_bytes(self.decode_code(codes, shape))
 
-    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype, source: str) -> None:
-        """Take the weights of the checkpoint `source`: the decoder in `dtype`, the encoder in
-        float32."""
+    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+        """Take the weights of a checkpoint: the decoder in `dtype`, the encoder in float32. Raises
+        ValueError: they are of another quantiser."""
         raise NotImplementedError
 
     def check_pixels(self, pixels: Tensor) -> None:
@@ -95,8 +91,7 @@ class ImageTokenizer(nn.Module):
         """Height and width of the grid of codes [B, N]. Raises ValueError: codes that are no
         integers or outside the codebook, or a grid that does not hold N codes; without `shape`, N
         is no square."""
-        whole = not codes.is_floating_point() and codes.dtype != torch.bool
-        if codes.ndim != 2 or not whole or not codes.numel():
+        if codes.ndim != 2 or codes.is_floating_point() or not codes.numel():
             raise ValueError(
                 f"codes must be integers [B, N], got {codes.dtype} {tuple(codes.shape)}."
             )
@@ -106,8 +101,7 @@ class ImageTokenizer(nn.Module):
                 f"codes range from {low} to {high}; allowed are 0 to {self.codebook_size - 1}. "
                 "Subtract the code offset of the vocabulary and replace masks before decoding."
             )
-        side = math.isqrt(codes.shape[1])
-        height, width = shape or (side, side)
+        height, width = shape or (math.isqrt(codes.shape[1]),) * 2
         if height * width != codes.shape[1] or height < 1:
             raise ValueError(
                 f"shape {(height, width)} holds {height * width} codes but got {codes.shape[1]};"
@@ -140,7 +134,7 @@ def load_vq(
     directory = vq_directory(find_directory(path_or_hub_id, pickled=True))
     outline_vq(directory)
     vq = _build(directory)
-    vq.load_tensors(read_weights(directory, pickled=True), precision, str(directory))
+    vq.load_tensors(read_weights(directory, pickled=True), precision)
     path = Path(path_or_hub_id).expanduser()
     vq.source = str(path.resolve() if path.is_dir() else path_or_hub_id)
     return vq.to(device).eval().requires_grad_(False)
