@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.models.families.tensor_names import names_of
+from mmrl.models.families import names_of
 from mmrl.models.network.network import Network
 from mmrl.models.source import ADAPTER_CONFIG, LORA, find_base, read_adapter_config
 from mmrl.models.weights import (

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mmrl.config.settings_file import read_settings_file
 from mmrl.models.adapter_weights import check_adapter, has_adapter, merge_stored, save_adapter
-from mmrl.models.families import get_family
+from mmrl.models.families import get_family, names_of, public_names
 from mmrl.models.families.pipeline import (
     TEXT_ENCODER,
     copy_parts,
@@ -22,7 +22,6 @@ from mmrl.models.families.pipeline import (
     network_directory,
     read_pipeline,
 )
-from mmrl.models.families.tensor_names import names_of, public_names
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.public_code import Source, copy_code, describe_code

@@ -15,7 +15,7 @@ from mmrl.models.adapter_weights import (
     locate_adapter,
     read_adapter,
 )
-from mmrl.models.families.tensor_names import names_of
+from mmrl.models.families import names_of
 from mmrl.models.network.network import Network
 from mmrl.models.source import LORA, find_base
 from mmrl.pretrained.known import adapter_directory

@@ -14,9 +14,9 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.models.families.family import LayoutInputs, check_variant, read_number
 from mmrl.models.families.pipeline import CLASS
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
-from mmrl.models.layouts.image_size import square_side, written_grid
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.pixels import square_side, written_grid
 from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.network.uvit import UVit
 

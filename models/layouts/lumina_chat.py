@@ -14,9 +14,9 @@ from torch import Tensor
 
 from mmrl.models.layouts.image_codes_chat import CodesChat
 from mmrl.models.layouts.image_marks import check_images, without_images
-from mmrl.models.layouts.image_size import fit_size
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.models.layouts.lumina_rows import ANSWER, LuminaRows
+from mmrl.models.layouts.pixels import fit_size
 from mmrl.types import Canvas, Prompt
 
 

@@ -25,11 +25,8 @@ Mask = Tensor | BlockMask | None
 def rope_table(
     length: int, head_dim: int, theta: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Cosine and signed sine of the rotary angles, each [length, head_dim] float32.
-
-    The sine of the lower half is negated, which is what the rotation needs. Kept apart from the
-    buffers of the model, so that casting it never rounds the frequencies.
-    """
+    """Cosine and sine of the rotary angles, each [length, head_dim] float32; the sine of the lower
+    half is negated. No buffers of the model, so that casting it never rounds the frequencies."""
     # tables of a few lengths serve all passes
     cos, sin = _long_rope_table(1 << max(0, length - 1).bit_length(), head_dim, theta, device)
     return cos[:length], sin[:length]
@@ -53,11 +50,8 @@ def angles_at(table: Tensor, index: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
-    """Rotate [B, H, n, head_dim] by the half-split rotary embedding of `rope_table`.
-
-    `fp32` rotates in float32 at least and casts back (LLaDA, MMaDA); otherwise in the dtype of x
-    (LLaDA-V, Dream, SDAR).
-    """
+    """Rotate [B, H, n, head_dim] by the half-split rotary embedding of `rope_table`, in float32 at
+    least where `fp32` (LLaDA, MMaDA), else in the dtype of x (LLaDA-V, Dream, SDAR)."""
     dtype = x.dtype
     if not fp32 or dtype == torch.float64:
         cos, sin = cos.to(dtype), sin.to(dtype)
@@ -105,7 +99,7 @@ def compile_kernel() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=True)
 
 
-ATTENTION: dict[str, Callable[[Tensor, Tensor, Tensor, Any], Tensor]] = {
+ATTENTION: dict[str, Callable[..., Tensor]] = {
     "auto": auto_attention,
     "sdpa": sdpa_attention,
     "eager": eager_attention,
@@ -113,13 +107,7 @@ ATTENTION: dict[str, Callable[[Tensor, Tensor, Tensor, Any], Tensor]] = {
 }
 
 
-def attend(
-    kernel: Callable[[Tensor, Tensor, Tensor, Any], Tensor],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask,
-) -> Tensor:
+def attend(kernel: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Attention of H heads [B, H, n, d] to keys and values of G heads [B, G, L, d] -> [B, n, H d].
 
     The H / G heads that share keys become further queries of one head, so that the keys and values
@@ -139,9 +127,8 @@ def attend(
 def choose_attention(wish: str, device: str, dtype: torch.dtype) -> tuple[str, str]:
     """The attention kernel, `sdpa` or `eager`, and the reason; a wish other than `auto` is taken.
 
-    Fused attention is the faster one but for training in bfloat16 on a CPU. Of 32 rows of 90
-    positions with 4 heads of 32 on one core of an AVX-512 Xeon, forward and backward take 15 ms in
-    float32 fused and 21 ms from matrix products; in bfloat16 73 ms and 25 ms.
+    Of 32 rows of 90 positions with 4 heads of 32 on one core of an AVX-512 Xeon, forward and
+    backward take 15 ms in float32 fused and 21 ms from matrix products; in bfloat16 73 and 25 ms.
     """
     if wish != "auto":
         return wish, "as set"
@@ -157,12 +144,13 @@ class Attention(nn.Module):
         super().__init__()
         self.config = config
         self.implementation = "sdpa"
-        width, heads, bias = config.hidden_size, config.head_dim, config.qkv_bias
-        self.q = nn.Linear(width, config.num_heads * heads, bias=bias)
-        self.k = nn.Linear(width, config.num_kv_heads * heads, bias=bias)
-        self.v = nn.Linear(width, config.num_kv_heads * heads, bias=bias)
-        self.o = nn.Linear(config.num_heads * heads, width, bias=False)
-        norm = (heads, config.norm_eps, config.norm_weight_fp32)
+        width, bias = config.hidden_size, config.qkv_bias
+        queries, keys = (n * config.head_dim for n in (config.num_heads, config.num_kv_heads))
+        self.q = nn.Linear(width, queries, bias=bias)
+        self.k = nn.Linear(width, keys, bias=bias)
+        self.v = nn.Linear(width, keys, bias=bias)
+        self.o = nn.Linear(queries, width, bias=False)
+        norm = (config.head_dim, config.norm_eps, config.norm_weight_fp32)
         self.q_norm = RMSNorm(*norm) if config.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(*norm) if config.qk_norm else nn.Identity()
 
@@ -197,11 +185,8 @@ class Attention(nn.Module):
 
 
 def key_mask(attention_mask: Tensor | None, x: Tensor, seen: int) -> Tensor | None:
-    """An attention mask in the form the attention kernel takes; `seen` is the number L of keys.
-
-    A [B, L] mask becomes a bool key mask [B, 1, 1, L]: padding is never attended to, and padding
-    queries still see something, so no row is fully masked. A 4-D mask is kept.
-    """
+    """An attention mask as the kernel takes it: [B, 1, 1, L] bool of one [B, L], where padding
+    queries still see something, and a 4-D one as numbers; `seen` is the number L of keys."""
     if attention_mask is None:
         return None
     if attention_mask.dim() == 4:

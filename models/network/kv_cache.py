@@ -1,8 +1,7 @@
 """Keys and values that are kept between forward passes, at fixed absolute positions.
 
-One class serves Fast-dLLM's prefix and dual caches (arXiv 2505.22618), windows of both, and the
-exact cache of networks whose attention is causal between blocks. Keys are stored rotated: positions
-never move, so this equals rotating them again in every pass.
+`KVCache` serves Fast-dLLM's prefix and dual caches (arXiv 2505.22618) and the exact cache of
+networks whose attention is causal between blocks. Keys are stored rotated: positions never move.
 """
 
 from __future__ import annotations
@@ -60,16 +59,13 @@ class KVCache:
 
 
 class TokenCache:
-    """Keys and values [R, H, L, d] of every layer, for passes over positions that differ between
-    rows and need not be adjacent.
+    """Keys and values [R, H, L, d] of every layer, for passes over any positions of each row.
 
-    Every pass attends to all L positions. One with `index` None computes all of them; one with an
-    `index` computes those positions of each row, given with `position_ids`, and writes their keys
-    and values over the stored ones.
+    Every pass attends to all L positions.
 
     Attributes:
-        index: [R, n] int64, which positions the next pass computes; None for all. A position may
-            be named several times.
+        index: [R, n] int64, which positions the next pass computes and writes over the stored ones,
+            given with `position_ids`; None for all. A position may be named several times.
     """
 
     def __init__(self, length: int) -> None:
@@ -79,7 +75,7 @@ class TokenCache:
 
     @property
     def span(self) -> tuple[int, int, int]:
-        """First and last column of the positions, and the number of keys, for the network."""
+        """See `Span`."""
         return 0, self.length, self.length
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ each copy is predicted from the clean blocks before it:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,15 +44,11 @@ class BlockPattern:
     def dense(self) -> Tensor:
         """[B, 1, n, L] bool, True where a query attends to a key."""
         own, kind = self._query_blocks()
-        key_kind = None if self.copies is None else self.copies[:, None, :]
-        allowed = may_attend(
-            own[:, :, None],
-            self.blocks[:, None, :],
-            None if kind is None else kind[:, :, None],
-            key_kind,
-        )
-        if self.attend is not None:
-            allowed = allowed & self.attend[:, None, :]
+        kinds: Any = (None, None)
+        if kind is not None and self.copies is not None:
+            kinds = kind[:, :, None], self.copies[:, None, :]
+        allowed = may_attend(own[:, :, None], self.blocks[:, None, :], *kinds)
+        allowed = allowed if self.attend is None else allowed & self.attend[:, None, :]
         return allowed.unsqueeze(1)
 
     def block_mask(self) -> BlockMask:

@@ -50,14 +50,8 @@ class ValueNetwork(nn.Module):
         `blocks` are the further inputs of a network whose attention is causal between blocks.
         """
         images = {} if features is None else {"features": features, "feature_at": feature_at}
-        hidden = self.backbone.hidden_states(
-            input_ids,
-            attention_mask=attention_mask,
-            positions=positions,
-            **images,
-            **blocks,
-        )
-        return self.head(hidden)
+        others = {"positions": positions, **images, **blocks}
+        return self.head(self.backbone.hidden_states(input_ids, attention_mask, **others))
 
 
 def copy_backbone(network: Network, shared: Mapping[int, Tensor] | None = None) -> Network:

@@ -1,10 +1,9 @@
 """From pixels to embeddings: SigLIP's tower, a projector, a newline vector (LLaVA-NeXT, LLaDA-V).
 
 The tower is transformers' SigLIP with eager attention, which agrees with the public code bit for
-bit; the hidden states of its last kept layer are taken before the final norm, whose weights a
-checkpoint holds nevertheless. Images are encoded one by one, so that the embeddings of an image do
-not depend, in any bit, on the others of its batch; supervised training, which compares no two
-passes, may encode them together (`one_by_one`).
+bit; the states of its last kept layer are taken before the final norm, whose weights a checkpoint
+holds nevertheless. Images are encoded one by one, so that embeddings do not depend, in any bit, on
+the others of the batch; supervised training may encode them together (`one_by_one`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,9 +70,7 @@ class Vision(nn.Module):
     @property
     def unread(self) -> list[str]:
         """Parameters of a checkpoint that nothing reads, so they never have a gradient."""
-        return [
-            f"tower.post_layernorm.{n}" for n, _ in self.tower.post_layernorm.named_parameters()
-        ]
+        return [f"tower.post_layernorm.{name}" for name in ("weight", "bias")]
 
     def forward(
         self, images: Tensor, shown: Sequence[PromptImage], recompute: bool = False

@@ -16,9 +16,8 @@ from safetensors.torch import save_file
 from torch import Generator, Tensor
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.models.families import lumina
+from mmrl.models.families import lumina, names_of
 from mmrl.models.families.family import LayoutInputs
-from mmrl.models.families.tensor_names import names_of
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.loading import build_network

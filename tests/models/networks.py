@@ -17,10 +17,9 @@ from safetensors.torch import load_file, save_file
 from torch import Generator
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.models.families import llada, llada_v
+from mmrl.models.families import llada, llada_v, public_names
 from mmrl.models.families.family import LayoutInputs
 from mmrl.models.families.llada import KEYS
-from mmrl.models.families.tensor_names import public_names
 from mmrl.models.image_tokenizers.image_tokenizer import save_vq
 from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from mmrl.models.layouts.layout_config import LayoutConfig

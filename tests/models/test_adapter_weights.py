@@ -11,7 +11,7 @@ from torch import Generator, nn
 
 from mmrl.models import load_model
 from mmrl.models.adapter_weights import name_targets
-from mmrl.models.families.tensor_names import names_of
+from mmrl.models.families import names_of
 from mmrl.models.loading import build_network, outline, save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.pretrained.checks import check_checkpoints

@@ -12,9 +12,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from mmrl.models.families import FAMILIES, find_family, get_family
+from mmrl.models.families import FAMILIES, find_family, get_family, public_names
 from mmrl.models.families.family import add_missing_tokens
-from mmrl.models.families.tensor_names import public_names
 from mmrl.models.layouts.anyres import read_grids
 from mmrl.models.loading import build_network
 from tests.models.networks import FIXTURES

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mmrl.models.layouts.image_codes_chat import CodesAlbum
-from mmrl.models.layouts.image_size import list_sizes
 from mmrl.models.layouts.lumina_chat import LuminaChat
 from mmrl.models.layouts.lumina_rows import ANSWER
+from mmrl.models.layouts.pixels import list_sizes
 from mmrl.types import Prompt
 from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.small_policies import small_policy
