@@ -12,7 +12,6 @@ On disk they have peft's names around those of the public checkpoint, so that
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -165,15 +164,12 @@ def trained_in_full(model: Network) -> set[str]:
 def save_adapter(
     model: Any, directory: Path, dtype: torch.dtype | None, state: Mapping[str, Tensor]
 ) -> None:
-    """Write the adapter of a network as a PEFT directory, with what is trained in full besides.
+    """Write the adapter of a network as a PEFT directory, with what is trained in full besides, in
+    `dtype` or its own; `state` holds at least `adapter_tensors` of the network.
 
     A tensor trained in full is listed by its layer under `modules_to_save`. One that peft cannot
     list, a parameter outside a layer or the base of a layer with an adapter, is in the file as
     well; peft ignores it, `load_model` reads it.
-
-    Args:
-        dtype: of tensors trained in full; None keeps theirs. Factors keep theirs.
-        state: `adapter_tensors` of the network, or all of its tensors.
     """
     names, factors = names_of(model), adapter_factors(model, state)
     base = {n.replace(".base_layer.", "."): t for n, t in state.items() if LORA not in n}
@@ -195,22 +191,16 @@ def save_adapter(
     write_weights(keyed, directory, ADAPTER_WEIGHTS)
 
 
-def name_targets(chosen: Iterable[str], tensors: Iterable[str]) -> list[str] | str:
-    """`target_modules` of peft for some layers of a public checkpoint.
-
-    Returns:
-        The last parts of their names; where other layers end alike, as LLaDA's output head
-        `ff_out` does, a regular expression of the whole names.
-    """
+def name_targets(chosen: Iterable[str], tensors: Iterable[str]) -> list[str]:
+    """`target_modules` of peft for some layers of a public checkpoint: the last parts of their
+    names, or whole names where other layers end alike, as LLaDA's output head `ff_out` does."""
     layers = set(chosen)
     ends = {layer.rpartition(".")[2] for layer in layers}
     named = {tensor.rpartition(".")[0] for tensor in tensors}
     # of an end that is a number, peft would also take lists of blocks
     plain = not any(end.isdigit() for end in ends)
-    if plain and {layer for layer in named if layer.rpartition(".")[2] in ends} == layers:
-        return sorted(ends)
-    patterns = {re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(layer)) for layer in layers}
-    return "|".join(sorted(patterns))
+    alike = {layer for layer in named if layer.rpartition(".")[2] in ends}
+    return sorted(ends if plain and alike == layers else layers)
 
 
 def _public(name: str, names: Mapping[str, str]) -> str:

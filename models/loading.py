@@ -52,8 +52,8 @@ def load_model(
     """The network of a checkpoint; no tokenizer needed.
 
     Args:
-        path_or_hub_id: a directory, or a Hugging Face hub id when there is no such directory. It
-            may hold a PEFT adapter, whose `adapter_config.json` names its base.
+        path_or_hub_id: a directory, or a hub id when there is no such directory, of a checkpoint
+            or of a PEFT adapter, whose `adapter_config.json` names its base.
         dtype: of the weights: float32, bfloat16, float16 or float64.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `choose_attention`.
         merge_adapter: whether an adapter is added to the weights; false loads its base alone.
@@ -63,14 +63,13 @@ def load_model(
             it: each reads its part later, from `stored` of the network.
 
     Returns:
-        `model(input_ids=…, inputs_embeds=…, attention_mask=…).logits`, in eval mode. The size of
-        the vocabulary is that of the tensors, whatever the configuration says.
+        `model(input_ids=…, attention_mask=…).logits`, in eval mode. The size of the vocabulary is
+        that of the tensors, whatever the configuration says.
 
     Raises:
         FileNotFoundError: no such directory, or it lacks config.json or weights.
-        ValueError: an unknown family, a truncated file, tensors missing, unexpected or of the
-            wrong shape, an adapter of another base, or weights of 4 bits or an adapter to be merged
-            that are deferred.
+        ValueError: an unknown family, a damaged file, tensors that do not fit, an adapter of
+            another base, or weights of 4 bits or an adapter to be merged that are deferred.
     """
     directory = find_directory(path_or_hub_id)
     model, settings = outline(directory), (merge_adapter, quantization_config, deferred)
@@ -182,12 +181,8 @@ def save_model(
     dtype: str | torch.dtype | None = None,
     state: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write the network so that the public code of its family can load it.
-
-    Args:
-        dtype: of the stored weights; None keeps theirs.
-        state: tensors to write in place of the model's own, under the core's names.
-    """
+    """Write the network so that the public code of its family can load it, the weights in `dtype`
+    or their own; `state`, under the core's names, takes the place of the model's tensors."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     state = model.state_dict() if state is None else state
@@ -227,11 +222,8 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def new_model(config: Mapping[str, Any], generator: torch.Generator) -> Network:
-    """A new network: weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers).
-
-    Args:
-        config: its `config.json`.
-    """
+    """A new network of a config.json: weights of deviation 0.02, residual outputs scaled by
+    1/sqrt(2 layers)."""
     # layers draw default weights when they are built; all of them are drawn anew below
     with torch.random.fork_rng(devices=[]):
         model = build_network(config)

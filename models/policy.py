@@ -53,11 +53,9 @@ class Policy:
         model: the network, possibly wrapped (LoRA, distributed training).
         layouts: of each task, by the name prompts carry.
         network: the network itself, also when `model` is wrapped.
-        sampling: context around calls of `model` without gradient, set where processes share one
-            copy of its weights. Its argument says whether the numbers of calls may differ between
-            them.
-        shares_forwards: whether a call of `model` without gradient gathers weights from all
-            processes, so that all take part in each.
+        sampling: context around calls of `model` without gradient where processes share one copy
+            of its weights; its argument: whether their numbers of calls may differ.
+        shares_forwards: whether such a call gathers weights, so that all processes take part.
     """
 
     model: torch.nn.Module
@@ -83,9 +81,8 @@ class Policy:
         return self.network.device
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
-        """Whether a prompt is short enough for its task, with `length` response positions or those
-        of the task. Raises ValueError: the checkpoint has no layout for the task, or that cannot
-        take the prompt."""
+        """Whether a prompt is short enough, with `length` response positions or those of its task.
+        Raises ValueError: no layout of the checkpoint takes it."""
         return self.layouts[self._task([prompt])].fits(prompt, length)
 
     def cuts(self, prompt: Prompt) -> bool:
@@ -95,10 +92,8 @@ class Policy:
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """Canvases of B prompts of one task with `length` response positions or those of the task,
-        on the policy's device, nothing written yet.
-
-        Each image of the prompts is encoded here once, without gradient. Raises ValueError: prompts
-        of several tasks, of one this checkpoint has no layout for, or that are too long."""
+        on the policy's device, nothing written yet. Images are encoded here, each once. Raises
+        ValueError: several tasks, one that this checkpoint lacks, or prompts that are too long."""
         canvas = self.layouts[self._task(prompts)].canvas(prompts, length).to(self.device)
         if canvas.features is not None:
             with torch.no_grad():
@@ -108,10 +103,8 @@ class Policy:
     def decode(self, canvas: Canvas, prompts: Sequence[Prompt]) -> Sequence[str | Image.Image]:
         """Completions of finished canvases; texts begin with the prefill of their prompts."""
         completions = self.layouts[self._task(prompts)].decode(canvas)
-        return [
-            prompt.prefill + completion if isinstance(completion, str) else completion
-            for prompt, completion in zip(prompts, completions, strict=True)
-        ]
+        pairs = zip(prompts, completions, strict=True)
+        return [p.prefill + each if isinstance(each, str) else each for p, each in pairs]
 
     def save(
         self,
@@ -119,8 +112,8 @@ class Policy:
         dtype: str | None = None,
         state: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Write network and tokenizer as one public checkpoint directory, or the adapter and the
-        tokenizer as one of PEFT; see `save_model`."""
+        """Write network and tokenizer as one public checkpoint directory, or one of PEFT; see
+        `save_model`."""
         save_checkpoint(self.network, self.tokenizer, directory, dtype, state)
 
     def _task(self, prompts: Sequence[Prompt]) -> str:
@@ -147,12 +140,10 @@ def load_policy(
 ) -> Policy:
     """A checkpoint of a known family, ready for sampling and training.
 
-    A family has layouts for its tasks: text (`text`), with image codes images (`text_to_image`) and
-    edits of images (`image_edit`), and with image codes or a vision tower text about images
-    (`image_to_text`). What `load_model` takes as well is explained there.
+    Its `layouts` are those of the tasks of its family: `text`, `text_to_image`, `image_edit`,
+    `image_to_text`. What `load_model` takes as well is explained there.
 
     Args:
-        path_or_hub_id: of the network and its tokenizer.
         vq: path or hub id of the image tokenizer; None for text only. A family without image codes
             never loads it. `auto` takes the one that the checkpoint names or holds, else
             showlab/magvitv2.
@@ -162,8 +153,7 @@ def load_policy(
 
     Raises:
         FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without a
-            tokenizer, a vocabulary too small for the codes, no vision tower to train, or a chat
-            template that is missing or wrong.
+            tokenizer, or settings and files that do not belong together.
         TypeError: an unknown option.
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
@@ -234,9 +224,9 @@ def build_layouts(
 def set_blocks(network: Network, options: LayoutConfig) -> None:
     """Give the blocks of a block-causal network the size and alignment that the user chose, saved
     with it. Raises ValueError: a size for a network without such blocks."""
-    size = options.block_size
-    if "block_size" in network.public_config and options.block_alignment is not None:
-        network.public_config["block_alignment"] = options.block_alignment
+    size, alignment = options.block_size, options.block_alignment
+    if "block_size" in network.public_config and alignment is not None:
+        network.public_config["block_alignment"] = alignment
     if size is None:
         return
     if not isinstance(network, MaskedTokenModel) or network.core.block_size is None:
@@ -302,12 +292,8 @@ def save_checkpoint(
 
 
 def merge_directory(directory: Path, dtype: str, out: Path | None = None) -> None:
-    """Add an adapter on disk to the weights of its base, and write the whole model.
-
-    Args:
-        dtype: of the stored weights. The sum is computed in float32 or wider.
-        out: where to; None writes it in the place of the adapter.
-    """
+    """Add an adapter on disk to the weights of its base, computed in float32 or wider, and write
+    the whole model in `dtype` to `out` or in the place of the adapter."""
     network, tokenizer = load_model(directory, dtype), load_tokenizer(directory)
     if out is None:
         for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):

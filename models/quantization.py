@@ -22,10 +22,7 @@ def list_quantized(network: Network) -> list[str]:
     """Names of the weights that are quantised where that is wanted. Raises ValueError: a network
     without `blocks`."""
     if not hasattr(network, "blocks"):
-        raise ValueError(
-            "quantization_config is given, and the network of this checkpoint"
-            f" ({type(network).__name__}) has no 4-bit form; leave the section out"
-        )
+        raise ValueError("quantization_config is given and this network has no 4-bit form; omit it")
     layers = network.get_submodule("blocks").named_modules()
     return [f"blocks.{name}.weight" for name, layer in layers if isinstance(layer, nn.Linear)]
 
