@@ -34,10 +34,8 @@ SYSTEM = (
 
 @dataclass(frozen=True)
 class ImageChat(QuestionLayout):
-    """Renders prompts with images as embeddings.
-
-    As in the public sampler a response ends with the end of a turn, and no other structural token
-    is written.
+    """Renders prompts with images as embeddings. As in the public sampler a response ends with the
+    end of a turn, and no other structural token is written.
 
     Args:
         ids: of the special tokens of the text, and `bos`, `header` and `end_header` of turns.
@@ -63,10 +61,7 @@ class ImageChat(QuestionLayout):
 
     def __post_init__(self) -> None:
         if not self.text.tokenizer.chat_template:
-            raise ValueError(
-                "the tokenizer has no chat template, which questions about images are rendered"
-                " with; copy chat_template.jinja or tokenizer_config.json of the checkpoint again"
-            )
+            raise ValueError("the tokenizer has no chat template for questions about images")
 
     def pieces(self, prompt: Prompt) -> list[list[int]]:
         """Token ids of the text before, between and after the images of a prompt.

@@ -73,9 +73,8 @@ class ImageEdit(TextToImage):
     def _encode(self, prompts: Sequence[Prompt]) -> list[list[Tensor]]:
         """Token ids [h, w] int64 of the source images of each prompt, each encoded alone."""
         known: dict[Hashable, Tensor] = {}
-        keys = [image_key(prompt.images or (), 0) for prompt in prompts]
-        for key, prompt in zip(keys, prompts, strict=True):
-            if key not in known:
+        for prompt in prompts:
+            if (key := image_key(prompt.images or (), 0)) not in known:
                 codes = encode_image(self.vq, (prompt.images or [])[0], self.grid, self.image_fit)
                 known[key] = codes.view(self.grid) + self.rows.code_offset
-        return [[known[key]] for key in keys]
+        return [[known[image_key(prompt.images or (), 0)]] for prompt in prompts]

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from mmrl.models.layouts.image_codes_chat import CodesChat
 from mmrl.models.layouts.image_marks import check_images, without_images
@@ -64,13 +63,8 @@ class LuminaChat(CodesChat):
         """B prompts -> canvas; see `QuestionLayout.canvas`. The end of the answer is given."""
         canvas = super().canvas(prompts, length)
         end = torch.full((len(canvas), 1), self.ids["end_answer"])
-        added = {
-            "tokens": end,
-            "uncond_tokens": torch.full_like(end, self.ids["mask"]),
-            "response": end < 0,
-            "attend": end >= 0,
-            "uncond_attend": end >= 0,
-        }
+        added = {"tokens": end, "uncond_tokens": torch.full_like(end, self.ids["mask"])}
+        added |= {"response": end < 0, "attend": end >= 0, "uncond_attend": end >= 0}
         known = {name: getattr(canvas, name) for name in added}
         longer = {k: torch.cat((v, added[k]), 1) for k, v in known.items() if v is not None}
         return replace(canvas, vocab=(0, self.rows.code_offset), **longer)
@@ -79,6 +73,3 @@ class LuminaChat(CodesChat):
         """Height and width in codes of an image of so many pixels, width first."""
         width, height = fit_size(size, (self.side // 2) ** 2)
         return 2 * height, 2 * width
-
-    def frame(self, codes: Tensor, grid: tuple[int, int]) -> Tensor:
-        return self.rows.image(codes, grid)

@@ -81,10 +81,9 @@ class QuestionLayout:
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
 
-        Each image is opened once, however many rows show it; those that a vision tower encodes are
-        not encoded yet. The unconditional branch has mask tokens in place of the prompt, its images
-        included, as in the public samplers. Raises ValueError: a prompt that the layout cannot
-        take, or that is too long."""
+        Images for a vision tower are not encoded yet. The unconditional branch has mask tokens in
+        place of the prompt, its images included, as in the public samplers. Raises ValueError: a
+        prompt that the layout cannot take, or that is too long."""
         n = self.text.max_completion_length if length is None else length
         pieces = [self.pieces(prompt) for prompt in prompts]
         for prompt, parts in zip(prompts, pieces, strict=True):
@@ -106,16 +105,13 @@ class QuestionLayout:
 
     def _excess(self, prompt: Prompt, pieces: Sequence[list[int]], n: int) -> str | None:
         """What is too long about a prompt, as the rest of a sentence; None if nothing is."""
-        tokens, limit = sum(map(len, pieces)), self.text.max_prompt_length
+        tokens, limit, longest = sum(map(len, pieces)), self.text.max_prompt_length, self.max_length
         if tokens > limit:
             return f"has {tokens} tokens beside its images; max_prompt_length is {limit}. Raise it"
         whole = tokens + n + self.positions(prompt)
-        if self.max_length is not None and whole > self.max_length:
-            return (
-                f"takes {whole} tokens with its images and {n} of completion, and the checkpoint"
-                f" {self.max_length} (tokenizer_model_max_length). Show it smaller"
-            )
-        return None
+        if longest is None or whole <= longest:
+            return None
+        return f"takes {whole} tokens with images and completion, the checkpoint {longest}. Cut it"
 
 
 def with_images(pieces: Sequence[list[int]], images: Sequence[Row]) -> Row:
@@ -128,9 +124,7 @@ def with_images(pieces: Sequence[list[int]], images: Sequence[Row]) -> Row:
 
 
 def image_key(images: Sequence[Image.Image], number: int) -> Hashable:
-    """Equal for the same image of prompts: of the same `images`, or of the same source of a file.
-
-    Not the image itself, which may be another object at every access.
-    """
+    """Equal for the same image of prompts: of the same `images`, or of the same source of a file;
+    the image itself may be another object at every access."""
     sources = getattr(images, "sources", None)
     return (id(images), number) if sources is None else id(sources[number])

@@ -39,7 +39,7 @@ def test_a_row_is_that_of_the_public_benchmark_code(
     layout: LuminaChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = CASES["mmu/clean/ids"].tolist()
-    shown = layout.rows.image(codes_of(expected).flatten(), (4, 6)).tolist()
+    shown = layout.rows.show(codes_of(expected).flatten(), (4, 6)).tolist()
     monkeypatch.setattr(CodesAlbum, "_show", lambda *_: (shown, [-1] * len(shown)))
     canvas = layout.canvas([question()], 16)
     assert canvas.tokens.tolist() == [expected] and canvas.stop_ids == (126355,)

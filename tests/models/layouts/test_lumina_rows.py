@@ -108,7 +108,7 @@ def test_an_image_of_any_sides_is_written_and_read_in_the_same_order(
     assert canvas.grid == (2, 6) and canvas.response.sum(1).tolist() == [12, 12]
     codes = torch.arange(24).view(2, 12) * 300
     canvas.tokens[canvas.response] = codes.flatten() + rows.code_offset
-    image = rows.image(codes + rows.code_offset, (2, 6))
+    image = rows.show(codes + rows.code_offset, (2, 6))
     assert torch.equal(canvas.tokens[:, -image.shape[1] - 1 : -1], image)
     assert canvas.tokens[canvas.response].view(2, 12).sub(rows.code_offset).equal(codes)
     branch = canvas.unconditional()
