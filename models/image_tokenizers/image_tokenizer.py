@@ -53,16 +53,13 @@ class ImageTokenizer(nn.Module):
         raise NotImplementedError
 
     def get_code(self, pixels: Tensor) -> Tensor:
-        """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, N] int64.
-
-        N is H * W / downsample ** 2. Computed in float32, whatever the context.
-        """
+        """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, H * W / downsample ** 2] int64,
+        in float32, whatever the context."""
         raise NotImplementedError
 
     def decode_code(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
         """Map codes [B, N] of a (height, width) grid, by default a square, to pixels float32
-        [B, 3, height * downsample, width * downsample] of about [-1, 1].
-        """
+        [B, 3, height * downsample, width * downsample] of about [-1, 1]."""
         raise NotImplementedError
 
     def decode_bytes(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
@@ -82,24 +79,18 @@ class ImageTokenizer(nn.Module):
         fits = pixels.ndim == 4 and pixels.shape[1] == self.channels and min(sides) > 0
         if not fits or not pixels.is_floating_point() or any(side % factor for side in sides):
             raise ValueError(
-                f"pixels must be floating point [B, {self.channels}, H, W] in [-1, 1] with H and W"
-                f" positive multiples of {factor}, got {pixels.dtype} {tuple(pixels.shape)}; resize"
-                " or crop the image."
+                f"pixels are {pixels.dtype} {tuple(pixels.shape)}; give floating point"
+                f" [B, {self.channels}, H, W] with sides that are multiples of {factor}."
             )
 
     def check_codes(self, codes: Tensor, shape: tuple[int, int] | None) -> tuple[int, int]:
-        """Height and width of the grid of codes [B, N]. Raises ValueError: codes that are no
-        integers or outside the codebook, or a grid that does not hold N codes; without `shape`, N
-        is no square."""
-        if codes.ndim != 2 or codes.is_floating_point() or not codes.numel():
-            raise ValueError(
-                f"codes must be integers [B, N], got {codes.dtype} {tuple(codes.shape)}."
-            )
+        """Height and width of the grid of codes [B, N]. Raises ValueError: codes outside the
+        codebook, or a grid that does not hold N codes; without `shape`, N is no square."""
         low, high = int(codes.min()), int(codes.max())
         if low < 0 or high >= self.codebook_size:
             raise ValueError(
-                f"codes range from {low} to {high}; allowed are 0 to {self.codebook_size - 1}. "
-                "Subtract the code offset of the vocabulary and replace masks before decoding."
+                f"codes range from {low} to {high}; allowed are 0 to {self.codebook_size - 1}."
+                " Subtract the code offset of the vocabulary and write all masks before decoding."
             )
         height, width = shape or (math.isqrt(codes.shape[1]),) * 2
         if height * width != codes.shape[1] or height < 1:
@@ -118,12 +109,8 @@ def to_bytes(pixels: Tensor) -> Tensor:
 def load_vq(
     path_or_hub_id: str | Path, dtype: str = "float32", device: str = "cpu"
 ) -> ImageTokenizer:
-    """Load an image tokenizer from a directory or from the Hugging Face hub, in evaluation mode.
-
-    Args:
-        path_or_hub_id: a directory, or a hub id when no such directory exists; also a checkpoint
-            that holds its own image tokenizer in the folder `vqvae`.
-        dtype: of the decoder; the encoder stays float32.
+    """Load an image tokenizer from a directory, from the hub, or from the folder `vqvae` of a
+    checkpoint, in evaluation mode; `dtype` is that of the decoder, the encoder stays float32.
 
     Raises:
         FileNotFoundError: nothing found under this name.
@@ -177,11 +164,8 @@ def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None)
     in `dtype`, or in the one they have."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    precision = None if dtype is None else resolve_dtype(dtype)
-    tensors = {
-        key: value.to(precision) if value.is_floating_point() else value
-        for key, value in vq.state_dict().items()
-    }
+    precision, state = None if dtype is None else resolve_dtype(dtype), vq.state_dict()
+    tensors = {k: t.to(precision) if t.is_floating_point() else t for k, t in state.items()}
     path = f"{type(vq).__module__}:{type(vq).__name__}"
     [kind] = [name for name, known in IMAGE_TOKENIZERS.items() if known == path]
     content = {"_class_name": kind, **vq.to_config()}

@@ -76,12 +76,11 @@ def square_side(options: LayoutConfig, downsample: int, codes: int) -> int:
 def written_grid(options: LayoutConfig, downsample: int, side: int) -> tuple[int, int]:
     """Height and width in codes of the images that are written, `side` where no other is chosen;
     errors of `count_along`."""
-    chosen = {"image_height": options.image_height, "image_width": options.image_width}
-    height, width = (
-        side if pixels is None else count_along(key, pixels, downsample)
-        for key, pixels in chosen.items()
+    height, width = options.image_height, options.image_width
+    return (
+        side if height is None else count_along("image_height", height, downsample),
+        side if width is None else count_along("image_width", width, downsample),
     )
-    return height, width
 
 
 @cache

@@ -1,7 +1,7 @@
 """Image generation as canvases: prompts in, images out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
@@ -80,20 +80,14 @@ class TextToImage:
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """B prompts -> canvas with n masked positions and its unconditional branch. Raises
         ValueError: a `length` other than n."""
-        masks = self._masks(len(prompts), length)
-        texts = [prompt.text for prompt in prompts]
-        branch = self.rows.text_to_image(texts, masks, [True] * len(prompts))
-        return self._lay_out(self.rows.text_to_image(texts, masks), branch)
+        given = [prompt.text for prompt in prompts], self._masks(len(prompts), length)
+        branch = self.rows.text_to_image(*given, [True] * len(prompts))
+        return self._lay_out(self.rows.text_to_image(*given), branch)
 
     def decode(self, canvas: Canvas) -> list[Image.Image]:
         """Finished canvas -> B images. Raises ValueError: a response position is unwritten or holds
         no image code."""
-        tokens = canvas.tokens[canvas.response].view(len(canvas), -1)
-        codes = tokens - self.rows.code_offset
-        if bool((codes < 0).any() | (codes >= self.vq.codebook_size).any()):
-            raise ValueError(
-                f"the canvas holds tokens outside the image codes {self.vocab}; is it finished?"
-            )
+        codes = canvas.tokens[canvas.response].view(len(canvas), -1) - self.rows.code_offset
         device = next(self.vq.parameters()).device
         return open_images(self.vq.decode_bytes(codes.to(device), shape=canvas.grid))
 
@@ -101,9 +95,7 @@ class TextToImage:
         """[rows, n] mask tokens; a ValueError for a `length` other than n."""
         n = self.grid[0] * self.grid[1]
         if length not in (None, n):
-            raise ValueError(
-                f"max_completion_length is {length}; an image has {n} tokens. Leave it null."
-            )
+            raise ValueError(f"max_completion_length is {length}; an image has {n}, leave it null")
         return torch.full((rows, n), self.rows.ids["mask"])
 
     def _lay_out(
@@ -118,19 +110,16 @@ class TextToImage:
         all_rows = {name: each for name, each in given.items() if each is not None}
         width = max(ids.shape[1] for ids, _ in all_rows.values())
         all_rows = {name: pad_left(*each, width) for name, each in all_rows.items()}
-        tokens, written = all_rows[""][0], self.rows.written(self.grid)
-        response = torch.zeros_like(tokens, dtype=torch.bool)
-        response[:, -len(written) :] = written
-        mask_id = self.rows.ids["mask"]
-        canvas = Canvas(tokens, response, None, self.vocab, mask_id, grid=self.grid)
-        if self.mask_policy == "ignore":
-            first, kept = 0, {}
-        else:  # cut the columns that no row attends to
+        written, first, attend = self.rows.written(self.grid), 0, {}
+        if self.mask_policy == "key_padding":  # cut the columns that no row attends to
             used = torch.stack([mask.bool() for _, mask in all_rows.values()]).any(0)
             first = int(used.any(0).int().argmax())
-            kept = {f"{name}attend": mask[:, first:].bool() for name, (_, mask) in all_rows.items()}
-        cut = {f"{name}tokens": ids[:, first:] for name, (ids, _) in all_rows.items()}
-        return replace(canvas, response=response[:, first:], **cut, **kept)
+            attend = {f"{k}attend": mask[:, first:].bool() for k, (_, mask) in all_rows.items()}
+        tokens = {f"{k}tokens": ids[:, first:] for k, (ids, _) in all_rows.items()}
+        response = torch.zeros_like(tokens["tokens"], dtype=torch.bool)
+        response[:, -len(written) :] = written
+        known = {"vocab": self.vocab, "mask_id": self.rows.ids["mask"], "grid": self.grid}
+        return Canvas(**{"attend": None, **attend}, **tokens, **known, response=response)
 
 
 def pad_left(ids: Tensor, mask: Tensor, width: int) -> tuple[Tensor, Tensor]:
