@@ -77,10 +77,9 @@ def read_adapter_config(directory: Path) -> dict[str, Any]:
         value: Any = config.get(key)
         if not isinstance(value, kind) or not value:
             raise ValueError(f"{path}: {key} is {value!r}; write what it was trained with")
+    read = {"peft_type": ("LORA",), "bias": (None, "none"), "init_lora_weights": _DRAWS}
     unread = [key for key in _UNREAD if config.get(key)]
-    unread += ["peft_type"] * (config.get("peft_type") != "LORA")
-    unread += ["bias"] * (config.get("bias", "none") != "none")
-    unread += ["init_lora_weights"] * (config.get("init_lora_weights") not in _DRAWS)
+    unread += [key for key, allowed in read.items() if config.get(key) not in allowed]
     if unread:
         raise ValueError(
             f"{path}: {unread[0]} is {config.get(unread[0])!r}, which is not read. Merge the"

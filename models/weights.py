@@ -71,7 +71,7 @@ def locate_tensors(directory: Path) -> dict[str, Path]:
 
 def read_header(path: Path) -> dict[str, Tensor]:
     """The tensors of a file on the meta device. Raises ValueError: see `read_tensors`; also a dtype
-    that weights do not have: they would be read as other numbers than were meant."""
+    that weights do not have, which would be read as other numbers."""
     if path.name == PICKLED_NAME:
         found: dict[str, Any] = {n: (t.shape, t.dtype) for n, t in _read_pickled(path).items()}
     else:
@@ -102,9 +102,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_rows(path: Path, name: str, rows: slice) -> Tensor:
-    """Some rows of a tensor of a safetensors file, as a view of the mapped file; the file is mapped
-    as long as the view exists. Their values are not checked, see `check_finite`. Raises ValueError:
-    the file is truncated or not what its name says."""
+    """Some rows of a tensor of a safetensors file, as a view of the mapped file. Their values are
+    not checked. Raises ValueError: the file is truncated or not what its name says."""
     with _open(path) as file:
         return file.get_slice(name)[rows]
 
@@ -127,11 +126,8 @@ def check_finite(tensor: Tensor, path: Path, name: str) -> Tensor:
 def write_weights(
     tensors: Mapping[str, Tensor], directory: Path, name: str = "model.safetensors"
 ) -> None:
-    """Write tensors as safetensors into an existing directory, in place of those it holds.
-
-    One file of this name, or shards with an index where that would exceed 5 GB. Inside
-    `defer_writes` copies of the tensors are written later.
-    """
+    """Write tensors as safetensors into an existing directory, in place of those it holds: a file,
+    or shards with an index above 5 GB; inside `defer_writes` copies of them, later."""
     own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # deepcopy keeps what is shared shared
     kept = own if _writes.get() is None else deepcopy(own)
@@ -258,10 +254,8 @@ class StoredWeights:
     device: torch.device
 
     def read(self, name: str) -> Tensor:
-        """A whole tensor in `dtype` on `device`.
-
-        It may be a view of a file, which is mapped as long as the tensor exists. Raises ValueError:
-        the file was damaged since its header was read, or a value is not finite."""
+        """A whole tensor in `dtype` on `device`, maybe a view of the file. Raises ValueError: the
+        file was damaged since its header was read, or a value is not finite."""
         path, key = self.files[name]
         tensor = read_rows(path, key, slice(None)).to(self.device, self.dtype)
         return check_finite(tensor, path, key)

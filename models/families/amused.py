@@ -13,10 +13,8 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families.family import LayoutInputs, check_variant, read_number
 from mmrl.models.families.pipeline import CLASS
-from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.layout_config import LayoutConfig
-from mmrl.models.layouts.pixels import square_side, written_grid
+from mmrl.models.layouts.pixels import written_grid
 from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.network.uvit import UVit
 
@@ -54,7 +52,13 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
         )
     ids = {"mask": config["vocab_size"] - 1}
     rows = ClipRows(tokenizer, ids, network.text_length, network.text_offset)
-    return {"text_to_image": TextToImage(rows, vq, image_grid(config, vq, options), "ignore")}
+    height, width = written_grid(options, vq.downsample, count_codes(config))
+    if height != width or (config.get("downsample") and height % 2):
+        even = " with an even number of codes along a side" if config.get("downsample") else ""
+        raise ValueError(
+            f"an image has {width} x {height} codes; the checkpoint writes squares{even}"
+        )
+    return {"text_to_image": TextToImage(rows, vq, (height, width), "ignore")}
 
 
 @dataclass(frozen=True)
@@ -77,35 +81,16 @@ class ClipRows:
         self, texts: Sequence[str], codes: Tensor, drop: Sequence[bool] | None = None
     ) -> tuple[Tensor, Tensor]:
         """See `ImageRows.text_to_image`; the unconditional prompt is the empty text."""
-        dropped = [False] * len(texts) if drop is None else drop
-        given = self.tokenizer(
-            ["" if out else text for text, out in zip(texts, dropped, strict=True)],
-            padding="max_length",
-            truncation=True,
-            max_length=self.text_length,
-        )
+        kept = zip(texts, drop or [False] * len(texts), strict=True)
+        shown = ["" if dropped else text for text, dropped in kept]
+        options = {"padding": "max_length", "truncation": True, "max_length": self.text_length}
+        given = self.tokenizer(shown, **options)
         rows = torch.cat((torch.tensor(given["input_ids"]) + self.text_offset, codes), 1)
         return rows, torch.ones_like(rows)
 
     def written(self, grid: tuple[int, int]) -> Tensor:
         """See `ImageRows.written`."""
         return torch.ones(grid[0] * grid[1], dtype=torch.bool)
-
-
-def image_grid(
-    config: Mapping[str, Any], vq: ImageTokenizer, options: LayoutConfig
-) -> tuple[int, int]:
-    """Height and width of an image in codes. Raises ValueError: an image that is no square, or
-    whose sides the network cannot halve."""
-    side = square_side(options, vq.downsample, count_codes(config))
-    height, width = written_grid(options, vq.downsample, side)
-    if height != width or (config.get("downsample") and side % 2):
-        even = " with an even number of codes along a side" if config.get("downsample") else ""
-        raise ValueError(
-            f"image_size is {width * vq.downsample} x {height * vq.downsample} pixels; the"
-            f" checkpoint writes squares{even}"
-        )
-    return height, width
 
 
 def count_codes(config: Mapping[str, Any]) -> int:

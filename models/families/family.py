@@ -79,8 +79,7 @@ def add_missing_tokens(tokenizer: PreTrainedTokenizerBase, ids: Mapping[str, int
     """Add the special tokens that a tokenizer of the public vocabulary lacks, at their ids; one of
     another vocabulary stays as it is. Raises ValueError: a token would get another id."""
     known = tokenizer.get_vocab()
-    present = [name for name in ids if name in known]
-    if not present or any(known[name] != ids[name] for name in present):
+    if not known.keys() & ids or any(known.get(name, own) != own for name, own in ids.items()):
         return
     for name in sorted(ids.keys() - known.keys(), key=lambda name: ids[name]):
         if len(tokenizer) != ids[name]:
@@ -111,9 +110,7 @@ def read_head_dim(config: Mapping[str, Any], width_key: str, heads_key: str) -> 
     """The width of an attention head; a ValueError where heads do not divide the hidden width."""
     width, heads = read_number(config, width_key), read_number(config, heads_key)
     if width % heads:
-        raise ValueError(
-            f"config.json: {width_key} is {width}, no multiple of {heads_key} = {heads}"
-        )
+        raise ValueError(f"config.json: {width_key} is {width}, no multiple of {heads_key} {heads}")
     return width // heads
 
 

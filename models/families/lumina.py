@@ -57,8 +57,8 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     if vq is None:
         token_ids(inputs.tokenizer, TOKENS)
         return {}
-    side = square_side(options, vq.downsample, (IMAGE_SIZE // vq.downsample) ** 2)
-    grid = written_grid(options, vq.downsample, side)
+    sizes = options, vq.downsample, (IMAGE_SIZE // vq.downsample) ** 2
+    side, grid = square_side(*sizes), written_grid(*sizes)
     rows = build_rows(inputs.network, inputs.tokenizer, vq, options.max_prompt_length, grid)
     # an answer has one end; text alone is no task of these checkpoints
     end = rows.ids["end_answer"]
@@ -91,11 +91,10 @@ def build_rows(
         )
     ids = token_ids(tokenizer, TOKENS)
     ids |= {key: offset + place for key, place in BEFORE_CODES.items()}
-    for text, wanted in (("</user>", None), (UNCONDITIONAL, ids["null"])):
+    for text in ("</user>", UNCONDITIONAL):
         found = list(tokenizer(text, add_special_tokens=False)["input_ids"])
-        if len(found) != 1 or wanted not in (None, found[0]):
-            expected = "one token" if wanted is None else f"the token {wanted}"
-            raise ValueError(f"the tokenizer encodes {text} as {found}, which must be {expected}")
+        if len(found) != 1 or (text == UNCONDITIONAL and found != [ids["null"]]):
+            raise ValueError(f"the tokenizer encodes {text} as {found}, not as its one token")
     return LuminaRows(tokenizer, ids, offset, max_text_len, grid)
 
 

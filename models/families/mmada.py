@@ -56,8 +56,8 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
             f" rows and the checkpoint has {network.vocab_size}: tokenizer, image tokenizer"
             " and network do not belong together"
         )
-    side = square_side(options, vq.downsample, count_codes(config))
-    written = written_grid(options, vq.downsample, side)
+    sizes = options, vq.downsample, count_codes(config)
+    side, written = square_side(*sizes), written_grid(*sizes)
     mask_policy = options.mask_policy or config.get("mask_policy", "ignore")
     return {
         "image_edit": ImageEdit(rows, vq, written, mask_policy, options.image_fit),

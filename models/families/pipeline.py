@@ -9,7 +9,6 @@ from typing import Any
 
 from mmrl.config.settings_file import read_settings_file
 from mmrl.models.source import HALVES
-from mmrl.models.weights import list_first
 
 INDEX = "model_index.json"
 CLASS = "AmusedPipeline"
@@ -41,17 +40,12 @@ def read_pipeline(directory: Path) -> dict[str, Any]:
     FileNotFoundError: a part is missing; the message names it. Raises ValueError: a file is not
     JSON, or the pipeline another."""
     index = read_settings_file(directory / INDEX)
-    if index.get("_class_name") != CLASS:
-        raise ValueError(
-            f"'{directory / INDEX}' is of a pipeline {index.get('_class_name')!r}; only {CLASS} is"
-            " supported"
-        )
-    absent = [name for name, file in PARTS.items() if not (directory / name / file).is_file()]
+    if (named := index.get("_class_name")) != CLASS:
+        raise ValueError(f"'{directory / INDEX}' is of a pipeline {named!r}; {CLASS} alone is read")
+    absent = [f"{n}/{file}" for n, file in PARTS.items() if not (directory / n / file).is_file()]
     if absent:
-        files = list_first([f"{name}/{PARTS[name]}" for name in absent])
         raise FileNotFoundError(
-            f"'{directory}' is the directory of an {CLASS} and lacks {', '.join(absent)}: there is"
-            f" no {files}. Copy or download it again."
+            f"'{directory}', an {CLASS}, lacks {', '.join(absent)}. Copy or download it again."
         )
     found = {name: read_settings_file(directory / name / file) for name, file in PARTS.items()}
     return {

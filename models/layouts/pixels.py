@@ -73,10 +73,11 @@ def square_side(options: LayoutConfig, downsample: int, codes: int) -> int:
     return side
 
 
-def written_grid(options: LayoutConfig, downsample: int, side: int) -> tuple[int, int]:
-    """Height and width in codes of the images that are written, `side` where no other is chosen;
-    errors of `count_along`."""
+def written_grid(options: LayoutConfig, downsample: int, codes: int) -> tuple[int, int]:
+    """Height and width in codes of the images that are written, `square_side` where no other is
+    chosen; errors of `count_along`."""
     height, width = options.image_height, options.image_width
+    side = square_side(options, downsample, codes)
     return (
         side if height is None else count_along("image_height", height, downsample),
         side if width is None else count_along("image_width", width, downsample),
