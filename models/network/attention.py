@@ -162,10 +162,8 @@ class Attention(nn.Module):
         index: Tensor | None,
         stored: tuple[KVCache | TokenCache, int] | None = None,
     ) -> Tensor:
-        """x [B, L, D] -> [B, n, D]: queries at `index` [B, n] only, or everywhere when None.
-
-        `stored`: a cache and the layer's number in it, when x is only a part of the row.
-        """
+        """x [B, L, D] -> [B, n, D]: queries at `index` [B, n] only, or everywhere when None;
+        `stored`: a cache and the layer's number in it, when x is only a part of the row."""
         cos, sin = rope
         queries, q_cos, q_sin = x, cos, sin
         if index is not None:
@@ -184,25 +182,6 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
 
 
-def key_mask(attention_mask: Tensor | None, x: Tensor, seen: int) -> Tensor | None:
-    """An attention mask as the kernel takes it: [B, 1, 1, L] bool of one [B, L], where padding
-    queries still see something, and a 4-D one as numbers; `seen` is the number L of keys."""
-    if attention_mask is None:
-        return None
-    if attention_mask.dim() == 4:
-        if attention_mask.dtype != torch.bool:
-            return attention_mask.to(x.dtype)
-        # finite, so that a query that may attend to nothing gives numbers rather than NaN
-        bias = torch.zeros_like(attention_mask, dtype=x.dtype)
-        return bias.masked_fill(~attention_mask, torch.finfo(x.dtype).min)
-    if attention_mask.shape != (x.shape[0], seen):
-        raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}; expected [B, L] ="
-            f" {(x.shape[0], seen)} or a 4-D mask"
-        )
-    return attention_mask.bool()[:, None, None, :]
-
-
 def find_mask(
     attention_mask: Tensor | None,
     x: Tensor,
@@ -211,14 +190,22 @@ def find_mask(
     blocks: Tensor | None,
     copies: Tensor | None,
 ) -> Tensor | BlockPattern | None:
-    """What the queries of a forward pass over x [B, n, D] may attend to; a 4-D mask is all there
-    is. `span`: first and last column of the queries, and the number L of keys; `block_size` is None
-    but for attention that is causal between blocks; `blocks` and `copies` are [B, L] or None."""
+    """What the queries of a forward pass over x [B, n, D] may attend to: a [B, L] mask hides
+    padding, a 4-D bool mask is all there is.
+
+    Args:
+        span: first and last column of the queries, and the number L of keys.
+        block_size: of attention that is causal between blocks, else None; `blocks` and `copies` of
+            such a network are [B, L] or None.
+    """
+    if attention_mask is not None and attention_mask.dim() == 4:
+        # finite, so that a query that may attend to nothing gives numbers rather than NaN
+        bias = torch.zeros_like(attention_mask, dtype=x.dtype)
+        return bias.masked_fill(~attention_mask, torch.finfo(x.dtype).min)
+    attend = None if attention_mask is None else attention_mask.bool()
+    if block_size is None:
+        return None if attend is None else attend[:, None, None, :]
     start, stop, seen = span
-    mask = key_mask(attention_mask, x, seen)
-    if block_size is None or (attention_mask is not None and attention_mask.dim() == 4):
-        return mask
-    attend = None if mask is None else mask[:, 0, 0]
     if blocks is None:
         blocks = count_blocks(block_size, attend, (x.shape[0], seen), x.device)
     pattern = BlockPattern(blocks, copies, attend)
@@ -232,20 +219,15 @@ def kernel_mask(
 ) -> Mask:
     """A mask as the kernel of this name takes it, for the queries `index` [B, n] or all of them."""
     if not isinstance(mask, BlockPattern):
-        return mask if index is None else query_rows(mask, index)
+        if index is None or mask is None or mask.shape[2] == 1:
+            return mask
+        rows = index[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
+        return mask.expand(index.shape[0], -1, -1, -1).gather(2, rows)
     pattern = mask if index is None else mask.at(index)
     # the few queries of a cached step are less than a tile, and on a CPU there is no backward pass
     runs = mask.blocks.device.type != "cpu" or not torch.is_grad_enabled()
     tiled = implementation == "flex" and mask.queries is None and runs
     return pattern.block_mask() if tiled else pattern.dense()
-
-
-def query_rows(mask: Tensor | None, index: Tensor) -> Tensor | None:
-    """The rows of a 4-D mask that belong to the queries `index` [B, n]."""
-    if mask is None or mask.shape[2] == 1:
-        return mask
-    rows = index[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
-    return mask.expand(index.shape[0], -1, -1, -1).gather(2, rows)
 
 
 def gather(x: Tensor, index: Tensor) -> Tensor:

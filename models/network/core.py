@@ -202,8 +202,8 @@ class MaskedTokenModel(Network):
         Args:
             input_ids: [B, L] int64.
             attention_mask: None (all attend to all), [B, L] with 0 on padding keys, or a 4-D mask
-                broadcastable to [B, H, L, L]: bool (True = may attend) or float (added). Padding
-                queries of a 2-D mask attend to the same keys as the others.
+                broadcastable to [B, H, L, L], True where a query may attend. Padding queries of a
+                2-D mask attend to the same keys as the others.
             positions: [B, L] bool, where logits are wanted.
             cache: from `new_cache`, without gradient. Then the input and `positions` are the
                 columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
