@@ -41,11 +41,9 @@ _OTHER_BASE = (
 
 
 def locate_adapter(directory: Path, names: Mapping[str, str]) -> dict[str, str]:
-    """Where each tensor of an adapter is: by the name that it has on the core, that in the file.
-
-    `names` are those of the network, see `names_of`. Raises FileNotFoundError: it holds no weights.
-    Raises ValueError: a damaged file, or tensors that are of no layer of the network.
-    """
+    """Where each tensor of an adapter is: by the name that it has on the core, that in the file;
+    `names` as of `names_of`. Raises FileNotFoundError: it holds no weights. Raises ValueError: a
+    damaged file, or tensors that are of no layer of the network."""
     path = directory / ADAPTER_WEIGHTS
     if not path.is_file():
         raise FileNotFoundError(

@@ -241,11 +241,8 @@ def set_blocks(network: Network, options: LayoutConfig) -> None:
 def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer of a checkpoint directory, or of a tokenizer alone. An adapter without one has
     that of its base. Special tokens of `family` are added where the published tokenizer lacks them.
-
-    Raises:
-        FileNotFoundError: it has none; `load_model` loads the network alone.
-        ValueError: it cannot be read, or its special tokens have other ids than the family's.
-    """
+    Raises FileNotFoundError: it has none; `load_model` loads the network alone. Raises ValueError:
+    it cannot be read, or its special tokens have other ids than the family's."""
     if not (directory / "tokenizer.json").is_file():
         directory = find_whole(directory)
     kind: type[PreTrainedTokenizerBase] = PreTrainedTokenizerFast

@@ -35,12 +35,9 @@ _DRAWS = (None, True, False, "gaussian", "orthogonal", "eva")
 def find_directory(
     path_or_hub_id: str | Path, pickled: bool = False, patterns: Sequence[str] = PATTERNS
 ) -> Path:
-    """A local directory holding the checkpoint, downloaded when it is a hub id. Raises
-    FileNotFoundError: neither an existing directory nor a repository the hub returned.
-
-    Args:
-        pickled: whether to fetch `pytorch_model.bin` from a repository without safetensors.
-    """
+    """A local directory holding the checkpoint, downloaded when it is a hub id, `pickled` also from
+    a repository that has `pytorch_model.bin` in place of safetensors. Raises FileNotFoundError:
+    neither an existing directory nor a repository the hub returned."""
     name = str(path_or_hub_id)
     path = Path(name).expanduser()
     if name and path.is_dir():

@@ -47,12 +47,8 @@ def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
 def read_weights(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
     """Every tensor of a directory: of the shards of an index, else of one safetensors file of a
     usual name, else of all `*.safetensors`, else, where `pickled`, of `pytorch_model.bin`, of which
-    tensors alone are read, never code.
-
-    Raises:
-        FileNotFoundError: the directory holds no weights, or lacks a shard of its index.
-        ValueError: a file is truncated or not what its name says, or a value is not finite.
-    """
+    tensors alone are read, never code. Raises FileNotFoundError: no weights, or a shard is missing.
+    Raises ValueError: a damaged file, or a value that is not finite."""
     files = _files(directory, pickled)
     return {name: tensor for path in files for name, tensor in read_tensors(path).items()}
 
@@ -239,15 +235,9 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
 
 @dataclass
 class StoredWeights:
-    """Tensors of a checkpoint by the names of the core, read when they are needed, and of each only
-    the rows that are: a network whose weights are not read yet is on the meta device and holds this
-    (`Network.stored`), and processes that share one copy of it each read their own rows.
-
-    Attributes:
-        files: file of each tensor, and its name there.
-        dtype: that they are converted to.
-        device: where the network will be.
-    """
+    """Tensors of a checkpoint by the names of the core, each with its file and its name there, that
+    are read as `dtype` for `device` when they are needed. A network on the meta device holds this
+    (`Network.stored`), and processes that share one copy of it each read their own rows."""
 
     files: dict[str, tuple[Path, str]]
     dtype: torch.dtype

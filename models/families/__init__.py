@@ -25,11 +25,9 @@ FAMILIES: dict[str, Family] = {
 
 
 def find_family(config: Mapping[str, Any]) -> Family | None:
-    """The family of a config.json; None where it is of none.
-
-    Its keys decide, for public checkpoints of several families say `llada`, and derivatives have
-    other names. `model_type` decides where the keys are those of no family.
-    """
+    """The family of a config.json; None where it is of none. Its keys decide, for public
+    checkpoints of several families say `llada`, and derivatives have other names; else
+    `model_type`."""
     found = (family for family in FAMILIES.values() if family.matches(config))
     return next(found, None) or FAMILIES.get(str(config.get("model_type")))
 

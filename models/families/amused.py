@@ -63,13 +63,8 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
 
 @dataclass(frozen=True)
 class ClipRows:
-    """The rows of one checkpoint: CLIP's ids of the text, then codes.
-
-    Args:
-        ids: of `mask`.
-        text_length: ids of a text, to which it is padded or cut.
-        text_offset: id of token 0 of the text, behind those of codes.
-    """
+    """The rows of one checkpoint: `text_length` ids of CLIP, whose token 0 is `text_offset`, behind
+    the ids of codes, then codes; `ids` has `mask`."""
 
     tokenizer: PreTrainedTokenizerBase
     ids: Mapping[str, int]

@@ -70,10 +70,8 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
 
 
 def read_ids(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Ids of the mask and of the ends of a text and of a turn.
-
-    The first two go by config.json, since tokenizers name them differently. Raises ValueError: the
-    tokenizer lacks the end of a turn, or config.json the mask."""
+    """Ids of the mask and of the ends of a text and of a turn. The first two go by config.json,
+    since tokenizers name them differently. Raises ValueError: one of them is not there."""
     turn = token_ids(tokenizer, {"eot": "<|im_end|>"})
     end = config.get("pad_token_id") or read_number(config, "eos_token_id", least=0)
     return {"mask": read_number(config, "mask_token_id", least=0), "eos": end, **turn}

@@ -73,9 +73,7 @@ def build_rows(tokenizer: PreTrainedTokenizerBase, max_text_len: int) -> MmadaRo
 
 
 def count_codes(config: Mapping[str, Any]) -> int:
-    """Codes of an image where no size is asked for.
-
-    A public checkpoint draws 512 pixels, 1024 codes; its `num_vq_tokens` is that of an earlier
-    stage of training. A checkpoint with a `mask_policy`, which is ours, has its own number there.
-    """
+    """Codes of an image where no size is asked for. A public checkpoint draws 512 pixels, 1024
+    codes; its `num_vq_tokens` is that of an earlier stage. One with a `mask_policy`, which is ours,
+    has its own number there."""
     return int(config.get("num_vq_tokens", 1024)) if "mask_policy" in config else 1024

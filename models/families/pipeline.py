@@ -37,8 +37,7 @@ def network_directory(directory: Path) -> Path:
 def read_pipeline(directory: Path) -> dict[str, Any]:
     """What config.json is to other checkpoints: that of the transformer, with those of `vqvae` and
     `text_encoder` under their names, the id of the mask, and the class of the pipeline. Raises
-    FileNotFoundError: a part is missing; the message names it. Raises ValueError: a file is not
-    JSON, or the pipeline another."""
+    FileNotFoundError: a part is missing. Raises ValueError: not JSON, or another pipeline."""
     index = read_settings_file(directory / INDEX)
     if (named := index.get("_class_name")) != CLASS:
         raise ValueError(f"'{directory / INDEX}' is of a pipeline {named!r}; {CLASS} alone is read")

@@ -57,11 +57,9 @@ def matches(config: Mapping[str, Any]) -> bool:
 
 
 def complete_config(config: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Add the mask id and the block size that a config.json lacks.
-
-    The name of the directory, or of its place in the cache of the hub, ends in the block size where
-    that is not 4: `SDAR-4B-Chat-b16`.
-    """
+    """Add the mask id and the block size that a config.json lacks. The name of the directory, or of
+    its place in the cache of the hub, ends in the block size where that is not 4:
+    `SDAR-4B-Chat-b16`."""
     names = [part for part in directory.parts if re.search(r"-b\d+$", part)]
     named = int(names[-1].rpartition("-b")[2]) if names else BLOCK_SIZE
     return {"mask_token_id": MASK_ID, "block_size": named, **config}

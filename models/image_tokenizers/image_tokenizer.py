@@ -29,14 +29,8 @@ from mmrl.models.weights import (
 
 
 class ImageTokenizer(nn.Module):
-    """Pixels to codes and back.
-
-    Attributes:
-        codebook_size: number of codes; codes are 0 .. codebook_size - 1.
-        downsample: pixels per code along one side.
-        channels: of the pixels.
-        source: absolute path or hub id that it was loaded from.
-    """
+    """Pixels of `channels` to codes 0 .. codebook_size - 1 and back, `downsample` pixels per code
+    along a side; `source` is the absolute path or hub id that it was loaded from."""
 
     codebook_size: int
     downsample: int
@@ -111,12 +105,8 @@ def load_vq(
 ) -> ImageTokenizer:
     """Load an image tokenizer from a directory, from the hub, or from the folder `vqvae` of a
     checkpoint, in evaluation mode; `dtype` is that of the decoder, the encoder stays float32.
-
-    Raises:
-        FileNotFoundError: nothing found under this name.
-        ValueError: an unknown dtype, kind or configuration key, a truncated file, or missing,
-            unexpected or wrongly shaped tensors.
-    """
+    Raises FileNotFoundError: nothing found under this name. Raises ValueError: an unknown dtype,
+    kind or key, a truncated file, or tensors that do not fit."""
     precision = resolve_dtype(dtype)
     directory = vq_directory(find_directory(path_or_hub_id, pickled=True))
     outline_vq(directory)

@@ -65,10 +65,8 @@ class MagvitV2(ImageTokenizer):
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Reconstruct pixels [B, in_channels, H, W] in [-1, 1] through the quantiser, for training;
-        return the same in float32, and the latent before quantisation.
-
-        The gradient with respect to the signs is passed straight through to the latent.
-        """
+        return the same in float32, and the latent before quantisation, to which the gradient of its
+        signs is passed straight through."""
         latent = self.encode(pixels)
         signs = torch.where(latent > 0, 1.0, -1.0)
         return self.decode(latent + (signs - latent).detach()), latent

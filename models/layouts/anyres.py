@@ -26,13 +26,9 @@ SHRINK_FROM = 1.1
 
 @dataclass(frozen=True)
 class Tiling:
-    """How the images of one checkpoint are cut.
-
-    Args:
-        patches: along the side of a tile.
-        grids: columns and rows of the grids to choose from.
-        max_tiles: a larger map is shrunk to about this many tiles.
-    """
+    """How the images of one checkpoint are cut: tiles of `side` pixels and `patches` patches along
+    a side, `grids` of columns and rows to choose from; a map of more than `max_tiles` is shrunk to
+    about as many."""
 
     side: int
     patches: int

@@ -57,12 +57,8 @@ class CodesChat(QuestionLayout):
 
 @dataclass(frozen=True)
 class ImageCodesChat(CodesChat):
-    """Renders prompts with one image.
-
-    Args:
-        grid: height and width of an image in codes.
-        image_fit: how an image becomes a square.
-    """
+    """Renders prompts with one image, of `grid` (height, width) in codes, made so by
+    `image_fit`."""
 
     check = staticmethod(check_one_image)
 

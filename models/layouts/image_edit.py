@@ -38,11 +38,8 @@ class EditRows(ImageRows, Protocol):
 
 @dataclass(frozen=True)
 class ImageEdit(TextToImage):
-    """Renders prompts with a source image; the edited image has the same grid.
-
-    Args:
-        image_fit: how the source image takes the sides of the edited one.
-    """
+    """Renders prompts with a source image, which takes the grid of the edited one by
+    `image_fit`."""
 
     check = staticmethod(check_one_image)
 
@@ -55,10 +52,9 @@ class ImageEdit(TextToImage):
         return True
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """B prompts -> canvas with n masked positions and its two unconditional branches.
-
-        Each source image is opened and encoded once, however many rows show it. Raises ValueError:
-        a `length` other than n, or a prompt without a source image."""
+        """B prompts -> canvas with n masked positions and its two unconditional branches; each
+        source image is opened and encoded once. Raises ValueError: a `length` other than n, or a
+        prompt without a source image."""
         for prompt in prompts:
             self.check(prompt)
         masks = self._masks(len(prompts), length)

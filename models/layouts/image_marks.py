@@ -16,12 +16,9 @@ _MARK_IN_WORDS = re.compile(re.escape(MARK) + r"\s?")
 
 
 def render(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> str:
-    """The conversation of a prompt through the chat template, with a mark for every image, and
-    the prefill.
-
-    Images are placed at the marks of the text, else at the image parts of the messages, else before
-    the first message of the user. A prompt without messages has `system` before it.
-    """
+    """The conversation of a prompt through the chat template, with a mark for every image, and the
+    prefill. Images are placed at the marks of the text, else at the image parts of the messages,
+    else before the first message of the user; a prompt without messages has `system` before it."""
     messages = prompt.messages or [
         {"role": "system", "content": system},
         {"role": "user", "content": prompt.text},

@@ -21,12 +21,8 @@ from mmrl.types import Canvas, Prompt
 
 @dataclass(frozen=True)
 class LuminaChat(CodesChat):
-    """Renders prompts with images; the end tokens of its text are `end_answer`.
-
-    Args:
-        side: of a square image in codes; others have at most as many.
-        image_fit: how an image takes its sides.
-    """
+    """Renders prompts with images of at most `side` x `side` codes, which take their sides by
+    `image_fit`; the end tokens of its text are `end_answer`."""
 
     rows: LuminaRows
     side: int

@@ -22,13 +22,8 @@ from transformers import PreTrainedTokenizerBase
 
 @dataclass(frozen=True)
 class MmadaRows:
-    """The rows of one checkpoint.
-
-    Args:
-        ids: of its special tokens: `soi`, `eoi`, `t2i`, `mmu`, `pad`, `bos`, `eos`, `mask` and
-            `end_header`.
-        max_text_len: M.
-    """
+    """The rows of one checkpoint: `ids` of its special tokens (`soi`, `eoi`, `t2i`, `mmu`, `pad`,
+    `bos`, `eos`, `mask`, `end_header`), and `max_text_len`, which is M."""
 
     tokenizer: PreTrainedTokenizerBase
     ids: Mapping[str, int]

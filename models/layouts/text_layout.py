@@ -73,9 +73,8 @@ class TextLayout:
         return len(self.prompt_ids(prompt)) <= self.max_prompt_length
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
-
-        The unconditional branch has mask tokens in place of the prompt. Raises ValueError: a prompt
+        """B prompts -> canvas with `length` masked positions, None for `max_completion_length`; its
+        unconditional branch has mask tokens in place of the prompt. Raises ValueError: a prompt
         longer than the limit, or a length below 1."""
         rows = [self.prompt_ids(prompt) for prompt in prompts]
         for prompt, row in zip(prompts, rows, strict=True):

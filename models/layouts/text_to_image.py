@@ -39,11 +39,8 @@ class ImageRows(Protocol):
 
 @dataclass(frozen=True)
 class TextToImage:
-    """Renders prompts as canvases with every image position masked, and decodes finished ones.
-
-    Args:
-        grid: height and width of the image in codes.
-    """
+    """Renders prompts as canvases with every image position masked, and decodes finished ones;
+    `grid` is height and width of the image in codes."""
 
     needs_vq: ClassVar[bool] = True
     needs_tower: ClassVar[bool] = False

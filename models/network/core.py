@@ -163,18 +163,9 @@ class MaskedTokenModel(Network):
         reduce: Callable[[Tensor, OutputHead], Any] | None = None,
         **inputs: Any,
     ) -> MaskedLMOutput:
-        """Logits of every position, or of the requested ones.
-
-        Args:
-            input_ids: see `hidden_states`, as `attention_mask` and `inputs`.
-            columns: half-open range of vocabulary rows to compute.
-            reduce: takes the place of computing logits, see `Network.forward`.
-            images, shown: images to encode, see `mmrl.models.network.vision`. Their embeddings are
-                the `features` of this pass; without ids, what `vision` makes of them is returned.
-
-        Returns:
-            what `Network.forward` does.
-        """
+        """See `Network.forward`, and `hidden_states` for the inputs. `images` and `shown` are
+        images to encode, see `mmrl.models.network.vision`; their embeddings are the `features` of
+        this pass, or without ids what is returned."""
         if images is not None and self.vision is not None:
             seen = self.vision(images, shown, self.gradient_checkpointing)
             if input_ids is None:
@@ -285,11 +276,9 @@ def splice(x: Tensor, features: Tensor, at: Tensor) -> Tensor:
 
 
 def find_predecessors(x: Tensor, position_ids: Tensor | None, mask: Tensor | None) -> Tensor:
-    """[B, L] int64: the position whose output predicts each one, in a network that shifts logits.
-
-    It is the one before it, and itself for the first of a text: the first of the row, that of each
-    text of a packed row, and the first behind padding. A 4-D mask tells of no padding.
-    """
+    """[B, L] int64: the position whose output predicts each one, in a network that shifts logits:
+    the one before it, and itself for the first of a row, of a text of a packed row, and behind
+    padding, of which a 4-D mask does not tell."""
     own = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
     first = own == 0
     if position_ids is not None:

@@ -21,16 +21,10 @@ class Span(NamedTuple):
 
 
 class KVCache:
-    """Keys and values [R, H, L, d] of every layer.
-
-    The first pass spans the whole row, or its first columns where `length` is given. Each later
-    pass computes the columns of `span`, writes their keys and values over the stored ones, and
-    attends to everything below `span.seen`.
-
-    Args:
-        reach: columns before the requested ones that a pass computes as well.
-        length: columns L of a row; None takes those of the first pass.
-    """
+    """Keys and values [R, H, L, d] of every layer, for rows of `length` columns, or those of the
+    first pass. That spans the first columns of the row; each later one computes the columns of
+    `span`, and `reach` columns before them, writes over what is stored, and attends to all below
+    `span.seen`."""
 
     def __init__(self, reach: int = 0, length: int | None = None) -> None:
         self.layers: list[tuple[Tensor, Tensor]] = []
@@ -59,14 +53,10 @@ class KVCache:
 
 
 class TokenCache:
-    """Keys and values [R, H, L, d] of every layer, for passes over any positions of each row.
-
-    Every pass attends to all L positions.
-
-    Attributes:
-        index: [R, n] int64, which positions the next pass computes and writes over the stored ones,
-            given with `position_ids`; None for all. A position may be named several times.
-    """
+    """Keys and values [R, H, L, d] of every layer, for passes over any positions of each row, which
+    attend to all of it. The next pass computes the positions `index` [R, n] int64, given with
+    `position_ids`, and writes over what is stored; None for all. A position may be named several
+    times."""
 
     def __init__(self, length: int) -> None:
         self.layers: list[tuple[Tensor, Tensor]] = []

@@ -30,16 +30,9 @@ CROP, AESTHETIC = (0, 0), 6
 
 
 class UVit(Network):
-    """The transformer, its last convolution as `head`, and a frozen text encoder beside them.
-
-    Args:
-        config: of the transformer, with the section `text_encoder`.
-        patch: pixels per code along one side.
-
-    Attributes:
-        text_length: positions of the text in a row.
-        text_offset: id of token 0 of the text.
-    """
+    """The transformer, its last convolution as `head`, and a frozen text encoder beside them: of a
+    config with the section `text_encoder`, and `patch` pixels per code along a side. A row begins
+    with `text_length` positions of text, whose token 0 is `text_offset`."""
 
     can_reduce = True
     layer_roles = {
