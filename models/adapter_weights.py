@@ -34,10 +34,7 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 OPTIONS = ("r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora")
 """Options of peft's `LoraConfig` that an adapter may have here."""
 _PREFIX = "base_model.model."
-_OTHER_BASE = (
-    f"It belongs to another model: write the one it was trained on into base_model_name_or_path of"
-    f" {ADAPTER_CONFIG}."
-)
+_OTHER_BASE = f"Write the model it was trained on as base_model_name_or_path into {ADAPTER_CONFIG}."
 
 
 def locate_adapter(directory: Path, names: Mapping[str, str]) -> dict[str, str]:
@@ -46,10 +43,7 @@ def locate_adapter(directory: Path, names: Mapping[str, str]) -> dict[str, str]:
     damaged file, or tensors that are of no layer of the network."""
     path = directory / ADAPTER_WEIGHTS
     if not path.is_file():
-        raise FileNotFoundError(
-            f"'{path}' is not there; adapters are read from safetensors. Save it again with peft's"
-            " save_pretrained."
-        )
+        raise FileNotFoundError(f"'{path}' is not there; adapters are read from safetensors alone")
     core = {public: name for name, public in names.items()}
     found, unknown = {}, []
     for key in read_header(path):
@@ -88,12 +82,8 @@ def check_adapter(directory: Path, network: Network) -> None:
     expected = {name: t for name, t in network.state_dict().items() if name in found}
     for layer in list_layers(found):
         outputs, inputs = network.get_parameter(f"{layer}.weight").flatten(1).shape
-        shapes: dict[str, tuple[int, ...]] = {
-            "A.weight": (config["r"], inputs),
-            "B.weight": (outputs, config["r"]),
-        }
-        if config.get("use_dora"):
-            shapes["magnitude_vector"] = (outputs,)
+        shapes = {"A.weight": (config["r"], inputs), "B.weight": (outputs, config["r"])}
+        shapes |= {"magnitude_vector": (outputs,)} if config.get("use_dora") else {}
         factors = {f"{layer}{LORA}{part}": shape for part, shape in shapes.items()}
         expected |= {n: torch.empty(shape, device="meta") for n, shape in factors.items()}
     both = ({_public(n, names): t for n, t in side.items()} for side in (found, expected))

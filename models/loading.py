@@ -25,7 +25,7 @@ from mmrl.models.families.pipeline import (
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.public_code import Source, copy_code, describe_code
-from mmrl.models.quantization import list_quantized, quantizer, replace_layers
+from mmrl.models.quantization import quantize
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.source import find_base, find_directory, find_whole, is_adapter
 from mmrl.models.weights import (
@@ -119,18 +119,11 @@ def read_network(
 
 
 def fill_network(model: Network, quantization_config: QuantizationConfig | None) -> None:
-    """Read the weights of a network that is on the meta device, each quantised before the next is
-    read where that is wanted."""
-    state, small = {}, []
-    convert: Any = None
-    if quantization_config is not None:
-        small, convert = list_quantized(model), quantizer(quantization_config)
-    for name in model.stored.files:
-        tensor = model.stored.read(name)
-        state[name] = convert(tensor) if name in small else tensor
+    """Read the weights of a network that is on the meta device."""
+    read, files = model.stored.read, model.stored.files
+    small = [] if quantization_config is None else quantize(model, quantization_config, read)
+    state = {name: read(name) for name in files if name not in small}
     model.stored = None
-    if quantization_config is not None:
-        replace_layers(model, {name: state.pop(name) for name in small}, quantization_config)
     model.load_state_dict(state, assign=True, strict=not (model.tied or small))
     for name, other in model.tied.items():
         layer, _, own = name.rpartition(".")

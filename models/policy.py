@@ -113,8 +113,17 @@ class Policy:
         state: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Write network and tokenizer as one public checkpoint directory, or one of PEFT; see
-        `save_model`."""
-        save_checkpoint(self.network, self.tokenizer, directory, dtype, state)
+        `save_model`. A diffusers pipeline keeps the tokenizer of its source, in its own folder."""
+        save_model(self.network, directory, dtype, state)
+        source = None if self.network.source is None else self.network.source.directory
+        if source is not None and is_pipeline(source):
+            return
+        written, options = copy(self.tokenizer), dict(self.tokenizer.init_kwargs)
+        if vq := options.pop(KEY, None):
+            held = source is not None and Path(vq) == (source / SUBFOLDER).resolve()
+            options |= {} if held else {KEY: name_vq(vq, Path(directory))}
+        written.init_kwargs = options
+        written.save_pretrained(directory)
 
     def _task(self, prompts: Sequence[Prompt]) -> str:
         names = {prompt.task for prompt in prompts}
@@ -159,9 +168,7 @@ def load_policy(
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
     network = outline(directory)
     if train_vision_tower and network.vision is None:
-        raise ValueError(
-            "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
-        )
+        raise ValueError("train_vision_tower is true and the checkpoint has none; set it to false")
     images = None
     if vq is not None and _reads_codes(network):
         if str(vq) == OWN_VQ:
@@ -230,10 +237,7 @@ def set_blocks(network: Network, options: LayoutConfig) -> None:
     if size is None:
         return
     if not isinstance(network, MaskedTokenModel) or network.core.block_size is None:
-        raise ValueError(
-            f"block_size is {size}, and all tokens of this checkpoint attend to each other; set it"
-            " to null"
-        )
+        raise ValueError(f"block_size is {size} and this checkpoint has no blocks; set it to null")
     network.core = replace(network.core, block_size=size)
     network.public_config["block_size"] = size
 
@@ -267,27 +271,6 @@ def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedT
     return tokenizer
 
 
-def save_checkpoint(
-    network: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    directory: str | Path,
-    dtype: str | None = None,
-    state: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Write a network and its tokenizer as one public checkpoint directory; see `save_model`. A
-    diffusers pipeline keeps the tokenizer of its source, in its own folder."""
-    save_model(network, directory, dtype, state)
-    source = None if network.source is None else network.source.directory
-    if source is not None and is_pipeline(source):
-        return
-    written, options = copy(tokenizer), dict(tokenizer.init_kwargs)
-    if vq := options.pop(KEY, None):
-        held = source is not None and Path(vq) == (source / SUBFOLDER).resolve()
-        options |= {} if held else {KEY: name_vq(vq, Path(directory))}
-    written.init_kwargs = options
-    written.save_pretrained(directory)
-
-
 def merge_directory(directory: Path, dtype: str, out: Path | None = None) -> None:
     """Add an adapter on disk to the weights of its base, computed in float32 or wider, and write
     the whole model in `dtype` to `out` or in the place of the adapter."""
@@ -295,4 +278,4 @@ def merge_directory(directory: Path, dtype: str, out: Path | None = None) -> Non
     if out is None:
         for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
             (directory / name).unlink()
-    save_checkpoint(network, tokenizer, out or directory)
+    Policy(network, tokenizer, {}, network).save(out or directory)

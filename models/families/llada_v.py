@@ -1,10 +1,8 @@
 """LLaDA-V checkpoints (arXiv 2505.16933): configuration, tensor names, and the vision tower.
 
 The language model is LLaDA's under HF-llama's names, with rotary angles in the precision of the
-activations and logits in float32. Prompts show images through `mmrl.models.network.vision`. The
-public loader drops vocabulary rows beyond the tokenizer; here they are kept, and no response takes
-them.
-"""
+activations and logits in float32. The public loader drops vocabulary rows beyond the tokenizer;
+here they are kept, and no response takes them."""
 
 import re
 from collections.abc import Mapping

@@ -34,13 +34,9 @@ SYSTEM = (
 
 @dataclass(frozen=True)
 class ImageChat(QuestionLayout):
-    """Renders prompts with images as embeddings. As in the public sampler a response ends with the
-    end of a turn, and no other structural token is written.
-
-    Args:
-        ids: of the special tokens of the text, and `bos`, `header` and `end_header` of turns.
-        max_length: longest row, images and response included; None for any.
-    """
+    """Renders prompts with images as embeddings; `ids` has `bos`, `header` and `end_header` of
+    turns besides those of text. As in the public sampler a response ends with the end of a turn,
+    and no other structural token is written."""
 
     needs_vq: ClassVar[bool] = False
     needs_tower: ClassVar[bool] = True
@@ -64,10 +60,9 @@ class ImageChat(QuestionLayout):
             raise ValueError("the tokenizer has no chat template for questions about images")
 
     def pieces(self, prompt: Prompt) -> list[list[int]]:
-        """Token ids of the text before, between and after the images of a prompt.
-
-        Deviation: an image that ends a turn does not cost the turn its end token. Raises
-        ValueError: no image, or another number of marks than of images."""
+        """Token ids of the text before, between and after the images of a prompt; deviation: an
+        image that ends a turn does not cost the turn its end token. Raises ValueError: see
+        `check`."""
         self.check(prompt)
         parts = render(prompt, self.text.tokenizer, SYSTEM).split(MARK)
         ids = [list(self.text.tokenizer(p, add_special_tokens=False)["input_ids"]) for p in parts]

@@ -1,10 +1,9 @@
-"""Questions about images as canvases, for Lumina-DiMOO, which reads images as rows of codes.
+"""Questions about images as canvases, for Lumina-DiMOO: the row `mmu` of
+`mmrl.models.layouts.lumina_rows`.
 
-The row is `mmu` of `mmrl.models.layouts.lumina_rows`. Images have the sides
-of `fit_size` whose aspect ratio is nearest theirs. They precede the last token of the prompt,
-`</user>`, so marks only say that there is one. Padding, on the left, is never attended to; a
-response holds no image codes.
-"""
+Images have the sides of `fit_size` whose aspect ratio is nearest theirs, and precede the last token
+of the prompt, `</user>`, so marks only say that there is one. Padding, on the left, is never
+attended to; a response holds no image codes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -31,14 +31,10 @@ UNCONDITIONAL = "<uncondition>"
 
 @dataclass(frozen=True)
 class LuminaRows:
-    """The rows of one checkpoint.
-
-    Args:
-        ids: of its special tokens: `boi`, `eoi`, `newline`, `answer`, `end_answer` and `mask`.
-        code_offset: id of image code 0.
-        max_text_len: longest prompt in tokens, without images; longer ones lose the end of U.
-        grid: height and width in codes of images that are written.
-    """
+    """The rows of one checkpoint: `ids` of its special tokens (`boi`, `eoi`, `newline`, `answer`,
+    `end_answer`, `mask`) and of image code 0; prompts have at most `max_text_len` tokens without
+    images, longer ones lose the end of U; images that are written have `grid` (height, width)
+    codes."""
 
     tokenizer: PreTrainedTokenizerBase
     ids: Mapping[str, int]

@@ -79,11 +79,10 @@ class QuestionLayout:
         return self._excess(prompt, self.pieces(prompt), n) is None
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
-
-        Images for a vision tower are not encoded yet. The unconditional branch has mask tokens in
-        place of the prompt, its images included, as in the public samplers. Raises ValueError: a
-        prompt that the layout cannot take, or that is too long."""
+        """B prompts -> canvas with `length` masked positions, None for `max_completion_length`;
+        images for a vision tower are not encoded yet, and the unconditional branch has mask tokens
+        in place of prompt and images, as in the public samplers. Raises ValueError: a prompt that
+        the layout cannot take, or that is too long."""
         n = self.text.max_completion_length if length is None else length
         pieces = [self.pieces(prompt) for prompt in prompts]
         for prompt, parts in zip(prompts, pieces, strict=True):

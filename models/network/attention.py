@@ -109,10 +109,8 @@ ATTENTION: dict[str, Callable[..., Tensor]] = {
 
 def attend(kernel: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Attention of H heads [B, H, n, d] to keys and values of G heads [B, G, L, d] -> [B, n, H d].
-
-    The H / G heads that share keys become further queries of one head, so that the keys and values
-    of a cache are never copied; a mask that differs between queries is repeated instead.
-    """
+    The H / G heads that share keys become further queries of one head, so that keys and values of a
+    cache are never copied; a mask that differs between queries is repeated instead."""
     groups, (rows, heads, n, width) = k.shape[1], q.shape
     if groups < heads and not isinstance(mask, BlockMask):
         q = q.reshape(rows, groups, -1, width)
@@ -191,13 +189,9 @@ def find_mask(
     copies: Tensor | None,
 ) -> Tensor | BlockPattern | None:
     """What the queries of a forward pass over x [B, n, D] may attend to: a [B, L] mask hides
-    padding, a 4-D bool mask is all there is.
-
-    Args:
-        span: first and last column of the queries, and the number L of keys.
-        block_size: of attention that is causal between blocks, else None; `blocks` and `copies` of
-            such a network are [B, L] or None.
-    """
+    padding, a 4-D bool mask is all there is. `span`: first and last column of the queries, and the
+    number L of keys; `block_size`, `blocks` and `copies`: of attention that is causal between
+    blocks."""
     if attention_mask is not None and attention_mask.dim() == 4:
         # finite, so that a query that may attend to nothing gives numbers rather than NaN
         bias = torch.zeros_like(attention_mask, dtype=x.dtype)

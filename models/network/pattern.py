@@ -21,15 +21,10 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 @dataclass
 class BlockPattern:
-    """The pattern of one forward pass.
-
-    Attributes:
-        blocks: [B, L] int64, the block of each key.
-        copies: [B, L] int64, 0 for a clean token, else the number of the copy it belongs to; None
-            where all are clean.
-        attend: [B, L] bool, False on padding keys; None without padding.
-        queries: [B, n] int64, the positions of the queries; None where all keys are.
-    """
+    """The pattern of one forward pass: `blocks` [B, L] int64 of the keys; `copies` [B, L] int64, 0
+    for a clean token, else the number of its copy, None where all are clean; `attend` [B, L] bool,
+    False on padding keys, None without; `queries` [B, n] int64, positions of the queries, None
+    where all are."""
 
     blocks: Tensor
     copies: Tensor | None = None
