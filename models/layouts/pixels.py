@@ -11,7 +11,7 @@ from math import isqrt
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
@@ -42,6 +42,8 @@ def encode_image(
 
 
 def _crop_middle(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    if max(image.size) > 100 * min(image.size):  # enlarged whole it might take all memory
+        return ImageOps.fit(image, size, Image.Resampling.BICUBIC)
     width, height = size
     if image.width * height < image.height * width:
         height = int(width * image.height / image.width)
