@@ -51,13 +51,11 @@ def test_a_file_takes_the_place_of_the_template_and_is_saved_with_the_model(
     ("source", "named"),
     [
         ("{% for message in messages %}", "cannot be rendered .line 1.*endfor"),
-        ("{{ messages[0]['role'].nothing.more }}", "cannot be rendered"),
         ("{{ messages.append(1) }}", "cannot be rendered"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "cannot be rendered"),
         ("{{ raise_exception('no system message') }}", "no system message"),
-        ("{{ 1 // 0 }}", "cannot be rendered.*zero"),
         ("[assistant]", "leaves out what the message of a user says"),
-        (b"\xff\xfe", "not UTF-8"),
+        (b"\xff\xfe", "utf-8"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_named(

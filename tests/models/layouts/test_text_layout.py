@@ -11,11 +11,6 @@ from mmrl.types import Canvas, Prompt
 from tests.models.llada_tokenizer import small_tokenizer
 from tests.models.networks import CONFIG, small_network
 
-TEMPLATE = (
-    "{{ '<|startoftext|>' }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] +"
-    " '<|end_header_id|>\n\n' + m['content'] | trim + '<|eot_id|>' }}{% endfor %}"
-    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
-)
 TEXTS = ["2 + 3?", "what is 12 times 12?"]
 PROMPTS = [Prompt(str(i), "text", text) for i, text in enumerate(TEXTS)]
 
