@@ -23,6 +23,7 @@ from tests.models.networks import small_network, write_small_mmada
 
 HEAD = KEYS["head.weight"]
 LORA_A = "base_model.model.model.transformer.blocks.0.q_proj.lora_A.weight"
+LLADA = "text/checkpoints/llada"
 SHIPPED = Path(__file__).parents[2] / "datasets"
 BAD = [math.nan, math.inf, -math.inf]
 
@@ -122,8 +123,6 @@ def test_tensors_are_checked_wherever_they_are(
         ({"rope_theta": math.nan}, "rope_theta is nan; it must be a finite number"),
         ({"rope_theta": 10**400}, "rope_theta is an integer beyond float64"),
         ({"rope_theta": -3.0}, "rope_theta is -3.0; it must be a number from 1"),
-        ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
-        ({"nested": {"deep": [0, math.nan]}}, "deep is nan"),
         ({"n_layers": True}, "n_layers is True; it must be a whole number"),
         ({"d_model": 10**30}, "cannot be loaded|expected"),
     ],
@@ -154,38 +153,24 @@ def test_values_of_an_image_tokenizer_are_refused_by_key(
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "tokenizer", "named"),
+    ("checkpoint", "tokenizer", "changes", "named"),
     [
-        ("shapes/checkpoints/mmada", "text/checkpoints/llada", "319 tokens .* 509 llm_vocab_size"),
-        ("shapes/checkpoints/llada_v", "text/checkpoints/llada", "319 tokens .* 485 vocabulary"),
-        ("text/checkpoints/llada", "shapes/checkpoints/mmada", "509 tokens .* 319 vocabulary"),
+        ("shapes/checkpoints/mmada", LLADA, {}, "319 tokens .* 509 llm_vocab_size"),
+        ("shapes/checkpoints/llada_v", LLADA, {}, "319 tokens .* 485 vocabulary"),
+        (LLADA, "shapes/checkpoints/mmada", {}, "509 tokens .* 319 vocabulary"),
+        (LLADA, LLADA, {"eos_token_id": 3, "pad_token_id": 3}, "the end of a text 1 .* .3, 3"),
+        (LLADA, LLADA, {"mask_token_id": 17}, "the mask 18 .* mask_token_id 17"),
     ],
 )
-def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(
-    checkpoint: str, tokenizer: str, named: str, tmp_path: Path
+def test_a_tokenizer_of_another_model_is_refused_with_what_each_of_both_has(
+    checkpoint: str, tokenizer: str, changes: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     shutil.copytree(SHIPPED / checkpoint, tmp_path, dirs_exist_ok=True)
     shutil.copy(SHIPPED / tokenizer / "tokenizer.json", tmp_path)
+    rewrite(tmp_path / "config.json", **changes)
     for check in (
         lambda path: load_policy(path, vq=None),
         lambda path: check_checkpoints(ModelConfig(path=str(path), vq=None)),
     ):
         with pytest.raises(ValueError, match=named):
             check(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"eos_token_id": 3, "pad_token_id": 3}, "the end of a text 1 .* pad id .3, 3"),
-        ({"mask_token_id": 17}, "the mask 18 .* mask_token_id 17"),
-        ({"llm_vocab_size": 509 + 128}, "509 tokens .* 637 llm_vocab_size"),
-    ],
-)
-def test_special_tokens_with_other_ids_than_config_json_says_are_refused(
-    changes: dict[str, Any], named: str, tmp_path: Path
-) -> None:
-    shutil.copytree(SHIPPED / "shapes/checkpoints/mmada", tmp_path, dirs_exist_ok=True)
-    rewrite(tmp_path / "config.json", **changes)
-    with pytest.raises(ValueError, match=named):
-        load_policy(tmp_path, vq=None)

@@ -25,16 +25,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_small_llada_v(tmp_path_factory.mktemp("small"))
 
 
-@pytest.fixture
-def template(tmp_path: Path) -> Path:
-    path = tmp_path / "chat.jinja"
-    path.write_text(TEMPLATE)
-    return path
-
-
 def test_a_file_takes_the_place_of_the_template_and_is_saved_with_the_model(
-    checkpoint: Path, template: Path, tmp_path: Path
+    checkpoint: Path, tmp_path: Path
 ) -> None:
+    template = tmp_path / "chat.jinja"
+    template.write_text(TEMPLATE)
     model = ModelConfig(path=str(checkpoint), vq=None, chat_template=str(template))
     check_checkpoints(model)
     policy = load_policy(**policy_options(model))
@@ -53,7 +48,6 @@ def test_a_file_takes_the_place_of_the_template_and_is_saved_with_the_model(
         ("{% for message in messages %}", "cannot be rendered .line 1.*endfor"),
         ("{{ messages.append(1) }}", "cannot be rendered"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "cannot be rendered"),
-        ("{{ raise_exception('no system message') }}", "no system message"),
         ("[assistant]", "leaves out what the message of a user says"),
         (b"\xff\xfe", "utf-8"),
     ],
