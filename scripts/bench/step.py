@@ -49,20 +49,16 @@ from mmrl.runtime.computation import follow_device  # noqa: E402
 from mmrl.runtime.launch import join_processes  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
 
-PHASES = ("rollout", "scoring", "update")
-"""Those that call the network."""
 
-
-def list_products(network: Any, tokens: float, wanted: float, columns: int) -> list[Any]:
+def list_products(network: Any, tokens: int, wanted: int, columns: int) -> list[Any]:
     """Rows, inputs and outputs of the matrix products of a forward pass; the last block computes
     all but keys and values at the wanted positions alone."""
-    last, products = f"{len(network.blocks) - 1}.", []
+    last, products = f"{len(network.blocks) - 1}.", [(wanted, network.width, columns)]
     for name, layer in network.blocks.named_modules():
         if isinstance(layer, torch.nn.Linear):
-            everywhere = not name.startswith(last) or name.split(".")[2] in "kv"
-            rows = tokens if everywhere else wanted
-            products.append((max(1, round(rows)), layer.in_features, layer.out_features))
-    return [*products, (max(1, round(wanted)), network.width, columns)]
+            rows = wanted if name.startswith(last) and name.split(".")[2] not in "kv" else tokens
+            products.append((rows, layer.in_features, layer.out_features))
+    return products
 
 
 def matmul_rate(products: list[Any], like: torch.Tensor) -> float:
@@ -70,7 +66,7 @@ def matmul_rate(products: list[Any], like: torch.Tensor) -> float:
     work = seconds = 0.0
     for (rows, inputs, outputs), number in Counter(products).items():
         x, weight = like.new_ones(rows, inputs), like.new_ones(outputs, inputs)
-        work += number * 2 * rows * inputs * outputs
+        work += number * 2 * rows * weight.numel()
         seconds += number * fastest(lambda x=x, weight=weight: F.linear(x, weight), 5)[0]
     return work / seconds
 
@@ -98,7 +94,7 @@ class StepRun:
         self.trainer = Trainer(self.config, self.policy, self.accelerator)
         for network in filter(None, (self.policy.network, self.trainer.frozen)):
             network.register_forward_pre_hook(self._note, with_kwargs=True)
-        self.work: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+        self.work: dict[str, list[tuple[int, ...]]] = defaultdict(list)
         self.counts, self.phase, self.updates, self.tokens = True, "", 0.0, 0
 
     def run(self) -> dict[str, float]:
@@ -120,14 +116,12 @@ class StepRun:
         if trained and self.phase == "scoring":  # the first pass of the update
             self.phase, self.updates = "update", now()
         if self.counts:
-            ids, positions = arguments["input_ids"], arguments.get("positions")
-            wanted = ids.numel() if positions is None else int(positions.sum())
+            tokens, positions = arguments["input_ids"].numel(), arguments.get("positions")
+            wanted = tokens if positions is None else int(positions.sum())
             first, end = arguments.get("columns") or (0, self.policy.network.vocab_size)
-            size = ids.numel(), wanted, end - first
-            operations = sum(2 * n * a * b for n, a, b in list_products(self.policy.network, *size))
             # backward the gradients of inputs, and of weights where those are trained
             times = 1 + trained * (2 if self.config.model.lora is None else 1)
-            self.work[self.phase].append((*size, times * operations))
+            self.work[self.phase].append((tokens, wanted, end - first, times))
 
 
 def measure(s: Setting) -> dict[str, Any]:
@@ -141,13 +135,14 @@ def measure(s: Setting) -> dict[str, Any]:
     line |= {"rollouts_per_s": round(rollouts / total, 3), "phases_s": seconds}
     line |= {"tokens_per_s": {}, "forward_passes": {}, "machine_tflop_per_s": {}, "mfu": {}}
     for phase, passes in step.work.items():
-        *size, operations = (sum(each) / len(passes) for each in zip(*passes, strict=True))
-        products = list_products(step.policy.network, size[0], size[1], round(size[2]))
+        *size, times = (sum(each) / len(passes) for each in zip(*passes, strict=True))
+        products = list_products(step.policy.network, *map(round, size))
+        work = times * len(passes) * sum(2 * n * a * b for n, a, b in products)
         rate = matmul_rate(products, like.bfloat16() if step.config.bf16 else like)
         line["tokens_per_s"][phase] = round(step.tokens / seconds[phase], 2)
         line["forward_passes"][phase] = len(passes)
         line["machine_tflop_per_s"][phase] = round(rate / 1e12, 4)
-        line["mfu"][phase] = round(operations * len(passes) / seconds[phase] / rate, 3)
+        line["mfu"][phase] = round(work / seconds[phase] / rate, 3)
     return line
 
 
