@@ -12,17 +12,16 @@ On disk they have peft's names around those of the public checkpoint, so that
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mmrl.models.adapter_source import ADAPTER_CONFIG, LORA, find_base, read_adapter_config
-from mmrl.models.families.tensor_names import names_of
+from mmrl.models.families import names_of
 from mmrl.models.network.network import Network
+from mmrl.models.source import ADAPTER_CONFIG, LORA, find_base, read_adapter_config
 from mmrl.models.weights import (
     list_differences,
     list_first,
@@ -31,35 +30,20 @@ from mmrl.models.weights import (
     write_weights,
 )
 
-if TYPE_CHECKING:
-    pass
-
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 OPTIONS = ("r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora")
 """Options of peft's `LoraConfig` that an adapter may have here."""
 _PREFIX = "base_model.model."
-_OTHER_BASE = (
-    f"It belongs to another model: write the one it was trained on into base_model_name_or_path of"
-    f" {ADAPTER_CONFIG}."
-)
+_OTHER_BASE = f"Write the model it was trained on as base_model_name_or_path into {ADAPTER_CONFIG}."
 
 
 def locate_adapter(directory: Path, names: Mapping[str, str]) -> dict[str, str]:
-    """Where each tensor of an adapter is: by the name that it has on the core, that in the file.
-
-    Args:
-        names: of the network, see `names_of`.
-
-    Raises:
-        FileNotFoundError: it holds no weights.
-        ValueError: a damaged file, or tensors that are of no layer of the network.
-    """
+    """Where each tensor of an adapter is: by the name that it has on the core, that in the file;
+    `names` as of `names_of`. Raises FileNotFoundError: it holds no weights. Raises ValueError: a
+    damaged file, or tensors that are of no layer of the network."""
     path = directory / ADAPTER_WEIGHTS
     if not path.is_file():
-        raise FileNotFoundError(
-            f"'{path}' is not there; adapters are read from safetensors. Save it again with peft's"
-            " save_pretrained."
-        )
+        raise FileNotFoundError(f"'{path}' is not there; adapters are read from safetensors alone")
     core = {public: name for name, public in names.items()}
     found, unknown = {}, []
     for key in read_header(path):
@@ -89,35 +73,25 @@ def list_layers(tensors: Iterable[str]) -> list[str]:
     return sorted({name.partition(LORA)[0] for name in tensors if LORA in name})
 
 
-def attach_stored(network: Network, directory: Path, tensors: Iterable[str]) -> Any:
-    """Put the layers of an adapter on disk, which has these tensors, on its base; peft's model."""
-    import peft
-
-    stored = read_adapter_config(directory)
-    options: Any = {key: stored[key] for key in OPTIONS if key in stored}
-    config = peft.LoraConfig(**options, target_modules=list_layers(tensors))
-    return peft.get_peft_model(network, config)  # type: ignore[arg-type]
-
-
 def check_adapter(directory: Path, network: Network) -> None:
     """Compare an adapter with the network of its base, from the header of its file. Raises
     FileNotFoundError, ValueError: see `locate_adapter`; also wrong shapes, missing tensors."""
-    names = names_of(network)
+    names, config = names_of(network), read_adapter_config(directory)
     places, header = locate_adapter(directory, names), read_header(directory / ADAPTER_WEIGHTS)
     found = {name: header[key] for name, key in places.items()}
     expected = {name: t for name, t in network.state_dict().items() if name in found}
-    problems = "it holds no tensor of a layer"
-    if list_layers(found):
-        other = copy.deepcopy(network)
-        attach_stored(other, directory, found)
-        expected |= adapter_factors(other, other.state_dict())
-        both = ({_public(n, names): t for n, t in side.items()} for side in (found, expected))
-        problems = list_differences(*both)
+    for layer in list_layers(found):
+        outputs, inputs = network.get_parameter(f"{layer}.weight").flatten(1).shape
+        shapes = {"A.weight": (config["r"], inputs), "B.weight": (outputs, config["r"])}
+        shapes |= {"magnitude_vector": (outputs,)} if config.get("use_dora") else {}
+        factors = {f"{layer}{LORA}{part}": shape for part, shape in shapes.items()}
+        expected |= {n: torch.empty(shape, device="meta") for n, shape in factors.items()}
+    both = ({_public(n, names): t for n, t in side.items()} for side in (found, expected))
+    problems = list_differences(*both) if list_layers(found) else "it holds no tensor of a layer"
     if problems:
-        rank = read_adapter_config(directory)["r"]
         raise ValueError(
             f"'{directory / ADAPTER_WEIGHTS}' does not fit its base {str(find_base(directory))!r}"
-            f" and {ADAPTER_CONFIG} (r is {rank}): {problems}. {_OTHER_BASE}"
+            f" and {ADAPTER_CONFIG} (r is {config['r']}): {problems}. {_OTHER_BASE}"
         )
 
 
@@ -135,10 +109,15 @@ def load_factors(network: Network, tensors: Mapping[str, Tensor]) -> None:
 
 def merge_stored(network: Network, directory: Path) -> None:
     """Add an adapter on disk to the weights of its base; errors of `read_adapter`."""
+    import peft
+
     tensors = read_adapter(directory, names_of(network))
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     load_full(network, tensors)
-    model = attach_stored(network, directory, tensors)
+    stored = read_adapter_config(directory)
+    options: Any = {key: stored[key] for key in OPTIONS if key in stored}
+    config = peft.LoraConfig(**options, target_modules=list_layers(tensors))
+    model: Any = peft.get_peft_model(network, config)  # type: ignore[arg-type]
     load_factors(network, tensors)
     model.merge_and_unload()
     for parameter in trained:  # which peft has frozen
@@ -158,12 +137,8 @@ def adapter_factors(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def adapter_tensors(model: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `save_adapter` needs of a state: factors, and layers of which a tensor is trained in
-    full. The frozen rest of the network is not read.
-
-    Args:
-        state: its tensors, or this process's parts of them.
-    """
+    """What `save_adapter` needs of a state, whole or this process's parts: factors, and layers of
+    which a tensor is trained in full."""
     layers = {name.rpartition(".")[0] for name in trained_in_full(model)}
     return {n: t for n, t in state.items() if LORA in n or n.rpartition(".")[0] in layers}
 
@@ -177,15 +152,12 @@ def trained_in_full(model: Network) -> set[str]:
 def save_adapter(
     model: Any, directory: Path, dtype: torch.dtype | None, state: Mapping[str, Tensor]
 ) -> None:
-    """Write the adapter of a network as a PEFT directory, with what is trained in full besides.
+    """Write the adapter of a network as a PEFT directory, with what is trained in full besides, in
+    `dtype` or its own; `state` holds at least `adapter_tensors` of the network.
 
     A tensor trained in full is listed by its layer under `modules_to_save`. One that peft cannot
     list, a parameter outside a layer or the base of a layer with an adapter, is in the file as
     well; peft ignores it, `load_model` reads it.
-
-    Args:
-        dtype: of tensors trained in full; None keeps theirs. Factors keep theirs.
-        state: `adapter_tensors` of the network, or all of its tensors.
     """
     names, factors = names_of(model), adapter_factors(model, state)
     base = {n.replace(".base_layer.", "."): t for n, t in state.items() if LORA not in n}
@@ -207,22 +179,16 @@ def save_adapter(
     write_weights(keyed, directory, ADAPTER_WEIGHTS)
 
 
-def name_targets(chosen: Iterable[str], tensors: Iterable[str]) -> list[str] | str:
-    """`target_modules` of peft for some layers of a public checkpoint.
-
-    Returns:
-        The last parts of their names; where other layers end alike, as LLaDA's output head
-        `ff_out` does, a regular expression of the whole names.
-    """
+def name_targets(chosen: Iterable[str], tensors: Iterable[str]) -> list[str]:
+    """`target_modules` of peft for some layers of a public checkpoint: the last parts of their
+    names, or whole names where other layers end alike, as LLaDA's output head `ff_out` does."""
     layers = set(chosen)
     ends = {layer.rpartition(".")[2] for layer in layers}
     named = {tensor.rpartition(".")[0] for tensor in tensors}
     # of an end that is a number, peft would also take lists of blocks
     plain = not any(end.isdigit() for end in ends)
-    if plain and {layer for layer in named if layer.rpartition(".")[2] in ends} == layers:
-        return sorted(ends)
-    patterns = {re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(layer)) for layer in layers}
-    return "|".join(sorted(patterns))
+    alike = {layer for layer in named if layer.rpartition(".")[2] in ends}
+    return sorted(ends if plain and alike == layers else layers)
 
 
 def _public(name: str, names: Mapping[str, str]) -> str:

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from mmrl.config.settings_file import read_settings_file
-from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
 from mmrl.models.adapter_weights import check_adapter, has_adapter, merge_stored, save_adapter
-from mmrl.models.families import get_family
+from mmrl.models.families import get_family, names_of, public_names
 from mmrl.models.families.pipeline import (
     TEXT_ENCODER,
     copy_parts,
@@ -23,17 +22,16 @@ from mmrl.models.families.pipeline import (
     network_directory,
     read_pipeline,
 )
-from mmrl.models.families.tensor_names import names_of, public_names
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
-from mmrl.models.network.stored_weights import StoredWeights
-from mmrl.models.network.tensor_limit import limit_tensors
 from mmrl.models.public_code import Source, copy_code, describe_code
-from mmrl.models.quantization import list_quantized, quantizer, replace_layers
+from mmrl.models.quantization import quantize
 from mmrl.models.quantization_config import QuantizationConfig
-from mmrl.models.source import find_directory
+from mmrl.models.source import find_base, find_directory, find_whole, is_adapter
 from mmrl.models.weights import (
+    BUILD_ERRORS,
     DIFFUSERS_NAME,
+    StoredWeights,
     check_weights,
     locate_tensors,
     read_headers,
@@ -54,8 +52,8 @@ def load_model(
     """The network of a checkpoint; no tokenizer needed.
 
     Args:
-        path_or_hub_id: a directory, or a Hugging Face hub id when there is no such directory. It
-            may hold a PEFT adapter, whose `adapter_config.json` names its base.
+        path_or_hub_id: a directory, or a hub id when there is no such directory, of a checkpoint
+            or of a PEFT adapter, whose `adapter_config.json` names its base.
         dtype: of the weights: float32, bfloat16, float16 or float64.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `choose_attention`.
         merge_adapter: whether an adapter is added to the weights; false loads its base alone.
@@ -65,50 +63,44 @@ def load_model(
             it: each reads its part later, from `stored` of the network.
 
     Returns:
-        `model(input_ids=…, inputs_embeds=…, attention_mask=…).logits`, in eval mode. The size of
-        the vocabulary is that of the tensors, whatever the configuration says.
+        `model(input_ids=…, attention_mask=…).logits`, in eval mode. The size of the vocabulary is
+        that of the tensors, whatever the configuration says.
 
     Raises:
         FileNotFoundError: no such directory, or it lacks config.json or weights.
-        ValueError: an unknown family, a truncated file, tensors missing, unexpected or of the
-            wrong shape, an adapter of another base, or weights of 4 bits or an adapter to be merged
-            that are deferred.
+        ValueError: an unknown family, a damaged file, tensors that do not fit, an adapter of
+            another base, or weights of 4 bits or an adapter to be merged that are deferred.
     """
     directory = find_directory(path_or_hub_id)
-    model = outline(directory)
-    adapter = directory if merge_adapter and is_adapter(directory) else None
-    read_network(model, directory, dtype, device, adapter, quantization_config, deferred)
-    model.set_attention(attn_implementation)
-    if not is_adapter(directory):
-        model.source = Source(str(path_or_hub_id), directory)
+    model, settings = outline(directory), (merge_adapter, quantization_config, deferred)
+    read_network(model, path_or_hub_id, directory, dtype, device, attn_implementation, *settings)
     return model
 
 
 def read_network(
     model: Network,
+    path_or_hub_id: str | Path,
     directory: Path,
     dtype: str | torch.dtype,
     device: str | torch.device,
-    adapter: Path | None = None,
-    quantization_config: QuantizationConfig | None = None,
-    deferred: bool = False,
+    attn_implementation: str,
+    merge_adapter: bool,
+    quantization_config: QuantizationConfig | None,
+    deferred: bool,
 ) -> None:
-    """Read the weights of an outlined network, in place; arguments and errors as in `load_model`.
-
-    Args:
-        directory: of its checkpoint, or of an adapter of that.
-        adapter: directory of the adapter that is added to them.
-    """
+    """Read the weights of an outlined network, in place; arguments and errors as in `load_model`,
+    whose path or hub id is that of `directory`."""
+    adapted = is_adapter(directory)
     kind, whole = resolve_dtype(dtype), find_whole(directory)
     if deferred and quantization_config is not None:
         raise ValueError(
             "quantization_config is given and the processes share the weights: those of 4 bits"
             " are not sharded. Launch with --config_file configs/accelerate/multi_gpu.yaml."
         )
-    if deferred and adapter is not None:
+    if deferred and adapted and merge_adapter:
         raise ValueError(
-            f"'{adapter}' is an adapter, and the processes share the weights: it is continued with"
-            " `lora`, and not added to them. Merge it first: python scripts/merge_adapter.py."
+            f"'{directory}' is an adapter, and the processes share the weights: it is continued"
+            " with `lora`, and not added to them. Merge it first: python scripts/merge_adapter.py."
         )
     places = locate_tensors(network_directory(whole))
     files = {key: (places[name], name) for key, name in names_of(model).items()}
@@ -118,51 +110,24 @@ def read_network(
     else:
         fill_network(model, quantization_config)
     model.load_parts(whole, kind, device)
-    if adapter is not None and quantization_config is None:
-        merge_stored(model, adapter)
-    base = find_base(directory) if is_adapter(directory) else directory
-    model.source = Source(str(base), whole)
+    if adapted and merge_adapter and quantization_config is None:
+        merge_stored(model, directory)
+    # a hub id rather than its place in the cache
+    model.source = Source(str(find_base(directory) if adapted else path_or_hub_id), whole)
+    model.set_attention(attn_implementation)
     model.eval()
 
 
 def fill_network(model: Network, quantization_config: QuantizationConfig | None) -> None:
-    """Read the weights of a network that is on the meta device, each quantised before the next is
-    read where that is wanted."""
-    state, small = {}, []
-    convert: Any = None
-    if quantization_config is not None:
-        small, convert = list_quantized(model), quantizer(quantization_config)
-    for name in model.stored.files:
-        tensor = model.stored.read(name)
-        state[name] = convert(tensor) if name in small else tensor
+    """Read the weights of a network that is on the meta device."""
+    read, files = model.stored.read, model.stored.files
+    small = [] if quantization_config is None else quantize(model, quantization_config, read)
+    state = {name: read(name) for name in files if name not in small}
     model.stored = None
-    if quantization_config is not None:
-        replace_layers(model, {name: state.pop(name) for name in small}, quantization_config)
     model.load_state_dict(state, assign=True, strict=not (model.tied or small))
     for name, other in model.tied.items():
         layer, _, own = name.rpartition(".")
         setattr(model.get_submodule(layer), own, model.get_parameter(other))
-
-
-def find_whole(directory: Path) -> Path:
-    """The directory of a whole checkpoint: the given one, or that of the base of an adapter. Raises
-    FileNotFoundError, ValueError: there is no such base, or it is an adapter too."""
-    if not is_adapter(directory):
-        return directory
-    base, file = find_base(directory), directory / ADAPTER_CONFIG
-    try:
-        found = find_directory(base)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{file}: base_model_name_or_path is '{base}', the model that the adapter belongs to."
-            f" {error} Write where it is into that file."
-        ) from error
-    if is_adapter(found):
-        raise ValueError(
-            f"{file}: base_model_name_or_path is '{base}', which is an adapter too. Merge that one"
-            " with scripts/merge_adapter.py and write the merged model into that file."
-        )
-    return found
 
 
 def outline(directory: Path) -> Network:
@@ -182,8 +147,8 @@ def outline(directory: Path) -> Network:
         config |= dict.fromkeys(family.VOCAB_KEYS, rows.shape[0])
     try:
         with torch.device("meta"):
-            model = build_network(config, len(tensors))
-    except ValueError as error:
+            model = build_network(config)
+    except BUILD_ERRORS as error:
         raise ValueError(
             f"'{directory}' cannot be loaded: {error}. Check that config.json belongs to its"
             " weights, or take a checkpoint without this variant."
@@ -196,11 +161,9 @@ def outline(directory: Path) -> Network:
     return model
 
 
-def build_network(config: Mapping[str, Any], stored: int = 50_000) -> Network:
-    """The network of a config.json of a known family, with weights as layers draw them; `stored`
-    and errors as of `limit_tensors`."""
-    with limit_tensors(config, stored):
-        model = get_family(config).network(config)
+def build_network(config: Mapping[str, Any]) -> Network:
+    """The network of a config.json of a known family, with weights as layers draw them."""
+    model = get_family(config).network(config)
     model.public_config = dict(config)
     return model
 
@@ -211,12 +174,8 @@ def save_model(
     dtype: str | torch.dtype | None = None,
     state: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write the network so that the public code of its family can load it.
-
-    Args:
-        dtype: of the stored weights; None keeps theirs.
-        state: tensors to write in place of the model's own, under the core's names.
-    """
+    """Write the network so that the public code of its family can load it, the weights in `dtype`
+    or their own; `state`, under the core's names, takes the place of the model's tensors."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     state = model.state_dict() if state is None else state
@@ -256,11 +215,8 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def new_model(config: Mapping[str, Any], generator: torch.Generator) -> Network:
-    """A new network: weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers).
-
-    Args:
-        config: its `config.json`.
-    """
+    """A new network of a config.json: weights of deviation 0.02, residual outputs scaled by
+    1/sqrt(2 layers)."""
     # layers draw default weights when they are built; all of them are drawn anew below
     with torch.random.fork_rng(devices=[]):
         model = build_network(config)

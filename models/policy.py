@@ -17,31 +17,32 @@ from transformers import (
     Qwen2Tokenizer,
 )
 
-from mmrl.models.adapter_source import ADAPTER_CONFIG, is_adapter
 from mmrl.models.adapter_weights import ADAPTER_WEIGHTS
 from mmrl.models.families import Family, get_family
-from mmrl.models.families.family import add_missing_tokens
+from mmrl.models.families.family import LayoutInputs, add_missing_tokens
 from mmrl.models.families.pipeline import TOKENIZER, is_pipeline
 from mmrl.models.families.tokenizer_fit import check_tokenizer
-from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ, SUBFOLDER
+from mmrl.models.image_tokenizers import (
+    KEY,
+    OWN_VQ,
+    PUBLIC_VQ,
+    SUBFOLDER,
+    find_vq,
+    name_vq,
+    resolve_vq,
+)
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
-from mmrl.models.image_tokenizers.named import KEY, find_vq, name_vq, resolve_vq
 from mmrl.models.layouts.chat_templates import read_template
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_image import TextToImage
-from mmrl.models.loading import find_whole, load_model, outline, read_network, save_model
+from mmrl.models.loading import load_model, outline, read_network, save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
-from mmrl.models.public_code import Source
 from mmrl.models.quantization_config import QuantizationConfig
-from mmrl.models.source import find_directory
+from mmrl.models.source import ADAPTER_CONFIG, find_directory, find_whole
 from mmrl.types import Canvas, Prompt
-
-
-def _sample_alone(uneven: bool) -> AbstractContextManager[None]:
-    return nullcontext()
 
 
 @dataclass
@@ -52,18 +53,16 @@ class Policy:
         model: the network, possibly wrapped (LoRA, distributed training).
         layouts: of each task, by the name prompts carry.
         network: the network itself, also when `model` is wrapped.
-        sampling: context around calls of `model` without gradient, set where processes share one
-            copy of its weights. Its argument says whether the numbers of calls may differ between
-            them.
-        shares_forwards: whether a call of `model` without gradient gathers weights from all
-            processes, so that all take part in each.
+        sampling: context around calls of `model` without gradient where processes share one copy
+            of its weights; its argument: whether their numbers of calls may differ.
+        shares_forwards: whether such a call gathers weights, so that all processes take part.
     """
 
     model: torch.nn.Module
     tokenizer: PreTrainedTokenizerBase
     layouts: Mapping[str, Layout]
     network: Network
-    sampling: Callable[[bool], AbstractContextManager[None]] = _sample_alone
+    sampling: Callable[[bool], AbstractContextManager[None]] = lambda uneven: nullcontext()
     shares_forwards: bool = False
 
     def __post_init__(self) -> None:
@@ -82,9 +81,8 @@ class Policy:
         return self.network.device
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
-        """Whether a prompt is short enough for its task, with `length` response positions or those
-        of the task. Raises ValueError: the checkpoint has no layout for the task, or that cannot
-        take the prompt."""
+        """Whether a prompt is short enough, with `length` response positions or those of its task.
+        Raises ValueError: no layout of the checkpoint takes it."""
         return self.layouts[self._task([prompt])].fits(prompt, length)
 
     def cuts(self, prompt: Prompt) -> bool:
@@ -94,10 +92,8 @@ class Policy:
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """Canvases of B prompts of one task with `length` response positions or those of the task,
-        on the policy's device, nothing written yet.
-
-        Each image of the prompts is encoded here once, without gradient. Raises ValueError: prompts
-        of several tasks, of one this checkpoint has no layout for, or that are too long."""
+        on the policy's device, nothing written yet. Images are encoded here, each once. Raises
+        ValueError: several tasks, one that this checkpoint lacks, or prompts that are too long."""
         canvas = self.layouts[self._task(prompts)].canvas(prompts, length).to(self.device)
         if canvas.features is not None:
             with torch.no_grad():
@@ -107,10 +103,8 @@ class Policy:
     def decode(self, canvas: Canvas, prompts: Sequence[Prompt]) -> Sequence[str | Image.Image]:
         """Completions of finished canvases; texts begin with the prefill of their prompts."""
         completions = self.layouts[self._task(prompts)].decode(canvas)
-        return [
-            prompt.prefill + completion if isinstance(completion, str) else completion
-            for prompt, completion in zip(prompts, completions, strict=True)
-        ]
+        pairs = zip(prompts, completions, strict=True)
+        return [p.prefill + each if isinstance(each, str) else each for p, each in pairs]
 
     def save(
         self,
@@ -118,9 +112,18 @@ class Policy:
         dtype: str | None = None,
         state: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Write network and tokenizer as one public checkpoint directory, or the adapter and the
-        tokenizer as one of PEFT; see `save_model`."""
-        save_checkpoint(self.network, self.tokenizer, directory, dtype, state)
+        """Write network and tokenizer as one public checkpoint directory, or one of PEFT; see
+        `save_model`. A diffusers pipeline keeps the tokenizer of its source, in its own folder."""
+        save_model(self.network, directory, dtype, state)
+        source = None if self.network.source is None else self.network.source.directory
+        if source is not None and is_pipeline(source):
+            return
+        written, options = copy(self.tokenizer), dict(self.tokenizer.init_kwargs)
+        if vq := options.pop(KEY, None):
+            held = source is not None and Path(vq) == (source / SUBFOLDER).resolve()
+            options |= {} if held else {KEY: name_vq(vq, Path(directory))}
+        written.init_kwargs = options
+        written.save_pretrained(directory)
 
     def _task(self, prompts: Sequence[Prompt]) -> str:
         names = {prompt.task for prompt in prompts}
@@ -146,12 +149,10 @@ def load_policy(
 ) -> Policy:
     """A checkpoint of a known family, ready for sampling and training.
 
-    A family has layouts for its tasks: text (`text`), with image codes images (`text_to_image`) and
-    edits of images (`image_edit`), and with image codes or a vision tower text about images
-    (`image_to_text`). What `load_model` takes as well is explained there.
+    Its `layouts` are those of the tasks of its family: `text`, `text_to_image`, `image_edit`,
+    `image_to_text`. What `load_model` takes as well is explained there.
 
     Args:
-        path_or_hub_id: of the network and its tokenizer.
         vq: path or hub id of the image tokenizer; None for text only. A family without image codes
             never loads it. `auto` takes the one that the checkpoint names or holds, else
             showlab/magvitv2.
@@ -161,16 +162,13 @@ def load_policy(
 
     Raises:
         FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without a
-            tokenizer, a vocabulary too small for the codes, no vision tower to train, or a chat
-            template that is missing or wrong.
+            tokenizer, or settings and files that do not belong together.
         TypeError: an unknown option.
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
     network = outline(directory)
     if train_vision_tower and network.vision is None:
-        raise ValueError(
-            "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
-        )
+        raise ValueError("train_vision_tower is true and the checkpoint has none; set it to false")
     images = None
     if vq is not None and _reads_codes(network):
         if str(vq) == OWN_VQ:
@@ -179,12 +177,9 @@ def load_policy(
     policy = _assemble(network, directory, choices, images)
     if not policy.layouts:
         raise ValueError("vq is null, and this checkpoint does nothing without an image tokenizer")
-    adapter = directory if merge_adapter and is_adapter(directory) else None
     # last, because it takes longest: what is wrong with the rest is known by now
-    read_network(network, directory, dtype, device, adapter, quantization_config, deferred)
-    network.set_attention(attn_implementation)
-    if not is_adapter(directory):
-        network.source = Source(str(path_or_hub_id), directory)  # a hub id rather than its cache
+    settings = (attn_implementation, merge_adapter, quantization_config, deferred)
+    read_network(network, path_or_hub_id, directory, dtype, device, *settings)
     if isinstance(network.vision, Vision):
         network.vision.train_tower(train_vision_tower)
     return policy
@@ -193,9 +188,8 @@ def load_policy(
 def outline_policy(
     directory: Path, options: LayoutConfig, vq: ImageTokenizer | None = None
 ) -> Policy:
-    """The policy of a directory without weights, when its tokenizer belongs to it; errors of
-    `load_policy`, which headers and the tokenizer tell. A family without image codes does not read
-    `vq`, an image tokenizer without weights."""
+    """The policy of a directory without weights; errors of `load_policy`, as far as headers and the
+    tokenizer tell. A family without image codes does not read `vq`, which has no weights either."""
     network = outline(directory)
     return _assemble(network, directory, options, vq if _reads_codes(network) else None)
 
@@ -203,7 +197,6 @@ def outline_policy(
 def _assemble(
     network: Network, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
 ) -> Policy:
-    """The policy of an outlined network, with its tokenizer and layouts."""
     set_blocks(network, options)
     tokenizer = load_tokenizer(directory, get_family(network.public_config))
     if isinstance(options.chat_template, str):
@@ -229,52 +222,42 @@ def build_layouts(
     vq: ImageTokenizer | None = None,
 ) -> dict[str, Layout]:
     """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
-    family = get_family(network.public_config)
-    layouts = family.layouts(network, tokenizer, options, vq)
-    check_tokenizer(network, family, tokenizer, layouts)
+    inputs = LayoutInputs(network, tokenizer, options, vq)
+    layouts = get_family(network.public_config).layouts(inputs)
+    check_tokenizer(network, tokenizer, layouts)
     return layouts
 
 
 def set_blocks(network: Network, options: LayoutConfig) -> None:
     """Give the blocks of a block-causal network the size and alignment that the user chose, saved
     with it. Raises ValueError: a size for a network without such blocks."""
-    size = options.block_size
-    if "block_size" in network.public_config and options.block_alignment is not None:
-        network.public_config["block_alignment"] = options.block_alignment
+    size, alignment = options.block_size, options.block_alignment
+    if "block_size" in network.public_config and alignment is not None:
+        network.public_config["block_alignment"] = alignment
     if size is None:
         return
     if not isinstance(network, MaskedTokenModel) or network.core.block_size is None:
-        raise ValueError(
-            f"block_size is {size}, and all tokens of this checkpoint attend to each other; set it"
-            " to null"
-        )
+        raise ValueError(f"block_size is {size} and this checkpoint has no blocks; set it to null")
     network.core = replace(network.core, block_size=size)
     network.public_config["block_size"] = size
 
 
 def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer of a checkpoint directory, or of a tokenizer alone. An adapter without one has
-    that of its base.
-
-    Args:
-        family: of the checkpoint, whose special tokens are added where the published tokenizer
-            lacks them.
-
-    Raises:
-        FileNotFoundError: it has none; `load_model` loads the network alone.
-        ValueError: it cannot be read, or its special tokens have other ids than the family's.
-    """
+    that of its base. Special tokens of `family` are added where the published tokenizer lacks them.
+    Raises FileNotFoundError: it has none; `load_model` loads the network alone. Raises ValueError:
+    it cannot be read, or its special tokens have other ids than the family's."""
     if not (directory / "tokenizer.json").is_file():
         directory = find_whole(directory)
     kind: type[PreTrainedTokenizerBase] = PreTrainedTokenizerFast
     if is_pipeline(directory):
         directory, kind = directory / TOKENIZER, CLIPTokenizer
     elif not (directory / "tokenizer.json").is_file():
+        kind = Qwen2Tokenizer  # Dream's, whose own class is code of its repository
         if not all((directory / name).is_file() for name in ("vocab.json", "merges.txt")):
             raise FileNotFoundError(
                 f"{directory} holds no tokenizer.json; load_policy needs one, load_model does not"
             )
-        kind = Qwen2Tokenizer  # Dream's, whose own class is code of its repository
     try:
         tokenizer = kind.from_pretrained(directory)
     except Exception as error:  # tokenizers raises bare exceptions for files it cannot parse
@@ -288,38 +271,11 @@ def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedT
     return tokenizer
 
 
-def save_checkpoint(
-    network: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    directory: str | Path,
-    dtype: str | None = None,
-    state: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Write a network and its tokenizer as one public checkpoint directory; see `save_model`.
-
-    A diffusers pipeline keeps the tokenizer of its source, in its own folder.
-    """
-    save_model(network, directory, dtype, state)
-    source = None if network.source is None else network.source.directory
-    if source is not None and is_pipeline(source):
-        return
-    written, options = copy(tokenizer), dict(tokenizer.init_kwargs)
-    if vq := options.pop(KEY, None):
-        held = source is not None and Path(vq) == (source / SUBFOLDER).resolve()
-        options |= {} if held else {KEY: name_vq(vq, Path(directory))}
-    written.init_kwargs = options
-    written.save_pretrained(directory)
-
-
 def merge_directory(directory: Path, dtype: str, out: Path | None = None) -> None:
-    """Add an adapter on disk to the weights of its base, and write the whole model.
-
-    Args:
-        dtype: of the stored weights. The sum is computed in float32 or wider.
-        out: where to; None writes it in the place of the adapter.
-    """
+    """Add an adapter on disk to the weights of its base, computed in float32 or wider, and write
+    the whole model in `dtype` to `out` or in the place of the adapter."""
     network, tokenizer = load_model(directory, dtype), load_tokenizer(directory)
     if out is None:
         for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
             (directory / name).unlink()
-    save_checkpoint(network, tokenizer, out or directory)
+    Policy(network, tokenizer, {}, network).save(out or directory)

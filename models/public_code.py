@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from mmrl.models.families import get_family
 from mmrl.models.image_tokenizers import SUBFOLDER
 
-GENERATION = "generation_config.json"
-PIPELINE = "model_index.json"
+SETTINGS = ("generation_config.json", "model_index.json")
 
 
 class Source(NamedTuple):
@@ -33,21 +32,18 @@ def describe_code(config: Mapping[str, Any], source: Source | None) -> dict[str,
     """The config.json of an export: its `auto_map`, the family's where the source has none and the
     family has one, leads to code from wherever it is read. A new network has no source."""
     repository, known = get_family(config).PUBLIC_CODE or (None, {})
-    entries = config.get("auto_map") or {
-        name: f"{repository}--{entry}" for name, entry in known.items()
-    }
+    entries = config.get("auto_map") or known
     if not entries:
         return dict(config)
-    hub = (source and source.hub_id) or repository
     folder = None if source is None or source.hub_id else source.directory
+    hub = (source and source.hub_id) or repository
 
     def find(entry: Any) -> Any:
         if isinstance(entry, list):
             return [find(each) for each in entry]
-        if not isinstance(entry, str) or "--" in entry:
-            return entry
-        here = folder is not None and (folder / f"{entry.partition('.')[0]}.py").is_file()
-        return entry if here or hub is None else f"{hub}--{entry}"
+        beside = folder is not None and (folder / f"{str(entry).partition('.')[0]}.py").is_file()
+        known = entry is None or "--" in entry or beside or hub is None
+        return entry if known else f"{hub}--{entry}"
 
     return {**config, "auto_map": {name: find(entry) for name, entry in entries.items()}}
 
@@ -56,12 +52,13 @@ def copy_code(source: Source, config: Mapping[str, Any], directory: Path) -> Non
     """Copy the public code of a local source, where `config` reads it from beside, its
     generation_config.json, and the image tokenizer that it holds, into the directory of an
     export."""
+    if source.directory.resolve() == directory.resolve():
+        return
     entries = str(list(config.get("auto_map", {}).values()))
     local = source.hub_id is None and "auto_map" in config and "--" not in entries
     files = sorted(source.directory.glob("*.py")) if local else []
-    for file in [*files, source.directory / GENERATION, source.directory / PIPELINE]:
-        if file.is_file() and file.parent.resolve() != directory.resolve():
+    for file in [*files, *(source.directory / name for name in SETTINGS)]:
+        if file.is_file():
             shutil.copyfile(file, directory / file.name)
-    inside = source.directory / SUBFOLDER
-    if inside.is_dir() and inside.resolve() != (directory / SUBFOLDER).resolve():
-        shutil.copytree(inside, directory / SUBFOLDER, dirs_exist_ok=True)
+    if (source.directory / SUBFOLDER).is_dir():
+        shutil.copytree(source.directory / SUBFOLDER, directory / SUBFOLDER, dirs_exist_ok=True)

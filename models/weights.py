@@ -1,19 +1,16 @@
 """Reading, checking and writing the tensors of a checkpoint directory.
 
 Every error says which file or tensor is wrong and what to do about it. Tensors can be written
-later, by another thread, while training goes on:
-
-    with defer_writes() as writes:
-        policy.save(folder)  # copies the tensors, and writes everything else
-    for write in writes:  # in a thread
-        write()
+later, by another thread, while training goes on: see `defer_writes`.
 """
 
+import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +20,18 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from mmrl.config.settings_file import read_settings_file
+from mmrl.models.source import PICKLED_NAME
 
 INDEX_NAME = "model.safetensors.index.json"
-PICKLED_NAME = "pytorch_model.bin"
 DIFFUSERS_NAME = "diffusion_pytorch_model.safetensors"
-WHOLE_NAMES = (
-    "model.safetensors",
-    "pytorch_model.safetensors",
-    DIFFUSERS_NAME,
-)
-
 DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
-_STORED = {
-    **{"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "F64": torch.float64},
-    **{str(dtype): dtype for dtype in (*DTYPES.values(), torch.int64)},
-    "I64": torch.int64,
-}
+_STORED = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+_STORED |= {"F64": torch.float64, "I64": torch.int64}
 """Dtypes of weights and of tables of integers, by their names in files."""
+BUILD_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError)
+"""What layers raise for sizes that no network can have."""
 
-
+_TORN = "; it is truncated or not what its name says. Copy or download it again."
 _writes: ContextVar[list[Callable[[], None]] | None] = ContextVar("deferred writes", default=None)
 
 
@@ -55,26 +45,17 @@ def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
 
 
 def read_weights(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
-    """Every tensor of a directory.
-
-    The shards of an index win, then one safetensors file of a usual name, then all
-    `*.safetensors`, then, where `pickled`, `pytorch_model.bin`, of which tensors alone are read,
-    never code.
-
-    Raises:
-        FileNotFoundError: the directory holds no weights, or lacks a shard of its index.
-        ValueError: a file is truncated or not what its name says, or a value is not finite.
-    """
+    """Every tensor of a directory: of the shards of an index, else of one safetensors file of a
+    usual name, else of all `*.safetensors`, else, where `pickled`, of `pytorch_model.bin`, of which
+    tensors alone are read, never code. Raises FileNotFoundError: no weights, or a shard is missing.
+    Raises ValueError: a damaged file, or a value that is not finite."""
     files = _files(directory, pickled)
     return {name: tensor for path in files for name, tensor in read_tensors(path).items()}
 
 
 def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
-    """Every tensor of a directory on the meta device: its name, shape and dtype; errors of
-    `read_weights`, and a dtype that weights do not have.
-
-    Of safetensors only the headers are read, which also say how long the file has to be.
-    """
+    """Every tensor of a directory on the meta device, from the headers of safetensors alone; errors
+    of `read_weights`, and a dtype that weights do not have."""
     files = _files(directory, pickled)
     return {name: tensor for path in files for name, tensor in read_header(path).items()}
 
@@ -86,21 +67,22 @@ def locate_tensors(directory: Path) -> dict[str, Path]:
 
 def read_header(path: Path) -> dict[str, Tensor]:
     """The tensors of a file on the meta device. Raises ValueError: see `read_tensors`; also a dtype
-    that weights do not have: they would be read as other numbers than were meant."""
+    that weights do not have, which would be read as other numbers."""
     if path.name == PICKLED_NAME:
-        found = {name: (t.shape, str(t.dtype)) for name, t in _read_pickled(path).items()}
+        found: dict[str, Any] = {n: (t.shape, t.dtype) for n, t in _read_pickled(path).items()}
     else:
         with _open(path) as file:
             parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             found = {name: (p.get_shape(), p.get_dtype()) for name, p in parts.items()}
     tensors = {}
-    for name, (shape, dtype) in found.items():
-        if dtype not in _STORED:
+    for name, (shape, kind) in found.items():
+        dtype = _STORED.get(kind, kind)
+        if dtype not in _STORED.values():
             raise ValueError(
                 f"'{path}': {name} is {dtype}; weights are {', '.join(DTYPES)}. Take a checkpoint"
                 " that is not quantised or converted."
             )
-        tensors[name] = torch.empty(shape, dtype=_STORED[dtype], device="meta")
+        tensors[name] = torch.empty(shape, dtype=dtype, device="meta")
     return tensors
 
 
@@ -116,20 +98,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_rows(path: Path, name: str, rows: slice) -> Tensor:
-    """Some rows of a tensor of a safetensors file, as a view of the mapped file; the file is mapped
-    as long as the view exists. Their values are not checked, see `check_finite`. Raises ValueError:
-    the file is truncated or not what its name says."""
+    """Some rows of a tensor of a safetensors file, as a view of the mapped file. Their values are
+    not checked. Raises ValueError: the file is truncated or not what its name says."""
     with _open(path) as file:
         return file.get_slice(name)[rows]
 
 
 def check_finite(tensor: Tensor, path: Path, name: str) -> Tensor:
     """A tensor as it is, with its file and its name there. Raises ValueError: it holds NaN or
-    infinity.
-
-    The least and the largest value tell: they take one pass and no memory beside the tensor, and
-    NaN wins over numbers.
-    """
+    infinity; the least and the largest value tell, for NaN wins over numbers."""
     if not tensor.is_floating_point() or not tensor.numel():
         return tensor
     if torch.stack(torch.aminmax(tensor.detach())).isfinite().all():
@@ -145,13 +122,12 @@ def check_finite(tensor: Tensor, path: Path, name: str) -> Tensor:
 def write_weights(
     tensors: Mapping[str, Tensor], directory: Path, name: str = "model.safetensors"
 ) -> None:
-    """Write tensors as safetensors into an existing directory, in place of those it holds.
-
-    One file of this name, or shards with an index where that would exceed 5 GB. Inside
-    `defer_writes` copies of the tensors are written later.
-    """
+    """Write tensors as safetensors into an existing directory, in place of those it holds: a file,
+    or shards with an index above 5 GB; inside `defer_writes` copies of them, later."""
     own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    kept, pattern = keep_tensors(own), name.replace(".safetensors", "{suffix}.safetensors")
+    # deepcopy keeps what is shared shared
+    kept = own if _writes.get() is None else deepcopy(own)
+    pattern = name.replace(".safetensors", "{suffix}.safetensors")
 
     def write() -> None:
         save_torch_state_dict(kept, directory, filename_pattern=pattern, metadata={"format": "pt"})
@@ -164,7 +140,8 @@ def write_weights(
 
 @contextmanager
 def defer_writes() -> Iterator[list[Callable[[], None]]]:
-    """Collect what `write_or_defer` is given in this thread, in place of calling it."""
+    """Collect what `write_or_defer` is given in this thread, in place of calling it: tensors are
+    copied, and `for write in writes: write()` writes them, in any thread."""
     found: list[Callable[[], None]] = []
     token = _writes.set(found)
     try:
@@ -174,20 +151,12 @@ def defer_writes() -> Iterator[list[Callable[[], None]]]:
 
 
 def write_or_defer(write: Callable[[], None]) -> None:
-    """Write a file, now or, inside `defer_writes`, when its caller calls what it has collected; its
-    tensors must not change, see `keep_tensors`."""
+    """Write a file, now or, inside `defer_writes`, when its caller calls what it has collected."""
     deferred = _writes.get()
     if deferred is None:
         write()
     else:
         deferred.append(write)
-
-
-def keep_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors for `write_or_defer`: copies, where it defers."""
-    if _writes.get() is None:
-        return dict(tensors)
-    return deepcopy(dict(tensors))  # which keeps what is shared shared
 
 
 def check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str) -> None:
@@ -218,61 +187,93 @@ def list_differences(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]
 def _files(directory: Path, pickled: bool) -> Iterable[Path]:
     if (directory / INDEX_NAME).is_file():
         return _shards(directory / INDEX_NAME)
-    whole = [directory / name for name in WHOLE_NAMES if (directory / name).is_file()]
+    usual = ("model.safetensors", "pytorch_model.safetensors", DIFFUSERS_NAME)
+    whole = [directory / name for name in usual if (directory / name).is_file()]
     files = whole[:1] or sorted(directory.glob("*.safetensors"))
     if not files and pickled and (directory / PICKLED_NAME).is_file():
         return [directory / PICKLED_NAME]
     if not files:
-        also = f" or {PICKLED_NAME}" if pickled else ""
-        raise FileNotFoundError(f"'{directory}' holds no weights: expected *.safetensors{also}.")
+        raise FileNotFoundError(f"'{directory}' holds no weights: expected *.safetensors.")
     return files
 
 
 def _shards(index: Path) -> list[Path]:
     places = read_settings_file(index).get("weight_map")
-    named = list(places.values()) if isinstance(places, dict) else [places]
-    outside = {str(name) for name in named if not isinstance(name, str) or Path(name).name != name}
-    if outside:
+    named = {str(name) for name in places.values()} if isinstance(places, dict) else set()
+    outside = sorted(name for name in named if Path(name).name != name)
+    if outside or not named:
         raise ValueError(
-            f"'{index}' names {list_first(sorted(outside))} in weight_map: a shard must be a file"
-            " beside it. Copy or download the index again."
+            f"'{index}' names {list_first(outside) or 'nothing'} in weight_map: a shard must be a"
+            " file beside it. Copy or download the index again."
         )
-    names = sorted({str(name) for name in named})
-    absent = [name for name in names if not (index.parent / name).is_file()]
-    if absent:
+    if absent := sorted(name for name in named if not (index.parent / name).is_file()):
         raise FileNotFoundError(
             f"'{index}' names {len(absent)} shards that are not there: {list_first(absent)}."
             " Copy or download them again."
         )
-    return [index.parent / name for name in names]
+    return [index.parent / name for name in sorted(named)]
 
 
 @contextmanager
 def _open(path: Path) -> Iterator[Any]:
     try:
-        if not path.is_file():  # to open a pipe waits for ever
-            raise OSError("it is no regular file")
         with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise ValueError(_unreadable(path, error)) from error
+        raise ValueError(f"'{path}' cannot be read ({error}){_TORN}") from error
 
 
 def _read_pickled(path: Path) -> dict[str, Tensor]:
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError, OSError) as error:
-        raise ValueError(_unreadable(path, error)) from error
+        raise ValueError(f"'{path}' cannot be read ({error}){_TORN}") from error
     if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
         raise ValueError(f"'{path}' is not a dictionary of tensors; export it as safetensors.")
     return tensors
 
 
-def _unreadable(path: Path, error: Exception) -> str:
-    return (
-        f"'{path}' cannot be read ({type(error).__name__}: {error}); it is truncated or not what"
-        " its name says. Copy or download it again."
-    )
+@dataclass
+class StoredWeights:
+    """Tensors of a checkpoint by the names of the core, each with its file and its name there, that
+    are read as `dtype` for `device` when they are needed. A network on the meta device holds this
+    (`Network.stored`), and processes that share one copy of it each read their own rows."""
+
+    files: dict[str, tuple[Path, str]]
+    dtype: torch.dtype
+    device: torch.device
+
+    def read(self, name: str) -> Tensor:
+        """A whole tensor in `dtype` on `device`, maybe a view of the file. Raises ValueError: the
+        file was damaged since its header was read, or a value is not finite."""
+        path, key = self.files[name]
+        tensor = read_rows(path, key, slice(None)).to(self.device, self.dtype)
+        return check_finite(tensor, path, key)
+
+    def copy_rows(self, name: str, rows: slice, target: Tensor) -> None:
+        """Copy some rows of a tensor into `target`, rounded to `dtype` whatever the dtype of
+        `target` is; errors as in `read`."""
+        self._copy(name, read_rows(*self.files[name], rows), target)
+
+    def copy_elements(self, name: str, shape: torch.Size, start: int, target: Tensor) -> None:
+        """Copy elements of a flattened tensor of this shape, from `start` on, into `target` [n],
+        where n may be 0; otherwise as `copy_rows`."""
+        if not target.numel():
+            return
+        width = math.prod(shape[1:])
+        first, last = start // width, -(-(start + target.numel()) // width)
+        found = read_rows(*self.files[name], slice(first, last)).reshape(-1)
+        skipped = start - first * width
+        self._copy(name, found[skipped : skipped + target.numel()], target)
+
+    @torch.no_grad()
+    def _copy(self, name: str, tensor: Tensor, target: Tensor) -> None:
+        # mostly no second tensor is made: thousands of these would leave holes in the heap
+        target.copy_(tensor if target.dtype == self.dtype else tensor.to(self.dtype))
+        check_finite(target, *self.files[name])  # where it is now, and this process's part alone
+
+    def __deepcopy__(self, _: Any) -> "StoredWeights":
+        return self  # copies of a network read the same files
 
 
 def list_first(names: list[str], limit: int = 8) -> str:

@@ -154,8 +154,7 @@ def write_weights(raw: dict[str, Any], folder: Path) -> None:
     import torch
     from huggingface_hub import save_torch_state_dict
 
-    from mmrl.models.families import get_family
-    from mmrl.models.families.tensor_names import public_names
+    from mmrl.models.families import get_family, public_names
     from mmrl.models.loading import build_network
 
     with torch.device("meta"):

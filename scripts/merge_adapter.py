@@ -45,9 +45,8 @@ def merge(config: Config) -> None:
         ConfigError: it is no adapter.
         FileNotFoundError, ValueError: see `load_model`.
     """
-    from mmrl.models.adapter_source import ADAPTER_CONFIG, is_adapter
     from mmrl.models.policy import merge_directory
-    from mmrl.models.source import find_directory
+    from mmrl.models.source import ADAPTER_CONFIG, find_directory, is_adapter
     from mmrl.run.checkpoint import write_directory
 
     directory = find_directory(config.adapter)

@@ -71,10 +71,10 @@ def check_checkpoints(model: ModelConfig) -> Policy | None:
 def check_continued(model: ModelConfig, where: str = "model") -> None:
     """Compare `lora` with the adapter that `path` is, if it is one on this machine. Raises
     ConfigError: it has another rank, scale or variant, or is of other layers."""
-    from mmrl.models.adapter_source import ADAPTER_CONFIG, read_adapter_config
     from mmrl.models.adapter_weights import OPTIONS, list_layers, locate_adapter
-    from mmrl.models.families.tensor_names import names_of
+    from mmrl.models.families import names_of
     from mmrl.models.loading import outline
+    from mmrl.models.source import ADAPTER_CONFIG, read_adapter_config
 
     directory = adapter_directory(model.path)
     if model.lora is None or directory is None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mmrl.config import check
 from mmrl.config.checks import is_hub_id
 from mmrl.config.settings_file import read_settings_file
-from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ
-from mmrl.models.image_tokenizers.named import find_vq
+from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ, find_vq
 from mmrl.pretrained.model_config import ModelConfig
 
 if TYPE_CHECKING:
@@ -61,8 +60,8 @@ def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
 def known_directories(path_or_hub_id: str) -> list[Path]:
     """The directory of a checkpoint on this machine, and after that of an adapter that of its base;
     without what is not here."""
-    from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
     from mmrl.models.families.pipeline import INDEX
+    from mmrl.models.source import ADAPTER_CONFIG, find_base, is_adapter
 
     def find(name: str) -> list[Path]:
         files = (known_file(name, file) for file in ("config.json", ADAPTER_CONFIG, INDEX))
@@ -119,7 +118,7 @@ def known_file(path_or_hub_id: str, name: str) -> Path | None:
 
 def adapter_directory(path_or_hub_id: str) -> Path | None:
     """The directory of an adapter that is here or cached; None for anything else."""
-    from mmrl.models.adapter_source import is_adapter
+    from mmrl.models.source import is_adapter
 
     return next(filter(is_adapter, known_directories(path_or_hub_id)[:1]), None)
 

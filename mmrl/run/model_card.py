@@ -7,7 +7,7 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 
 from mmrl.config import to_plain
-from mmrl.models.adapter_source import is_adapter
+from mmrl.models.source import is_adapter
 from mmrl.run.checkpoint import ASIDE
 
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.config import check_choice
-from mmrl.models.adapter_source import LORA, find_base
 from mmrl.models.adapter_weights import (
     ADAPTER_WEIGHTS,
     OPTIONS,
@@ -16,8 +15,9 @@ from mmrl.models.adapter_weights import (
     locate_adapter,
     read_adapter,
 )
-from mmrl.models.families.tensor_names import names_of
+from mmrl.models.families import names_of
 from mmrl.models.network.network import Network
+from mmrl.models.source import LORA, find_base
 from mmrl.pretrained.known import adapter_directory
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.randomness import generator

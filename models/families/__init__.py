@@ -3,11 +3,13 @@
 A new family is one file with what `Family` lists, and a line in `FAMILIES`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from mmrl.models.families import amused, dream, llada, llada_llama, llada_v, lumina, mmada, sdar
 from mmrl.models.families.family import Family
+from mmrl.models.network.network import Network
+from mmrl.models.source import LORA
 
 FAMILIES: dict[str, Family] = {
     "amused": amused,
@@ -23,11 +25,9 @@ FAMILIES: dict[str, Family] = {
 
 
 def find_family(config: Mapping[str, Any]) -> Family | None:
-    """The family of a config.json; None where it is of none.
-
-    Its keys decide, for public checkpoints of several families say `llada`, and derivatives have
-    other names. `model_type` decides where the keys are those of no family.
-    """
+    """The family of a config.json; None where it is of none. Its keys decide, for public
+    checkpoints of several families say `llada`, and derivatives have other names; else
+    `model_type`."""
     found = (family for family in FAMILIES.values() if family.matches(config))
     return next(found, None) or FAMILIES.get(str(config.get("model_type")))
 
@@ -41,3 +41,30 @@ def get_family(config: Mapping[str, Any]) -> Family:
             f" families: {', '.join(sorted(FAMILIES))}"
         )
     return family
+
+
+def names_of(network: Network) -> dict[str, str]:
+    """Core tensor name -> public tensor name of a network; without what peft's layers and weights
+    of 4 bits add to its own tensors."""
+    own = (n for n in network.state_dict() if LORA not in n and ".weight." not in n)
+    core = (name.replace(".base_layer.", ".") for name in own)
+    return public_names(core, network.tied, get_family(network.public_config).KEYS)
+
+
+def public_names(
+    names: Iterable[str], tied: Collection[str], keys: Mapping[str, str]
+) -> dict[str, str]:
+    """Core tensor name -> public tensor name by `KEYS` of a family, without those that are tied."""
+    found = {}
+    for name in names:
+        if name in tied:
+            continue
+        parts = name.split(".")
+        block = parts[1] if parts[0] == "blocks" else ""
+        pattern = name.replace(f"blocks.{block}.", "blocks.{i}.", 1) if block else name
+        if pattern in keys:
+            found[name] = keys[pattern].format(i=block)
+        else:
+            prefix = next(key for key in keys if key.endswith(".") and pattern.startswith(key))
+            found[name] = keys[prefix] + pattern.removeprefix(prefix)
+    return found

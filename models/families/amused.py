@@ -3,20 +3,19 @@
 A checkpoint is the directory of an `AmusedPipeline`; every part of it keeps its own folder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.models.families.family import check_variant, read_number
+from mmrl.models.families.family import LayoutInputs, check_variant, read_number
 from mmrl.models.families.pipeline import CLASS
-from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
-from mmrl.models.layouts.clip_rows import ClipRows
-from mmrl.models.layouts.image_size import square_side, written_grid
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.pixels import written_grid
 from mmrl.models.layouts.text_to_image import TextToImage
-from mmrl.models.network.network import Network
 from mmrl.models.network.uvit import UVit
 
 LAYOUTS: dict[str, type[Layout]] = {"text_to_image": TextToImage}
@@ -39,13 +38,9 @@ def network(config: Mapping[str, Any]) -> UVit:
     return UVit(config, count_patch(config))
 
 
-def layouts(
-    network: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    options: LayoutConfig,
-    vq: ImageTokenizer | None = None,
-) -> dict[str, Layout]:
+def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Images alone; see `Family.layouts`."""
+    network, tokenizer, options, vq = inputs
     if vq is None:
         return {}
     assert isinstance(network, UVit)
@@ -57,23 +52,40 @@ def layouts(
         )
     ids = {"mask": config["vocab_size"] - 1}
     rows = ClipRows(tokenizer, ids, network.text_length, network.text_offset)
-    return {"text_to_image": TextToImage(rows, vq, image_grid(config, vq, options), "ignore")}
-
-
-def image_grid(
-    config: Mapping[str, Any], vq: ImageTokenizer, options: LayoutConfig
-) -> tuple[int, int]:
-    """Height and width of an image in codes. Raises ValueError: an image that is no square, or
-    whose sides the network cannot halve."""
-    side = square_side(options, vq.downsample, count_codes(config))
-    height, width = written_grid(options, vq.downsample, side)
-    if height != width or (config.get("downsample") and side % 2):
+    height, width = written_grid(options, vq.downsample, count_codes(config))
+    if height != width or (config.get("downsample") and height % 2):
         even = " with an even number of codes along a side" if config.get("downsample") else ""
         raise ValueError(
-            f"image_size is {width * vq.downsample} x {height * vq.downsample} pixels; the"
-            f" checkpoint writes squares{even}"
+            f"an image has {width} x {height} codes; the checkpoint writes squares{even}"
         )
-    return height, width
+    return {"text_to_image": TextToImage(rows, vq, (height, width), "ignore")}
+
+
+@dataclass(frozen=True)
+class ClipRows:
+    """The rows of one checkpoint: `text_length` ids of CLIP, whose token 0 is `text_offset`, behind
+    the ids of codes, then codes; `ids` has `mask`."""
+
+    tokenizer: PreTrainedTokenizerBase
+    ids: Mapping[str, int]
+    text_length: int
+    text_offset: int
+    code_offset: int = 0
+
+    def text_to_image(
+        self, texts: Sequence[str], codes: Tensor, drop: Sequence[bool] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See `ImageRows.text_to_image`; the unconditional prompt is the empty text."""
+        kept = zip(texts, drop or [False] * len(texts), strict=True)
+        shown = ["" if dropped else text for text, dropped in kept]
+        options = {"padding": "max_length", "truncation": True, "max_length": self.text_length}
+        given = self.tokenizer(shown, **options)
+        rows = torch.cat((torch.tensor(given["input_ids"]) + self.text_offset, codes), 1)
+        return rows, torch.ones_like(rows)
+
+    def written(self, grid: tuple[int, int]) -> Tensor:
+        """See `ImageRows.written`."""
+        return torch.ones(grid[0] * grid[1], dtype=torch.bool)
 
 
 def count_codes(config: Mapping[str, Any]) -> int:

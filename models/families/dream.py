@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import llada, llada_v
 from mmrl.models.families.family import (
+    LayoutInputs,
     check_variant,
     core_alone,
     read_number,
@@ -19,12 +20,9 @@ from mmrl.models.families.family import (
     token_ids,
 )
 from mmrl.models.families.llada_llama import KEYS as LLAMA_KEYS
-from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core_config import CoreConfig
-from mmrl.models.network.network import Network
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 TOKEN_IDS = {
@@ -56,36 +54,24 @@ def matches(config: Mapping[str, Any]) -> bool:
 
 
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
-    """The core's sizes from config.json; see `Family.core_config`."""
+    """The core's sizes from config.json; see `Family.network`."""
     check_variant(config, _FIXED)
-    return CoreConfig(
-        **read_sizes(config, theta=10000.0),
-        rope_fp32=False,
-        qkv_bias=True,
-        shift_logits=True,
-    )
+    sizes = read_sizes(config, theta=10000.0)
+    return CoreConfig(**sizes, rope_fp32=False, qkv_bias=True, shift_logits=True)
 
 
 network = core_alone(core_config)
 
 
-def layouts(
-    network: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    options: LayoutConfig,
-    vq: ImageTokenizer | None = None,
-) -> dict[str, Layout]:
+def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Text alone; see `Family.layouts`."""
-    return {
-        "text": llada.text_layout(tokenizer, options, read_ids(network.public_config, tokenizer))
-    }
+    ids = read_ids(inputs.network.public_config, inputs.tokenizer)
+    return {"text": llada.text_layout(inputs, ids)}
 
 
 def read_ids(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Ids of the mask and of the ends of a text and of a turn.
-
-    The first two go by config.json, since tokenizers name them differently. Raises ValueError: the
-    tokenizer lacks the end of a turn, or config.json the mask."""
+    """Ids of the mask and of the ends of a text and of a turn. The first two go by config.json,
+    since tokenizers name them differently. Raises ValueError: one of them is not there."""
     turn = token_ids(tokenizer, {"eot": "<|im_end|>"})
     end = config.get("pad_token_id") or read_number(config, "eos_token_id", least=0)
     return {"mask": read_number(config, "mask_token_id", least=0), "eos": end, **turn}

@@ -1,7 +1,7 @@
 """The protocol of a family of checkpoints, and what its modules share."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
@@ -11,6 +11,16 @@ from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.network import Network
+
+
+class LayoutInputs(NamedTuple):
+    """What the layouts of a checkpoint are built from: its network, of which the weights are not
+    needed, its tokenizer, the options of the user, and an image tokenizer or None."""
+
+    network: Network
+    tokenizer: PreTrainedTokenizerBase
+    options: LayoutConfig
+    vq: ImageTokenizer | None = None
 
 
 class Family(Protocol):
@@ -42,21 +52,9 @@ class Family(Protocol):
         that is not supported."""
         ...
 
-    def layouts(
-        self,
-        network: Network,
-        tokenizer: PreTrainedTokenizerBase,
-        options: LayoutConfig,
-        vq: ImageTokenizer | None = None,
-    ) -> dict[str, Layout]:
-        """The layouts of a checkpoint by task, those of `LAYOUTS` that need no `vq` without one.
-
-        Args:
-            network: with its `public_config`; the weights are not needed.
-
-        Raises:
-            ValueError: tokenizer, image tokenizer and network do not belong together.
-        """
+    def layouts(self, inputs: LayoutInputs) -> dict[str, Layout]:
+        """The layouts of a checkpoint by task, those of `LAYOUTS` that need no image tokenizer
+        without one. Raises ValueError: the inputs do not belong together."""
         ...
 
 
@@ -81,8 +79,7 @@ def add_missing_tokens(tokenizer: PreTrainedTokenizerBase, ids: Mapping[str, int
     """Add the special tokens that a tokenizer of the public vocabulary lacks, at their ids; one of
     another vocabulary stays as it is. Raises ValueError: a token would get another id."""
     known = tokenizer.get_vocab()
-    present = [name for name in ids if name in known]
-    if not present or any(known[name] != ids[name] for name in present):
+    if not known.keys() & ids or any(known.get(name, own) != own for name, own in ids.items()):
         return
     for name in sorted(ids.keys() - known.keys(), key=lambda name: ids[name]):
         if len(tokenizer) != ids[name]:
@@ -113,9 +110,7 @@ def read_head_dim(config: Mapping[str, Any], width_key: str, heads_key: str) -> 
     """The width of an attention head; a ValueError where heads do not divide the hidden width."""
     width, heads = read_number(config, width_key), read_number(config, heads_key)
     if width % heads:
-        raise ValueError(
-            f"config.json: {width_key} is {width}, no multiple of {heads_key} = {heads}"
-        )
+        raise ValueError(f"config.json: {width_key} is {width}, no multiple of {heads_key} {heads}")
     return width // heads
 
 

@@ -7,21 +7,18 @@ The backbone is the core with plain multi-head attention, float32 rotary embeddi
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
-
 from mmrl.models.families.family import (
+    LayoutInputs,
     check_variant,
     core_alone,
     read_head_dim,
     read_number,
     token_ids,
 )
-from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.layout_config import BlockAlignment, LayoutConfig
+from mmrl.models.layouts.layout_config import BlockAlignment
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core_config import CoreConfig
-from mmrl.models.network.network import Network
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 TOKENS = {"mask": "<|mdm_mask|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}
@@ -79,7 +76,7 @@ def matches(config: Mapping[str, Any]) -> bool:
 
 
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
-    """The core's sizes from config.json; see `Family.core_config`."""
+    """The core's sizes from config.json; see `Family.network`."""
     check_variant(config, _FIXED)
     head_dim = read_head_dim(config, "d_model", "n_heads")
     width, heads = config["d_model"], config["n_heads"]
@@ -104,31 +101,25 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
 network = core_alone(core_config)
 
 
-def layouts(
-    network: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    options: LayoutConfig,
-    vq: ImageTokenizer | None = None,
-) -> dict[str, Layout]:
+def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Text alone; see `Family.layouts`."""
-    return {"text": text_layout(tokenizer, options)}
+    return {"text": text_layout(inputs)}
 
 
 def text_layout(
-    tokenizer: PreTrainedTokenizerBase,
-    options: LayoutConfig,
+    inputs: LayoutInputs,
     ids: Mapping[str, int] | None = None,
     block_size: int | None = None,
     block_alignment: BlockAlignment = "left",
 ) -> TextLayout:
     """The layout of text; `ids` are those of LLaDA's special tokens by default, block size and
     alignment those of the network, see `TextLayout`."""
-    wanted = options.chat_template
+    wanted = inputs.options.chat_template
     return TextLayout(
-        tokenizer,
-        token_ids(tokenizer, TOKENS) if ids is None else ids,
-        options.max_prompt_length,
-        options.max_completion_length,
+        inputs.tokenizer,
+        token_ids(inputs.tokenizer, TOKENS) if ids is None else ids,
+        inputs.options.max_prompt_length,
+        inputs.options.max_completion_length,
         wanted if wanted is None else bool(wanted),
         block_size,
         block_alignment,

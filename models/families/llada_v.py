@@ -1,28 +1,21 @@
 """LLaDA-V checkpoints (arXiv 2505.16933): configuration, tensor names, and the vision tower.
 
 The language model is LLaDA's under HF-llama's names, with rotary angles in the precision of the
-activations and logits in float32. Prompts show images through `mmrl.models.network.vision`. The
-public loader drops vocabulary rows beyond the tokenizer; here they are kept, and no response takes
-them.
-"""
+activations and logits in float32. The public loader drops vocabulary rows beyond the tokenizer;
+here they are kept, and no response takes them."""
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
-
 from mmrl.models.families import llada
-from mmrl.models.families.family import check_variant, read_sizes, token_ids
-from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.families.family import LayoutInputs, check_variant, read_sizes, token_ids
 from mmrl.models.layouts.anyres import Tiling, read_grids
 from mmrl.models.layouts.image_chat import ImageChat
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
-from mmrl.models.network.network import Network
 from mmrl.models.network.vision import SO400M, Vision
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout, "image_to_text": ImageChat}
@@ -37,7 +30,7 @@ TOKEN_IDS = llada.TOKEN_IDS
 VOCAB_KEYS: tuple[str, ...] = ("vocab_size",)
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
 """The published classes are of the language model alone; its authors load it by their package."""
-_BLOCK = "model.layers.{i}."
+_BLOCK, CORE_MLP = "model.layers.{i}.", "blocks.{i}.mlp."
 KEYS = {
     "embed.weight": "model.embed_tokens.weight",
     "norm.weight": "model.norm.weight",
@@ -45,10 +38,7 @@ KEYS = {
     "blocks.{i}.attn_norm.weight": _BLOCK + "input_layernorm.weight",
     **{f"blocks.{{i}}.attn.{r}.weight": f"{_BLOCK}self_attn.{r}_proj.weight" for r in "qkvo"},
     "blocks.{i}.mlp_norm.weight": _BLOCK + "post_attention_layernorm.weight",
-    **{
-        f"blocks.{{i}}.mlp.{role}.weight": f"{_BLOCK}mlp.{role}_proj.weight"
-        for role in ("gate", "up", "down")
-    },
+    **{f"{CORE_MLP}{r}.weight": f"{_BLOCK}mlp.{r}_proj.weight" for r in ("gate", "up", "down")},
     "vision.newline": "model.image_newline",
     "vision.projector.": "model.mm_projector.",
     "vision.tower.": "model.vision_tower.vision_tower.vision_model.",
@@ -75,13 +65,9 @@ def matches(config: Mapping[str, Any]) -> bool:
 
 
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
-    """The core's sizes from config.json; see `Family.core_config`."""
+    """The core's sizes from config.json; see `Family.network`."""
     check_variant(config, _FIXED)
-    return CoreConfig(
-        **read_sizes(config, eps=1e-5),
-        rope_fp32=False,
-        logits_fp32=True,
-    )
+    return CoreConfig(**read_sizes(config, eps=1e-5), rope_fp32=False, logits_fp32=True)
 
 
 def network(config: Mapping[str, Any]) -> MaskedTokenModel:
@@ -95,17 +81,13 @@ def network(config: Mapping[str, Any]) -> MaskedTokenModel:
     return model
 
 
-def layouts(
-    network: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    options: LayoutConfig,
-    vq: ImageTokenizer | None = None,
-) -> dict[str, Layout]:
+def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Text, and text about images; see `Family.layouts`."""
-    assert isinstance(network.vision, Vision)
-    text, ids = llada.text_layout(tokenizer, options), token_ids(tokenizer, TOKENS)
-    longest = network.public_config.get("tokenizer_model_max_length")
-    return {"text": text, "image_to_text": ImageChat(text, ids, network.vision.tiling, longest)}
+    vision, text = inputs.network.vision, llada.text_layout(inputs)
+    assert isinstance(vision, Vision)
+    ids = token_ids(inputs.tokenizer, TOKENS)
+    longest = inputs.network.public_config.get("tokenizer_model_max_length")
+    return {"text": text, "image_to_text": ImageChat(text, ids, vision.tiling, longest)}
 
 
 def tower_sizes(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,14 +11,13 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import llada
-from mmrl.models.families.family import token_ids
+from mmrl.models.families.family import LayoutInputs, token_ids
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.image_edit import ImageEdit
-from mmrl.models.layouts.image_size import square_side, written_grid
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.lumina_chat import LuminaChat
 from mmrl.models.layouts.lumina_rows import UNCONDITIONAL, LuminaRows
+from mmrl.models.layouts.pixels import square_side, written_grid
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.network.network import Network
@@ -52,23 +51,24 @@ def matches(config: Mapping[str, Any]) -> bool:
     return llada.matches(config) and (named or rows == ROWS)
 
 
-def layouts(
-    network: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    options: LayoutConfig,
-    vq: ImageTokenizer | None = None,
-) -> dict[str, Layout]:
+def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Images, and text about images; see `Family.layouts`."""
+    options, vq = inputs.options, inputs.vq
     if vq is None:
-        token_ids(tokenizer, TOKENS)
+        token_ids(inputs.tokenizer, TOKENS)
         return {}
-    side = square_side(options, vq.downsample, (IMAGE_SIZE // vq.downsample) ** 2)
-    grid = written_grid(options, vq.downsample, side)
-    rows = build_rows(network, tokenizer, vq, options.max_prompt_length, grid)
+    sizes = options, vq.downsample, (IMAGE_SIZE // vq.downsample) ** 2
+    side, grid = square_side(*sizes), written_grid(*sizes)
+    rows = build_rows(inputs.network, inputs.tokenizer, vq, options.max_prompt_length, grid)
+    # an answer has one end; text alone is no task of these checkpoints
+    end = rows.ids["end_answer"]
+    lengths = options.max_prompt_length, options.max_completion_length
+    ids = {**rows.ids, "eos": end, "eot": end}
+    text = TextLayout(rows.tokenizer, ids, *lengths, chat_template=False)
     policy = options.mask_policy or "key_padding"
     return {
         "image_edit": ImageEdit(rows, vq, grid, policy, options.image_fit),
-        "image_to_text": LuminaChat(text_layout(rows, options), rows, vq, side, options.image_fit),
+        "image_to_text": LuminaChat(text, rows, vq, side, options.image_fit),
         "text_to_image": TextToImage(rows, vq, grid, policy),
     }
 
@@ -91,20 +91,11 @@ def build_rows(
         )
     ids = token_ids(tokenizer, TOKENS)
     ids |= {key: offset + place for key, place in BEFORE_CODES.items()}
-    for text, wanted in (("</user>", None), (UNCONDITIONAL, ids["null"])):
+    for text in ("</user>", UNCONDITIONAL):
         found = list(tokenizer(text, add_special_tokens=False)["input_ids"])
-        if len(found) != 1 or wanted not in (None, found[0]):
-            expected = "one token" if wanted is None else f"the token {wanted}"
-            raise ValueError(f"the tokenizer encodes {text} as {found}, which must be {expected}")
+        if len(found) != 1 or (text == UNCONDITIONAL and found != [ids["null"]]):
+            raise ValueError(f"the tokenizer encodes {text} as {found}, not as its one token")
     return LuminaRows(tokenizer, ids, offset, max_text_len, grid)
-
-
-def text_layout(rows: LuminaRows, options: LayoutConfig) -> TextLayout:
-    """The layout of text, which only questions about images use: an answer has one end."""
-    end = rows.ids["end_answer"]
-    ids = {**rows.ids, "eos": end, "eot": end}
-    lengths = options.max_prompt_length, options.max_completion_length
-    return TextLayout(rows.tokenizer, ids, *lengths, chat_template=False)
 
 
 def count_codes(config: Mapping[str, Any]) -> int:

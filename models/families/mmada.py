@@ -6,17 +6,14 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import llada
-from mmrl.models.families.family import token_ids
-from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.families.family import LayoutInputs, token_ids
 from mmrl.models.layouts.image_codes_chat import ImageCodesChat
 from mmrl.models.layouts.image_edit import ImageEdit
-from mmrl.models.layouts.image_size import square_side, written_grid
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.mmada_rows import MmadaRows
+from mmrl.models.layouts.pixels import square_side, written_grid
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.layouts.text_to_image import TextToImage
-from mmrl.models.network.network import Network
 
 KEYS, TOKEN_IDS, VOCAB_KEYS = llada.KEYS, llada.TOKEN_IDS, llada.VOCAB_KEYS
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("Gen-Verse/MMaDA-8B-MixCoT", llada.CLASSES)
@@ -44,15 +41,11 @@ def matches(config: Mapping[str, Any]) -> bool:
     return named and config.keys() >= {"d_model", "n_heads"}
 
 
-def layouts(
-    network: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    options: LayoutConfig,
-    vq: ImageTokenizer | None = None,
-) -> dict[str, Layout]:
+def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Text; with an image tokenizer also images, edits of images, and text about images; see
     `Family.layouts`."""
-    text = llada.text_layout(tokenizer, options)
+    network, tokenizer, options, vq = inputs
+    text = llada.text_layout(inputs)
     if vq is None:
         return {"text": text}
     rows = build_rows(tokenizer, options.max_prompt_length)
@@ -63,8 +56,8 @@ def layouts(
             f" rows and the checkpoint has {network.vocab_size}: tokenizer, image tokenizer"
             " and network do not belong together"
         )
-    side = square_side(options, vq.downsample, count_codes(config))
-    written = written_grid(options, vq.downsample, side)
+    sizes = options, vq.downsample, count_codes(config)
+    side, written = square_side(*sizes), written_grid(*sizes)
     mask_policy = options.mask_policy or config.get("mask_policy", "ignore")
     return {
         "image_edit": ImageEdit(rows, vq, written, mask_policy, options.image_fit),
@@ -80,9 +73,7 @@ def build_rows(tokenizer: PreTrainedTokenizerBase, max_text_len: int) -> MmadaRo
 
 
 def count_codes(config: Mapping[str, Any]) -> int:
-    """Codes of an image where no size is asked for.
-
-    A public checkpoint draws 512 pixels, 1024 codes; its `num_vq_tokens` is that of an earlier
-    stage of training. A checkpoint with a `mask_policy`, which is ours, has its own number there.
-    """
+    """Codes of an image where no size is asked for. A public checkpoint draws 512 pixels, 1024
+    codes; its `num_vq_tokens` is that of an earlier stage. One with a `mask_policy`, which is ours,
+    has its own number there."""
     return int(config.get("num_vq_tokens", 1024)) if "mask_policy" in config else 1024

@@ -9,7 +9,6 @@ from typing import Any
 
 from mmrl.config.settings_file import read_settings_file
 from mmrl.models.source import HALVES
-from mmrl.models.weights import list_first
 
 INDEX = "model_index.json"
 CLASS = "AmusedPipeline"
@@ -38,20 +37,14 @@ def network_directory(directory: Path) -> Path:
 def read_pipeline(directory: Path) -> dict[str, Any]:
     """What config.json is to other checkpoints: that of the transformer, with those of `vqvae` and
     `text_encoder` under their names, the id of the mask, and the class of the pipeline. Raises
-    FileNotFoundError: a part is missing; the message names it. Raises ValueError: a file is not
-    JSON, or the pipeline another."""
+    FileNotFoundError: a part is missing. Raises ValueError: not JSON, or another pipeline."""
     index = read_settings_file(directory / INDEX)
-    if index.get("_class_name") != CLASS:
-        raise ValueError(
-            f"'{directory / INDEX}' is of a pipeline {index.get('_class_name')!r}; only {CLASS} is"
-            " supported"
-        )
-    absent = [name for name, file in PARTS.items() if not (directory / name / file).is_file()]
+    if (named := index.get("_class_name")) != CLASS:
+        raise ValueError(f"'{directory / INDEX}' is of a pipeline {named!r}; {CLASS} alone is read")
+    absent = [f"{n}/{file}" for n, file in PARTS.items() if not (directory / n / file).is_file()]
     if absent:
-        files = list_first([f"{name}/{PARTS[name]}" for name in absent])
         raise FileNotFoundError(
-            f"'{directory}' is the directory of an {CLASS} and lacks {', '.join(absent)}: there is"
-            f" no {files}. Copy or download it again."
+            f"'{directory}', an {CLASS}, lacks {', '.join(absent)}. Copy or download it again."
         )
     found = {name: read_settings_file(directory / name / file) for name, file in PARTS.items()}
     return {

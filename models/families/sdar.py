@@ -10,26 +10,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
-
 from mmrl.models.families import dream, llada, llada_v
-from mmrl.models.families.family import check_variant, core_alone, read_number, read_sizes
+from mmrl.models.families.family import (
+    LayoutInputs,
+    check_variant,
+    core_alone,
+    read_number,
+    read_sizes,
+)
 from mmrl.models.families.llada_llama import KEYS as LLAMA_KEYS
-from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core_config import CoreConfig
-from mmrl.models.network.network import Network
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 MASK_ID, BLOCK_SIZE = 151669, 4
 """What public checkpoints are trained with where neither their config.json nor their name says."""
-TOKEN_IDS = {
-    "<|endoftext|>": 151643,
-    "<|im_start|>": 151644,
-    "<|im_end|>": 151645,
-}
+TOKEN_IDS = {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}
 """Special tokens of the public vocabulary; files of one checkpoint spell the mask differently."""
 VOCAB_KEYS = llada_v.VOCAB_KEYS
 CLASSES = {
@@ -60,18 +57,16 @@ def matches(config: Mapping[str, Any]) -> bool:
 
 
 def complete_config(config: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Add the mask id and the block size that a config.json lacks.
-
-    The name of the directory, or of its place in the cache of the hub, ends in the block size where
-    that is not 4: `SDAR-4B-Chat-b16`.
-    """
+    """Add the mask id and the block size that a config.json lacks. The name of the directory, or of
+    its place in the cache of the hub, ends in the block size where that is not 4:
+    `SDAR-4B-Chat-b16`."""
     names = [part for part in directory.parts if re.search(r"-b\d+$", part)]
     named = int(names[-1].rpartition("-b")[2]) if names else BLOCK_SIZE
     return {"mask_token_id": MASK_ID, "block_size": named, **config}
 
 
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
-    """The core's sizes from config.json; see `Family.core_config`."""
+    """The core's sizes from config.json; see `Family.network`."""
     check_variant(config, _FIXED)
     return CoreConfig(
         **read_sizes(config, theta=1e6),
@@ -85,14 +80,9 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
 network = core_alone(core_config)
 
 
-def layouts(
-    network: Network,
-    tokenizer: PreTrainedTokenizerBase,
-    options: LayoutConfig,
-    vq: ImageTokenizer | None = None,
-) -> dict[str, Layout]:
+def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Text alone; see `Family.layouts`."""
-    config = complete_config(network.public_config, Path())
-    ids = dream.read_ids({"pad_token_id": TOKEN_IDS["<|endoftext|>"], **config}, tokenizer)
-    alignment = options.block_alignment or config.get("block_alignment") or "left"
-    return {"text": llada.text_layout(tokenizer, options, ids, config["block_size"], alignment)}
+    config = complete_config(inputs.network.public_config, Path())
+    ids = dream.read_ids({"pad_token_id": TOKEN_IDS["<|endoftext|>"], **config}, inputs.tokenizer)
+    alignment = inputs.options.block_alignment or config.get("block_alignment") or "left"
+    return {"text": llada.text_layout(inputs, ids, config["block_size"], alignment)}

@@ -8,7 +8,6 @@ diffusers holds that directory as its subfolder `vqvae`.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from torch import Tensor, nn
 
 from mmrl.config.settings_file import read_settings_file
 from mmrl.models.image_tokenizers import IMAGE_TOKENIZERS, PUBLIC_KIND, SUBFOLDER
-from mmrl.models.network.tensor_limit import limit_tensors
 from mmrl.models.source import find_directory
 from mmrl.models.weights import (
+    BUILD_ERRORS,
     check_weights,
     read_headers,
     read_weights,
@@ -30,43 +29,31 @@ from mmrl.models.weights import (
 
 
 class ImageTokenizer(nn.Module):
-    """Pixels to codes and back.
-
-    Attributes:
-        codebook_size: number of codes; codes are 0 .. codebook_size - 1.
-        downsample: pixels per code along one side.
-        channels: of the pixels.
-        source: absolute path or hub id that it was loaded from.
-    """
+    """Pixels of `channels` to codes 0 .. codebook_size - 1 and back, `downsample` pixels per code
+    along a side; `source` is the absolute path or hub id that it was loaded from."""
 
     codebook_size: int
     downsample: int
     channels: int
     source: str | None = None
-    Config: type[Any]
-    """Dataclass of the keys of config.json, of a network that is built from one."""
-    config: Any
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> "ImageTokenizer":
         """A network with new weights. Raises TypeError, ValueError: a value that cannot be."""
-        return cls(cls.Config(**config))
+        raise NotImplementedError
 
     def to_config(self) -> dict[str, Any]:
         """The keys of config.json that `build` takes, with their values."""
-        return asdict(self.config)
+        raise NotImplementedError
 
     def get_code(self, pixels: Tensor) -> Tensor:
-        """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, N] int64.
-
-        N is H * W / downsample ** 2. Computed in float32, whatever the context.
-        """
+        """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, H * W / downsample ** 2] int64,
+        in float32, whatever the context."""
         raise NotImplementedError
 
     def decode_code(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
         """Map codes [B, N] of a (height, width) grid, by default a square, to pixels float32
-        [B, 3, height * downsample, width * downsample] of about [-1, 1].
-        """
+        [B, 3, height * downsample, width * downsample] of about [-1, 1]."""
         raise NotImplementedError
 
     def decode_bytes(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
@@ -74,9 +61,9 @@ class ImageTokenizer(nn.Module):
         errors of `decode_code`."""
         return to_bytes(self.decode_code(codes, shape))
 
-    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype, source: str) -> None:
-        """Take the weights of the checkpoint `source`: the decoder in `dtype`, the encoder in
-        float32."""
+    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+        """Take the weights of a checkpoint: the decoder in `dtype`, the encoder in float32. Raises
+        ValueError: they are of another quantiser."""
         raise NotImplementedError
 
     def check_pixels(self, pixels: Tensor) -> None:
@@ -86,28 +73,20 @@ class ImageTokenizer(nn.Module):
         fits = pixels.ndim == 4 and pixels.shape[1] == self.channels and min(sides) > 0
         if not fits or not pixels.is_floating_point() or any(side % factor for side in sides):
             raise ValueError(
-                f"pixels must be floating point [B, {self.channels}, H, W] in [-1, 1] with H and W"
-                f" positive multiples of {factor}, got {pixels.dtype} {tuple(pixels.shape)}; resize"
-                " or crop the image."
+                f"pixels are {pixels.dtype} {tuple(pixels.shape)}; give floating point"
+                f" [B, {self.channels}, H, W] with sides that are multiples of {factor}."
             )
 
     def check_codes(self, codes: Tensor, shape: tuple[int, int] | None) -> tuple[int, int]:
-        """Height and width of the grid of codes [B, N]. Raises ValueError: codes that are no
-        integers or outside the codebook, or a grid that does not hold N codes; without `shape`, N
-        is no square."""
-        whole = not codes.is_floating_point() and codes.dtype != torch.bool
-        if codes.ndim != 2 or not whole or not codes.numel():
-            raise ValueError(
-                f"codes must be integers [B, N], got {codes.dtype} {tuple(codes.shape)}."
-            )
+        """Height and width of the grid of codes [B, N]. Raises ValueError: codes outside the
+        codebook, or a grid that does not hold N codes; without `shape`, N is no square."""
         low, high = int(codes.min()), int(codes.max())
         if low < 0 or high >= self.codebook_size:
             raise ValueError(
-                f"codes range from {low} to {high}; allowed are 0 to {self.codebook_size - 1}. "
-                "Subtract the code offset of the vocabulary and replace masks before decoding."
+                f"codes range from {low} to {high}; allowed are 0 to {self.codebook_size - 1}."
+                " Subtract the code offset of the vocabulary and write all masks before decoding."
             )
-        side = math.isqrt(codes.shape[1])
-        height, width = shape or (side, side)
+        height, width = shape or (math.isqrt(codes.shape[1]),) * 2
         if height * width != codes.shape[1] or height < 1:
             raise ValueError(
                 f"shape {(height, width)} holds {height * width} codes but got {codes.shape[1]};"
@@ -124,23 +103,15 @@ def to_bytes(pixels: Tensor) -> Tensor:
 def load_vq(
     path_or_hub_id: str | Path, dtype: str = "float32", device: str = "cpu"
 ) -> ImageTokenizer:
-    """Load an image tokenizer from a directory or from the Hugging Face hub, in evaluation mode.
-
-    Args:
-        path_or_hub_id: a directory, or a hub id when no such directory exists; also a checkpoint
-            that holds its own image tokenizer in the folder `vqvae`.
-        dtype: of the decoder; the encoder stays float32.
-
-    Raises:
-        FileNotFoundError: nothing found under this name.
-        ValueError: an unknown dtype, kind or configuration key, a truncated file, or missing,
-            unexpected or wrongly shaped tensors.
-    """
+    """Load an image tokenizer from a directory, from the hub, or from the folder `vqvae` of a
+    checkpoint, in evaluation mode; `dtype` is that of the decoder, the encoder stays float32.
+    Raises FileNotFoundError: nothing found under this name. Raises ValueError: an unknown dtype,
+    kind or key, a truncated file, or tensors that do not fit."""
     precision = resolve_dtype(dtype)
     directory = vq_directory(find_directory(path_or_hub_id, pickled=True))
     outline_vq(directory)
     vq = _build(directory)
-    vq.load_tensors(read_weights(directory, pickled=True), precision, str(directory))
+    vq.load_tensors(read_weights(directory, pickled=True), precision)
     path = Path(path_or_hub_id).expanduser()
     vq.source = str(path.resolve() if path.is_dir() else path_or_hub_id)
     return vq.to(device).eval().requires_grad_(False)
@@ -151,7 +122,7 @@ def outline_vq(directory: Path) -> ImageTokenizer:
     directory = vq_directory(directory)
     headers = read_headers(directory, pickled=True)
     with torch.device("meta"):
-        vq = _build(directory, len(headers))
+        vq = _build(directory)
     check_weights(headers, vq.state_dict(), str(directory))
     return vq
 
@@ -162,10 +133,9 @@ def vq_directory(directory: Path) -> Path:
     return inside if (inside / "config.json").is_file() else directory
 
 
-def build_vq(config: Mapping[str, Any], stored: int = 50_000) -> ImageTokenizer:
+def build_vq(config: Mapping[str, Any]) -> ImageTokenizer:
     """The tokenizer of a config.json with new weights; an empty one is that of showlab/magvitv2.
-    `stored` is that of `limit_tensors`. Raises ValueError: an unknown kind or key, or a value that
-    cannot be."""
+    Raises ValueError: an unknown kind or key, or a value that cannot be."""
     kind = config.get("_class_name", PUBLIC_KIND)
     if kind not in IMAGE_TOKENIZERS:
         known = ", ".join(IMAGE_TOKENIZERS)
@@ -173,8 +143,10 @@ def build_vq(config: Mapping[str, Any], stored: int = 50_000) -> ImageTokenizer:
     module, _, name = IMAGE_TOKENIZERS[kind].partition(":")
     tokenizer: type[ImageTokenizer] = getattr(import_module(module), name)
     given = {key: value for key, value in config.items() if not key.startswith("_")}
-    with limit_tensors(given, stored):
+    try:
         return tokenizer.build(given)
+    except BUILD_ERRORS as error:
+        raise ValueError(f"no network can be built from its values ({error})") from error
 
 
 def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None) -> None:
@@ -182,11 +154,8 @@ def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None)
     in `dtype`, or in the one they have."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    precision = None if dtype is None else resolve_dtype(dtype)
-    tensors = {
-        key: value.to(precision) if value.is_floating_point() else value
-        for key, value in vq.state_dict().items()
-    }
+    precision, state = None if dtype is None else resolve_dtype(dtype), vq.state_dict()
+    tensors = {k: t.to(precision) if t.is_floating_point() else t for k, t in state.items()}
     path = f"{type(vq).__module__}:{type(vq).__name__}"
     [kind] = [name for name, known in IMAGE_TOKENIZERS.items() if known == path]
     content = {"_class_name": kind, **vq.to_config()}
@@ -194,10 +163,10 @@ def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None)
     write_weights(tensors, directory)
 
 
-def _build(directory: Path, stored: int = 50_000) -> ImageTokenizer:
+def _build(directory: Path) -> ImageTokenizer:
     path = directory / "config.json"
     config = read_settings_file(path) if path.is_file() else {}
     try:
-        return build_vq(config, stored)
+        return build_vq(config)
     except ValueError as error:
         raise ValueError(f"'{path}': {error}") from error

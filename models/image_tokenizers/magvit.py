@@ -8,6 +8,8 @@ Encoding always runs in float32: lower precision moves latents across zero and f
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +48,12 @@ class LookupFreeQuantizer(nn.Module):
 class MagvitV2(ImageTokenizer):
     """The tokenizer: pixels to codes and back."""
 
-    Config = MagvitConfig
+    @classmethod
+    def build(cls, config: Mapping[str, Any]) -> "MagvitV2":
+        return cls(MagvitConfig(**config))
+
+    def to_config(self) -> dict[str, Any]:
+        return asdict(self.config)
 
     def __init__(self, config: MagvitConfig) -> None:
         super().__init__()
@@ -58,10 +65,8 @@ class MagvitV2(ImageTokenizer):
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Reconstruct pixels [B, in_channels, H, W] in [-1, 1] through the quantiser, for training;
-        return the same in float32, and the latent before quantisation.
-
-        The gradient with respect to the signs is passed straight through to the latent.
-        """
+        return the same in float32, and the latent before quantisation, to which the gradient of its
+        signs is passed straight through."""
         latent = self.encode(pixels)
         signs = torch.where(latent > 0, 1.0, -1.0)
         return self.decode(latent + (signs - latent).detach()), latent
@@ -71,10 +76,7 @@ class MagvitV2(ImageTokenizer):
         [B, bits, H/downsample, W/downsample], always in float32; errors of `check_pixels`."""
         self.check_pixels(pixels)
         with torch.autocast(pixels.device.type, enabled=False):
-            if next(self.encoder.parameters()).dtype == torch.float32:
-                return self.encoder(pixels.float())
-            full = {key: value.float() for key, value in self.encoder.state_dict().items()}
-            return torch.func.functional_call(self.encoder, full, (pixels.float(),))
+            return self.encoder(pixels.float())
 
     def decode(self, latent: Tensor) -> Tensor:
         """Map +1/-1 latents [B, bits, h, w] to float32 pixels of about [-1, 1]."""
@@ -95,13 +97,12 @@ class MagvitV2(ImageTokenizer):
         with _plain_convolutions():
             return torch.cat([self.decode(part) for part in latent.split(chunk)])
 
-    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype, source: str) -> None:
-        """Take the weights of a checkpoint; see `ImageTokenizer.load_tensors`. Raises ValueError:
-        another table of codes."""
+    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+        """Take the weights of a checkpoint; see `ImageTokenizer.load_tensors`."""
         if not torch.equal(tensors["quantize.embedding"].float(), self.quantize.embedding):
             raise ValueError(
-                f"quantize.embedding in '{source}' is not the table of +1/-1 bits of a lookup-free"
-                " quantiser with channel 0 as the most significant bit."
+                "quantize.embedding is not the table of +1/-1 bits of a lookup-free quantiser with"
+                " channel 0 as the most significant bit; take another checkpoint"
             )
         self.load_state_dict(tensors)
         self.decoder.to(dtype)

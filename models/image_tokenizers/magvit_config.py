@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-_PER_LEVEL = [f"{s}_{key}" for s in ("encoder", "decoder") for key in ("ch_mult", "num_res_blocks")]
-
 
 @dataclass(kw_only=True)
 class MagvitConfig:
@@ -29,18 +27,16 @@ class MagvitConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 18:
             raise ValueError(f"bits is {self.bits}; allowed are 1 to 18.")
-        levels = {name: len(getattr(self, name)) for name in _PER_LEVEL}
+        names = [f"{s}_{k}" for s in ("encoder", "decoder") for k in ("ch_mult", "num_res_blocks")]
+        levels = {name: len(getattr(self, name)) for name in names}
         if len(set(levels.values())) != 1 or 0 in levels.values():
-            raise ValueError(
-                f"The per-level lists must have one length of at least 1, got {levels}."
-            )
-        for name in ("encoder_ch_mult", "decoder_ch_mult"):
-            for mult in [1, *getattr(self, name)]:
-                if mult < 1 or self.ch * mult % self.norm_groups:
-                    raise ValueError(
-                        f"Width ch * {name} = {self.ch} * {mult} is not a positive multiple of "
-                        f"norm_groups = {self.norm_groups}; change ch, {name} or norm_groups."
-                    )
+            raise ValueError(f"levels differ or there is none: {levels}; give lists of one length.")
+        for mult in (1, *self.encoder_ch_mult, *self.decoder_ch_mult):
+            if mult < 1 or self.ch * mult % self.norm_groups:
+                raise ValueError(
+                    f"A width of ch * {mult} = {self.ch * mult} is no positive multiple of"
+                    f" norm_groups = {self.norm_groups}; change one of them."
+                )
 
     @property
     def downsample(self) -> int:

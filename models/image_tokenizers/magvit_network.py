@@ -68,7 +68,6 @@ class Middle(nn.Module):
         self.block_2 = ResidualBlock(width, width, groups)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [B, width, h, w] to the same shape."""
         return self.block_2(self.attn_1(self.block_1(x)))
 
 
@@ -80,7 +79,6 @@ class Downsample(nn.Module):
         self.conv = nn.Conv2d(width, width, 3, stride=2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [B, width, h, w] to [B, width, h/2, w/2]."""
         return self.conv(F.pad(x, (0, 1, 0, 1)))
 
 
@@ -92,7 +90,6 @@ class Upsample(nn.Module):
         self.conv = nn.Conv2d(width, width, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [B, width, h, w] to [B, width, 2h, 2w]."""
         return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
 
 
@@ -101,16 +98,13 @@ class Level(nn.Module):
 
     def __init__(self, widths: tuple[int, int], blocks: int, groups: int) -> None:
         super().__init__()
-        width_in, width_out = widths
         self.block = nn.ModuleList(
-            ResidualBlock(width_in if i == 0 else width_out, width_out, groups)
-            for i in range(blocks)
+            ResidualBlock(widths[min(i, 1)], widths[1], groups) for i in range(blocks)
         )
         self.downsample: nn.Module | None = None
         self.upsample: nn.Module | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Run the blocks, then the resolution change if the level has one."""
         for block in self.block:
             x = block(x)
         resample = self.downsample or self.upsample
@@ -122,16 +116,14 @@ class Encoder(nn.Module):
 
     def __init__(self, config: MagvitConfig) -> None:
         super().__init__()
-        groups, last = config.norm_groups, len(config.encoder_ch_mult) - 1
-        self.conv_in = nn.Conv2d(config.in_channels, config.ch, 3, padding=1)
+        groups, width = config.norm_groups, config.ch
+        depths = config.encoder_num_res_blocks
+        self.conv_in = nn.Conv2d(config.in_channels, width, 3, padding=1)
         self.down = nn.ModuleList()
-        width = config.ch
-        for index, (mult, blocks) in enumerate(
-            zip(config.encoder_ch_mult, config.encoder_num_res_blocks, strict=True)
-        ):
+        for mult, blocks in zip(config.encoder_ch_mult, depths, strict=True):
             level = Level((width, config.ch * mult), blocks, groups)
             width = config.ch * mult if blocks else width
-            if index != last:
+            if len(self.down) < len(depths) - 1:
                 level.downsample = Downsample(width)
             self.down.append(level)
         self.mid = Middle(width, groups)

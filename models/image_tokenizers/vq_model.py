@@ -51,7 +51,7 @@ class VQModel(ImageTokenizer, diffusers.VQModel):
         """Map codes to bytes, rounded as diffusers does; see `ImageTokenizer.decode_bytes`."""
         return (self._decode(codes, shape).clamp(0, 1) * 255).round().to(torch.uint8)
 
-    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype, source: str) -> None:
+    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
         """Take the weights of a checkpoint; see `ImageTokenizer.load_tensors`."""
         self.load_state_dict(tensors)
         self.post_quant_conv.to(dtype)

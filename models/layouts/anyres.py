@@ -20,21 +20,15 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-_GRIDS = "config.json: image_grid_pinpoints"
-
 SHRINK_FROM = 1.1
 """A map is shrunk when its sides are more than this many times too long."""
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How the images of one checkpoint are cut.
-
-    Args:
-        patches: along the side of a tile.
-        grids: columns and rows of the grids to choose from.
-        max_tiles: a larger map is shrunk to about this many tiles.
-    """
+    """How the images of one checkpoint are cut: tiles of `side` pixels and `patches` patches along
+    a side, `grids` of columns and rows to choose from; a map of more than `max_tiles` is shrunk to
+    about as many."""
 
     side: int
     patches: int
@@ -119,27 +113,18 @@ def read_grids(value: Any, side: int) -> tuple[tuple[int, int], ...]:
     """Columns and rows of the grids to choose from, of tiles with so many pixels along a side.
 
     `image_grid_pinpoints` of a config.json are sizes in pixels, a list of pairs (width, height) as
-    published, or the range of grids that the training script turns into it. Raises ValueError: it
-    is neither, or a size is no multiple of the side.
+    published, or the range of grids that the training script turns into it, `(1x1),...,(6x6)`.
+    Raises ValueError: it is neither, or a size is no multiple of the side.
     """
-    if isinstance(value, str):
-        return grids_between(value)
-    pairs = list(value) if isinstance(value, Sequence) else []
-    sizes = [n for pair in pairs for n in (pair if isinstance(pair, Sequence) else [None])]
-    whole = all(isinstance(n, int) and n > 0 and n % side == 0 for n in sizes)
+    found = re.fullmatch(r"\((\d+)x(\d+)\),\.\.\.,\((\d+)x(\d+)\)", str(value))
+    if found is not None:
+        first, low, last, high = map(int, found.groups())
+        value = [(i * side, j * side) for i in range(first, last + 1) for j in range(low, high + 1)]
+    pairs: list[Any] = [tuple(pair) if isinstance(pair, Sequence) else () for pair in value or ()]
+    whole = all(isinstance(n, int) and n > 0 and n % side == 0 for pair in pairs for n in pair)
     if not pairs or not whole or any(len(pair) != 2 for pair in pairs):
         raise ValueError(
-            f"{_GRIDS} is {value!r}; give pairs [width, height] in pixels, multiples of the {side}"
-            " of a tile"
+            f"config.json: image_grid_pinpoints is {value!r}; give pairs [width, height] in pixels,"
+            f" multiples of the {side} of a tile"
         )
     return tuple((width // side, height // side) for width, height in pairs)
-
-
-def grids_between(text: str) -> tuple[tuple[int, int], ...]:
-    """Grids of a setting such as `(1x1),...,(6x6)`, from the first to the last. Raises ValueError:
-    it is not of that form."""
-    found = re.fullmatch(r"\((\d+)x(\d+)\),\.\.\.,\((\d+)x(\d+)\)", text.replace(" ", ""))
-    first, low, last, high = (int(n) for n in found.groups()) if found else (0, 0, 0, 0)
-    if not 1 <= first <= last or not 1 <= low <= high:
-        raise ValueError(f"{_GRIDS} is {text!r}; give a range of grids such as '(1x1),...,(6x6)'")
-    return tuple((i, j) for i in range(first, last + 1) for j in range(low, high + 1))

@@ -21,22 +21,18 @@ def read_template(path: str | Path) -> str:
     ValueError: it is not text, is no template, or fails on the message."""
     file, named = Path(path).expanduser(), f"chat_template is '{path}'"
     if not file.is_file():
-        raise FileNotFoundError(
-            f"{named}, and there is no such file; give a Jinja file, true, false or null"
-        )
+        raise FileNotFoundError(f"{named}, no file; give a Jinja file, true, false or null")
     try:
         source = file.read_text(encoding="utf-8")
         [text], _ = render_jinja_template(TRIAL, chat_template=source, add_generation_prompt=True)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{named}, which is not UTF-8 text ({error})") from error
-    except ERRORS as error:
+        if TRIAL[0][0]["content"] not in text:
+            raise ValueError("it leaves out what the message of a user says")
+    except ERRORS as error:  # an undecodable text is a ValueError too
         line = getattr(error, "lineno", None)
         raise ValueError(
             f"{named}, which cannot be rendered{f' (line {line})' if line else ''}: {error}. It"
             " gets `messages`, each with `role` and `content`, and `add_generation_prompt`."
         ) from error
-    if TRIAL[0][0]["content"] not in text:
-        raise ValueError(f"{named}, which leaves out what the message of a user says")
     return source
 
 

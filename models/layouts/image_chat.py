@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mmrl.features import Features, PromptImage
 from mmrl.models.layouts.anyres import Tiling
-from mmrl.models.layouts.image_marks import MARK, count_marks, refuse_images, render
+from mmrl.models.layouts.image_marks import MARK, check_images, render
 from mmrl.models.layouts.question_layout import Album, QuestionLayout, Row
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.types import Prompt
@@ -34,18 +34,13 @@ SYSTEM = (
 
 @dataclass(frozen=True)
 class ImageChat(QuestionLayout):
-    """Renders prompts with images as embeddings.
-
-    As in the public sampler a response ends with the end of a turn, and no other structural token
-    is written.
-
-    Args:
-        ids: of the special tokens of the text, and `bos`, `header` and `end_header` of turns.
-        max_length: longest row, images and response included; None for any.
-    """
+    """Renders prompts with images as embeddings; `ids` has `bos`, `header` and `end_header` of
+    turns besides those of text. As in the public sampler a response ends with the end of a turn,
+    and no other structural token is written."""
 
     needs_vq: ClassVar[bool] = False
     needs_tower: ClassVar[bool] = True
+    check = staticmethod(check_images)
 
     text: TextLayout
     ids: Mapping[str, int]
@@ -62,26 +57,12 @@ class ImageChat(QuestionLayout):
 
     def __post_init__(self) -> None:
         if not self.text.tokenizer.chat_template:
-            raise ValueError(
-                "the tokenizer has no chat template, which questions about images are rendered"
-                " with; copy chat_template.jinja or tokenizer_config.json of the checkpoint again"
-            )
-
-    @staticmethod
-    def check(prompt: Prompt) -> None:
-        """Raise a ValueError unless a prompt has images, and a mark for each of them or none."""
-        images = len(prompt.images or ())
-        if images == 0 or count_marks(prompt) not in (0, images):
-            refuse_images(
-                prompt,
-                "give one mark per image, at least one, or none to have the images come first.",
-            )
+            raise ValueError("the tokenizer has no chat template for questions about images")
 
     def pieces(self, prompt: Prompt) -> list[list[int]]:
-        """Token ids of the text before, between and after the images of a prompt.
-
-        Deviation: an image that ends a turn does not cost the turn its end token. Raises
-        ValueError: no image, or another number of marks than of images."""
+        """Token ids of the text before, between and after the images of a prompt; deviation: an
+        image that ends a turn does not cost the turn its end token. Raises ValueError: see
+        `check`."""
         self.check(prompt)
         parts = render(prompt, self.text.tokenizer, SYSTEM).split(MARK)
         ids = [list(self.text.tokenizer(p, add_special_tokens=False)["input_ids"]) for p in parts]
@@ -100,7 +81,7 @@ class EmbeddingAlbum(Album):
     """Images as fillers, whose tokens embeddings replace, each opened and cut once."""
 
     def __init__(self, tiling: Tiling, filler: int) -> None:
-        super().__init__(self._show)
+        super().__init__()
         self.tiling, self.filler = tiling, filler
         self.shown: list[PromptImage] = []
         self.tiles: list[Tensor] = []

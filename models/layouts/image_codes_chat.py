@@ -4,9 +4,8 @@
 
 The conversation is the prompt through the chat template, without a system message, and begins with
 the token that begins a text, as in training (`MmadaRows.image_to_text`). The network was trained
-with one image before all text, so the image comes first: a prompt with several images is refused,
-and marks or image parts only say that there is one. Padding is masked as in `TextLayout`, whatever
-the mask policy of image generation is.
+with one image before all text, so marks or image parts only say that there is one. Padding is
+masked as in `TextLayout`, whatever the mask policy of image generation is.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
-from mmrl.models.layouts.image_marks import count_marks, refuse_images, without_images
+from mmrl.models.layouts.image_marks import check_one_image, without_images
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.models.layouts.mmada_rows import MmadaRows
 from mmrl.models.layouts.pixels import encode_image
@@ -31,8 +30,7 @@ from mmrl.types import Prompt
 
 @dataclass(frozen=True)
 class CodesChat(QuestionLayout):
-    """Renders prompts with images as codes; a subclass says which grid an image has, and how its
-    family frames the codes."""
+    """Renders prompts with images as codes; `rows.show(codes, grid)` are the tokens of an image."""
 
     needs_vq: ClassVar[bool] = True
     needs_tower: ClassVar[bool] = False
@@ -49,13 +47,9 @@ class CodesChat(QuestionLayout):
         """Height and width in codes of an image of so many pixels, width first."""
         raise NotImplementedError
 
-    def frame(self, codes: Tensor, grid: tuple[int, int]) -> Tensor:
-        """Token ids [m] that show an image, from those of its codes [n]."""
-        raise NotImplementedError
-
     def positions(self, prompt: Prompt) -> int:
         grids = (self.grid_of(size) for size in prompt.image_sizes)
-        return sum(len(self.frame(torch.zeros(h * w, dtype=torch.long), (h, w))) for h, w in grids)
+        return sum(len(self.rows.show(torch.zeros(h * w), (h, w))) for h, w in grids)
 
     def album(self) -> CodesAlbum:
         return CodesAlbum(self)
@@ -63,26 +57,14 @@ class CodesChat(QuestionLayout):
 
 @dataclass(frozen=True)
 class ImageCodesChat(CodesChat):
-    """Renders prompts with one image.
+    """Renders prompts with one image, of `grid` (height, width) in codes, made so by
+    `image_fit`."""
 
-    Args:
-        grid: height and width of an image in codes.
-        image_fit: how an image becomes a square.
-    """
+    check = staticmethod(check_one_image)
 
     rows: MmadaRows
     grid: tuple[int, int]
     image_fit: ImageFit = "crop"
-
-    @staticmethod
-    def check(prompt: Prompt) -> None:
-        """Raise a ValueError unless a prompt has exactly one image, and one mark or none."""
-        if len(prompt.images or ()) != 1 or count_marks(prompt) > 1:
-            refuse_images(
-                prompt,
-                "this checkpoint reads exactly one image, before the text. Give one, with one mark"
-                " or none.",
-            )
 
     def pieces(self, prompt: Prompt) -> list[list[int]]:
         """Token ids of the text before the image, which is empty, and after it. Raises ValueError:
@@ -94,15 +76,12 @@ class ImageCodesChat(CodesChat):
     def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
         return self.grid
 
-    def frame(self, codes: Tensor, grid: tuple[int, int]) -> Tensor:
-        return self.rows.show(codes[None])[0]
-
 
 class CodesAlbum(Album):
     """Images as the tokens that show them, each opened and encoded once."""
 
     def __init__(self, chat: Any) -> None:
-        super().__init__(self._show)
+        super().__init__()
         self.chat = chat
 
     def put(self, images: Sequence[Image.Image], number: int, codes: Tensor) -> None:
@@ -115,5 +94,5 @@ class CodesAlbum(Album):
         return self._frame(encode_image(self.chat.vq, image, grid, self.chat.image_fit), grid)
 
     def _frame(self, codes: Tensor, grid: tuple[int, int]) -> Row:
-        ids = self.chat.frame(codes + self.chat.rows.code_offset, grid).tolist()
+        ids = self.chat.rows.show(codes + self.chat.rows.code_offset, grid).tolist()
         return ids, [-1] * len(ids)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from mmrl.models.layouts.image_marks import count_marks, refuse_images, without_images
+from mmrl.models.layouts.image_marks import check_one_image, without_images
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.models.layouts.pixels import encode_image
 from mmrl.models.layouts.question_layout import image_key
@@ -38,21 +38,13 @@ class EditRows(ImageRows, Protocol):
 
 @dataclass(frozen=True)
 class ImageEdit(TextToImage):
-    """Renders prompts with a source image; the edited image has the same grid.
+    """Renders prompts with a source image, which takes the grid of the edited one by
+    `image_fit`."""
 
-    Args:
-        image_fit: how the source image takes the sides of the edited one.
-    """
+    check = staticmethod(check_one_image)
 
     rows: EditRows
     image_fit: ImageFit = "crop"
-
-    @staticmethod
-    def check(prompt: Prompt) -> None:
-        """Raise a ValueError unless a prompt has exactly one image, and one mark or none."""
-        if len(prompt.images or ()) != 1 or count_marks(prompt) > 1:
-            wanted = "an edit has exactly one source image. Give one, with one mark or none."
-            refuse_images(prompt, wanted)
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Every prompt with a source image fits: longer instructions are truncated."""
@@ -60,10 +52,9 @@ class ImageEdit(TextToImage):
         return True
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """B prompts -> canvas with n masked positions and its two unconditional branches.
-
-        Each source image is opened and encoded once, however many rows show it. Raises ValueError:
-        a `length` other than n, or a prompt without a source image."""
+        """B prompts -> canvas with n masked positions and its two unconditional branches; each
+        source image is opened and encoded once. Raises ValueError: a `length` other than n, or a
+        prompt without a source image."""
         for prompt in prompts:
             self.check(prompt)
         masks = self._masks(len(prompts), length)
@@ -78,9 +69,8 @@ class ImageEdit(TextToImage):
     def _encode(self, prompts: Sequence[Prompt]) -> list[list[Tensor]]:
         """Token ids [h, w] int64 of the source images of each prompt, each encoded alone."""
         known: dict[Hashable, Tensor] = {}
-        keys = [image_key(prompt.images or (), 0) for prompt in prompts]
-        for key, prompt in zip(keys, prompts, strict=True):
-            if key not in known:
+        for prompt in prompts:
+            if (key := image_key(prompt.images or (), 0)) not in known:
                 codes = encode_image(self.vq, (prompt.images or [])[0], self.grid, self.image_fit)
                 known[key] = codes.view(self.grid) + self.rows.code_offset
-        return [[known[key]] for key in keys]
+        return [[known[image_key(prompt.images or (), 0)]] for prompt in prompts]

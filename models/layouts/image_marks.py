@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -16,12 +16,9 @@ _MARK_IN_WORDS = re.compile(re.escape(MARK) + r"\s?")
 
 
 def render(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> str:
-    """The conversation of a prompt through the chat template, with a mark for every image, and
-    the prefill.
-
-    Images are placed at the marks of the text, else at the image parts of the messages, else before
-    the first message of the user. A prompt without messages has `system` before it.
-    """
+    """The conversation of a prompt through the chat template, with a mark for every image, and the
+    prefill. Images are placed at the marks of the text, else at the image parts of the messages,
+    else before the first message of the user; a prompt without messages has `system` before it."""
     messages = prompt.messages or [
         {"role": "system", "content": system},
         {"role": "user", "content": prompt.text},
@@ -54,12 +51,21 @@ def count_marks(prompt: Prompt) -> int:
     return sum(text.count(MARK) for text in texts)
 
 
-def refuse_images(prompt: Prompt, wanted: str) -> NoReturn:
-    """Raise a ValueError that says how many images and marks a prompt has, and what is wanted."""
-    images = len(prompt.images or ())
-    raise ValueError(
-        f"prompt {prompt.id!r} has {images} images and {count_marks(prompt)} marks {MARK}; {wanted}"
-    )
+def check_images(prompt: Prompt, several: bool = True) -> None:
+    """Raise a ValueError unless a prompt has one image, or `several`, with a mark for each or none;
+    it says how many there are."""
+    images, marks = len(prompt.images or ()), count_marks(prompt)
+    if images == 0 or marks not in (0, images) or (images > 1 and not several):
+        wanted = "at least one image" if several else "exactly one image"
+        raise ValueError(
+            f"prompt {prompt.id!r} has {images} images and {marks} marks {MARK}; this checkpoint"
+            f" reads {wanted}, with a mark for each or none."
+        )
+
+
+def check_one_image(prompt: Prompt) -> None:
+    """Raise a ValueError unless a prompt has exactly one image, and one mark or none."""
+    check_images(prompt, several=False)
 
 
 def join_parts(parts: Sequence[str | None]) -> str:

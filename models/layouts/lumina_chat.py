@@ -1,33 +1,27 @@
-"""Questions about images as canvases, for Lumina-DiMOO, which reads images as rows of codes.
+"""Questions about images as canvases, for Lumina-DiMOO: the row `mmu` of
+`mmrl.models.layouts.lumina_rows`.
 
-The row is `mmu` of `mmrl.models.layouts.lumina_rows`. Images have the sides
-of `fit_size` whose aspect ratio is nearest theirs. They precede the last token of the prompt,
-`</user>`, so marks only say that there is one. Padding, on the left, is never attended to; a
-response holds no image codes.
-"""
+Images have the sides of `fit_size` whose aspect ratio is nearest theirs, and precede the last token
+of the prompt, `</user>`, so marks only say that there is one. Padding, on the left, is never
+attended to; a response holds no image codes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from mmrl.models.layouts.image_codes_chat import CodesChat
-from mmrl.models.layouts.image_marks import count_marks, refuse_images, without_images
-from mmrl.models.layouts.image_size import fit_size
+from mmrl.models.layouts.image_marks import check_images, without_images
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.models.layouts.lumina_rows import ANSWER, LuminaRows
+from mmrl.models.layouts.pixels import fit_size
 from mmrl.types import Canvas, Prompt
 
 
 @dataclass(frozen=True)
 class LuminaChat(CodesChat):
-    """Renders prompts with images; the end tokens of its text are `end_answer`.
-
-    Args:
-        side: of a square image in codes; others have at most as many.
-        image_fit: how an image takes its sides.
-    """
+    """Renders prompts with images of at most `side` x `side` codes, which take their sides by
+    `image_fit`; the end tokens of its text are `end_answer`."""
 
     rows: LuminaRows
     side: int
@@ -42,9 +36,7 @@ class LuminaChat(CodesChat):
     def check(prompt: Prompt) -> None:
         """Raise a ValueError unless a prompt has images, with a mark for each or none, and is one
         turn of a user, after a system message or none."""
-        images = len(prompt.images or ())
-        if images < 1 or count_marks(prompt) not in (0, images):
-            refuse_images(prompt, "give at least one image, with a mark for each or none.")
+        check_images(prompt)
         roles = [message["role"] for message in prompt.messages or ()]
         if roles not in ([], ["user"], ["system", "user"]):
             raise ValueError(
@@ -66,13 +58,8 @@ class LuminaChat(CodesChat):
         """B prompts -> canvas; see `QuestionLayout.canvas`. The end of the answer is given."""
         canvas = super().canvas(prompts, length)
         end = torch.full((len(canvas), 1), self.ids["end_answer"])
-        added = {
-            "tokens": end,
-            "uncond_tokens": torch.full_like(end, self.ids["mask"]),
-            "response": end < 0,
-            "attend": end >= 0,
-            "uncond_attend": end >= 0,
-        }
+        added = {"tokens": end, "uncond_tokens": torch.full_like(end, self.ids["mask"])}
+        added |= {"response": end < 0, "attend": end >= 0, "uncond_attend": end >= 0}
         known = {name: getattr(canvas, name) for name in added}
         longer = {k: torch.cat((v, added[k]), 1) for k, v in known.items() if v is not None}
         return replace(canvas, vocab=(0, self.rows.code_offset), **longer)
@@ -81,6 +68,3 @@ class LuminaChat(CodesChat):
         """Height and width in codes of an image of so many pixels, width first."""
         width, height = fit_size(size, (self.side // 2) ** 2)
         return 2 * height, 2 * width
-
-    def frame(self, codes: Tensor, grid: tuple[int, int]) -> Tensor:
-        return self.rows.image(codes, grid)

@@ -31,14 +31,10 @@ UNCONDITIONAL = "<uncondition>"
 
 @dataclass(frozen=True)
 class LuminaRows:
-    """The rows of one checkpoint.
-
-    Args:
-        ids: of its special tokens: `boi`, `eoi`, `newline`, `answer`, `end_answer` and `mask`.
-        code_offset: id of image code 0.
-        max_text_len: longest prompt in tokens, without images; longer ones lose the end of U.
-        grid: height and width in codes of images that are written.
-    """
+    """The rows of one checkpoint: `ids` of its special tokens (`boi`, `eoi`, `newline`, `answer`,
+    `end_answer`, `mask`) and of image code 0; prompts have at most `max_text_len` tokens without
+    images, longer ones lose the end of U; images that are written have `grid` (height, width)
+    codes."""
 
     tokenizer: PreTrainedTokenizerBase
     ids: Mapping[str, int]
@@ -62,21 +58,21 @@ class LuminaRows:
         """Image editing, `edit`; see `mmrl.models.layouts.image_edit.EditRows`."""
         prompts = []
         for prompt, images in zip(self._prompts(texts, EDIT, drop), sources, strict=True):
-            shown = [self.image(own.flatten(), (len(own), own.shape[1])).tolist() for own in images]
+            shown = [self.show(own.flatten(), (len(own), own.shape[1])).tolist() for own in images]
             prompts.append([*prompt[:-1], *sum(shown, []), prompt[-1]])
         return self._before_image(prompts, codes)
 
     def written(self, grid: tuple[int, int]) -> Tensor:
         """[h * (w + 1) + 3] bool: the codes, and not the ends of rows and the marks around."""
         codes = torch.full((grid[0] * grid[1],), self.code_offset)
-        return torch.cat((self.image(codes, grid), codes[:1] + 1)) == self.code_offset
+        return torch.cat((self.show(codes, grid), codes[:1] + 1)) == self.code_offset
 
     def prompt(self, user: str, system: str) -> list[int]:
         """Token ids of a prompt, of any length; `</user>` is the last."""
         text = f"<system>{system}</system><user>{user}</user>"
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def image(self, codes: Tensor, grid: tuple[int, int]) -> Tensor:
+    def show(self, codes: Tensor, grid: tuple[int, int]) -> Tensor:
         """An image between its marks: row-major ids [..., h * w] -> [..., h * (w + 1) + 2]."""
         rows = codes.unflatten(-1, grid)
         ends = rows.new_full((*rows.shape[:-1], 1), self.ids["newline"])
@@ -101,5 +97,5 @@ class LuminaRows:
         text = torch.tensor([pad * (width - len(row)) + row + answer for row in prompts])
         mask = torch.tensor([[0] * (width - len(row)) + [1] * (len(row) + 1) for row in prompts])
         end = codes.new_full((len(codes), 1), self.ids["end_answer"])
-        image = torch.cat((self.image(codes, self.grid), end), 1)
+        image = torch.cat((self.show(codes, self.grid), end), 1)
         return torch.cat((text, image), 1), torch.cat((mask, torch.ones_like(image)), 1)

@@ -22,13 +22,8 @@ from transformers import PreTrainedTokenizerBase
 
 @dataclass(frozen=True)
 class MmadaRows:
-    """The rows of one checkpoint.
-
-    Args:
-        ids: of its special tokens: `soi`, `eoi`, `t2i`, `mmu`, `pad`, `bos`, `eos`, `mask` and
-            `end_header`.
-        max_text_len: M.
-    """
+    """The rows of one checkpoint: `ids` of its special tokens (`soi`, `eoi`, `t2i`, `mmu`, `pad`,
+    `bos`, `eos`, `mask`, `end_header`), and `max_text_len`, which is M."""
 
     tokenizer: PreTrainedTokenizerBase
     ids: Mapping[str, int]
@@ -42,13 +37,9 @@ class MmadaRows:
     def text_to_image(
         self, texts: Sequence[str], codes: Tensor, drop: Sequence[bool] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Image generation, `t2i_gen` (codes are masks) and `t2i` (training).
-
-        Codes [B, n] are token ids, offset added, or the mask id; rows of `drop` lose their text for
-        classifier-free guidance. Ids are [B, M + n + 3], and the mask is 0 on the left padding.
-        """
-        rows = self._prompts(texts, drop or [False] * len(texts))
-        return self._before_image(rows, self.max_text_len + 1, codes)
+        """Image generation, `t2i`: ids [B, M + n + 3] of texts and of codes [B, n], which are token
+        ids or masks; rows of `drop` lose their text for classifier-free guidance."""
+        return self._before_image(self._prompts(texts, drop), self.max_text_len + 1, codes)
 
     def image_edit(
         self,
@@ -57,31 +48,24 @@ class MmadaRows:
         codes: Tensor,
         drop: Sequence[bool] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Image editing, `edit`; see `mmrl.models.layouts.image_edit.EditRows`. Ids have
-        [B, M + 2 n + 5], wider with several source images, and the mask is 0 on the left padding.
-        """
-        rows = self._prompts(texts, drop or [False] * len(texts))
-        shown = [
-            [token for image in own for token in self._frame(image.reshape(1, -1))[0].tolist()]
-            for own in sources
-        ]
-        rows = [[*row[:1], *images, *row[1:]] for row, images in zip(rows, shown, strict=True)]
-        images = max(1, *map(len, sources))
-        return self._before_image(
-            rows, self.max_text_len + 1 + images * (codes.shape[1] + 2), codes
-        )
+        """Image editing, `edit`: ids [B, M + 2 n + 5], wider with several source images; see
+        `mmrl.models.layouts.image_edit.EditRows`."""
+        rows = []
+        for row, images in zip(self._prompts(texts, drop), sources, strict=True):
+            shown = [self._frame(image.flatten()).tolist() for image in images]
+            rows.append([*row[:1], *sum(shown, []), *row[1:]])
+        width = max(1, *map(len, sources)) * (codes.shape[1] + 2)
+        return self._before_image(rows, self.max_text_len + 1 + width, codes)
 
     def written(self, grid: tuple[int, int]) -> Tensor:
         """[n + 1] bool: the codes, and not the end of the image."""
         return torch.arange(grid[0] * grid[1] + 1) < grid[0] * grid[1]
 
-    def _prompts(self, texts: Sequence[str], drop: Sequence[bool]) -> list[list[int]]:
+    def _prompts(self, texts: Sequence[str], drop: Sequence[bool] | None) -> list[list[int]]:
         """`t2i bos text eos` of each row, without the text of those that drop it."""
-        bare = [self.ids[key] for key in ("t2i", "bos", "eos")]
-        return [
-            bare if dropped else self._text(text, self.max_text_len + 1, "t2i")
-            for text, dropped in zip(texts, drop, strict=True)
-        ]
+        bare, longest = [self.ids[key] for key in ("t2i", "bos", "eos")], self.max_text_len + 1
+        rows = zip(texts, drop or [False] * len(texts), strict=True)
+        return [bare if dropped else self._text(text, longest, "t2i") for text, dropped in rows]
 
     def _before_image(
         self, rows: Sequence[list[int]], width: int, codes: Tensor
@@ -106,14 +90,15 @@ class MmadaRows:
         image = self.show(codes)
         return torch.cat((image, text), 1), torch.cat((torch.ones_like(image), asked), 1)
 
-    def show(self, codes: Tensor) -> Tensor:
-        """What shows an image before a question, `mmu soi code×n eoi`: ids [B, n + 3]."""
-        head = codes.new_full((len(codes), 1), self.ids["mmu"])
-        return torch.cat((head, self._frame(codes)), 1)
+    def show(self, codes: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+        """What shows an image before a question, `mmu soi code×n eoi`: [..., n] -> [..., n + 3]."""
+        return torch.cat((self._column("mmu", codes), self._frame(codes)), -1)
 
     def _frame(self, codes: Tensor) -> Tensor:
-        edges = codes.new_tensor([self.ids["soi"], self.ids["eoi"]]).expand(codes.shape[0], 2)
-        return torch.cat((edges[:, :1], codes, edges[:, 1:]), 1)
+        return torch.cat((self._column("soi", codes), codes, self._column("eoi", codes)), -1)
+
+    def _column(self, key: str, codes: Tensor) -> Tensor:
+        return codes.new_full((*codes.shape[:-1], 1), self.ids[key])
 
     def _text(self, text: str, length: int | None = None, head: str | None = None) -> list[int]:
         """`head bos text eos`, cut to `length` ids with a final eos."""

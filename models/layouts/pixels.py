@@ -1,11 +1,14 @@
-"""An image of any size as the pixels that an image tokenizer reads, as MMaDA does it.
+"""Images of any size as the pixels that an image tokenizer reads, and sizes as grids of codes.
 
 Resizing is bicubic with Pillow; sides and borders are rounded as torchvision's `Resize` and
-`CenterCrop` round them, so the codes of an image are those of the public code. Deviations: an image
-more than `MAX_ASPECT_RATIO` times as long as it is wide is cropped to its middle first, since a
-small file may claim a side that would take all memory once the other is enlarged; `pad` resizes
-before it pads, where dLLM-RL pads first, which differs in the pixels at the border of the image.
+`CenterCrop` round them, so the codes of an image are those of the public code. Deviation: `pad`
+resizes before it pads, where dLLM-RL pads first, which differs at the border of the image.
+Lumina-DiMOO fits images of prompts to rectangles of about the same area; its public code halves
+large ones before it resizes them, and crops at a random place, here the middle is kept.
 """
+
+from functools import cache
+from math import isqrt
 
 import numpy as np
 import torch
@@ -13,12 +16,12 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
-from mmrl.models.layouts.layout_config import ImageFit
+from mmrl.models.layouts.layout_config import ImageFit, LayoutConfig
 
-MAX_ASPECT_RATIO = 100
-"""Ratio of the sides up to which the whole image is resized before it is cropped."""
 GREY = (127, 127, 127)
 """Colour around an image that is padded."""
+LONGEST = 4
+"""Largest ratio of the sides of Lumina-DiMOO's images."""
 
 
 def image_to_pixels(
@@ -42,7 +45,9 @@ def encode_image(
 
 
 def _crop_middle(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    image, (width, height) = _shorten(image, MAX_ASPECT_RATIO), size
+    if max(image.size) > 100 * min(image.size):  # enlarged whole it might take all memory
+        return ImageOps.fit(image, size, Image.Resampling.BICUBIC)
+    width, height = size
     if image.width * height < image.height * width:
         height = int(width * image.height / image.width)
     else:
@@ -52,15 +57,9 @@ def _crop_middle(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _pad(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    image = _shorten(image, min(MAX_ASPECT_RATIO, *size))  # at least one pixel of it remains
+    if max(image.size) > min(size) * min(image.size):  # nothing would be left of the shorter side
+        return ImageOps.fit(image, size, Image.Resampling.BICUBIC)
     return ImageOps.pad(image, size, Image.Resampling.BICUBIC, color=GREY)
-
-
-def _shorten(image: Image.Image, ratio: int) -> Image.Image:
-    """The middle of an image, at most `ratio` times as long as it is wide."""
-    width, height = (min(side, ratio * min(image.size)) for side in image.size)
-    left, top = (image.width - width) // 2, (image.height - height) // 2
-    return image.crop((left, top, left + width, top + height))
 
 
 def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
@@ -68,3 +67,55 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 FITS = {"crop": _crop_middle, "squash": _resize, "pad": _pad}
+
+
+def count_along(key: str, side: int, downsample: int) -> int:
+    """Codes along a side of so many pixels. Raises ValueError: it is no multiple of a code's; the
+    message names the key."""
+    if side % downsample:
+        raise ValueError(f"{key} is {side}, no multiple of {downsample}")
+    return side // downsample
+
+
+def square_side(options: LayoutConfig, downsample: int, codes: int) -> int:
+    """Codes along a side of an image: of `image_size`, or of an image of so many codes where no
+    size is chosen. Raises ValueError: see `count_along`; also codes that are no square."""
+    if options.image_size is not None:
+        return count_along("image_size", options.image_size, downsample)
+    if (side := isqrt(codes)) ** 2 != codes:
+        raise ValueError(f"an image has {codes} codes, no square; set image_size")
+    return side
+
+
+def written_grid(options: LayoutConfig, downsample: int, codes: int) -> tuple[int, int]:
+    """Height and width in codes of the images that are written, `square_side` where no other is
+    chosen; errors of `count_along`."""
+    height, width = options.image_height, options.image_width
+    side = square_side(options, downsample, codes)
+    return (
+        side if height is None else count_along("image_height", height, downsample),
+        side if width is None else count_along("image_width", width, downsample),
+    )
+
+
+@cache
+def list_sizes(cells: int) -> list[tuple[int, int]]:
+    """Widths and heights in cells of rectangles of at most `cells`, of each width the heights that
+    leave no room for a wider one."""
+    return [
+        (width, height)
+        for width in range(cells, 0, -1)
+        for height in range(max(1, cells // (width + 1)), cells // width + 1)
+        if max(width, height) <= LONGEST * min(width, height)
+    ]
+
+
+def fit_size(size: tuple[int, int], cells: int) -> tuple[int, int]:
+    """The listed width and height whose aspect ratio is nearest that of an image of `size`; of
+    equal ones the largest."""
+
+    def likeness(listed: tuple[int, int]) -> float:
+        ratios = [own / given for own, given in zip(listed, size, strict=True)]
+        return min(ratios) / max(ratios)
+
+    return max(list_sizes(cells), key=lambda listed: (likeness(listed), listed))

@@ -1,6 +1,6 @@
 """Prompts that show images as canvases, whatever the network reads in place of an image."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -18,21 +18,23 @@ Row = tuple[list[int], list[int]]
 
 
 class Album:
-    """The images of a batch of prompts as rows, which `show` makes, each opened once."""
+    """The images of a batch of prompts as rows, each opened once."""
 
-    def __init__(self, show: Callable[[Image.Image], Row]) -> None:
-        self.show = show
+    def __init__(self) -> None:
         self.rows: dict[Hashable, Row] = {}
 
     def add(self, images: Sequence[Image.Image], number: int) -> Row:
         """The row of an image of a prompt, which is opened unless it was before."""
         key = image_key(images, number)
         if key not in self.rows:
-            self.rows[key] = self.show(images[number])
+            self.rows[key] = self._show(images[number])
         return self.rows[key]
 
     def features(self, at: Tensor) -> Features | None:
         """The images whose embeddings replace tokens at `at` [B, L]; None where none do."""
+
+    def _show(self, image: Image.Image) -> Row:
+        raise NotImplementedError
 
 
 class QuestionLayout:
@@ -77,12 +79,10 @@ class QuestionLayout:
         return self._excess(prompt, self.pieces(prompt), n) is None
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
-
-        Each image is opened once, however many rows show it; those that a vision tower encodes are
-        not encoded yet. The unconditional branch has mask tokens in place of the prompt, its images
-        included, as in the public samplers. Raises ValueError: a prompt that the layout cannot
-        take, or that is too long."""
+        """B prompts -> canvas with `length` masked positions, None for `max_completion_length`;
+        images for a vision tower are not encoded yet, and the unconditional branch has mask tokens
+        in place of prompt and images, as in the public samplers. Raises ValueError: a prompt that
+        the layout cannot take, or that is too long."""
         n = self.text.max_completion_length if length is None else length
         pieces = [self.pieces(prompt) for prompt in prompts]
         for prompt, parts in zip(prompts, pieces, strict=True):
@@ -104,16 +104,13 @@ class QuestionLayout:
 
     def _excess(self, prompt: Prompt, pieces: Sequence[list[int]], n: int) -> str | None:
         """What is too long about a prompt, as the rest of a sentence; None if nothing is."""
-        tokens, limit = sum(map(len, pieces)), self.text.max_prompt_length
+        tokens, limit, longest = sum(map(len, pieces)), self.text.max_prompt_length, self.max_length
         if tokens > limit:
             return f"has {tokens} tokens beside its images; max_prompt_length is {limit}. Raise it"
         whole = tokens + n + self.positions(prompt)
-        if self.max_length is not None and whole > self.max_length:
-            return (
-                f"takes {whole} tokens with its images and {n} of completion, and the checkpoint"
-                f" {self.max_length} (tokenizer_model_max_length). Show it smaller"
-            )
-        return None
+        if longest is None or whole <= longest:
+            return None
+        return f"takes {whole} tokens with images and completion, the checkpoint {longest}. Cut it"
 
 
 def with_images(pieces: Sequence[list[int]], images: Sequence[Row]) -> Row:
@@ -126,9 +123,7 @@ def with_images(pieces: Sequence[list[int]], images: Sequence[Row]) -> Row:
 
 
 def image_key(images: Sequence[Image.Image], number: int) -> Hashable:
-    """Equal for the same image of prompts: of the same `images`, or of the same source of a file.
-
-    Not the image itself, which may be another object at every access.
-    """
+    """Equal for the same image of prompts: of the same `images`, or of the same source of a file;
+    the image itself may be another object at every access."""
     sources = getattr(images, "sources", None)
     return (id(images), number) if sources is None else id(sources[number])

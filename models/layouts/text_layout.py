@@ -54,17 +54,15 @@ class TextLayout:
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt: its messages, or its text, through the chat template if any; then
         its prefill. Raises ValueError: messages, and a tokenizer without a chat template."""
-        chat = bool(self.tokenizer.chat_template)
+        chat, text = bool(self.tokenizer.chat_template), prompt.text
         messages = prompt.messages
         if messages is None and (chat if self.chat_template is None else self.chat_template):
-            messages = [{"role": "user", "content": prompt.text}]
-        text = prompt.text
+            messages = [{"role": "user", "content": text}]
+        if messages is not None and not chat:
+            raise ValueError(f"prompt {prompt.id!r} has messages, the tokenizer no template")
         if messages is not None:
-            if not chat:
-                raise ValueError(f"prompt {prompt.id!r} has messages, the tokenizer no template")
             text = render_chat(self.tokenizer, messages, prompt.place or prompt.id)
-        given = f"{text}{prompt.prefill}"
-        return list(self.tokenizer(given, add_special_tokens=False)["input_ids"])
+        return list(self.tokenizer(text + prompt.prefill, add_special_tokens=False)["input_ids"])
 
     @staticmethod
     def check(prompt: Prompt) -> None:
@@ -75,9 +73,8 @@ class TextLayout:
         return len(self.prompt_ids(prompt)) <= self.max_prompt_length
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
-
-        The unconditional branch has mask tokens in place of the prompt. Raises ValueError: a prompt
+        """B prompts -> canvas with `length` masked positions, None for `max_completion_length`; its
+        unconditional branch has mask tokens in place of the prompt. Raises ValueError: a prompt
         longer than the limit, or a length below 1."""
         rows = [self.prompt_ids(prompt) for prompt in prompts]
         for prompt, row in zip(prompts, rows, strict=True):
@@ -98,30 +95,17 @@ class TextLayout:
                 f"max_completion_length is {n}, no multiple of the network's block size"
                 f" {self.block_size}; choose one that is, or block_alignment: left"
             )
-        width = max(map(len, rows))
-        given = torch.tensor([[self.ids["eos"]] * (width - len(row)) + row for row in rows])
-        given = given.long().view(len(rows), width)
-        masks = torch.full((len(rows), n), self.ids["mask"])
-        tokens = torch.cat((given, masks), 1)
+        width, eos, mask = max(map(len, rows)), self.ids["eos"], self.ids["mask"]
+        tokens = torch.tensor([[eos] * (width - len(row)) + row + [mask] * n for row in rows])
         columns = torch.arange(width + n).expand_as(tokens)
         attend = columns >= torch.tensor([[width - len(row)] for row in rows])
         keep = None if bool(attend.all()) else attend
-        blocks = None
-        if self.block_size is not None:
-            first = 0 if self.block_alignment == "left" else width
-            blocks = align_blocks(attend, self.block_size, first)
+        first, size = 0 if self.block_alignment == "left" else width, self.block_size
+        blocks = None if size is None else align_blocks(attend, size, first)
+        branch = torch.full_like(tokens, mask), keep, None, self.stop_ids
+        response = columns >= width
         return Canvas(
-            tokens,
-            columns >= width,
-            keep,
-            self.vocab,
-            self.ids["mask"],
-            torch.full_like(tokens, self.ids["mask"]),
-            keep,
-            None,
-            self.stop_ids,
-            blocks=blocks,
-            block_size=self.block_size,
+            tokens, response, keep, self.vocab, mask, *branch, blocks=blocks, block_size=size
         )
 
     def decode(self, canvas: Canvas) -> list[str]:

@@ -1,7 +1,7 @@
 """Image generation as canvases: prompts in, images out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
@@ -14,20 +14,17 @@ from mmrl.types import Canvas, Prompt
 
 
 class ImageRows(Protocol):
-    """How a family orders text and the codes of images that are written.
+    """How a family orders text and the codes of images that are written, as token ids with a mask
+    that is 0 on padding, which is on the left.
 
-    A row is token ids with a mask, 0 on padding, which is on the left.
+    `ids`: special tokens by role, `mask` among them; `code_offset`: id of image code 0.
     """
 
     @property
-    def ids(self) -> Mapping[str, int]:
-        """Special tokens by role, `mask` among them."""
-        ...
+    def ids(self) -> Mapping[str, int]: ...
 
     @property
-    def code_offset(self) -> int:
-        """Id of image code 0."""
-        ...
+    def code_offset(self) -> int: ...
 
     def text_to_image(
         self, texts: Sequence[str], codes: Tensor, drop: Sequence[bool] | None = None
@@ -42,11 +39,8 @@ class ImageRows(Protocol):
 
 @dataclass(frozen=True)
 class TextToImage:
-    """Renders prompts as canvases with every image position masked, and decodes finished ones.
-
-    Args:
-        grid: height and width of the image in codes.
-    """
+    """Renders prompts as canvases with every image position masked, and decodes finished ones;
+    `grid` is height and width of the image in codes."""
 
     needs_vq: ClassVar[bool] = True
     needs_tower: ClassVar[bool] = False
@@ -78,26 +72,19 @@ class TextToImage:
         """Whether the row leaves out the end of a prompt: it is the same without a letter of it."""
         whole, shorter = prompt.text.rstrip(), prompt.text.rstrip()[:-1]
         masks = self._masks(1, None)
-        rows = [self.rows.text_to_image([text], masks)[0] for text in (whole, shorter)]
-        return torch.equal(*rows)
+        return torch.equal(*(self.rows.text_to_image([t], masks)[0] for t in (whole, shorter)))
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """B prompts -> canvas with n masked positions and its unconditional branch. Raises
         ValueError: a `length` other than n."""
-        masks = self._masks(len(prompts), length)
-        texts = [prompt.text for prompt in prompts]
-        branch = self.rows.text_to_image(texts, masks, [True] * len(prompts))
-        return self._lay_out(self.rows.text_to_image(texts, masks), branch)
+        given = [prompt.text for prompt in prompts], self._masks(len(prompts), length)
+        branch = self.rows.text_to_image(*given, [True] * len(prompts))
+        return self._lay_out(self.rows.text_to_image(*given), branch)
 
     def decode(self, canvas: Canvas) -> list[Image.Image]:
         """Finished canvas -> B images. Raises ValueError: a response position is unwritten or holds
         no image code."""
-        tokens = canvas.tokens[canvas.response].view(len(canvas), -1)
-        codes = tokens - self.rows.code_offset
-        if bool((codes < 0).any() | (codes >= self.vq.codebook_size).any()):
-            raise ValueError(
-                f"the canvas holds tokens outside the image codes {self.vocab}; is it finished?"
-            )
+        codes = canvas.tokens[canvas.response].view(len(canvas), -1) - self.rows.code_offset
         device = next(self.vq.parameters()).device
         return open_images(self.vq.decode_bytes(codes.to(device), shape=canvas.grid))
 
@@ -105,9 +92,7 @@ class TextToImage:
         """[rows, n] mask tokens; a ValueError for a `length` other than n."""
         n = self.grid[0] * self.grid[1]
         if length not in (None, n):
-            raise ValueError(
-                f"max_completion_length is {length}; an image has {n} tokens. Leave it null."
-            )
+            raise ValueError(f"max_completion_length is {length}; an image has {n}, leave it null")
         return torch.full((rows, n), self.rows.ids["mask"])
 
     def _lay_out(
@@ -118,24 +103,20 @@ class TextToImage:
     ) -> Canvas:
         """The canvas of rows and their unconditional branches, each ids [B, L] and mask, aligned
         at the right."""
-        all_rows = {"": row, "uncond_": branch}
-        if image_branch is not None:
-            all_rows["image_uncond_"] = image_branch
+        given = {"": row, "uncond_": branch, "image_uncond_": image_branch}
+        all_rows = {name: each for name, each in given.items() if each is not None}
         width = max(ids.shape[1] for ids, _ in all_rows.values())
         all_rows = {name: pad_left(*each, width) for name, each in all_rows.items()}
-        tokens, written = all_rows[""][0], self.rows.written(self.grid)
-        response = torch.zeros_like(tokens, dtype=torch.bool)
-        response[:, -len(written) :] = written
-        mask_id = self.rows.ids["mask"]
-        canvas = Canvas(tokens, response, None, self.vocab, mask_id, grid=self.grid)
-        if self.mask_policy == "ignore":
-            first, kept = 0, {}
-        else:  # cut the columns that no row attends to
+        written, first, attend = self.rows.written(self.grid), 0, {}
+        if self.mask_policy == "key_padding":  # cut the columns that no row attends to
             used = torch.stack([mask.bool() for _, mask in all_rows.values()]).any(0)
             first = int(used.any(0).int().argmax())
-            kept = {f"{name}attend": mask[:, first:].bool() for name, (_, mask) in all_rows.items()}
-        cut = {f"{name}tokens": ids[:, first:] for name, (ids, _) in all_rows.items()}
-        return replace(canvas, response=response[:, first:], **cut, **kept)
+            attend = {f"{k}attend": mask[:, first:].bool() for k, (_, mask) in all_rows.items()}
+        tokens = {f"{k}tokens": ids[:, first:] for k, (ids, _) in all_rows.items()}
+        response = torch.zeros_like(tokens["tokens"], dtype=torch.bool)
+        response[:, -len(written) :] = written
+        known = {"vocab": self.vocab, "mask_id": self.rows.ids["mask"], "grid": self.grid}
+        return Canvas(**{"attend": None, **attend}, **tokens, **known, response=response)
 
 
 def pad_left(ids: Tensor, mask: Tensor, width: int) -> tuple[Tensor, Tensor]:

@@ -25,11 +25,8 @@ Mask = Tensor | BlockMask | None
 def rope_table(
     length: int, head_dim: int, theta: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Cosine and signed sine of the rotary angles, each [length, head_dim] float32.
-
-    The sine of the lower half is negated, which is what the rotation needs. Kept apart from the
-    buffers of the model, so that casting it never rounds the frequencies.
-    """
+    """Cosine and sine of the rotary angles, each [length, head_dim] float32; the sine of the lower
+    half is negated. No buffers of the model, so that casting it never rounds the frequencies."""
     # tables of a few lengths serve all passes
     cos, sin = _long_rope_table(1 << max(0, length - 1).bit_length(), head_dim, theta, device)
     return cos[:length], sin[:length]
@@ -53,11 +50,8 @@ def angles_at(table: Tensor, index: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
-    """Rotate [B, H, n, head_dim] by the half-split rotary embedding of `rope_table`.
-
-    `fp32` rotates in float32 at least and casts back (LLaDA, MMaDA); otherwise in the dtype of x
-    (LLaDA-V, Dream, SDAR).
-    """
+    """Rotate [B, H, n, head_dim] by the half-split rotary embedding of `rope_table`, in float32 at
+    least where `fp32` (LLaDA, MMaDA), else in the dtype of x (LLaDA-V, Dream, SDAR)."""
     dtype = x.dtype
     if not fp32 or dtype == torch.float64:
         cos, sin = cos.to(dtype), sin.to(dtype)
@@ -105,7 +99,7 @@ def compile_kernel() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=True)
 
 
-ATTENTION: dict[str, Callable[[Tensor, Tensor, Tensor, Any], Tensor]] = {
+ATTENTION: dict[str, Callable[..., Tensor]] = {
     "auto": auto_attention,
     "sdpa": sdpa_attention,
     "eager": eager_attention,
@@ -113,18 +107,10 @@ ATTENTION: dict[str, Callable[[Tensor, Tensor, Tensor, Any], Tensor]] = {
 }
 
 
-def attend(
-    kernel: Callable[[Tensor, Tensor, Tensor, Any], Tensor],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask,
-) -> Tensor:
+def attend(kernel: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Attention of H heads [B, H, n, d] to keys and values of G heads [B, G, L, d] -> [B, n, H d].
-
-    The H / G heads that share keys become further queries of one head, so that the keys and values
-    of a cache are never copied; a mask that differs between queries is repeated instead.
-    """
+    The H / G heads that share keys become further queries of one head, so that keys and values of a
+    cache are never copied; a mask that differs between queries is repeated instead."""
     groups, (rows, heads, n, width) = k.shape[1], q.shape
     if groups < heads and not isinstance(mask, BlockMask):
         q = q.reshape(rows, groups, -1, width)
@@ -139,9 +125,8 @@ def attend(
 def choose_attention(wish: str, device: str, dtype: torch.dtype) -> tuple[str, str]:
     """The attention kernel, `sdpa` or `eager`, and the reason; a wish other than `auto` is taken.
 
-    Fused attention is the faster one but for training in bfloat16 on a CPU. Of 32 rows of 90
-    positions with 4 heads of 32 on one core of an AVX-512 Xeon, forward and backward take 15 ms in
-    float32 fused and 21 ms from matrix products; in bfloat16 73 ms and 25 ms.
+    Of 32 rows of 90 positions with 4 heads of 32 on one core of an AVX-512 Xeon, forward and
+    backward take 15 ms in float32 fused and 21 ms from matrix products; in bfloat16 73 and 25 ms.
     """
     if wish != "auto":
         return wish, "as set"
@@ -157,12 +142,13 @@ class Attention(nn.Module):
         super().__init__()
         self.config = config
         self.implementation = "sdpa"
-        width, heads, bias = config.hidden_size, config.head_dim, config.qkv_bias
-        self.q = nn.Linear(width, config.num_heads * heads, bias=bias)
-        self.k = nn.Linear(width, config.num_kv_heads * heads, bias=bias)
-        self.v = nn.Linear(width, config.num_kv_heads * heads, bias=bias)
-        self.o = nn.Linear(config.num_heads * heads, width, bias=False)
-        norm = (heads, config.norm_eps, config.norm_weight_fp32)
+        width, bias = config.hidden_size, config.qkv_bias
+        queries, keys = (n * config.head_dim for n in (config.num_heads, config.num_kv_heads))
+        self.q = nn.Linear(width, queries, bias=bias)
+        self.k = nn.Linear(width, keys, bias=bias)
+        self.v = nn.Linear(width, keys, bias=bias)
+        self.o = nn.Linear(queries, width, bias=False)
+        norm = (config.head_dim, config.norm_eps, config.norm_weight_fp32)
         self.q_norm = RMSNorm(*norm) if config.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(*norm) if config.qk_norm else nn.Identity()
 
@@ -174,10 +160,8 @@ class Attention(nn.Module):
         index: Tensor | None,
         stored: tuple[KVCache | TokenCache, int] | None = None,
     ) -> Tensor:
-        """x [B, L, D] -> [B, n, D]: queries at `index` [B, n] only, or everywhere when None.
-
-        `stored`: a cache and the layer's number in it, when x is only a part of the row.
-        """
+        """x [B, L, D] -> [B, n, D]: queries at `index` [B, n] only, or everywhere when None;
+        `stored`: a cache and the layer's number in it, when x is only a part of the row."""
         cos, sin = rope
         queries, q_cos, q_sin = x, cos, sin
         if index is not None:
@@ -196,28 +180,6 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
 
 
-def key_mask(attention_mask: Tensor | None, x: Tensor, seen: int) -> Tensor | None:
-    """An attention mask in the form the attention kernel takes; `seen` is the number L of keys.
-
-    A [B, L] mask becomes a bool key mask [B, 1, 1, L]: padding is never attended to, and padding
-    queries still see something, so no row is fully masked. A 4-D mask is kept.
-    """
-    if attention_mask is None:
-        return None
-    if attention_mask.dim() == 4:
-        if attention_mask.dtype != torch.bool:
-            return attention_mask.to(x.dtype)
-        # finite, so that a query that may attend to nothing gives numbers rather than NaN
-        bias = torch.zeros_like(attention_mask, dtype=x.dtype)
-        return bias.masked_fill(~attention_mask, torch.finfo(x.dtype).min)
-    if attention_mask.shape != (x.shape[0], seen):
-        raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}; expected [B, L] ="
-            f" {(x.shape[0], seen)} or a 4-D mask"
-        )
-    return attention_mask.bool()[:, None, None, :]
-
-
 def find_mask(
     attention_mask: Tensor | None,
     x: Tensor,
@@ -226,14 +188,18 @@ def find_mask(
     blocks: Tensor | None,
     copies: Tensor | None,
 ) -> Tensor | BlockPattern | None:
-    """What the queries of a forward pass over x [B, n, D] may attend to; a 4-D mask is all there
-    is. `span`: first and last column of the queries, and the number L of keys; `block_size` is None
-    but for attention that is causal between blocks; `blocks` and `copies` are [B, L] or None."""
+    """What the queries of a forward pass over x [B, n, D] may attend to: a [B, L] mask hides
+    padding, a 4-D bool mask is all there is. `span`: first and last column of the queries, and the
+    number L of keys; `block_size`, `blocks` and `copies`: of attention that is causal between
+    blocks."""
+    if attention_mask is not None and attention_mask.dim() == 4:
+        # finite, so that a query that may attend to nothing gives numbers rather than NaN
+        bias = torch.zeros_like(attention_mask, dtype=x.dtype)
+        return bias.masked_fill(~attention_mask, torch.finfo(x.dtype).min)
+    attend = None if attention_mask is None else attention_mask.bool()
+    if block_size is None:
+        return None if attend is None else attend[:, None, None, :]
     start, stop, seen = span
-    mask = key_mask(attention_mask, x, seen)
-    if block_size is None or (attention_mask is not None and attention_mask.dim() == 4):
-        return mask
-    attend = None if mask is None else mask[:, 0, 0]
     if blocks is None:
         blocks = count_blocks(block_size, attend, (x.shape[0], seen), x.device)
     pattern = BlockPattern(blocks, copies, attend)
@@ -247,20 +213,15 @@ def kernel_mask(
 ) -> Mask:
     """A mask as the kernel of this name takes it, for the queries `index` [B, n] or all of them."""
     if not isinstance(mask, BlockPattern):
-        return mask if index is None else query_rows(mask, index)
+        if index is None or mask is None or mask.shape[2] == 1:
+            return mask
+        rows = index[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
+        return mask.expand(index.shape[0], -1, -1, -1).gather(2, rows)
     pattern = mask if index is None else mask.at(index)
     # the few queries of a cached step are less than a tile, and on a CPU there is no backward pass
     runs = mask.blocks.device.type != "cpu" or not torch.is_grad_enabled()
     tiled = implementation == "flex" and mask.queries is None and runs
     return pattern.block_mask() if tiled else pattern.dense()
-
-
-def query_rows(mask: Tensor | None, index: Tensor) -> Tensor | None:
-    """The rows of a 4-D mask that belong to the queries `index` [B, n]."""
-    if mask is None or mask.shape[2] == 1:
-        return mask
-    rows = index[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
-    return mask.expand(index.shape[0], -1, -1, -1).gather(2, rows)
 
 
 def gather(x: Tensor, index: Tensor) -> Tensor:

@@ -1,16 +1,14 @@
 """The masked-token transformer: a bidirectional pre-norm llama block, nothing modality-specific.
 
 LLaDA, MMaDA, the language model of LLaDA-V, Lumina-DiMOO, Dream and SDAR are this block with other
-values of the fields of `CoreConfig`; their checkpoints differ in names only. There is no causal
-mask (SDAR's attention is causal between blocks, see `mmrl.models.network.pattern`) and no timestep
-input.
+values of the fields of `CoreConfig`; their checkpoints differ in names only. There is no timestep
+input and no causal mask; SDAR's attention is causal between blocks, see `BlockPattern`.
 
     x = x + Wo softmax(rope(q) rope(k)^T / sqrt(d)) v        q, k, v from rms(x)
     x = x + Wdown(silu(Wgate h) * (Wup h))                   h = rms(x)
 
-`forward` computes logits only at the requested positions and only for the requested columns of the
-vocabulary, and skips the queries and the MLP of the last block everywhere else. `hidden_states` is
-the same without logits; a value head (`mmrl.models.network.value_head`) reads them.
+Logits are computed only at the requested positions and columns of the vocabulary; queries and MLP
+of the last block are skipped everywhere else.
 """
 
 from collections.abc import Callable
@@ -81,10 +79,8 @@ class Block(nn.Module):
     def __init__(self, config: CoreConfig) -> None:
         super().__init__()
         norm = (config.hidden_size, config.norm_eps, config.norm_weight_fp32)
-        self.attn_norm = RMSNorm(*norm)
-        self.attn = Attention(config)
-        self.mlp_norm = RMSNorm(*norm)
-        self.mlp = MLP(config)
+        self.attn_norm, self.attn = RMSNorm(*norm), Attention(config)
+        self.mlp_norm, self.mlp = RMSNorm(*norm), MLP(config)
 
     def forward(
         self,
@@ -141,8 +137,8 @@ class MaskedTokenModel(Network):
 
     @property
     def unread(self) -> set[str]:
-        names = () if self.vision is None else self.vision.unread
-        return {f"vision.{name}" for name in names}  # type: ignore[union-attr]
+        vision: Any = self.vision
+        return set() if vision is None else {f"vision.{name}" for name in vision.unread}
 
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel, `sdpa`, `eager`, `flex` (FlexAttention where attention is
@@ -160,7 +156,6 @@ class MaskedTokenModel(Network):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
         attention_mask: Tensor | None = None,
         columns: tuple[int, int] | None = None,
         images: Tensor | None = None,
@@ -168,33 +163,22 @@ class MaskedTokenModel(Network):
         reduce: Callable[[Tensor, OutputHead], Any] | None = None,
         **inputs: Any,
     ) -> MaskedLMOutput:
-        """Logits of every position, or of the requested ones.
-
-        Args:
-            input_ids: see `hidden_states`, as `inputs_embeds`, `attention_mask` and `inputs`.
-            columns: half-open range of vocabulary rows to compute.
-            reduce: takes the place of computing logits, see `Network.forward`.
-            images, shown: images to encode, see `mmrl.models.network.vision`. Their embeddings are
-                the `features` of this pass; without input, what `vision` makes of them is returned.
-
-        Returns:
-            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or
-            what `reduce` returns.
-        """
+        """See `Network.forward`, and `hidden_states` for the inputs. `images` and `shown` are
+        images to encode, see `mmrl.models.network.vision`; their embeddings are the `features` of
+        this pass, or without ids what is returned."""
         if images is not None and self.vision is not None:
             seen = self.vision(images, shown, self.gradient_checkpointing)
-            if input_ids is None and inputs_embeds is None:
+            if input_ids is None:
                 return seen
             inputs["features"] = seen.rows
-        x = self.hidden_states(input_ids, inputs_embeds, attention_mask, **inputs)
+        x = self.hidden_states(input_ids, attention_mask, **inputs)  # type: ignore[arg-type]
         weight = self.head.weight if columns is None else self.head.weight[slice(*columns)]
         head = OutputHead(weight, None, self.core.logits_fp32)
         return MaskedLMOutput(head(x) if reduce is None else reduce(x, head))
 
     def hidden_states(
         self,
-        input_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
+        input_ids: Tensor,
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
         cache: KVCache | TokenCache | None = None,
@@ -207,11 +191,10 @@ class MaskedTokenModel(Network):
         """What logits and values are computed from.
 
         Args:
-            input_ids: [B, L] int64; exactly one of `input_ids` and `inputs_embeds` is given.
-            inputs_embeds: [B, L, D].
+            input_ids: [B, L] int64.
             attention_mask: None (all attend to all), [B, L] with 0 on padding keys, or a 4-D mask
-                broadcastable to [B, H, L, L]: bool (True = may attend) or float (added). Padding
-                queries of a 2-D mask attend to the same keys as the others.
+                broadcastable to [B, H, L, L], True where a query may attend. Padding queries of a
+                2-D mask attend to the same keys as the others.
             positions: [B, L] bool, where logits are wanted.
             cache: from `new_cache`, without gradient. Then the input and `positions` are the
                 columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
@@ -226,22 +209,16 @@ class MaskedTokenModel(Network):
 
         Returns:
             [B, L, D] final hidden states after the last norm, or [N, D] at `positions`.
-
-        Raises:
-            ValueError: both or neither input given, or shapes that do not fit.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give exactly one of input_ids and inputs_embeds")
-        x = self.embed(input_ids) if inputs_embeds is None else inputs_embeds
+        x = self.embed(input_ids)
         if features is not None and feature_at is not None:
             x = splice(x, features, feature_at)
         elif self.vision is not None and torch.is_grad_enabled():
             x = x + zero_gradients(self.vision)
         length = x.shape[1]
         start, stop, seen = (0, length, length) if cache is None else cache.span
-        span, size = (start, stop, seen), self.core.block_size
-        mask = find_mask(attention_mask, x, span, size, blocks, copies)
-        kernel = self.attn_implementation
+        span, kernel = (start, stop, seen), self.attn_implementation
+        mask = find_mask(attention_mask, x, span, self.core.block_size, blocks, copies)
         everywhere = kernel_mask(mask, kernel)
         longest = stop if cache is None else max(stop, cache.length or 0)
         table = rope_table(longest, self.core.head_dim, self.core.rope_theta, x.device)
@@ -252,10 +229,8 @@ class MaskedTokenModel(Network):
         if positions is not None:
             found = Positions.find(positions)
             index, chosen = found.in_columns(max(1, *found.numbers))
-        before = None
         if self.core.shift_logits:
             before = find_predecessors(x, position_ids, None if start else attention_mask)
-        if before is not None:
             index = before if index is None else before.gather(1, index)
         for i, block in enumerate(self.blocks):
             last = index if i == len(self.blocks) - 1 else None
@@ -264,7 +239,6 @@ class MaskedTokenModel(Network):
         return self.norm(x if chosen is None else x.flatten(0, 1).index_select(0, chosen))
 
     def new_cache(self, length: int | None = None) -> KVCache:
-        """An empty cache of keys and values; `length` as in `KVCache`."""
         return KVCache(int(self.core.shift_logits), length)
 
     def new_token_cache(self, length: int) -> TokenCache:
@@ -273,17 +247,14 @@ class MaskedTokenModel(Network):
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """A block keeps 4 vectors of the hidden width and 2 in float32, those of the norms, 4 of
         the width of its heads and 4 of its MLP for each token."""
-        core = self.core
-        heads = core.num_heads * core.head_dim
-        block = (4 * core.hidden_size + 4 * heads + 4 * core.mlp_size) * size
-        block += 2 * 4 * core.hidden_size
+        core, heads = self.core, self.core.num_heads * self.core.head_dim
+        block = 4 * (core.hidden_size + heads + core.mlp_size) * size + 8 * core.hidden_size
         kept = core.num_layers * (core.hidden_size * size if recompute else block)
         working = (2 * core.hidden_size + 4 * core.mlp_size) * size
         return length * kept, length * (working + block * recompute)
 
     def count_cached(self, length: int) -> int:
-        core = self.core
-        return 2 * length * core.num_kv_heads * core.head_dim * core.num_layers
+        return 2 * length * self.core.num_kv_heads * self.core.head_dim * self.core.num_layers
 
     def _run(self, block: nn.Module, *inputs: Any) -> Tensor:
         if self.gradient_checkpointing and torch.is_grad_enabled():
@@ -293,11 +264,8 @@ class MaskedTokenModel(Network):
 
 
 def zero_gradients(vision: nn.Module) -> Tensor | float:
-    """0 with a zero gradient for every trained weight of `vision`, for rows that show no image.
-
-    Processes reduce gradients weight by weight and wait for each other: one whose rows are text
-    only needs a gradient for the same weights as one that encoded an image.
-    """
+    """0 with a zero gradient for every trained weight of `vision`, for rows that show no image:
+    processes wait for each other's gradients weight by weight."""
     empty = [p.flatten()[:0].sum() for p in vision.parameters() if p.requires_grad]
     return sum(empty) if empty else 0.0
 
@@ -309,11 +277,9 @@ def splice(x: Tensor, features: Tensor, at: Tensor) -> Tensor:
 
 
 def find_predecessors(x: Tensor, position_ids: Tensor | None, mask: Tensor | None) -> Tensor:
-    """[B, L] int64: the position whose output predicts each one, in a network that shifts logits.
-
-    It is the one before it, and itself for the first of a text: the first of the row, that of each
-    text of a packed row, and the first behind padding. A 4-D mask tells of no padding.
-    """
+    """[B, L] int64: the position whose output predicts each one, in a network that shifts logits:
+    the one before it, and itself for the first of a row, of a text of a packed row, and behind
+    padding, of which a 4-D mask does not tell."""
     own = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
     first = own == 0
     if position_ids is not None:

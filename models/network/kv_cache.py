@@ -1,8 +1,7 @@
 """Keys and values that are kept between forward passes, at fixed absolute positions.
 
-One class serves Fast-dLLM's prefix and dual caches (arXiv 2505.22618), windows of both, and the
-exact cache of networks whose attention is causal between blocks. Keys are stored rotated, so a
-column may move: its angle is that of the position its token was given.
+`KVCache` serves Fast-dLLM's prefix and dual caches (arXiv 2505.22618) and the exact cache of
+networks whose attention is causal between blocks. Keys are stored rotated, so a column may move.
 """
 
 from __future__ import annotations
@@ -22,16 +21,10 @@ class Span(NamedTuple):
 
 
 class KVCache:
-    """Keys and values [R, H, L, d] of every layer.
-
-    The first pass spans the whole row, or its first columns where `length` is given. Each later
-    pass computes the columns of `span`, writes their keys and values over the stored ones, and
-    attends to everything below `span.seen`.
-
-    Args:
-        reach: columns before the requested ones that a pass computes as well.
-        length: columns L of a row; None takes those of the first pass.
-    """
+    """Keys and values [R, H, L, d] of every layer, for rows of `length` columns, or those of the
+    first pass. That spans the first columns of the row; each later one computes the columns of
+    `span`, and `reach` columns before them, writes over what is stored, and attends to all below
+    `span.seen`."""
 
     def __init__(self, reach: int = 0, length: int | None = None) -> None:
         self.layers: list[tuple[Tensor, Tensor]] = []
@@ -76,17 +69,10 @@ class KVCache:
 
 
 class TokenCache:
-    """Keys and values [R, H, L, d] of every layer, for passes over positions that differ between
-    rows and need not be adjacent.
-
-    Every pass attends to all L positions. One with `index` None computes all of them; one with an
-    `index` computes those positions of each row, given with `position_ids`, and writes their keys
-    and values over the stored ones.
-
-    Attributes:
-        index: [R, n] int64, which positions the next pass computes; None for all. A position may
-            be named several times.
-    """
+    """Keys and values [R, H, L, d] of every layer, for passes over any positions of each row, which
+    attend to all of it. The next pass computes the positions `index` [R, n] int64, given with
+    `position_ids`, and writes over what is stored; None for all. A position may be named several
+    times."""
 
     def __init__(self, length: int) -> None:
         self.layers: list[tuple[Tensor, Tensor]] = []
@@ -95,7 +81,7 @@ class TokenCache:
 
     @property
     def span(self) -> tuple[int, int, int]:
-        """First and last column of the positions, and the number of keys, for the network."""
+        """See `Span`."""
         return 0, self.length, self.length
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,8 @@
 """What mmrl asks of the network of a policy, whatever is inside it.
 
-Samplers and estimators call the network on rows of tokens; the loop trains its parameters, saves
-its tensors and estimates its memory. `MaskedTokenModel` is such a network, and a network of another
-library becomes one by a subclass that holds it. What a subclass does not override it lacks:
-settings that need a cache, roles of layers or `blocks` are refused without them.
+`MaskedTokenModel` is such a network, and one of another library becomes one by a subclass that
+holds it. What a subclass does not override it lacks: settings that need a cache, roles of layers or
+`blocks` are refused without them.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from torch.utils.checkpoint import noop_context_fn
 
 
 class MaskedLMOutput(NamedTuple):
-    """`logits`: [B, L, C], or [N, C] for the N requested positions in row-major order, or what
-    `reduce` returns."""
+    """`logits`: see `Network.forward`."""
 
     logits: Any
 
@@ -29,20 +27,17 @@ class MaskedLMOutput(NamedTuple):
 class Network(nn.Module, ABC):
     """A network that predicts the masked tokens of rows.
 
-    A subclass registers two modules: `head`, the output matrix, which computes logits from
-    `hidden_states`; and `vision`, which encodes images of prompts, see
-    `mmrl.models.network.vision`, or None.
+    A subclass registers two modules: `head`, which computes logits from `hidden_states`; and
+    `vision`, which encodes images of prompts, see `mmrl.models.network.vision`, or None.
 
     Attributes:
         public_config: `config.json` of the checkpoint; says its family.
-        source: where the weights are from, see `mmrl.models.public_code`.
-        stored: what reads the weights of a network on the meta device, see
-            `mmrl.models.network.stored_weights`; None once they are read.
+        source: where the weights are from, a `mmrl.models.public_code.Source`.
+        stored: `StoredWeights` of a network on the meta device; None once they are read.
         gradient_checkpointing: whether blocks are computed again in the backward pass.
         recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
         attn_implementation: the attention kernel that is set.
-        can_cache: whether the network has `new_cache`, for samplers with a cache.
-        can_refresh: whether the network has `new_token_cache`.
+        can_cache, can_refresh: whether the network has `new_cache`, and `new_token_cache`.
         can_reduce: whether `forward` takes `reduce`; without it all logits exist at once.
         layer_roles: role of a layer that may have an adapter -> ends of the names of such layers.
     """
@@ -74,9 +69,8 @@ class Network(nn.Module, ABC):
         columns: tuple[int, int] | None = None,
         **optional: Any,
     ) -> MaskedLMOutput:
-        """Logits of every position, or of the requested ones.
-
-        Called with keywords. The result for a row must not depend on the other rows.
+        """Logits of every position, or of the requested ones. The result for a row must not depend
+        on the other rows.
 
         Args:
             input_ids: [B, L] int64, rows of a canvas.
@@ -97,13 +91,13 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def hidden_states(
         self,
-        input_ids: Tensor | None = None,
+        input_ids: Tensor,
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
         **optional: Any,
     ) -> Tensor:
-        """What logits are computed from, [B, L, D], or [N, D] at `positions`; arguments
-        as in `forward`."""
+        """What logits are computed from, [B, L, D], or [N, D] at `positions`; arguments as in
+        `forward`."""
 
     @abstractmethod
     def set_attention(self, implementation: str) -> None:
@@ -122,31 +116,23 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
-        """Bytes that a row of `length` tokens needs for the backward pass, for memory estimates.
-
-        Args:
-            size: bytes of a number that the network computes.
-
-        Returns:
-            Those that are kept, and those at work at a time beside them; a forward pass without
-            gradient needs at most the latter, without `recompute`.
-        """
+        """Bytes that a row of `length` tokens keeps for the backward pass, and those at work at a
+        time beside them, where a number has `size` bytes; a forward pass without gradient needs at
+        most the latter, without `recompute`."""
 
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
-        """Load what the network needs of a checkpoint's folder beside the tensors of its state,
-        such as a frozen text encoder; mostly nothing."""
+        """Load what a network needs of a folder beside its own tensors, as a text encoder."""
 
     def count_parts(self) -> int:
         """Parameters of what `load_parts` loads."""
         return 0
 
     def new_cache(self, length: int | None = None) -> Any:
-        """An empty cache of keys and values, see `mmrl.models.network.kv_cache`."""
+        """An empty `KVCache` of rows of `length` tokens."""
         raise NotImplementedError(f"{type(self).__name__} has no cache")
 
     def new_token_cache(self, length: int) -> Any:
-        """An empty cache for rows of `length` tokens of which passes compute any, see
-        `mmrl.models.network.kv_cache`."""
+        """An empty `TokenCache` for rows of `length` tokens."""
         raise NotImplementedError(f"{type(self).__name__} has no cache of tokens")
 
     def count_cached(self, length: int) -> int:

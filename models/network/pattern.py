@@ -12,6 +12,7 @@ each copy is predicted from the clean blocks before it:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,15 +21,10 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 @dataclass
 class BlockPattern:
-    """The pattern of one forward pass.
-
-    Attributes:
-        blocks: [B, L] int64, the block of each key.
-        copies: [B, L] int64, 0 for a clean token, else the number of the copy it belongs to; None
-            where all are clean.
-        attend: [B, L] bool, False on padding keys; None without padding.
-        queries: [B, n] int64, the positions of the queries; None where all keys are.
-    """
+    """The pattern of one forward pass: `blocks` [B, L] int64 of the keys; `copies` [B, L] int64, 0
+    for a clean token, else the number of its copy, None where all are clean; `attend` [B, L] bool,
+    False on padding keys, None without; `queries` [B, n] int64, positions of the queries, None
+    where all are."""
 
     blocks: Tensor
     copies: Tensor | None = None
@@ -43,15 +39,11 @@ class BlockPattern:
     def dense(self) -> Tensor:
         """[B, 1, n, L] bool, True where a query attends to a key."""
         own, kind = self._query_blocks()
-        key_kind = None if self.copies is None else self.copies[:, None, :]
-        allowed = may_attend(
-            own[:, :, None],
-            self.blocks[:, None, :],
-            None if kind is None else kind[:, :, None],
-            key_kind,
-        )
-        if self.attend is not None:
-            allowed = allowed & self.attend[:, None, :]
+        kinds: Any = (None, None)
+        if kind is not None and self.copies is not None:
+            kinds = kind[:, :, None], self.copies[:, None, :]
+        allowed = may_attend(own[:, :, None], self.blocks[:, None, :], *kinds)
+        allowed = allowed if self.attend is None else allowed & self.attend[:, None, :]
         return allowed.unsqueeze(1)
 
     def block_mask(self) -> BlockMask:

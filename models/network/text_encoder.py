@@ -1,7 +1,6 @@
 """CLIP's text encoder beside a network that is conditioned on text; it is never trained."""
 
 import copy
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.models.network.tensor_limit import limit_tensors
 from mmrl.models.weights import check_finite, list_first, read_headers
 
 KEPT = 256
@@ -17,15 +15,12 @@ KEPT = 256
 
 
 class TextEncoder:
-    """transformers' `CLIPTextModelWithProjection`; no module, so it is part of no state.
-
-    A prompt is encoded alone and once: its states do not depend, in any bit, on the prompts of its
-    batch, and the steps of a sampler and the passes of an update read the same ones.
-    """
+    """transformers' `CLIPTextModelWithProjection`; part of no state. Prompts are
+    encoded alone and once, so states do not depend, in any bit, on the others of a batch."""
 
     def __init__(self, model: Any) -> None:
         self.model = model.eval().requires_grad_(False)
-        self._kept: OrderedDict[Any, tuple[Tensor, Tensor]] = OrderedDict()
+        self._kept: dict[Any, tuple[Tensor, Tensor]] = {}
 
     @classmethod
     def load(cls, folder: Path, dtype: torch.dtype, device: torch.device | str) -> "TextEncoder":
@@ -35,8 +30,8 @@ class TextEncoder:
 
         try:
             kind: Any = CLIPTextModelWithProjection
-            with limit_tensors({}, len(read_headers(folder))):
-                model, report = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+            read_headers(folder)
+            model, report = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True)
             if report["missing_keys"]:  # which transformers draws at random
                 raise ValueError(f"it lacks {list_first(sorted(report['missing_keys']))}")
             for name, tensor in model.named_parameters():
@@ -58,12 +53,8 @@ class TextEncoder:
         return sum(parameter.numel() for parameter in model.parameters())
 
     def convert(self, fn: Any) -> "TextEncoder":
-        """The encoder with a function applied to its tensors; this one, which networks may share,
-        stays as it is, and is returned where the function changes nothing.
-
-        A copy in other memory gives other last bits: matrix products depend on how weights that are
-        mapped from a file are aligned.
-        """
+        """The encoder with a function applied to its tensors, this one where that changes nothing:
+        networks share it, and a copy in other memory gives other last bits."""
         tensors = (*self.model.parameters(), *self.model.buffers())
         if all(fn(tensor) is tensor for tensor in tensors):
             return self
@@ -86,6 +77,5 @@ class TextEncoder:
             output = self.model(row[None], output_hidden_states=True)
             self._kept[key] = output.hidden_states[-2], output.text_embeds
             if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
+                del self._kept[next(iter(self._kept))]
         return self._kept[key]

@@ -30,12 +30,9 @@ CROP, AESTHETIC = (0, 0), 6
 
 
 class UVit(Network):
-    """The transformer, its last convolution as `head`, and a frozen text encoder beside them.
-
-    Args:
-        config: of the transformer, with the section `text_encoder`.
-        patch: pixels per code along one side.
-    """
+    """The transformer, its last convolution as `head`, and a frozen text encoder beside them: of a
+    config with the section `text_encoder`, and `patch` pixels per code along a side. A row begins
+    with `text_length` positions of text, whose token 0 is `text_offset`."""
 
     can_reduce = True
     layer_roles = {
@@ -54,17 +51,9 @@ class UVit(Network):
         self.transformer.mlm_layer.conv2 = nn.Identity()
         self.register_module("vision", None)
         self.patch, self.sizes = patch, config["text_encoder"]
+        self.text_length: int = self.sizes.get("max_position_embeddings", 77)
+        self.text_offset: int = config["vocab_size"]
         self.text: TextEncoder | None = None
-
-    @property
-    def text_length(self) -> int:
-        """Positions of the text in a row."""
-        return self.sizes.get("max_position_embeddings", 77)
-
-    @property
-    def text_offset(self) -> int:
-        """Id of token 0 of the text."""
-        return self.transformer.config.vocab_size
 
     @property
     def vocab_size(self) -> int:
@@ -108,11 +97,8 @@ class UVit(Network):
     ) -> MaskedLMOutput:
         """See `Network.forward`; logits of text positions are 0."""
         x = self.hidden_states(input_ids, attention_mask, positions)
-        weight, bias = self.head.weight.flatten(1), self.head.bias
-        if columns is not None:
-            weight = weight[slice(*columns)]
-            bias = None if bias is None else bias[slice(*columns)]
-        head = OutputHead(weight, bias)
+        head = OutputHead(self.head.weight.flatten(1), self.head.bias)
+        head = head if columns is None else head.take(*columns)
         return MaskedLMOutput(head(x) if reduce is None else reduce(x, head))
 
     def hidden_states(
@@ -142,11 +128,8 @@ class UVit(Network):
 
     @contextmanager
     def _recomputed(self) -> Iterator[None]:
-        """Blocks compute again in the backward pass, where that is set.
-
-        diffusers' own switch fails for this model (0.42.0): it passes keywords to a function that
-        takes none.
-        """
+        """Blocks compute again in the backward pass, where that is set; diffusers' own switch fails
+        for this model (0.42.0)."""
         again = {"use_reentrant": False, "context_fn": self.recompute}
         blocks = self._blocks() if self.gradient_checkpointing and torch.is_grad_enabled() else []
         for block in blocks:
@@ -163,17 +146,12 @@ class UVit(Network):
         return [block for each in (*lists, self.transformer.transformer_layers) for block in each]
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
-        """Counted per code of the inner grid, whose size is that of the checkpoint.
-
-        A block of the transformer keeps about 18 vectors of the hidden and 4 of the MLP width, one
-        of the outer blocks, which have convolutions and attention, about 40 of its channels.
-        """
+        """For each code of the inner grid a block of the transformer keeps about 18 vectors of the
+        hidden and 4 of the MLP width, one of the outer blocks about 40 of its channels."""
         config = self.transformer.config
-        side = config.sample_size // (2 if config.downsample else 1)
+        codes = (config.sample_size // (2 if config.downsample else 1)) ** 2
         block = 18 * config.hidden_size + 4 * config.intermediate_size
+        layer, some = (config.hidden_size, 4) if recompute else (block, 40)
         outer = 2 * config.num_res_blocks * config.block_out_channels
-        if recompute:
-            kept = config.num_hidden_layers * config.hidden_size + 4 * outer
-            return side**2 * kept * size, side**2 * block * size
-        kept = config.num_hidden_layers * block + 40 * outer
-        return side**2 * kept * size, side**2 * block / 2 * size
+        kept = config.num_hidden_layers * layer + some * outer
+        return codes * kept * size, codes * block / (1 if recompute else 2) * size

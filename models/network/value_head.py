@@ -45,19 +45,11 @@ class ValueNetwork(nn.Module):
         **blocks: Any,
     ) -> Tensor:
         """Values [N] float32 at the True entries of `positions` [B, L], in row-major order.
-
         Embeddings of images are those of the policy, which alone is trained to compute them;
-        `blocks` are the further inputs of a network whose attention is causal between blocks.
-        """
+        `blocks` are the further inputs of a network whose attention is causal between blocks."""
         images = {} if features is None else {"features": features, "feature_at": feature_at}
-        hidden = self.backbone.hidden_states(
-            input_ids,
-            attention_mask=attention_mask,
-            positions=positions,
-            **images,
-            **blocks,
-        )
-        return self.head(hidden)
+        others = {"positions": positions, **images, **blocks}
+        return self.head(self.backbone.hidden_states(input_ids, attention_mask, **others))
 
 
 def copy_backbone(network: Network, shared: Mapping[int, Tensor] | None = None) -> Network:

@@ -1,10 +1,9 @@
 """From pixels to embeddings: SigLIP's tower, a projector, a newline vector (LLaVA-NeXT, LLaDA-V).
 
 The tower is transformers' SigLIP with eager attention, which agrees with the public code bit for
-bit; the hidden states of its last kept layer are taken before the final norm, whose weights a
-checkpoint holds nevertheless. Images are encoded one by one, so that the embeddings of an image do
-not depend, in any bit, on the others of its batch; supervised training, which compares no two
-passes, may encode them together (`one_by_one`).
+bit; the states of its last kept layer are taken before the final norm, whose weights a checkpoint
+holds nevertheless. Images are encoded one by one, so that embeddings do not depend, in any bit, on
+the others of the batch; supervised training may encode them together (`one_by_one`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,13 +36,8 @@ class Seen(NamedTuple):
 
 
 class Vision(nn.Module):
-    """Tower, projector and newline vector.
-
-    The tower is frozen unless `train_tower` is called; projector and newline are not.
-
-    Args:
-        sizes: of the tower, named as in SigLIP's configuration, the layers that are kept.
-    """
+    """Tower, projector and newline vector. The tower has `sizes`, named as in SigLIP's
+    configuration, of the layers that are kept, and is frozen unless `train_tower` is called."""
 
     def __init__(self, sizes: Mapping[str, Any], width: int, tiling: Tiling) -> None:
         # imported here, because it takes longer than torch and most policies see no images
@@ -71,21 +65,14 @@ class Vision(nn.Module):
     @property
     def unread(self) -> list[str]:
         """Parameters of a checkpoint that nothing reads, so they never have a gradient."""
-        return [
-            f"tower.post_layernorm.{n}" for n, _ in self.tower.post_layernorm.named_parameters()
-        ]
+        return [f"tower.post_layernorm.{name}" for name in ("weight", "bias")]
 
     def forward(
         self, images: Tensor, shown: Sequence[PromptImage], recompute: bool = False
     ) -> Seen:
-        """Embeddings of images, in their order.
-
-        Args:
-            images: [T, 3, H, W] uint8 tiles of all images, or the states [T, n, W] that the tower
-                made of them.
-            recompute: whether the layers of a tower that is trained are computed again in the
-                backward pass rather than kept.
-        """
+        """Embeddings of images from the uint8 tiles [T, 3, H, W] of all, or from the states [T, n,
+        W] that the tower made of them, in their order; `recompute`: the layers of a trained tower
+        are computed again in the backward pass."""
         tiles = [image.tiles for image in shown]
         states = images.split(tiles) if self.one_by_one else (images,)
         if images.ndim == 4:

@@ -5,15 +5,15 @@
 
 The step is that of `mmrl.rl`, with a checksum in the place of the rewards and a learning rate so
 small that every repeat samples and learns the same; encoding and decoding of images belong to the
-rollout. `mfu`: operations per second that a phase cannot do without (`mmrl.models.network.flops`),
-as a share of those of matrix products of the same shapes and precision, timed alone. One JSON line,
-of the first process.
+rollout. `mfu`: operations per second in the layers of the blocks and the head, without attention
+and what is computed again, as a share of those of matrix products of the same shapes and precision,
+timed alone. One JSON line, of the first process.
 """
 
 import os
 import sys
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,6 @@ from text_sampling import fastest, now, report  # noqa: E402
 
 from mmrl.config import load_config  # noqa: E402
 from mmrl.models import load_policy  # noqa: E402
-from mmrl.models.network import flops  # noqa: E402
 from mmrl.pretrained.model_config import policy_options  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
 from mmrl.rollouts.rollout import sample_groups, score_groups  # noqa: E402
@@ -50,20 +49,24 @@ from mmrl.runtime.computation import follow_device  # noqa: E402
 from mmrl.runtime.launch import join_processes  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
 
-PHASES = ("rollout", "scoring", "update")
-"""Those that call the network."""
+
+def list_products(network: Any, tokens: int, wanted: int, columns: int) -> list[Any]:
+    """Rows, inputs and outputs of the matrix products of a forward pass; the last block computes
+    all but keys and values at the wanted positions alone."""
+    last, products = f"{len(network.blocks) - 1}.", [(wanted, network.width, columns)]
+    for name, layer in network.blocks.named_modules():
+        if isinstance(layer, torch.nn.Linear):
+            rows = wanted if name.startswith(last) and name.split(".")[2] not in "kv" else tokens
+            products.append((rows, layer.in_features, layer.out_features))
+    return products
 
 
-def matmul_rate(core: Any, size: flops.PassSize, like: torch.Tensor) -> float:
-    """Operations per second of the linear layers and the head of a pass, one after the other."""
-    layers = [(size.tokens, *shape, core.num_layers) for shape in flops.shapes(core).values()]
+def matmul_rate(products: list[Any], like: torch.Tensor) -> float:
+    """Operations per second of matrix products, one after the other."""
     work = seconds = 0.0
-    for rows, inputs, outputs, number in [
-        *layers,
-        (size.wanted, core.hidden_size, size.columns, 1),
-    ]:
-        x, weight = like.new_ones(max(1, round(rows)), inputs), like.new_ones(outputs, inputs)
-        work += number * 2 * x.numel() * outputs
+    for (rows, inputs, outputs), number in Counter(products).items():
+        x, weight = like.new_ones(rows, inputs), like.new_ones(outputs, inputs)
+        work += number * 2 * rows * weight.numel()
         seconds += number * fastest(lambda x=x, weight=weight: F.linear(x, weight), 5)[0]
     return work / seconds
 
@@ -91,8 +94,7 @@ class StepRun:
         self.trainer = Trainer(self.config, self.policy, self.accelerator)
         for network in filter(None, (self.policy.network, self.trainer.frozen)):
             network.register_forward_pre_hook(self._note, with_kwargs=True)
-        self.adapter = model.lora and flops.Adapter(model.lora.r, model.lora.target_modules)
-        self.work: dict[str, list[tuple[flops.PassSize, float]]] = defaultdict(list)
+        self.work: dict[str, list[tuple[int, ...]]] = defaultdict(list)
         self.counts, self.phase, self.updates, self.tokens = True, "", 0.0, 0
 
     def run(self) -> dict[str, float]:
@@ -114,10 +116,12 @@ class StepRun:
         if trained and self.phase == "scoring":  # the first pass of the update
             self.phase, self.updates = "update", now()
         if self.counts:
-            core, own = self.policy.network.core, self.adapter if trained else None
-            size = flops.measure_pass(core, **arguments)
-            back = flops.count_backward(core, size, own) if trained else 0.0
-            self.work[self.phase].append((size, flops.count_forward(core, size, own) + back))
+            tokens, positions = arguments["input_ids"].numel(), arguments.get("positions")
+            wanted = tokens if positions is None else int(positions.sum())
+            first, end = arguments.get("columns") or (0, self.policy.network.vocab_size)
+            # backward the gradients of inputs, and of weights where those are trained
+            times = 1 + trained * (2 if self.config.model.lora is None else 1)
+            self.work[self.phase].append((tokens, wanted, end - first, times))
 
 
 def measure(s: Setting) -> dict[str, Any]:
@@ -131,16 +135,14 @@ def measure(s: Setting) -> dict[str, Any]:
     line |= {"rollouts_per_s": round(rollouts / total, 3), "phases_s": seconds}
     line |= {"tokens_per_s": {}, "forward_passes": {}, "machine_tflop_per_s": {}, "mfu": {}}
     for phase, passes in step.work.items():
-        sizes = (
-            sum(each) / len(passes) for each in zip(*(size for size, _ in passes), strict=True)
-        )
-        core, like = step.policy.network.core, like.bfloat16() if step.config.bf16 else like
-        rate = matmul_rate(core, flops.PassSize(*map(round, sizes)), like)
+        *size, times = (sum(each) / len(passes) for each in zip(*passes, strict=True))
+        products = list_products(step.policy.network, *map(round, size))
+        work = times * len(passes) * sum(2 * n * a * b for n, a, b in products)
+        rate = matmul_rate(products, like.bfloat16() if step.config.bf16 else like)
         line["tokens_per_s"][phase] = round(step.tokens / seconds[phase], 2)
         line["forward_passes"][phase] = len(passes)
         line["machine_tflop_per_s"][phase] = round(rate / 1e12, 4)
-        speed = sum(operations for _, operations in passes) / seconds[phase]
-        line["mfu"][phase] = round(speed / rate, 3)
+        line["mfu"][phase] = round(work / seconds[phase] / rate, 3)
     return line
 
 

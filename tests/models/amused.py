@@ -25,14 +25,8 @@ def write_tokenizer(folder: Path) -> Path:
 
 
 def write_amused(folder: Path, halved: bool = False, side: int = 4, seed: int = 0) -> Path:
-    """Write a pipeline of random weights.
-
-    Args:
-        folder: a new one.
-        halved: whether the network works on half the grid, as that of 512 pixels does.
-        side: codes along a side of an image.
-        seed: of the weights.
-    """
+    """Write a pipeline of random weights, for images of `side` codes along a side; `halved`: the
+    network works on half the grid, as that of 512 pixels does."""
     from diffusers import AmusedPipeline, AmusedScheduler, UVit2DModel, VQModel
 
     tokenizer = CLIPTokenizer.from_pretrained(write_tokenizer(folder / "tokenizer"))

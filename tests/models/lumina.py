@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch import Generator, Tensor
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.models.families import lumina
-from mmrl.models.families.tensor_names import names_of
+from mmrl.models.families import lumina, names_of
+from mmrl.models.families.family import LayoutInputs
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.loading import build_network
@@ -73,7 +73,7 @@ def public_tokenizer() -> PreTrainedTokenizerBase:
 def build_layout(network: Any, task: str, **options: Any) -> Any:
     """The layout of a task for the fixture."""
     choices = LayoutConfig(max_prompt_length=1000, **options)
-    return lumina.layouts(network, public_tokenizer(), choices, public_vq())[task]
+    return lumina.layouts(LayoutInputs(network, public_tokenizer(), choices, public_vq()))[task]
 
 
 def draw_vq(shapes: Mapping[str, Tensor]) -> dict[str, Tensor]:

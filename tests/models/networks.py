@@ -8,6 +8,7 @@ the cases touch are stored (`rows`), and the others are zero.
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,16 +18,15 @@ from safetensors.torch import load_file, save_file
 from torch import Generator
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.models.families import llada, llada_v
+from mmrl.models.families import llada, llada_v, public_names
+from mmrl.models.families.family import LayoutInputs
 from mmrl.models.families.llada import KEYS
-from mmrl.models.families.tensor_names import public_names
 from mmrl.models.image_tokenizers.image_tokenizer import save_vq
 from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.loading import build_network, save_model
 from mmrl.models.network.core import MaskedTokenModel
-from mmrl.models.network.core_config import CoreConfig
 from tests.models.llada_tokenizer import small_tokenizer
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -44,25 +44,10 @@ CONFIG = {
 }
 
 
-def small_core(**changes: object) -> CoreConfig:
-    """The core of `CONFIG`."""
-    values: dict = {
-        "hidden_size": 32,
-        "num_layers": 2,
-        "num_heads": 4,
-        "num_kv_heads": 4,
-        "head_dim": 8,
-        "mlp_size": 48,
-        "vocab_size": 40,
-        "rope_theta": 10000.0,
-    }
-    return CoreConfig(**{**values, **changes})
-
-
 def small_network(seed: int = 0, **changes: object) -> MaskedTokenModel:
     """A random network whose predictions are far from uniform."""
     generator = Generator().manual_seed(seed)
-    model = MaskedTokenModel(small_core(**changes))
+    model = MaskedTokenModel(replace(llada.core_config(CONFIG), **changes))  # type: ignore[arg-type]
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2 or name.endswith("bias"):
             torch.nn.init.normal_(parameter, std=0.25, generator=generator)
@@ -118,7 +103,7 @@ def drawn_network(name: str, dtype: torch.dtype = torch.float32) -> MaskedTokenM
     """
     seed, sizes, (matrices, norms) = TEXT_NETWORKS[name].values()
     small = {"hidden_size": 16, "num_heads": 2, "num_kv_heads": 2, "rope_theta": 500000.0}
-    model = MaskedTokenModel(small_core(**{**small, **sizes}))
+    model = MaskedTokenModel(replace(llada.core_config(CONFIG), **{**small, **sizes}))
     names = public_names(model.state_dict(), model.tied, KEYS)
     draw, state = Generator().manual_seed(seed), model.state_dict()
     for key in sorted(names, key=names.__getitem__):
@@ -173,7 +158,8 @@ LLADA_V = {
 
 def text_layout(tokenizer: PreTrainedTokenizerBase, **options: Any) -> TextLayout:
     """The text layout of LLaDA's family."""
-    return llada.text_layout(tokenizer, LayoutConfig(**options))
+    network: Any = None  # which no text depends on
+    return llada.text_layout(LayoutInputs(network, tokenizer, LayoutConfig(**options)))
 
 
 CHAT = (
@@ -190,21 +176,25 @@ def write_small_llada_v(directory: Path) -> Path:
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(directory)
     config = {**LLADA_V, "vocab_size": len(tokenizer)}
-    model, draw = build_network(config), Generator().manual_seed(3)
-    for name, parameter in model.named_parameters():
-        if parameter.ndim > 1 or name.endswith(("bias", "newline")):
-            torch.nn.init.normal_(parameter, std=0.25, generator=draw)
+    model = build_network(config)
+    draw_weights(model, 3)
     save_model(model, directory)
     return directory
 
 
-LEVELS = {
-    "encoder_ch_mult": [1, 2],
-    "encoder_num_res_blocks": [1, 1],
-    "decoder_ch_mult": [1, 2],
-    "decoder_num_res_blocks": [1, 1],
-}
-"""A MAGVIT-v2 whose codes show 2 x 2 pixels."""
+def draw_weights(network: torch.nn.Module, seed: int) -> None:
+    """Random weights whose predictions are far from uniform."""
+    draw = Generator().manual_seed(seed)
+    for name, parameter in network.named_parameters():
+        if parameter.ndim > 1 or name.endswith(("bias", "newline")):
+            torch.nn.init.normal_(parameter, std=0.25, generator=draw)
+
+
+def small_magvit() -> MagvitV2:
+    """A MAGVIT-v2 of 32 codes that show 2 x 2 pixels."""
+    levels = {f"{side}_ch_mult": [1, 2] for side in ("encoder", "decoder")}
+    levels |= {f"{side}_num_res_blocks": [1, 1] for side in ("encoder", "decoder")}
+    return MagvitV2(MagvitConfig(ch=4, bits=5, norm_groups=2, **levels))
 
 
 def write_small_mmada(directory: Path) -> Path:
@@ -213,7 +203,7 @@ def write_small_mmada(directory: Path) -> Path:
     tokenizer = small_tokenizer()
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(directory)
-    vq = MagvitV2(MagvitConfig(ch=4, bits=5, norm_groups=2, **LEVELS))
+    vq = small_magvit()
     draw = Generator().manual_seed(5)
     for parameter in vq.parameters():
         torch.nn.init.normal_(parameter, std=0.5, generator=draw)

@@ -10,15 +10,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import torch
 from PIL import Image
-from torch import Generator
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models import Policy, load_policy
 from mmrl.models.families import FAMILIES, lumina
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
-from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from mmrl.models.layouts.image_chat import SYSTEM
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.lumina_rows import ANSWER, DRAW, EDIT
@@ -27,7 +24,7 @@ from mmrl.models.policy import build_layouts
 from mmrl.types import Prompt
 from tests.models.amused import write_amused
 from tests.models.llada_tokenizer import SPECIAL_WORDS, character_tokenizer, small_tokenizer
-from tests.models.networks import CHAT, CONFIG, LEVELS, LLADA_V
+from tests.models.networks import CHAT, CONFIG, LLADA_V, draw_weights, small_magvit
 
 LENGTH = 8
 """Response positions of a text."""
@@ -67,7 +64,7 @@ def llada_v_policy() -> Policy:
 
 def mmada_policy() -> Policy:
     """With an image tokenizer: images are 8 x 8 pixels, 16 codes out of 32."""
-    vq = MagvitV2(MagvitConfig(ch=4, bits=5, norm_groups=2, **LEVELS))
+    vq = small_magvit()
     draw_weights(vq, 5)
     raw = {"model_type": "mmada", "codebook_size": 32, "num_vq_tokens": 16, "mask_policy": "ignore"}
     tokenizer = _with_turns(small_tokenizer())
@@ -76,7 +73,7 @@ def mmada_policy() -> Policy:
 
 def lumina_policy() -> Policy:
     """With an image tokenizer: images are 6 x 8 pixels, 12 codes out of 32 in rows of 4."""
-    vq = MagvitV2(MagvitConfig(ch=4, bits=5, norm_groups=2, **LEVELS))
+    vq = small_magvit()
     draw_weights(vq, 5)
     marks = ["<system>", "</system>", "<user>", "</user>", DRAW, EDIT, ANSWER]
     last = ["<|boi|>", "<|eoi|>", "<uncondition>", "<|1|>", "<|2|>", "<answer>", "</answer>"]
@@ -141,16 +138,8 @@ def build_policy(
     max_prompt_length: int = 400,
     **chosen: Any,
 ) -> Policy:
-    """A policy of random weights, in memory.
-
-    Args:
-        raw: `config.json`, but for the size of the vocabulary and the id of the mask.
-        tokenizer: with a mask token.
-        vq: image tokenizer, whose codes follow the tokens.
-        spare_rows: embedding rows that no token has.
-        max_prompt_length: in tokens; prompts of images are padded to it.
-        **chosen: other options of the layouts.
-    """
+    """A policy of random weights, in memory, of a `config.json` but for the size of the vocabulary
+    and the id of the mask, with `spare_rows` of the embedding that no token has."""
     words = tokenizer.get_vocab()
     [mask] = [words[name] for name in MASKS if name in words]
     rows = len(tokenizer) + (0 if vq is None else vq.codebook_size) + spare_rows
@@ -161,14 +150,6 @@ def build_policy(
     options = LayoutConfig(**lengths, **chosen)
     layouts = build_layouts(network.eval(), tokenizer, options, vq)
     return Policy(network, tokenizer, layouts, network)
-
-
-def draw_weights(network: torch.nn.Module, seed: int) -> None:
-    """Random weights whose predictions are far from uniform."""
-    draw = Generator().manual_seed(seed)
-    for name, parameter in network.named_parameters():
-        if parameter.ndim > 1 or name.endswith(("bias", "newline")):
-            torch.nn.init.normal_(parameter, std=0.25, generator=draw)
 
 
 def small_prompts(task: str, count: int = 3) -> list[Prompt]:

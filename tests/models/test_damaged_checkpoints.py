@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.models.networks import small_network, write_small_mmada
 
 HEAD = KEYS["head.weight"]
 LORA_A = "base_model.model.model.transformer.blocks.0.q_proj.lora_A.weight"
+LLADA = "text/checkpoints/llada"
 SHIPPED = Path(__file__).parents[2] / "datasets"
 BAD = [math.nan, math.inf, -math.inf]
 
@@ -123,11 +123,8 @@ def test_tensors_are_checked_wherever_they_are(
         ({"rope_theta": math.nan}, "rope_theta is nan; it must be a finite number"),
         ({"rope_theta": 10**400}, "rope_theta is an integer beyond float64"),
         ({"rope_theta": -3.0}, "rope_theta is -3.0; it must be a number from 1"),
-        ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
-        ({"nested": {"deep": [0, math.nan]}}, "deep is nan"),
         ({"n_layers": True}, "n_layers is True; it must be a whole number"),
-        ({"n_layers": 999_999}, "more tensors than the 21 stored: n_layers is 999999"),
-        ({"d_model": 10**30}, "can be built from its values|expected"),
+        ({"d_model": 10**30}, "cannot be loaded|expected"),
     ],
 )
 def test_values_of_config_json_are_refused_by_key(
@@ -143,7 +140,6 @@ def test_values_of_config_json_are_refused_by_key(
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"encoder_num_res_blocks": [1, 999_999]}, "encoder_num_res_blocks is .1, 999999"),
         ({"ch": math.nan}, "ch is nan"),
         ({"norm_groups": 0}, "no network can be built"),
     ],
@@ -156,65 +152,25 @@ def test_values_of_an_image_tokenizer_are_refused_by_key(
         load_vq(folder / "vq")
 
 
-@pytest.mark.parametrize("place", ["", "vq", "adapter"])
-def test_a_pipe_in_place_of_weights_is_refused_and_not_waited_for(
-    place: str, folder: Path, adapter: Path
-) -> None:
-    file = (adapter if place == "adapter" else folder / place) / "model.safetensors"
-    if place == "adapter":
-        file = file.with_name("adapter_model.safetensors")
-    file.unlink()
-    os.mkfifo(file)
-    with pytest.raises((ValueError, FileNotFoundError), match=file.name):
-        (load_vq if place == "vq" else load_model)(file.parent)
-
-
-@pytest.mark.parametrize("shard", [3, None, ["a"], {"a": 1}])
-def test_an_index_of_other_things_than_names_is_refused(shard: Any, folder: Path) -> None:
-    names = dict.fromkeys(load_file(folder / "model.safetensors"), "model.safetensors")
-    text = json.dumps({"weight_map": {**names, HEAD: shard}})
-    (folder / "model.safetensors.index.json").write_text(text)
-    with pytest.raises(ValueError, match=r"index\.json' names .* a shard must be a file beside it"):
-        load_model(folder)
-
-
 @pytest.mark.parametrize(
-    ("checkpoint", "tokenizer", "named"),
+    ("checkpoint", "tokenizer", "changes", "named"),
     [
-        ("shapes/checkpoints/mmada", "text/checkpoints/llada", "319 tokens .* 509 llm_vocab_size"),
-        ("shapes/checkpoints/llada_v", "text/checkpoints/llada", "319 tokens .* 485 vocabulary"),
-        ("text/checkpoints/llada", "shapes/checkpoints/mmada", "509 tokens .* 319 vocabulary"),
+        ("shapes/checkpoints/mmada", LLADA, {}, "319 tokens .* 509 llm_vocab_size"),
+        ("shapes/checkpoints/llada_v", LLADA, {}, "319 tokens .* 485 vocabulary"),
+        (LLADA, "shapes/checkpoints/mmada", {}, "509 tokens .* 319 vocabulary"),
+        (LLADA, LLADA, {"eos_token_id": 3, "pad_token_id": 3}, "the end of a text 1 .* .3, 3"),
+        (LLADA, LLADA, {"mask_token_id": 17}, "the mask 18 .* mask_token_id 17"),
     ],
 )
-def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(
-    checkpoint: str, tokenizer: str, named: str, tmp_path: Path
+def test_a_tokenizer_of_another_model_is_refused_with_what_each_of_both_has(
+    checkpoint: str, tokenizer: str, changes: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     shutil.copytree(SHIPPED / checkpoint, tmp_path, dirs_exist_ok=True)
     shutil.copy(SHIPPED / tokenizer / "tokenizer.json", tmp_path)
+    rewrite(tmp_path / "config.json", **changes)
     for check in (
         lambda path: load_policy(path, vq=None),
         lambda path: check_checkpoints(ModelConfig(path=str(path), vq=None)),
     ):
         with pytest.raises(ValueError, match=named):
             check(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        (
-            {"eos_token_id": 40, "pad_token_id": 40},
-            "no special tokens .40. .*_id .40, 40",
-        ),
-        ({"eos_token_id": 3, "pad_token_id": 3}, "the end of a text 1 .* pad_token_id .3, 3"),
-        ({"mask_token_id": 17}, "the mask 18 .* mask_token_id 17"),
-        ({"llm_vocab_size": 509 + 128}, "509 tokens .* 637 llm_vocab_size"),
-    ],
-)
-def test_special_tokens_with_other_ids_than_config_json_says_are_refused(
-    changes: dict[str, Any], named: str, tmp_path: Path
-) -> None:
-    shutil.copytree(SHIPPED / "shapes/checkpoints/mmada", tmp_path, dirs_exist_ok=True)
-    rewrite(tmp_path / "config.json", **changes)
-    with pytest.raises(ValueError, match=named):
-        load_policy(tmp_path, vq=None)

@@ -1,7 +1,7 @@
 """Reading the weights of sharded networks: each process its part of every tensor, from the files.
 
 The whole model is in the memory of no process: before it is sharded the network is on the meta
-device, see `mmrl.models.network.stored_weights`.
+device, see `mmrl.models.weights`.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
 from mmrl.models.network.network import Network
-from mmrl.models.network.stored_weights import StoredWeights
+from mmrl.models.weights import StoredWeights
 
 Read = Callable[[StoredWeights, str, nn.Parameter], nn.Parameter]
 """Returns a parameter like one on the meta device, with this process's part of a tensor."""

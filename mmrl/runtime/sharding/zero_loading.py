@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmrl.models.network.stored_weights import StoredWeights
+from mmrl.models.weights import StoredWeights
 from mmrl.runtime.sharding.shard_loading import replace_unread
 
 

@@ -121,7 +121,7 @@ def test_a_sampler_fits_the_blocks_of_the_network(
 @pytest.mark.parametrize(
     ("family", "images", "named"),
     [
-        ("mmada", 2, "line 2: prompt 'rows-1' has 2 images .* exactly one image, before the text"),
+        ("mmada", 2, "line 2: prompt 'rows-1' has 2 images .* exactly one image"),
         ("mmada", 0, "line 2: prompt 'rows-1' has 0 images"),
         ("llava_llada", 0, "line 2: prompt 'rows-1' has 0 images and 0 marks"),
         ("llava_llada", 2, ""),

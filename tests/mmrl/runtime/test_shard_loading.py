@@ -201,7 +201,7 @@ def test_a_tensor_is_read_by_its_rows_alone(saved: Path, monkeypatch: pytest.Mon
         return tensor
 
     every = sum(p.numel() for p in load_model(saved).parameters())
-    monkeypatch.setattr("mmrl.models.network.stored_weights.read_rows", count)
+    monkeypatch.setattr("mmrl.models.weights.read_rows", count)
     with acting_as(1, 4):
         held(lambda deferred: load_model(saved, deferred=deferred), (4,))
     assert every / 4.2 < sum(counts) < every / 3.8
@@ -213,7 +213,7 @@ def test_what_cannot_be_read_is_refused_before_any_weight_is(
     def fail(*_: object) -> None:
         raise AssertionError("a weight is read")
 
-    monkeypatch.setattr("mmrl.models.network.stored_weights.read_rows", fail)
+    monkeypatch.setattr("mmrl.models.weights.read_rows", fail)
     first, second, *_ = sorted(saved.glob("*.safetensors"))
     with pytest.raises(ValueError, match="4 bits are not sharded.*multi_gpu.yaml"):
         load_model(saved, quantization_config=QuantizationConfig(), deferred=True)

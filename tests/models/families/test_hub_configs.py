@@ -12,9 +12,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from mmrl.models.families import FAMILIES, find_family, get_family
+from mmrl.models.families import FAMILIES, find_family, get_family, public_names
 from mmrl.models.families.family import add_missing_tokens
-from mmrl.models.families.tensor_names import public_names
 from mmrl.models.layouts.anyres import read_grids
 from mmrl.models.loading import build_network
 from tests.models.networks import FIXTURES
@@ -61,15 +60,7 @@ def test_a_published_configuration_gives_the_published_tensors(
     )
 
 
-def test_the_total_size_is_that_of_the_index() -> None:
-    with torch.device("meta"):
-        state = build_network(config("llada_8b_instruct")).bfloat16().state_dict()
-    assert sum(tensor.nbytes for tensor in state.values()) == 16_031_162_368
-
-
-@pytest.mark.parametrize(
-    "value", [[[384, 400]], [[384]], [384, 768], [[384, -384]], [], None, "(1x1)"], ids=str
-)
+@pytest.mark.parametrize("value", [[[384, 400]], [[384]], [384], [], None, "(1x1)"], ids=str)
 def test_grids_that_are_none_are_named(value: Any) -> None:
     with pytest.raises(ValueError, match=r"image_grid_pinpoints is .*; give"):
         read_grids(value, 384)

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,11 +21,6 @@ from tests.models.llada_tokenizer import LUMINA, llada_tokenizer
 from tests.models.lumina import FIXTURE, draw_network, write_vq
 
 
-@pytest.fixture(scope="module")
-def network() -> Any:
-    return draw_network()
-
-
 def test_the_class_or_the_rows_tell_it_from_llada() -> None:
     raw = json.loads((FIXTURE / "config.json").read_text())
     assert raw["model_type"] == "llada" and find_family(raw) is FAMILIES["lumina"]
@@ -37,21 +31,21 @@ def test_the_class_or_the_rows_tell_it_from_llada() -> None:
 
 
 @torch.no_grad()
-def test_logits_are_those_of_the_public_code(network: Any) -> None:
+def test_logits_are_those_of_the_public_code() -> None:
     cases = load_file(FIXTURE / "cases.safetensors")
     for ids, name in (("t2i/prompt0/4x4/ids", "t2i"), ("raw/input_ids", "raw/nomask")):
         expected, given = cases[f"logits/{name}/every997"], cases[ids].long()
-        logits = network(input_ids=given.view(-1, given.shape[-1])).logits.squeeze(0)
+        logits = draw_network()(input_ids=given.view(-1, given.shape[-1])).logits.squeeze(0)
         torch.testing.assert_close(logits[..., ::997], expected, atol=2e-5, rtol=1e-5)
         assert logits.argmax(-1).tolist() == cases[f"logits/{name}/argmax"].tolist()
 
 
 @pytest.fixture(scope="module")
-def checkpoint(network: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole checkpoint in the published layout, its image tokenizer in the folder `vqvae`."""
     pytest.importorskip("diffusers")
     directory = tmp_path_factory.mktemp("lumina")
-    save_model(network, directory)
+    save_model(draw_network(), directory)
     llada_tokenizer(LUMINA, 126356).save_pretrained(directory)
     write_vq(directory / "vqvae")
     (directory / "model_index.json").write_text('{"_class_name": "LuminaDiMOOPipeline"}')

@@ -15,20 +15,12 @@ from torch import Generator, Tensor
 
 from mmrl.models.image_tokenizers.image_tokenizer import load_vq, save_vq
 from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
+from tests.models.networks import small_magvit
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "magvitv2"
 SIZES = ("32x32", "32x64", "64x64")
 ROUNDING = 5e-6
 """Of latents of about 0.1 behind twenty float32 convolutions, in another order of sums."""
-TINY = {
-    "ch": 4,
-    "bits": 5,
-    "norm_groups": 2,
-    "encoder_ch_mult": [1, 2],
-    "encoder_num_res_blocks": [1, 1],
-    "decoder_ch_mult": [1, 2],
-    "decoder_num_res_blocks": [1, 1],
-}
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +52,8 @@ def vq(public_directory: Path) -> MagvitV2:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    save_vq(MagvitV2(MagvitConfig(**TINY)), tmp_path / "tiny")
+    save_vq(small_magvit(), tmp_path / "tiny")
     return tmp_path / "tiny"
-
-
-def grid(size: str) -> tuple[int, int]:
-    height, width = (int(side) // 16 for side in size.split("x"))
-    return height, width
 
 
 def test_the_default_network_has_the_public_tensors_in_name_shape_and_order() -> None:
@@ -79,7 +66,7 @@ def test_the_default_network_has_the_public_tensors_in_name_shape_and_order() ->
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_codes_equal_those_of_the_public_code(
+def test_codes_and_decoded_pixels_equal_those_of_the_public_code(
     vq: MagvitV2, cases: dict[str, Tensor], size: str
 ) -> None:
     pixels, latent = cases[f"inputs/{size}"], cases[f"outputs/{size}/latent"]
@@ -91,14 +78,9 @@ def test_codes_equal_those_of_the_public_code(
     bits = bits.sum(1).flatten(1)
     assert torch.equal(codes & bits, expected & bits)
     assert sure.float().mean() > 0.99
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_decoded_pixels_equal_those_of_the_public_code(
-    vq: MagvitV2, cases: dict[str, Tensor], size: str
-) -> None:
-    codes, expected = cases[f"outputs/{size}/codes"], cases[f"outputs/{size}/decode_shape"]
-    assert (vq.decode_code(codes, shape=grid(size)) - expected).abs().max() < 1e-5
+    height, width = (int(side) // 16 for side in size.split("x"))
+    pixels = vq.decode_code(expected, shape=(height, width))
+    assert (pixels - cases[f"outputs/{size}/decode_shape"]).abs().max() < 1e-5
 
 
 def test_codes_do_not_depend_on_the_precision_of_the_model(
@@ -113,7 +95,7 @@ def test_codes_do_not_depend_on_the_precision_of_the_model(
 
 
 def test_saving_and_loading_keeps_every_weight(tmp_path: Path) -> None:
-    vq = MagvitV2(MagvitConfig(**TINY)).bfloat16().float()
+    vq = small_magvit().bfloat16().float()
     save_vq(vq, tmp_path / "stored", dtype="bfloat16")
     stored = load_file(tmp_path / "stored" / "model.safetensors")
     assert stored["encoder.conv_in.weight"].dtype == torch.bfloat16
@@ -148,15 +130,11 @@ def test_another_code_table_is_refused(tiny: Path) -> None:
         (torch.tensor([[0, -1, 2, 3]]), None, "from -1"),
         (torch.zeros(1, 6, dtype=torch.int64), None, "shape=(height"),
         (torch.zeros(1, 6, dtype=torch.int64), (2, 4), "holds 8"),
-        (torch.zeros(1, 6, dtype=torch.int64), (-2, -3), "holds"),
-        (torch.zeros(6, dtype=torch.int64), None, "[B, N]"),
-        (torch.zeros(1, 4), None, "integers"),
-        (torch.zeros(1, 0, dtype=torch.int64), None, "(1, 0)"),
     ],
 )
 def test_codes_that_cannot_be_decoded_are_refused(
     codes: Tensor, shape: tuple[int, int] | None, named: str
 ) -> None:
     with pytest.raises(ValueError) as caught:
-        MagvitV2(MagvitConfig(**TINY)).decode_code(codes, shape=shape)
+        small_magvit().decode_code(codes, shape=shape)
     assert named in str(caught.value)

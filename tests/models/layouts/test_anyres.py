@@ -6,11 +6,11 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mmrl.models.layouts.anyres import Tiling, grids_between
+from mmrl.models.layouts.anyres import Tiling, read_grids
 from tests.models.networks import FIXTURES
 
-PUBLIC = Tiling(384, 27, grids_between("(1x1),...,(6x6)"), 4)
-SMALL = Tiling(8, 2, grids_between("(1x1),...,(2x2)"), 4)
+PUBLIC = Tiling(384, 27, read_grids("(1x1),...,(6x6)", 384), 4)
+SMALL = Tiling(8, 2, read_grids("(1x1),...,(2x2)", 8), 4)
 
 
 @pytest.fixture(scope="module")

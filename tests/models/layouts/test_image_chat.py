@@ -1,15 +1,10 @@
 """Questions about images, from prompt to text: through the same sampler and scoring as any text."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
-from torch import Generator
 
 from mmrl.estimators import score
 from mmrl.models import Policy, load_policy
@@ -17,25 +12,10 @@ from mmrl.models.layouts.image_chat import SYSTEM
 from mmrl.models.network.vision import Vision
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.runtime.precision import autocast_forward
-from mmrl.samplers import SamplerConfig, sample
 from mmrl.training.adapter import add_adapter
-from mmrl.types import Canvas, Passes, Prompt, Rollout
+from mmrl.types import Canvas, Passes, Prompt
 from tests.models.networks import write_small_llada_v
-
-SETTINGS = SamplerConfig(name="static", steps=4)
-
-
-def picture(width: int, height: int, seed: int) -> Image.Image:
-    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    return Image.fromarray(noise)
-
-
-def question(number: int, width: int, height: int, text: str = "which colour?") -> Prompt:
-    image = picture(width, height, number)
-    return Prompt(str(number), "image_to_text", text, images=[image])
-
-
-PROMPTS = [question(0, 8, 8), question(1, 20, 9, "how many shapes are there?")]
+from tests.models.questions import PROMPTS, picture, rolled_out
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +37,6 @@ def eyes(policy: Policy) -> Vision:
     return policy.network.vision
 
 
-def generators(rows: int) -> list[Generator]:
-    return [Generator().manual_seed(row) for row in range(rows)]
-
-
-def rolled_out(policy: Policy, prompts: list[Prompt], sampler: SamplerConfig = SETTINGS) -> Rollout:
-    return sample(policy, policy.canvas(prompts), sampler, generators(len(prompts)))
-
-
 def halves(canvas: Canvas) -> Passes:
     """Two passes that hide and score every other response position."""
     even = torch.arange(canvas.tokens.shape[1]) % 2 == 0
@@ -72,39 +44,23 @@ def halves(canvas: Canvas) -> Passes:
     return Passes(hidden, hidden, torch.ones(hidden.shape))
 
 
-@contextmanager
-def counted(module: torch.nn.Module) -> Iterator[list[int]]:
-    """How often a module is called."""
-    calls: list[int] = []
-    hook = module.register_forward_hook(lambda *_: calls.append(1))
-    try:
-        yield calls
-    finally:
-        hook.remove()
-
-
 def test_a_conversation_is_llada_vs_with_the_image_in_its_place(policy: Policy) -> None:
     canvas, [prompt, _] = policy.canvas(PROMPTS[:1]), PROMPTS
     assert canvas.features is not None and canvas.features.embeddings is not None
     [tokens], [at] = canvas.tokens, canvas.features.at
     words = policy.tokenizer.decode(tokens[(at < 0) & ~canvas.response[0]]).replace(" ", "")
-    head = "<|start_header_id|>{}<|end_header_id|>??"
+    system, user, assistant = (
+        f"<|start_header_id|>{role}<|end_header_id|>??" for role in ("system", "user", "assistant")
+    )
     # the newline behind the image is lost, as in the public code; other newlines this tokenizer,
     # which knows none, renders as question marks
-    assert words == (
-        "<|startoftext|>"
-        + head.format("system")
-        + SYSTEM.replace(" ", "")
-        + "<|eot_id|>"
-        + head.format("user")
-        + "whichcolour?<|eot_id|>"
-        + head.format("assistant")
-    )
+    turns = f"{system}{SYSTEM}<|eot_id|>{user}whichcolour?<|eot_id|>{assistant}".replace(" ", "")
+    assert words == "<|startoftext|>" + turns
     count = eyes(policy).tiling.rows(*prompt.images[0].size)
     assert at[at >= 0].tolist() == list(range(count)) and len(canvas.features.embeddings) == count
     first = int((at >= 0).int().argmax())
     before = policy.tokenizer.decode(tokens[:first]).replace(" ", "")
-    assert before.endswith(head.format("user"))
+    assert before.endswith(user)
 
 
 IMAGE = {"type": "image"}
@@ -142,9 +98,9 @@ def test_gradients_reach_the_projector_and_if_wanted_the_tower(
     directory: Path, tower: bool
 ) -> None:
     policy = load(directory, train_vision_tower=tower)
-    done = rolled_out(policy, PROMPTS)
-    with counted(eyes(policy).tower.encoder) as looked:
-        logprobs, *_ = score(policy, done.canvas, halves(done.canvas))
+    done, looked = rolled_out(policy, PROMPTS), []
+    eyes(policy).tower.encoder.register_forward_hook(lambda *_: looked.append(1))
+    logprobs, *_ = score(policy, done.canvas, halves(done.canvas))
     # once per image for both passes where the tower may change, and never where it may not
     assert len(looked) == (2 if tower else 0)
     logprobs.sum().backward()

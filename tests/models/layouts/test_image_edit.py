@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 from PIL import Image
 from torch import Tensor
@@ -22,10 +21,10 @@ def layout(mask_policy: str = "ignore") -> ImageEdit:
     return replace(edit, mask_policy=mask_policy)
 
 
-def prompts(images: int = 1) -> list[Prompt]:
+def prompts() -> list[Prompt]:
     colours = [(200, 30, 40), (20, 60, 220)]
     return [
-        Prompt(str(n), "image_edit", text, images=[Image.new("RGB", (8, 8), colours[n])] * images)
+        Prompt(str(n), "image_edit", text, images=[Image.new("RGB", (8, 8), colours[n])])
         for n, text in enumerate(TEXTS)
     ]
 
@@ -75,14 +74,3 @@ def test_masked_padding_makes_a_row_of_a_batch_what_it_is_alone() -> None:
             torch.testing.assert_close(found, expected, atol=5e-4, rtol=1e-4)
     shorter = edit.canvas(prompts()[1:])
     assert shorter.tokens.shape[1] == together.tokens.shape[1] - len(TEXTS[0]) + len(TEXTS[1])
-
-
-@pytest.mark.parametrize("images", [0, 2])
-def test_an_edit_has_exactly_one_source_image(images: int) -> None:
-    wrong = prompts(images)
-    with pytest.raises(
-        ValueError, match=f"'0' has {images} images .* has exactly one source image"
-    ):
-        POLICY.fits(wrong[0])
-    with pytest.raises(ValueError, match="exactly one source image"):
-        POLICY.canvas(wrong)

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mmrl.models.layouts.image_codes_chat import CodesAlbum
-from mmrl.models.layouts.image_size import list_sizes
 from mmrl.models.layouts.lumina_chat import LuminaChat
 from mmrl.models.layouts.lumina_rows import ANSWER
+from mmrl.models.layouts.pixels import list_sizes
 from mmrl.types import Prompt
 from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.small_policies import small_policy
@@ -39,7 +39,7 @@ def test_a_row_is_that_of_the_public_benchmark_code(
     layout: LuminaChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = CASES["mmu/clean/ids"].tolist()
-    shown = layout.rows.image(codes_of(expected).flatten(), (4, 6)).tolist()
+    shown = layout.rows.show(codes_of(expected).flatten(), (4, 6)).tolist()
     monkeypatch.setattr(CodesAlbum, "_show", lambda *_: (shown, [-1] * len(shown)))
     canvas = layout.canvas([question()], 16)
     assert canvas.tokens.tolist() == [expected] and canvas.stop_ids == (126355,)
@@ -69,14 +69,6 @@ def test_images_are_encoded_once_and_stand_before_the_end_of_the_turn() -> None:
     assert len(ids) == len(layout.rows.prompt("ab", ANSWER)) + layout.positions(prompt) + 6
 
 
-@pytest.mark.parametrize(
-    ("prompt", "named"),
-    [
-        (question(images=0), "0 images"),
-        (question("<image> <image> what?"), "1 images and 2 marks"),
-        (question(messages=[{"role": "user", "content": "a"}] * 2), "messages of user, user"),
-    ],
-)
-def test_prompts_that_it_cannot_take_are_refused(prompt: Prompt, named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        LuminaChat.check(prompt)
+def test_it_reads_one_turn_of_a_user() -> None:
+    with pytest.raises(ValueError, match="messages of user, user"):
+        LuminaChat.check(question(messages=[{"role": "user", "content": "a"}] * 2))

@@ -35,13 +35,8 @@ def texts() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def network() -> Any:
-    return draw_network()
-
-
-@pytest.fixture(scope="module")
-def rows(network: Any) -> LuminaRows:
-    return build_rows(network, public_tokenizer(), public_vq(), 200, (2, 6))
+def rows() -> LuminaRows:
+    return build_rows(draw_network(), public_tokenizer(), public_vq(), 200, (2, 6))
 
 
 @pytest.mark.parametrize("grid", list(GRIDS))
@@ -100,15 +95,13 @@ def test_a_longer_text_is_cut_before_the_end_of_its_turn(rows: LuminaRows) -> No
     assert ids[1][attend[1].bool()].tolist()[:-17] == [*row[:51], *row[199:201]]
 
 
-def test_an_image_of_any_sides_is_written_and_read_in_the_same_order(
-    network: Any, rows: LuminaRows
-) -> None:
-    layout = build_layout(network, "text_to_image", image_height=32, image_width=96)
+def test_an_image_of_any_sides_is_written_and_read_in_the_same_order(rows: LuminaRows) -> None:
+    layout = build_layout(draw_network(), "text_to_image", image_height=32, image_width=96)
     canvas = layout.canvas([Prompt("", "text_to_image", text) for text in ("a cat", "two dogs")])
     assert canvas.grid == (2, 6) and canvas.response.sum(1).tolist() == [12, 12]
     codes = torch.arange(24).view(2, 12) * 300
     canvas.tokens[canvas.response] = codes.flatten() + rows.code_offset
-    image = rows.image(codes + rows.code_offset, (2, 6))
+    image = rows.show(codes + rows.code_offset, (2, 6))
     assert torch.equal(canvas.tokens[:, -image.shape[1] - 1 : -1], image)
     assert canvas.tokens[canvas.response].view(2, 12).sub(rows.code_offset).equal(codes)
     branch = canvas.unconditional()

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
@@ -15,49 +14,22 @@ from tests.models.networks import FIXTURES
 MASK, IMAGE_TOKENS = 126336, 16
 
 
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Tensor]:
-    return load_file(FIXTURES / "mmada" / "cases.safetensors")
+CASES = load_file(FIXTURES / "mmada" / "cases.safetensors")
 
 
-@pytest.fixture(scope="module")
-def texts() -> dict[str, list[str]]:
-    return json.loads((FIXTURES / "mmada" / "cases.json").read_text())
+def same(actual: tuple[Tensor, Tensor], name: str) -> None:
+    for found, part in zip(actual, "01", strict=True):
+        expected = CASES[f"layouts/{name}/{part}"]
+        assert torch.equal(found, expected) and found.dtype == expected.dtype
 
 
-@pytest.fixture(scope="module")
-def rows(tokenizer: PreTrainedTokenizerBase) -> MmadaRows:
-    return build_rows(tokenizer, 20)
-
-
-def same(actual: tuple[Tensor, Tensor], cases: dict[str, Tensor], name: str) -> None:
-    ids, mask = actual
-    assert torch.equal(ids, cases[f"layouts/{name}/0"])
-    expected = cases[f"layouts/{name}/1"]
-    assert torch.equal(mask, expected) and mask.dtype == expected.dtype
-
-
-def test_image_generation(
-    rows: MmadaRows, cases: dict[str, Tensor], texts: dict[str, list[str]]
-) -> None:
+def test_rows_are_those_of_the_public_code(tokenizer: PreTrainedTokenizerBase) -> None:
+    rows: MmadaRows = build_rows(tokenizer, 20)
+    texts = json.loads((FIXTURES / "mmada" / "cases.json").read_text())
     masks = torch.full((2, IMAGE_TOKENS), MASK)
-    same(rows.text_to_image(texts["texts"], masks), cases, "t2i_gen")
-    same(rows.text_to_image(["", ""], masks), cases, "t2i_gen_uncond")
-
-
-def test_image_generation_in_training_with_the_first_text_dropped(
-    rows: MmadaRows, cases: dict[str, Tensor], texts: dict[str, list[str]]
-) -> None:
-    codes = cases["layouts/t2i/0"][:, -IMAGE_TOKENS - 1 : -1]
-    same(rows.text_to_image(texts["texts"], codes, drop=[True, False]), cases, "t2i")
-
-
-def test_text(rows: MmadaRows, cases: dict[str, Tensor], texts: dict[str, list[str]]) -> None:
-    same(rows.language(texts["texts"], 30), cases, "lm")
-
-
-def test_image_understanding(
-    rows: MmadaRows, cases: dict[str, Tensor], texts: dict[str, list[str]]
-) -> None:
-    codes = cases["layouts/mmu/0"][:, 2 : 2 + IMAGE_TOKENS]
-    same(rows.image_to_text(texts["chat"], codes), cases, "mmu")
+    same(rows.text_to_image(texts["texts"], masks), "t2i_gen")
+    same(rows.text_to_image(["", ""], masks), "t2i_gen_uncond")
+    codes = CASES["layouts/t2i/0"][:, -IMAGE_TOKENS - 1 : -1]
+    same(rows.text_to_image(texts["texts"], codes, drop=[True, False]), "t2i")
+    same(rows.language(texts["texts"], 30), "lm")
+    same(rows.image_to_text(texts["chat"], CASES["layouts/mmu/0"][:, 2 : 2 + IMAGE_TOKENS]), "mmu")

@@ -5,19 +5,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
-from torch import Generator
 
 from mmrl.data.images import LazyImage, LazyImages
 from mmrl.models import Policy, load_policy
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Prompt, Rollout
+from mmrl.types import Prompt
 from tests.models.networks import write_small_llada_v, write_small_mmada
+from tests.models.questions import PROMPTS, generators, picture, question, rolled_out
 
-SETTINGS = SamplerConfig(name="static", steps=4)
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "llada_v": write_small_llada_v,
     "mmada": write_small_mmada,
@@ -33,27 +30,6 @@ def load(directory: Path) -> Policy:
 @pytest.fixture(scope="module", params=WRITERS)
 def policy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Policy:
     return load(WRITERS[request.param](tmp_path_factory.mktemp(request.param)))
-
-
-def picture(width: int, height: int, seed: int) -> Image.Image:
-    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    return Image.fromarray(noise)
-
-
-def question(number: int, width: int, height: int, text: str = "which colour?") -> Prompt:
-    image = picture(width, height, number)
-    return Prompt(str(number), "image_to_text", text, images=[image])
-
-
-PROMPTS = [question(0, 8, 8), question(1, 20, 9, "how many shapes are there?")]
-
-
-def generators(rows: int) -> list[Generator]:
-    return [Generator().manual_seed(row) for row in range(rows)]
-
-
-def rolled_out(policy: Policy, prompts: list[Prompt], sampler: SamplerConfig = SETTINGS) -> Rollout:
-    return sample(policy, policy.canvas(prompts), sampler, generators(len(prompts)))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Text prompts as canvases and finished canvases as text, for both families."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -11,32 +9,19 @@ from mmrl.types import Canvas, Prompt
 from tests.models.llada_tokenizer import small_tokenizer
 from tests.models.networks import CONFIG, small_network
 
-TEMPLATE = (
-    "{{ '<|startoftext|>' }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] +"
-    " '<|end_header_id|>\n\n' + m['content'] | trim + '<|eot_id|>' }}{% endfor %}"
-    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
-)
 TEXTS = ["2 + 3?", "what is 12 times 12?"]
 PROMPTS = [Prompt(str(i), "text", text) for i, text in enumerate(TEXTS)]
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A LLaDA-type checkpoint with its tokenizer and no image tokenizer anywhere."""
-    path = tmp_path_factory.mktemp("llada")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    """LLaDA's, with its tokenizer, and no image tokenizer anywhere."""
+    directory = tmp_path_factory.mktemp("llada")
     tokenizer = small_tokenizer()
-    tokenizer.save_pretrained(path)
+    tokenizer.save_pretrained(directory)
     model = small_network(vocab_size=len(tokenizer) + 9)
-    model.public_config = {
-        **CONFIG,
-        "mask_token_id": tokenizer.get_vocab()["<|mdm_mask|>"],
-    }
-    save_model(model, path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def policy(directory: Path) -> Policy:
+    model.public_config = {**CONFIG, "mask_token_id": tokenizer.get_vocab()["<|mdm_mask|>"]}
+    save_model(model, directory)
     return load_policy(directory, max_prompt_length=30, max_completion_length=8)
 
 

@@ -28,10 +28,7 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 2e-5) -> None:
 @torch.no_grad()
 def test_logits_are_those_of_the_public_code(cases: dict[str, Tensor]) -> None:
     model, ids = load_model(FIXTURES / "llada"), cases["input_ids"]
-    logits = model(input_ids=ids).logits
-    close(logits, cases["float32/nomask"])
-    # the same shapes on the same processor, so the same sums in the same order
-    assert torch.equal(model(inputs_embeds=model.embed(ids)).logits, logits)
+    close(model(input_ids=ids).logits, cases["float32/nomask"])
 
 
 @torch.no_grad()
@@ -55,8 +52,6 @@ def test_logits_under_a_pairwise_mask_are_those_of_the_public_code(
     ids, allowed = cases["input_ids"], cases["attention_bias"]
     expected = cases["float32/attention_bias"]
     close(model(input_ids=ids, attention_mask=allowed).logits, expected)
-    bias = torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
-    close(model(input_ids=ids, attention_mask=bias).logits, expected)
 
 
 @torch.no_grad()

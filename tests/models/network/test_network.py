@@ -56,5 +56,5 @@ def test_what_a_network_lacks_is_refused(network: Network, monkeypatch: pytest.M
     check_cache(ModelConfig(path="owner/name"), "none")
     with pytest.raises(NotImplementedError, match="BagOfTokens has no cache"):
         network.new_cache()
-    with pytest.raises(ValueError, match="BagOfTokens.* has no 4-bit form"):
+    with pytest.raises(ValueError, match="no 4-bit form"):
         list_quantized(network)
