@@ -1,4 +1,4 @@
-"""The code sandbox: runs code that a model wrote, and reports which tests it passed.
+"""The code sandbox: runs code that a model wrote, and reports whether it passed its tests.
 
     Sandbox().run([Job("def add(a, b): return a + b", tests=["assert add(1, 2) == 3"])])
 
@@ -21,18 +21,17 @@ import json
 import logging
 import os
 import queue
+import select
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from mmrl.rewards.sandbox.jail import BOOT
-from mmrl.rewards.sandbox.jail.tester import GRACE
 from mmrl.rewards.sandbox.jail.wire import Gone, receive, send
 
 logger = logging.getLogger(__name__)
@@ -46,13 +45,7 @@ _BWRAP = (
     *("--unshare-all", "--hostname", "sandbox", "--as-pid-1"),
     *("--dev-bind", "/dev/null", "/dev/null"),
 )
-_LEVELS = {
-    "bwrap": "namespaces made by bwrap",
-    "namespaces": "own namespaces",
-    "process": "no namespaces: code runs among this user's other processes, closed off by a system "
-    "call filter and Landlock only, and cannot write",
-}
-START_SECONDS = 60.0
+START_SECONDS = 80.0
 _TRIAL = """import _thread, time
 _thread.stack_size(1 << 16)
 def start(): return [_thread.start_new_thread(time.sleep, (99,)) for _ in range(500)]
@@ -78,12 +71,11 @@ class Job:
     Attributes:
         code: the code of a model.
         tests: pieces of code with assertions, or `{"input": [arguments], "output": result}` for a
-            call of `entry_point`.
+            call of `entry_point`. The first that fails ends the job.
         setup: code that runs before the tests, and before the code if it can.
         entry_point: the function under test; found in the assertions if empty. A test that defines
             `check` has it called with this function, as HumanEval's tests are. Calls with results
             may also name a method, `Solution.add`, of an instance made for them.
-        stop: whether the first failure ends the job.
         kind: `tests`, or `script` to run the code as a program.
         stdin: what a script reads.
     """
@@ -92,7 +84,6 @@ class Job:
     tests: Sequence[str | dict[str, Any]] = ()
     setup: str = ""
     entry_point: str = ""
-    stop: bool = True
     kind: str = "tests"
     stdin: str = ""
 
@@ -102,13 +93,13 @@ class JobVerdict:
     """The result of a job.
 
     Attributes:
-        passed: one bool per test; those not run did not pass. A script has none.
-        reason: why the first one failed, or why the output of a script is not valid.
+        passed: whether all tests passed, or a script ended well.
+        reason: why not.
         printed: standard output of a script.
         broken: why the tests cannot be run, whatever the code; empty if they can.
     """
 
-    passed: list[bool] = field(default_factory=list)
+    passed: bool
     reason: str = ""
     printed: str = ""
     broken: str = ""
@@ -170,22 +161,21 @@ class Sandbox:
             if zygote is None or zygote.poll() is not None:
                 _end(zygote)
                 zygote = self._start_zygote()
-            rounds = 1 + len(job.tests)
-            deadline = time.monotonic() + self.timeout * rounds + 4 * GRACE + START_SECONDS
             assert zygote.stdin is not None and zygote.stdout is not None
             with contextlib.suppress(Gone):  # one that cannot isolate says so and ends
                 send(zygote.stdin.fileno(), asdict(job))
-            reply = receive(zygote.stdout.fileno(), deadline=deadline)
-            if reply.get("is_last", True):
+            seconds = self.timeout * (1 + len(job.tests)) + START_SECONDS
+            if not select.select([zygote.stdout], [], [], seconds)[0]:
+                raise Gone("out of time")
+            reply = receive(zygote.stdout.fileno())
+            if reply.pop("is_last", True):
                 _end(zygote)
                 zygote = None
             return read_verdict(reply, job)
         except Gone as error:
             _end(zygote)
             zygote = None
-            raise SandboxError(
-                f"the sandbox failed: {error}; its messages are on stderr"
-            ) from error
+            raise SandboxError(f"the sandbox failed: {error}; see its messages") from error
         finally:
             self._free.put(zygote)
 
@@ -200,14 +190,20 @@ class Sandbox:
             except SandboxError as error:
                 problems.append(f"{self.level}: {error}")
                 continue
-            if verdict.passed == [True]:
-                how = "; ".join([_LEVELS[self.level], *problems])
+            if verdict.passed:
                 level = logging.INFO if isolation == "full" else logging.WARNING
+                how = "; ".join([self.level, *problems])
                 logger.log(level, "code runs at isolation: %s (%s)", isolation, how)
                 return self.level
             problems.append(f"{self.level}: a trial run failed: {verdict.reason}")
             self.close()
-        raise IsolationError(_advice(isolation, "; ".join(problems)))
+        other = "isolation: process (no namespaces), " if isolation == "full" else ""
+        raise IsolationError(
+            f"isolation: {isolation} is not possible on this machine: {'; '.join(problems)}. Use "
+            f"{other}a machine or container that allows it (full: unprivileged user namespaces and "
+            "Linux 5.12; process: Landlock, Linux 5.13; both: x86_64 or aarch64), or serve the "
+            "reward from one that does (mode: client)."
+        )
 
     def _start_zygote(self) -> subprocess.Popen[bytes]:
         python = os.path.realpath(sys.executable)
@@ -248,22 +244,11 @@ def read_verdict(reply: dict[str, Any], job: Job) -> JobVerdict:
         raise SandboxError(f"the sandbox failed: {reply['failure']}")
     if "broken" in reply:
         broken = f"{reply['broken']} (tests: {str(job.tests)[:200]})"
-        return JobVerdict([False] * len(job.tests), broken, broken=broken)
-    passed = list(reply.get("passed", []))
-    passed += [False] * (len(job.tests) - len(passed))
-    return JobVerdict(passed[: len(job.tests)], reply["reason"], reply.get("printed", ""))
+        return JobVerdict(False, broken, broken=broken)
+    return JobVerdict(**reply)
 
 
 def _end(zygote: subprocess.Popen[bytes] | None) -> None:
     if zygote is not None:
         zygote.kill()
         zygote.communicate()
-
-
-def _advice(isolation: str, problem: str) -> str:
-    other = "isolation: process (no namespaces), " if isolation == "full" else ""
-    return (
-        f"isolation: {isolation} is not possible on this machine: {problem}. Use {other}a machine "
-        "or container that allows it (full: unprivileged user namespaces and Linux 5.12; process: "
-        "Landlock, Linux 5.13; both: x86_64 or aarch64), or a remote sandbox by `url`."
-    )
