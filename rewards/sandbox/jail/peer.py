@@ -92,8 +92,8 @@ class Peer:
         """Do what the other process asks for: the value or the exception."""
         try:
             bodies = request["arguments"]
-            arguments = [self.decode_argument(body) for body in bodies]
-            named = {str(n): self.decode_argument(b) for n, b in request["named"].items()}
+            arguments = [self.decode(body, is_argument=True) for body in bodies]
+            named = {str(n): self.decode(b, is_argument=True) for n, b in request["named"].items()}
             value = self.perform(request["do"], request["object"], arguments, named)
             changed = {
                 n: now
@@ -123,20 +123,16 @@ class Peer:
                 return [tag, [self.encode(item, depth + 1) for item in items]]
         return self.refer(value)
 
-    def decode(self, body: Any) -> Any:
-        """The value of JSON of the other process."""
+    def decode(self, body: Any, is_argument: bool = False) -> Any:
+        """The value of JSON of the other process; an argument is handed to an own object."""
         if body is None or isinstance(body, bool):
             return body
         tag, content = body[:2]
         if tag in _WRITTEN:
             return _WRITTEN[tag][2](content)
         if tag in _CONTAINERS:
-            return _CONTAINERS[tag](self.decode(item) for item in content)
-        return self.resolve(*body)
-
-    def decode_argument(self, body: Any) -> Any:
-        """The same for what the other process hands to an own object."""
-        return self.decode(body)
+            return _CONTAINERS[tag](self.decode(item, is_argument) for item in content)
+        return self.resolve(*body, is_argument=is_argument)
 
     def refer(self, value: Any) -> list[Any]:
         """The reference to an object."""
@@ -145,7 +141,7 @@ class Peer:
             self.objects.append(value)
         return [self.own, number, self.describe(value, number)]
 
-    def resolve(self, owner: str, number: int, about: Any) -> Any:
+    def resolve(self, owner: str, number: int, about: Any, is_argument: bool = False) -> Any:
         """The object of a reference, or a proxy for it."""
         return self.objects[number] if owner == self.own else self.borrow(number, about)
 

@@ -71,21 +71,23 @@ class Session(Peer):
             self.gone = self.gone or str(error)
             raise
 
-    def decode(self, body: Any) -> Any:
+    def decode(self, body: Any, is_argument: bool = False) -> Any:
         """The value of JSON from the candidate."""
+        if is_argument:
+            return super().decode(body, is_argument)
         try:
             return super().decode(body)
         except Exception as error:
             self.gone = f"a value that cannot be read: {error}"
             raise Gone(self.gone) from error
 
-    def decode_argument(self, body: Any) -> Any:
-        """What the candidate passes to code of the tests. Functions of the library are refused,
-        because that code would call them in this process."""
-        value = super().decode(body)
-        if body and body[0] == self.own and self._kinds[body[1]] == "copy":
-            if callable(value) or isinstance(value, types.ModuleType):
-                raise ValueError(f"{value!r} does not come back into the tests")
+    def resolve(self, owner: str, number: int, about: Any, is_argument: bool = False) -> Any:
+        """An object or a proxy. A function of the library is refused as an argument of one of the
+        tests, which would call it in this process."""
+        value = super().resolve(owner, number, about)
+        is_copy = owner == self.own and self._kinds[number] == "copy"
+        if is_copy and is_argument and (callable(value) or isinstance(value, types.ModuleType)):
+            raise ValueError(f"{value!r} does not come back into the tests")
         return value
 
     def perform(self, action: str, number: int, arguments: list[Any], named: dict[str, Any]) -> Any:
