@@ -23,10 +23,8 @@ from mmrl.config import at_least, check
 from mmrl.config.constraints import check_settings
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.http.errors import Refused, Unreachable
-from mmrl.rewards.http.event_loop import run
 from mmrl.rewards.http.protocols.answers import Outcome, check_finite
-from mmrl.rewards.http.service import BROKEN, JSON, Deadline
-from mmrl.rewards.http.service_options import ServiceOptions
+from mmrl.rewards.http.service import BROKEN, JSON, Deadline, ServiceOptions, run
 from mmrl.rewards.parsing.images import Files, png
 from mmrl.types import Sample
 

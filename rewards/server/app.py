@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -16,13 +15,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mmrl.rewards.server import metrics
 from mmrl.rewards.server.scoring_service import ScoringService
 from mmrl.rewards.server.server_config import REQUEST_COPIES, Limits
 from mmrl.rewards.server.wire import Refusal
 
 logger = logging.getLogger(__name__)
-SCORE, HEALTH, METRICS = "/v1/score", "/v1/health", "/metrics"
+SCORE, HEALTH = "/v1/score", "/v1/health"
 LEAST = 2**20
 """Least bytes counted for a request, which limits the number of small ones."""
 _CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -48,13 +46,9 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
             body = await _read_body(request, service.limits)
             return JSONResponse(await service.answer(body))
 
-    def show_metrics(request: Request) -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
     routes = [
         Route(SCORE, score, methods=["POST"]),
         Route(HEALTH, lambda request: JSONResponse(service.health())),
-        Route(METRICS, show_metrics),
     ]
     handlers: Any = {Refusal: _refuse, HTTPException: _refuse_http}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
@@ -63,7 +57,7 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
 
 
 class Admission:
-    """Demands the token, and counts and logs every answer.
+    """Demands the token, and logs every answer.
 
     Args:
         app: answers requests.
@@ -89,16 +83,11 @@ class Admission:
         try:
             await app(scope, receive, watch)
         finally:
-            path = scope["path"] if scope["path"] in (SCORE, HEALTH, METRICS) else "other"
-            seconds = time.perf_counter() - started
-            metrics.requests.labels(path, str(status)).inc()
-            metrics.request_seconds.labels(path).observe(seconds)
-            # answers of an overloaded server are many, and are counted
+            path = scope["path"] if scope["path"] in (SCORE, HEALTH) else "other"
+            # answers of an overloaded server are many
             is_shown = (path == SCORE or status >= 400) and status not in (429, 503)
-            line = {"method": scope["method"][:10], "path": path, "status": status}
-            line |= {"seconds": round(seconds, 6)}
             level = logging.INFO if is_shown else logging.DEBUG
-            logger.log(level, "request", extra={"fields": line})
+            logger.log(level, "%s in %.3f s: %s", status, time.perf_counter() - started, path)
 
     def _is_welcome(self, scope: Scope) -> bool:
         if self.expected is None or scope["path"] == HEALTH:

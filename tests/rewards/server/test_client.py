@@ -75,19 +75,15 @@ def test_captions_are_scored_with_the_images_of_prompts_that_travel(served: Any)
     assert found[:3] == up_to_rounding(here[:3]) and found[3] is here[3] is None
 
 
-def test_many_clients_lose_double_and_swap_no_score(pair: tuple[Live, Live], served: Any) -> None:
+def test_many_clients_lose_and_swap_no_score(served: Any) -> None:
     draw = random.Random(0)
     values = [draw.uniform(-1, 1) for _ in range(800)]
     batch = [Sample("p", "", {"score": value}) for value in values]
-    before = [server.value("reward_server_items_total", reward="moody") for server in pair]
     with ThreadPoolExecutor(16) as clients:
         parts = [batch[start : start + 50] for start in range(0, 800, 50)]
         work = [clients.submit(served("moody", batch_size=5), part) for part in parts]
         found = [score for each in work for score in each.result()]
     assert found == values
-    after = [server.value("reward_server_items_total", reward="moody") for server in pair]
-    done = [late - early for late, early in zip(after, before, strict=True)]
-    assert sum(done) == 800 and min(done) > 200, "each once, spread over both"
 
 
 def test_a_wrong_token_and_a_reward_that_is_not_served_are_told_at_once(
