@@ -161,14 +161,17 @@ def test_an_answer_that_does_not_fit_gives_no_score(name: str) -> None:
         assert all(isinstance(each, ValueError) for each in caught.value.results)
 
 
-def test_an_item_that_the_server_fails_on_fails_alone_and_by_name() -> None:
+def test_an_item_that_the_server_fails_on_fails_alone_and_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mmrl.rewards.http.service.FIRST_PAUSE", 0.01)
+
     def answer(asked: Asked) -> Answered:
         images = pickle.loads(asked.body)["images"]
         return Answered(b"boom", 500) if any(brightness(d) > 6.5 for d in images) else honest(asked)
 
     with scripted(answer) as server:
         reward = build_reward(entry(server, "deqa"))
-        reward._service.pause_s = 0.01  # type: ignore[attr-defined]
         with pytest.raises(PartialFailure) as caught:
             reward(pictures(8))
         *fine, ill = caught.value.results
