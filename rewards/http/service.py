@@ -46,8 +46,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Doubled each time, and multiplied by a random number between 0.5 and 1.5."""
 OPEN_SECONDS, IDLE_SECONDS, LOOK_SECONDS = 10.0, 4.0, 5.0
 """For a connection; before an idle one is not reused; for a health check."""
-MAX_BYTES = 2**26
-"""Largest answer that is read."""
 JSON = "application/json"
 _lock = threading.Lock()
 
@@ -216,15 +214,15 @@ class Service:
         place, headers = url + path, {} if body is None else {"Content-Type": kind}
         request = self._client.build_request(method, place, content=body, headers=headers)
         try:  # httpx's own timeouts start again with every byte
-            response, answer = await asyncio.wait_for(self._answer(request), seconds)
+            response = await asyncio.wait_for(self._client.send(request), seconds)
         except asyncio.TimeoutError:
             problem = f"{place}: TimeoutError (no complete answer within {seconds:.1f} s)"
             raise _Passing(problem, GATEWAY_TIMEOUT) from None
         except httpx.TransportError as error:
             raise _Passing(f"{place}: {_reason(error)}", 0) from error
+        status, answer = response.status_code, response.content
         if self._secret:  # some services echo what they were sent
             answer = answer.replace(self._secret.encode(), b"***")
-        status = response.status_code
         if response.is_success:
             return answer
         problem = f"{place} answered {status} {response.reason_phrase}: {_shorten(answer)}"
@@ -233,18 +231,6 @@ class Service:
         wanted = response.headers.get("Retry-After", "")
         wanted = float(wanted) if wanted.isdecimal() else 0.0
         raise _Passing(problem, status, wanted)
-
-    async def _answer(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
-        response = await self._client.send(request, stream=True)
-        try:
-            body = bytearray()
-            async for part in response.aiter_bytes():
-                body += part
-                if len(body) > MAX_BYTES:
-                    raise Refused(f"{request.url} sent more than {MAX_BYTES:,} bytes")
-        finally:
-            await response.aclose()
-        return response, bytes(body)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -279,13 +265,10 @@ class ServiceOptions:
 
 
 def _reason(error: BaseException) -> str:
-    """The first cause of an error, in the words of the system if it has some."""
+    """The first cause of an error."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
-    words = (
-        os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error
-    )
-    return f"{type(error).__name__} ({words})"
+    return f"{type(error).__name__} ({error})"
 
 
 def _read(body: bytes) -> Any:
@@ -306,7 +289,5 @@ def _check_url(url: str) -> str:
     if parts.userinfo:
         raise ValueError(f"a URL at {parts.host} holds a name or password, which logs would show.")
     if parts.scheme not in ("http", "https") or not parts.host or parts.query:
-        raise ValueError(
-            f"the URL {url!r} is not valid; give one such as http://127.0.0.1:8000/v1."
-        )
+        raise ValueError(f"the URL {url!r} is not valid; give one as http://127.0.0.1:8000/v1.")
     return url.rstrip("/")

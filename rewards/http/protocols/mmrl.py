@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 from PIL import Image
 
-from mmrl.rewards.http.client import ClientReward
-from mmrl.rewards.http.protocols.answers import (
+from mmrl.rewards.http.client import (
     AnswerError,
+    ClientReward,
     ItemError,
     Outcome,
     plain_metadata,

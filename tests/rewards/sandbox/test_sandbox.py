@@ -169,9 +169,7 @@ HANDED_OVER: dict[str, tuple[str, list[str]]] = {
     ),
     "what belongs to classes of the tests": (
         "def call(f): return f(2)",
-        [
-            "class Fn:\n    @staticmethod\n    def twice(x): return 2 * x\nassert call(Fn.twice) == 4"
-        ],
+        ["class F:\n    @staticmethod\n    def twice(x): return 2 * x\nassert call(F.twice) == 4"],
     ),
 }
 
