@@ -128,8 +128,7 @@ def _cases(sample: Sample, separately: bool) -> list[_Case] | None:
     if not code.strip():
         code = "raise SystemExit('the completion holds no program')"
     if isinstance(tests[0], dict) and isinstance(tests[0]["input"], str):
-        job = Job(code, setup=setup, kind="script")
-        return [_Case(replace(job, stdin=test["input"]), test["output"]) for test in tests]
+        return [_Case(Job(code, setup=setup, stdin=t["input"]), t["output"]) for t in tests]
     job = Job(code, tests, setup, entry_point)
     return [_Case(replace(job, tests=[t])) for t in tests] if separately else [_Case(job)]
 

@@ -76,16 +76,14 @@ class Job:
         entry_point: the function under test; found in the assertions if empty. A test that defines
             `check` has it called with this function, as HumanEval's tests are. Calls with results
             may also name a method, `Solution.add`, of an instance made for them.
-        kind: `tests`, or `script` to run the code as a program.
-        stdin: what a script reads.
+        stdin: what the code reads, to run it as a script; None runs the tests.
     """
 
     code: str
     tests: Sequence[str | dict[str, Any]] = ()
     setup: str = ""
     entry_point: str = ""
-    kind: str = "tests"
-    stdin: str = ""
+    stdin: str | None = None
 
 
 @dataclass(frozen=True)

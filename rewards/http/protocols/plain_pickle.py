@@ -1,7 +1,5 @@
 """Pickles of plain values from servers that are not trusted.
 
-    read_pickle(pickle.dumps({"scores": [0.5, np.float32(0.25)]}))
-
 A pickle is a program, and `pickle.Unpickler` runs what it names. This one, Python's own without its
 C part, looks no name up: NumPy's numbers and arrays are made by `np.frombuffer`. What a pickle
 claims is checked before it is read, and what it made is copied and counted.
@@ -17,9 +15,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-MAX_BYTES, MAX_DEPTH = 2**24, 64
-MAX_VALUES = 2**18
-"""Instructions, and copied values."""
+MAX_BYTES, MAX_VALUES, MAX_DEPTH = 2**24, 2**18, 64
+"""Of a pickle; instructions, and copied values; levels of these."""
 MAX_KEY = 2**60
 """Larger integers can be chosen to share a hash."""
 KINDS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
@@ -29,6 +26,7 @@ INSTRUCTIONS = (
     " EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS"
     " MEMOIZE BINPUT LONG_BINPUT BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE BUILD"
 )
+_UNPICKLER: Any = pickle._Unpickler
 
 
 class PickleRefused(ValueError):
@@ -103,8 +101,8 @@ class _Made:
                 _refuse("the state", state)
 
 
-class _Reader(pickle._Unpickler):
-    dispatch = dict(pickle._Unpickler.dispatch)
+class _Reader(_UNPICKLER):
+    dispatch = dict(_UNPICKLER.dispatch)
     left = MAX_VALUES
 
     def find_class(self, module: str, name: str) -> Any:

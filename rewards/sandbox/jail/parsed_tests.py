@@ -56,7 +56,7 @@ def parse_tests(
     for test, tree in texts:
         is_preparation = tree.body and all(isinstance(n, _PREPARATIONS) for n in tree.body)
         if test in empty and (len(empty) == len(texts) or not is_preparation):
-            raise ValueError(f"a test has no assertion that runs: {test[:200]!r}")
+            raise ValueError(f"a test has no assertion that runs: {str(test)[:200]!r}")
     if texts and not find_function_under_test(trees):
         raise ValueError("the tests use nothing of the program")
     return trees

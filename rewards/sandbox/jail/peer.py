@@ -9,6 +9,7 @@ answer answers requests meanwhile.
 
 import builtins
 import collections
+import contextlib
 import datetime
 import decimal
 import fractions
@@ -21,7 +22,7 @@ from .wire import Gone, receive, send
 MAX_DEPTH = 100
 """Nesting depth of a value of the candidate; tests may wrap it as often again."""
 _MUTABLE = (list, dict, set, collections.deque)
-_CONTAINERS = {
+_CONTAINERS: dict[str, Any] = {
     kind.__name__: kind for kind in (list, tuple, dict, set, frozenset, collections.deque)
 }
 _WRITTEN: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -158,12 +159,10 @@ class Peer:
 
 
 def _build_exception(name: str, text: str) -> Exception:
-    kind = getattr(builtins, name, None)
-    # as in a generator (PEP 479): `all(map(f, xs))` would read StopIteration as the end of xs
+    kind: Any = getattr(builtins, name, None)
     is_known = isinstance(kind, type) and issubclass(kind, Exception)
-    if not is_known or kind is StopIteration:
-        return RuntimeError(f"{name}: {text}")
-    try:
-        return kind(text)
-    except TypeError:
-        return RuntimeError(f"{name}: {text}")
+    # as in a generator (PEP 479): `all(map(f, xs))` would read StopIteration as the end of xs
+    if is_known and kind is not StopIteration:
+        with contextlib.suppress(TypeError):
+            return kind(text)
+    return RuntimeError(f"{name}: {text}")

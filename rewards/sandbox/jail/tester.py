@@ -54,7 +54,7 @@ def run_job(limits: JobLimits, null: int, replies: int) -> None:
 def _judge(session: Session, job: dict[str, Any], trees: list[ast.Module]) -> dict[str, Any]:
     printed = ""
     try:
-        if job["kind"] == "script":
+        if job["stdin"] is not None:
             printed, reason = session.run_script(job["setup"], job["code"], job["stdin"])
         else:
             _run_tests(session, job, trees)

@@ -212,12 +212,12 @@ def test_a_program_reads_and_prints(sandbox: Sandbox) -> None:
     big = "".join(f"{n}\n" for n in range(20_000))
     main = "if __name__ == '__main__':\n    print('ü' + input()); exit(0)"
     programs = [
-        Job(code, kind="script", stdin="2\n3\n"),
-        Job(code, kind="script", stdin=big),
-        Job(main, kind="script", stdin="x"),
-        Job("print(1)\nraise ValueError", kind="script"),
-        Job("print(1)\nimport os; os._exit(3)", kind="script"),
-        Job("while True: print('x' * 9999)", kind="script"),
+        Job(code, stdin="2\n3\n"),
+        Job(code, stdin=big),
+        Job(main, stdin="x"),
+        Job("print(1)\nraise ValueError", stdin=""),
+        Job("print(1)\nimport os; os._exit(3)", stdin=""),
+        Job("while True: print('x' * 9999)", stdin=""),
     ]
     verdicts = sandbox.run(programs)
     assert verdicts[0].printed == "4\n9\n" and not verdicts[0].reason
@@ -228,7 +228,7 @@ def test_a_program_reads_and_prints(sandbox: Sandbox) -> None:
 
 
 def test_the_order_of_a_set_is_the_same_in_every_process(sandbox: Sandbox) -> None:
-    job = Job("print(list({str(n) for n in range(20)}), hash('x'))", kind="script")
+    job = Job("print(list({str(n) for n in range(20)}), hash('x'))", stdin="")
     first = sandbox.run([job, job])
     sandbox.close()
     assert {verdict.printed for verdict in [*first, *sandbox.run([job])]} == {first[0].printed}
