@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -129,8 +129,8 @@ def _cases(sample: Sample, separately: bool) -> list[_Case] | None:
         code = "raise SystemExit('the completion holds no program')"
     if isinstance(tests[0], dict) and isinstance(tests[0]["input"], str):
         return [_Case(Job(code, setup=setup, stdin=t["input"]), t["output"]) for t in tests]
-    job = Job(code, tests, setup, entry_point)
-    return [_Case(replace(job, tests=[t])) for t in tests] if separately else [_Case(job)]
+    parts = [[test] for test in tests] if separately else [tests]
+    return [_Case(Job(code, part, setup, entry_point)) for part in parts]
 
 
 def _lines(text: str) -> list[str]:

@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 SCORE, HEALTH = "/v1/score", "/v1/health"
 LEAST = 2**20
 """Least bytes counted for a request, which limits the number of small ones."""
-_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 def build_app(service: ScoringService, token: str | None) -> ASGIApp:
@@ -128,7 +127,7 @@ async def _refuse(request: Request, error: Any) -> Response:
 
 
 async def _refuse_http(request: Request, error: Any) -> Response:
-    code = _CODES.get(error.status_code, "http_error")
+    code = error.detail.lower().replace(" ", "_")  # not_found, method_not_allowed
     return await _refuse(request, Refusal(error.status_code, code, error.detail))
 
 

@@ -132,7 +132,7 @@ def test_a_malicious_reply_is_refused_and_stops_the_run_before_anything_of_it_ha
     canary = tmp_path / "canary"
     with scripted(lambda asked: pickled({"outputs": Malicious(f"touch {canary}")})) as server:
         scorer = Scorer([entry(server, "deqa")])
-        with pytest.raises(RewardError, match=r"refused, and nothing in it was run.*'system'"):
+        with pytest.raises(RewardError, match=r"refused, and nothing in it was run.*system"):
             scorer.score(pictures(3))
         assert len(server.asked) == 1 and not canary.exists()
 
