@@ -43,7 +43,7 @@ BUSY, BROKEN, GATEWAY_TIMEOUT = (429, 503, 504), 500, 504
 BROKEN_TRIES = 3
 """Tries of a request that is answered with 500, which it may have caused itself."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
-"""Doubled each time, and multiplied by a random number between 0.5 and 1.5."""
+"""Doubled each time; every pause is multiplied by a random number between 1 and 1.5."""
 OPEN_SECONDS, IDLE_SECONDS, LOOK_SECONDS = 10.0, 4.0, 5.0
 """For a connection; before an idle one is not reused; for a health check."""
 JSON = "application/json"
@@ -193,8 +193,8 @@ class Service:
             rounds, rest = divmod(len(statuses), len(self.urls))
             if not rest:
                 longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(rounds - 1, 16))
-                pause = min(error.wanted for error in problems.values())
-                pause += longest * random.uniform(0.5, 1.5)
+                wanted = min(error.wanted for error in problems.values())
+                pause = (wanted or longest) * random.uniform(1.0, 1.5)
                 logger.info("%s; again in %.1f s", "; ".join(map(str, problems.values())), pause)
                 if pause >= deadline.left:
                     break

@@ -1,7 +1,7 @@
-"""The client reward and the server of this project together: the scores of the reward itself."""
+"""The server of this project and its client: the scores of the reward itself."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,9 +10,11 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import PartialFailure, Reward, build_reward
+from mmrl.rewards.server.reward_worker import score_samples
+from mmrl.rewards.server.wire import Problem
 from mmrl.types import Sample
 from tests.rewards.rounding import up_to_rounding
-from tests.rewards.server.live import Live, live
+from tests.rewards.server.live import Live, live, picture, words
 
 CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "cpu"}
 CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
@@ -28,9 +30,12 @@ MODES = ("RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "F", "I")
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, Live]]:
     """Two servers of the same rewards that want a token and take few items at a time."""
-    words = (REWARDS, "token_env=TOKEN", "limits.max_items=5")
+    options = (REWARDS, "token_env=TOKEN", "limits.max_items=5")
     folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
-    with live(folders[0], *words, token=TOKEN) as one, live(folders[1], *words, token=TOKEN) as two:
+    with (
+        live(folders[0], *options, token=TOKEN) as one,
+        live(folders[1], *options, token=TOKEN) as two,
+    ):
         yield one, two
 
 
@@ -45,6 +50,12 @@ def served(pair: tuple[Live, Live], monkeypatch: pytest.MonkeyPatch) -> Any:
         return build_reward({**entry, **options})
 
     return build
+
+
+@pytest.fixture
+def server(pair: tuple[Live, Live]) -> Live:
+    pair[0].loaded()
+    return pair[0]
 
 
 def pictures(number: int, seed: int = 0) -> list[Sample]:
@@ -97,3 +108,69 @@ def test_a_wrong_token_and_a_reward_that_is_not_served_are_told_at_once(
     monkeypatch.setenv("MMRL_REWARD_TOKEN", "another")
     with pytest.raises(PartialFailure, match="401.*unauthorized"):
         served("clip")(pictures(1))
+
+
+def scores(answer: Sequence[Any]) -> list[float]:
+    assert all(item["error"] is None and item["components"] == {} for item in answer), answer
+    return [item["score"] for item in answer]
+
+
+def test_text_rewards_score_as_they_do_here(server: Live) -> None:
+    texts = ("so it is \\boxed{12}", "<answer>a dozen</answer>", "no idea", "1e999", "\x00 ü 試")
+    expected = build_reward({"name": "math"})([Sample("p", t, {"answer": "12"}) for t in texts])
+    asked = [words(f"i{n}", text, answer="12") for n, text in enumerate(texts)]
+    assert scores(server.score("math", asked)) == expected
+    none, bad = server.score("math", [words("none"), words("bad", answer="")], "others")
+    assert none == {"id": "none", "score": None, "components": {}, "error": None}
+    assert bad["error"]["code"] == "bad_metadata"
+
+
+@pytest.mark.parametrize(
+    ("mood", "code"),
+    [("raise", "reward_failed"), ("exit", "reward_failed"), ("nan", "no_score")]
+    + [("word", "no_score"), ("lose the network", "unreachable")],
+)
+def test_a_failing_item_fails_by_name_and_the_others_are_scored(
+    server: Live, mood: str, code: str
+) -> None:
+    first, bad, last = server.score(
+        "moody", [words("a", score=1), words("b", do=mood), words("c", score=2.5)], mood
+    )
+    assert (bad["score"], bad["error"]["code"]) == (None, code)
+    if code != "unreachable":  # a network that is down is down for all of them
+        assert scores([first, last]) == [1.0, 2.5]
+    logged = [line for line in server.log.read_text().splitlines() if f"of request {mood}," in line]
+    assert "item failed: b of" in logged[-1 if code != "unreachable" else 1] and code in logged[-1]
+
+
+def test_wrong_kinds_of_completions_fail_alone(server: Live) -> None:
+    image = Image.new("RGB", (30, 20))
+    right = picture("a", "p", image)
+    both = {**right, "id": "b", "completion": "text"}
+    neither = {"id": "c", "prompt": "p"}
+    two = {**right, "id": "d", "images": right["images"] * 2}
+    reference = {**right, "id": "e", "reference_images": right["images"]}
+    found = server.score("clip", [both, neither, two, reference, words("f")])
+    codes = [item["error"] and item["error"]["code"] for item in found]
+    assert codes == ["bad_item", "bad_item", "bad_item", None, "wrong_input"]
+    assert server.score("clip", [], "nothing") == []
+
+
+def test_words_that_no_answer_can_hold_do_not_cost_the_others_theirs() -> None:
+    def reward(samples: list[Sample]) -> list[float | None]:
+        raise OSError(f"no file {samples[0].prompt}\udcff")
+
+    found = score_samples(reward, [Sample("p", "")])
+    assert isinstance(found[0], Problem) and "no file p?" in found[0].message
+    found[0].message.encode()
+
+
+def test_health_describes_what_is_served(server: Live) -> None:
+    status, health = server.get("/v1/health")
+    assert status == 200 and health["status"] == "ok"
+    clip = next(reward for reward in health["rewards"] if reward["name"] == "clip")
+    assert clip["device"] == "cpu" and clip["needs"] == ["prompt", "images"] and clip["scale"]
+    versions = {reward["name"]: reward["version"] for reward in health["rewards"]}
+    assert len(set(versions.values())) == len(versions) == 5
+    answer = server.post({"id": "v", "reward": "caption", "items": []})[1]
+    assert answer["version"] == versions["caption"]
