@@ -5,15 +5,15 @@
 Every job has its own processes (see `rewards/sandbox/jail/__init__.py`). Levels of `isolation`:
 
 full     namespaces of users, processes, mounts, network and IPC that contain only Python's standard
-         library, read-only, and an empty folder in memory; and everything in the next line. `bwrap`
-         makes them where it is installed and works for this user.
+         library; and everything in the next line. `bwrap` makes them where it is installed and
+         works for this user.
 process  no namespaces, for machines that forbid them: Landlock denies all files but the standard
-         library, a filter denies processes, programs, signals and sockets. Nothing can be written.
+         library, a filter denies processes, programs, signals and sockets.
 
-Both limit processor time, wall-clock time, memory, file size, open files and output. Environment,
-open files and session are separate. If a machine cannot provide the level, the sandbox fails and
-never falls back to a weaker one. Not covered: kernel, caches and timing are shared, and a solution
-that guesses the expected results passes its tests.
+Nothing can be written. Both limit processor time, wall-clock time, memory, open files and output.
+Environment, open files and session are separate. If a machine cannot provide the level, the sandbox
+fails and never falls back to a weaker one. Not covered: kernel, caches and timing are shared, and a
+solution that guesses the expected results passes its tests.
 """
 
 import contextlib
@@ -111,7 +111,7 @@ class Sandbox:
         timeout: wall-clock seconds for loading the code and for each test.
         cpu_seconds: processor time of one job, all its tests together.
         memory_mb: address space of one job.
-        output_kb: what one job may print, write to files, and return from one call.
+        output_kb: what one job may print, and return from one call.
         workers: how many jobs run at the same time.
 
     Attributes:
@@ -166,9 +166,6 @@ class Sandbox:
             if not select.select([zygote.stdout], [], [], seconds)[0]:
                 raise Gone("out of time")
             reply = receive(zygote.stdout.fileno())
-            if reply.pop("is_last", True):
-                _end(zygote)
-                zygote = None
             return read_verdict(reply, job)
         except Gone as error:
             _end(zygote)
@@ -208,10 +205,9 @@ class Sandbox:
         command = [python, *BOOTED, str(JAIL.parent), self.level, json.dumps(self._limits)]
         if self.level == "bwrap":
             readable = [*self._limits["readable"], python, str(JAIL)]
-            scratch = ["--size", str(self._limits["output_kb"] << 10), "--tmpfs", "/tmp"]
             bound = [part for path in readable for part in ("--ro-bind", path, path)]
             start = [shutil.which("bwrap") or "bwrap", *_BWRAP]
-            command = [*start, *bound, *scratch, "--remount-ro", "/", *command]
+            command = [*start, *bound, "--remount-ro", "/", *command]
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

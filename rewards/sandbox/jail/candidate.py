@@ -56,7 +56,6 @@ def become_candidate(limits: JobLimits, *streams: int) -> NoReturn:
 
 def _restrain(limits: JobLimits) -> str:
     try:
-        os.chdir("/tmp" if limits.is_alone else "/")
         restrain_candidate(limits)
     except OSError as error:
         return str(error)

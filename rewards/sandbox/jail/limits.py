@@ -29,7 +29,7 @@ class JobLimits:
         timeout: wall-clock seconds for loading the code and for each test.
         cpu_seconds: processor time of all tests of one job together.
         memory_mb: address space.
-        output_kb: what it may write to stdout, to files, and in one answer.
+        output_kb: what it may write to stdout and in one answer.
         readable: files and folders of the standard library and what it loads.
     """
 
@@ -42,7 +42,7 @@ class JobLimits:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it has namespaces, and with them a folder to write in."""
+        """Whether it has namespaces."""
         return self.level in ("bwrap", "namespaces")
 
 
@@ -65,7 +65,7 @@ def restrain_candidate(limits: JobLimits) -> None:
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
     if not limits.is_alone:
         _restrict_files(limits.readable)
-    seccomp.confine(is_writing=limits.is_alone)
+    seccomp.confine()
 
 
 def restrain_tester(limits: JobLimits) -> None:

@@ -45,20 +45,17 @@ def main(level: str, settings: str) -> None:
         return send(replies, {"failure": str(error)})
     gc.collect()
     gc.freeze()
-    poll, is_last = select.poll(), False
+    poll = select.poll()
     poll.register(0, select.POLLIN)
-    while not is_last and any(event & select.POLLIN for _, event in poll.poll()):
-        verdict = _run_in_tester(limits, null)
-        # What a job has left would be there for the next one, which has a new process instead.
-        is_last = limits.is_alone and next(os.scandir("/tmp"), None) is not None
-        send(replies, {**verdict, "is_last": is_last})
+    while any(event & select.POLLIN for _, event in poll.poll()):
+        send(replies, _run_in_tester(limits, null))
 
 
 def _isolate(limits: JobLimits) -> None:
     be_counted_apart()
     seccomp.check_support()
     if limits.level == "namespaces":
-        enter_namespaces(limits.readable, limits.output_kb)
+        enter_namespaces(limits.readable)
     if limits.is_alone:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)  # with the process that waits for this one
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)

@@ -234,21 +234,6 @@ def test_the_order_of_a_set_is_the_same_in_every_process(sandbox: Sandbox) -> No
     assert {verdict.printed for verdict in [*first, *sandbox.run([job])]} == {first[0].printed}
 
 
-def test_a_full_sandbox_has_a_folder_to_write_in_and_it_is_bounded(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
-    try:
-        sandbox = Sandbox("full", output_kb=64, workers=1)
-    except IsolationError as error:
-        pytest.skip(str(error))
-    assert "isolation: full" in caplog.text and "namespaces" in caplog.text
-    write = "def f(n):\n    with open('x', 'w') as file: file.write('x' * n)\n    return n"
-    tests = ["assert f(10) == 10", "assert f(10 ** 6) == 10 ** 6"]
-    assert [v.passed for v in sandbox.run([Job(write, [t]) for t in tests])] == [True, False]
-    sandbox.close()
-
-
 @pytest.mark.skipif(os.getuid() == 0, reason="bwrap is not used by root, who has the namespaces")
 def test_bwrap_that_does_not_work_here_is_no_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
