@@ -37,8 +37,6 @@ class MMRLReward(ClientReward):
     path: ClassVar[str] = "/v1/score"
     health: ClassVar[str] = "/v1/health"
 
-    prompt_images: bool = True
-    """Send the images of prompts along; only judges use them."""
     versions: list[str] = field(default_factory=list, init=False, repr=False)
     """Those that have scored so far."""
 
@@ -51,7 +49,7 @@ class MMRLReward(ClientReward):
         else:
             sample.completion.encode()
             item["completion"] = sample.completion
-        if self.prompt_images and sample.images:
+        if sample.images:
             item["reference_images"] = [_wire(file) for file in files.of_prompt(sample)]
         return item
 

@@ -86,10 +86,10 @@ def test_the_sum_of_maskgrpo_has_a_fifth_of_what_the_servers_score() -> None:
         entries = [
             entry(server, "hpsv3", **fifth),
             entry(server, "unifiedreward", **fifth),
-            entry(server, "geneval", field="strict_rewards", weight=0.5),
+            entry(server, "geneval", weight=0.5),
         ]
         scores = Scorer(entries).score(pictures(4))
-    assert scores.total == pytest.approx([0.4 * n + 0.5 * (n % 2) for n in range(4)], abs=0.05)
+    assert scores.total == pytest.approx([0.9 * n for n in range(4)], abs=0.15)
     for name in ("hpsv3", "unifiedreward"):
         assert scores.components[name] == pytest.approx(range(4), abs=0.1)
     with pytest.raises(ConfigError, match="checkpoint.*belongs to the server"):
@@ -194,8 +194,6 @@ def test_a_prompt_without_what_geneval_reads_is_known_before_anything_is_sampled
         for metadata, said in (({}, "the metadata tag and include"), (bad, r"include\[0\] is")):
             with pytest.raises(ConfigError, match=said):
                 scorer.check([Prompt("1", "text_to_image", "p", metadata=metadata)])
-        with pytest.raises(ConfigError, match="geneval.field is 'rewards'.*only_strict: false"):
-            build_reward(entry(server, "geneval", field="rewards"))
 
 
 def test_texts_fail_alone_and_only_known_servers_are_spoken_to() -> None:
