@@ -48,7 +48,8 @@ def serve(config: ServerConfig, token: str | None) -> None:
     listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
     logging.basicConfig(level=logging.WARNING, format=LOG, force=True)
     logging.getLogger("mmrl.rewards.server").setLevel(logging.INFO)
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every bad request
+    logging.getLogger("uvicorn.access").setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of every bad request
     logging.captureWarnings(True)
     host = f"[{config.host}]" if ":" in config.host else config.host
     port, names = listener.getsockname()[1], ", ".join(service.rewards)
@@ -64,7 +65,6 @@ def serve(config: ServerConfig, token: str | None) -> None:
             ws="none",
             lifespan="on",
             log_config=None,
-            access_log=False,
             server_header=False,
             proxy_headers=False,
             limit_concurrency=min(config.limits.max_connections, files - OTHER_DESCRIPTORS),

@@ -2,8 +2,6 @@
 
 import asyncio
 import hmac
-import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,13 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mmrl.rewards.server.scoring_service import ScoringService
 from mmrl.rewards.server.server_config import REQUEST_COPIES, Limits
 from mmrl.rewards.server.wire import Refusal
 
-logger = logging.getLogger(__name__)
 SCORE, HEALTH = "/v1/score", "/v1/health"
 LEAST = 2**20
 """Least bytes counted for a request, which limits the number of small ones."""
@@ -52,47 +49,22 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
     handlers: Any = {Refusal: _refuse, HTTPException: _refuse_http}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return Admission(app, token)
+    return _demand(token, app) if token else app
 
 
-class Admission:
-    """Demands the token, and logs every answer.
+def _demand(token: str, app: ASGIApp) -> ASGIApp:
+    """The application for those who bring the token; health is for everybody."""
+    expected = f"Bearer {token}".encode()
+    content = {"error": {"code": "unauthorized", "message": "The token is missing or wrong."}}
+    refusal = JSONResponse(content, 401, {"WWW-Authenticate": "Bearer"})
 
-    Args:
-        app: answers requests.
-        token: bearer token of all requests except those for health; None for none.
-    """
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        given = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
+        is_open = scope["type"] != "http" or scope["path"] == HEALTH
+        is_welcome = len(given) == 1 and hmac.compare_digest(given[0], expected)
+        await (app if is_open or is_welcome else refusal)(scope, receive, send)
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
-        self.app = app
-        self.expected = None if token is None else f"Bearer {token}".encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse without the token."""
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        started, status = time.perf_counter(), 500
-
-        async def watch(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        app = self.app if self._is_welcome(scope) else _unauthorized()
-        try:
-            await app(scope, receive, watch)
-        finally:
-            path = scope["path"] if scope["path"] in (SCORE, HEALTH) else "other"
-            # answers of an overloaded server are many
-            is_shown = (path == SCORE or status >= 400) and status not in (429, 503)
-            level = logging.INFO if is_shown else logging.DEBUG
-            logger.log(level, "%s in %.3f s: %s", status, time.perf_counter() - started, path)
-
-    def _is_welcome(self, scope: Scope) -> bool:
-        if self.expected is None or scope["path"] == HEALTH:
-            return True
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self.expected)
+    return guarded
 
 
 def _check_head(request: Request, limits: Limits) -> int:
@@ -129,8 +101,3 @@ async def _refuse(request: Request, error: Any) -> Response:
 async def _refuse_http(request: Request, error: Any) -> Response:
     code = error.detail.lower().replace(" ", "_")  # not_found, method_not_allowed
     return await _refuse(request, Refusal(error.status_code, code, error.detail))
-
-
-def _unauthorized() -> Response:
-    error = {"code": "unauthorized", "message": "The bearer token is missing or wrong."}
-    return JSONResponse({"error": error}, 401, {"WWW-Authenticate": "Bearer"})
