@@ -124,10 +124,13 @@ class ClientReward(ServiceOptions, ABC):
             AnswerError, PickleRefused: the answer does not fit the request.
         """
 
-    @abstractmethod
     def state(self, answer: Any) -> str:
-        """Why a server could not score, by what it answered at `health` (JSON or a `Refused`);
-        empty if it could."""
+        """Why a server could not score, by what it answered at `health` (JSON that names its
+        rewards, or a `Refused`); empty if it could."""
+        if isinstance(answer, Refused):
+            return f"it does not speak this protocol: {answer}"
+        is_there = f'"{self.name}"' in json.dumps(answer)
+        return "" if is_there else f"it does not serve {self.name}: {str(answer)[:300]}"
 
     def encode_image(self, image: Image.Image) -> bytes:
         """Encode an image."""

@@ -187,7 +187,7 @@ def test_tests_that_test_nothing_or_cannot_be_run_are_refused_when_read_and_when
         assert all(isinstance(result, ValueError) for result in failure.value.results)
     for extra in (*VOID[:3], {"input": "1", "output": "2"}):
         with pytest.raises(ValueError, match="no assertion that runs|must be a list of assertions"):
-            reward.check({"tests": [*TESTS, extra]})
+            sharing.check({"tests": [*TESTS, extra]})
     with pytest.raises(ValueError, match="do not compile"):
         reward.check({"tests": TESTS, "setup": "import"})
 

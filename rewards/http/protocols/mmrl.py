@@ -73,16 +73,6 @@ class MMRLReward(ClientReward):
             logger.log(level, "scores of %s come from: %s", self.name, " and ".join(self.versions))
         return {key: _outcome(item) for key, item in zip(answered, items, strict=True)}
 
-    def state(self, answer: Any) -> str:
-        """Whether the reward is served and loaded."""
-        listed = answer.get("rewards") if isinstance(answer, dict) else None
-        if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-            return f"it does not speak this protocol: {str(answer)[:200]}"
-        status = {str(each.get("name")): each.get("status") for each in listed}
-        if self.name not in status:
-            return f"it serves {', '.join(status)}, and not {self.name}"
-        return "" if status[self.name] == "ok" else f"{self.name} is {status[self.name]}"
-
 
 def _wire(file: bytes) -> dict[str, str]:
     return {"mime": "image/png", "data": base64.b64encode(file).decode()}

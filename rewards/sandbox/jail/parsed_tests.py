@@ -28,8 +28,8 @@ _STANDARD = {
     for name in dir(module)
     if not name.startswith("_")
 }
+MODULES = sys.stdlib_module_names
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_PREPARATIONS = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
 _PACKAGES = {"np", "pd"}
 """Names of packages that tests use without importing them."""
 
@@ -48,16 +48,13 @@ def parse_tests(
             if not entry_point:
                 raise ValueError("the tests define `check`, and no entry_point is given for it")
             tree.body += ast.parse(f"check({entry_point})").body
-    if packages := _PACKAGES & set(find_free_names(trees)):
+    if packages := _PACKAGES & set(_find_free_names(trees)):
         raise ValueError(f"the tests use {min(packages)} without importing it")
     used = set[str]().union(*map(_names, trees))
-    texts = [each for each in zip(tests, trees[1:], strict=True) if isinstance(each[0], str)]
-    empty = [test for test, tree in texts if not any(map(_is_assertion, _running(tree, used)))]
-    for test, tree in texts:
-        is_preparation = tree.body and all(isinstance(n, _PREPARATIONS) for n in tree.body)
-        if test in empty and (len(empty) == len(texts) or not is_preparation):
-            raise ValueError(f"a test has no assertion that runs: {str(test)[:200]!r}")
-    if texts and not find_function_under_test(trees):
+    texts = [tree for test, tree in zip(tests, trees[1:], strict=True) if isinstance(test, str)]
+    if texts and not any(_is_assertion(node) for tree in texts for node in _running(tree, used)):
+        raise ValueError(f"the tests have no assertion that runs: {str(tests)[:200]}")
+    if texts and not find_program_names(trees, entry_point):
         raise ValueError("the tests use nothing of the program")
     return trees
 
@@ -72,7 +69,7 @@ def _parse(text: str) -> ast.Module:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or "."] if isinstance(node, ast.ImportFrom) else []
         for name in names:
-            if name.partition(".")[0] not in sys.stdlib_module_names:
+            if name.partition(".")[0] not in MODULES:
                 raise ValueError(f"the tests import {name}; the sandbox has Python's library alone")
     return tree
 
@@ -98,17 +95,7 @@ def _names(tree: ast.AST) -> set[str]:
     return names | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
-def is_standard(name: str) -> bool:
-    """Whether a name belongs to Python and its library."""
-    return name in _STANDARD or name in sys.stdlib_module_names
-
-
-def find_standard(name: str) -> Any:
-    """The library's own object or module of that name."""
-    return _STANDARD[name] if name in _STANDARD else importlib.import_module(name)
-
-
-def find_free_names(trees: Sequence[ast.AST]) -> list[str]:
+def _find_free_names(trees: Sequence[ast.AST]) -> list[str]:
     """Names that the code uses and does not bind, in order."""
     bound, used = set(), {}
     for node in (node for tree in trees for node in ast.walk(tree)):
@@ -125,23 +112,25 @@ def find_free_names(trees: Sequence[ast.AST]) -> list[str]:
     return [name for name in used if name not in bound]
 
 
-def find_function_under_test(trees: Sequence[ast.AST]) -> str:
-    """The function that assertions call: the first without a standard name, else one that they
-    pass on, as in `all(map(f, xs))`. If all have standard names, as in `sorted(permutations([1]))`,
-    it is the innermost call of the first assertion; those around it prepare the comparison."""
-    needed = find_free_names(trees)
-    called = [name for tree in trees for name in _find_calls(tree) if name in needed]
-    if own := [name for name in (*called, *needed) if not is_standard(name)]:
-        return own[0]
+def find_program_names(trees: Sequence[ast.AST], entry_point: str) -> list[str]:
+    """Names that the tests use of the program: the entry point, and those without a standard
+    meaning. If all have one, as in `sorted(permutations([1]))`, it is the innermost call of the
+    first assertion; those around it prepare the comparison."""
+    needed = _find_free_names(trees)
+    standard = {*_STANDARD, *MODULES} - {entry_point}
+    if own := [name for name in needed if name not in standard]:
+        return own
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.Assert):
             value = node.test.left if isinstance(node.test, ast.Compare) else node.test
-            if inner := [name for name in _find_calls(value) if name in needed]:
-                return inner[-1]
-    return (called or [""])[0]
+            calls = [each.func for each in ast.walk(value) if isinstance(each, ast.Call)]
+            names = [function.id for function in calls if isinstance(function, ast.Name)]
+            if inner := [name for name in names if name in needed]:
+                return inner[-1:]
+    return []
 
 
-def _find_calls(tree: ast.AST) -> list[str]:
-    """The names that are called, from the outermost to the innermost."""
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return [function.id for function in calls if isinstance(function, ast.Name)]
+def find_standard_names(trees: Sequence[ast.AST], entry_point: str) -> dict[str, Any]:
+    """The library's own objects and modules that the tests use."""
+    names = set(_find_free_names(trees)) - set(find_program_names(trees, entry_point))
+    return {n: _STANDARD[n] if n in _STANDARD else importlib.import_module(n) for n in names}

@@ -1,17 +1,12 @@
 """The process that runs the tests of one job and reports whether they passed."""
 
 import ast
+import builtins
 import signal
 from typing import Any
 
 from .limits import JobLimits, restrain_tester
-from .parsed_tests import (
-    find_free_names,
-    find_function_under_test,
-    find_standard,
-    is_standard,
-    parse_tests,
-)
+from .parsed_tests import find_program_names, find_standard_names, parse_tests
 from .session import TESTS, Session
 from .wire import Gone, receive, send
 
@@ -85,21 +80,15 @@ def _load(
     and the entry point."""
     session.exchange({"script": False, "setup": job["setup"]})
     session.use("load", 0, job["code"])
-    names: dict[str, Any] = {"__name__": TESTS}
     entry = job["entry_point"]
-    function = _find_entry(session, entry) if entry else None
-    entry = entry or find_function_under_test(trees)
-    for name in find_free_names(trees):
-        if is_standard(name) and name != entry:
-            names[name] = find_standard(name)
-            continue
+    names: dict[str, Any] = {"__name__": TESTS, **find_standard_names(trees, entry)}
+    for name in find_program_names(trees, entry):
         try:
             names[name] = session.use("name", 0, name)
-        except NameError:
-            # The test that uses it fails, and those that do not may pass.
-            if name == entry:
+        except NameError:  # the setup may define it, or the test that uses it fails
+            if hasattr(builtins, name):
                 raise
-    return names, function
+    return names, _find_entry(session, entry) if entry else None
 
 
 def _find_entry(session: Session, entry: str) -> Any:

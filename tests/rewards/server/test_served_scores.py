@@ -100,7 +100,7 @@ def test_many_clients_lose_and_swap_no_score(served: Any) -> None:
 def test_a_wrong_token_and_a_reward_that_is_not_served_are_told_at_once(
     served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "it serves shapes, math, moody, clip, caption, and not hps" in served("hps").ready()
+    assert "it does not serve hps: " in served("hps").ready()
     with pytest.raises(PartialFailure, match="404.*unknown_reward"):
         served("hps")(pictures(1))
     assert all(served("clip")(pictures(1))), "waits until it is loaded"
