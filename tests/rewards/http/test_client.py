@@ -72,39 +72,31 @@ def test_scores_come_in_order_in_requests_of_bounded_size_over_kept_connections(
         assert len(set(ids)) == len(ids) == 80, "no id is ever used again"
 
 
-BAD_IDS = {
-    "lacks one": lambda items: items[1:],
+WRONG_ITEMS: dict[str, Callable[[list[Any]], Any]] = {
+    "lacks an id": lambda items: items[1:],
     "doubles one": lambda items: [*items, items[0]],
     "swaps one for another": lambda items: [items[0], *items[:-1]],
-    "adds one": lambda items: [*items, {**items[0], "id": "strange"}],
-    "has one without id": lambda items: [{"score": 1.0}, *items[1:]],
-    "has an id that is no text": lambda items: [{**items[0], "id": ["a"]}, *items[1:]],
+    "has one that is no text": lambda items: [{**items[0], "id": ["a"]}, *items[1:]],
     "is no list": lambda items: {"0": items},
     "is a list of nothing": lambda items: [None] * len(items),
+    "has no score": lambda items: [{"id": item["id"]} for item in items],
+    **{
+        f"has the score {score}": lambda items, score=score: [{**i, "score": score} for i in items]
+        for score in (float("nan"), float("inf"), True, "1", 10**400)
+    },
 }
 
 
-@pytest.mark.parametrize("wrong", BAD_IDS)
-def test_an_answer_whose_ids_are_not_those_asked_gives_no_score(wrong: str) -> None:
+@pytest.mark.parametrize("wrong", WRONG_ITEMS)
+def test_an_answer_that_does_not_fit_gives_no_score(wrong: str) -> None:
     def answer(asked: Asked) -> Answered:
-        return scored(asked, BAD_IDS[wrong]) if b"prompt 5" in asked.body else scored(asked)
+        return scored(asked, WRONG_ITEMS[wrong]) if b"prompt 5" in asked.body else scored(asked)
 
     with scripted(answer) as server:
         results = failures(client(server.url, batch_size=4), samples(12))
         assert [n for n, each in enumerate(results) if isinstance(each, Exception)] == [4, 5, 6, 7]
         assert results[8:] == [8.0, 9.0, 10.0, 11.0]
         assert len(server.asked) == 3, "it is not asked again"
-
-
-@pytest.mark.parametrize("score", ["NaN", "Infinity", "1e999", "true", '"1"', "1" + "0" * 400])
-def test_a_score_that_is_no_finite_number_is_a_failure(score: str) -> None:
-    def answer(asked: Asked) -> Answered:
-        given = scored(asked)
-        return Answered(given.body.replace(b'"score": 2,', f'"score": {score},'.encode()))
-
-    with scripted(answer) as server:
-        results = failures(client(server.url, batch_size=3), samples(6))
-        assert isinstance(results[2], ValueError) and results[3:] == [3.0, 4.0, 5.0]
 
 
 def test_an_item_with_an_error_fails_alone_and_null_does_not_apply() -> None:
@@ -142,10 +134,6 @@ def test_a_busy_server_slows_the_client_and_fails_nothing_before_the_deadline() 
         reward = client(server.url, batch_size=2, concurrency=4)
         assert reward(samples(8)) == [float(n) for n in range(8)]
         assert time.monotonic() - started >= 1, "Retry-After is honoured"
-    with scripted(lambda asked: Answered(b"{}", 429, {"Retry-After": "1"})) as server:
-        started = time.monotonic()
-        results = failures(client(server.url, deadline_s=1.5), samples(2))
-        assert "answered 429" in str(results[0]) and time.monotonic() - started < 6
 
 
 def test_a_request_that_is_too_large_is_halved_and_an_item_that_is_rejected_fails_alone() -> None:
