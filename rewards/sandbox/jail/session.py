@@ -110,7 +110,8 @@ class Session(Peer):
         kind, word = _kind(value), str(getattr(value, "__name__", ""))
         kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__
         if any(each.__module__ == TESTS for each in kinds):
-            self.unfit = f"the tests hand {value!r} of a class that they define to the program"
+            what = word or f"an object of {type(value).__name__}"
+            self.unfit = f"the tests hand {what}, of a class that they define, to the program"
             raise TypeError(self.unfit)
         if not kind:
             kind, file = "copy", io.BytesIO()

@@ -200,9 +200,9 @@ def test_tests_that_cannot_be_run_are_no_zero_and_leave_the_other_jobs_alone(
     tests = {
         "assert f(1) ==": "the tests do not compile",
         "assert np.allclose([f(2)], [4])": "without importing it",
-        f"{own_class}assert f(Own()) == 1": "of a class that they define",
-        f"{own_class}assert f([Own]) == 1": "of a class that they define",
-        f"{own_class}assert f(functools.partial(Own)) == 1": "of a class that they define",
+        f"{own_class}assert f(Own()) == 1": "a class that they define",
+        f"{own_class}assert f([Own]) == 1": "a class that they define",
+        f"{own_class}assert f(functools.partial(Own)) == 1": "a class that they define",
         f"{own_class}try: f(Own())\nexcept Exception: pass\nassert f(1) == 1": "that they define",
     }
     *broken, right = sandbox.run([Job(own_np, [test]) for test in [*tests, "assert f(1) == 1"]])

@@ -69,8 +69,8 @@ def pictures(number: int, seed: int = 0) -> list[Sample]:
 
 
 def test_scores_are_those_of_the_reward_called_here(served: Any) -> None:
-    batch, here = pictures(3 * len(MODES)), build_reward(CLIP)
-    expected = here(batch)
+    batch = pictures(3 * len(MODES))
+    expected: Any = build_reward(CLIP)(batch)
     assert served("clip", batch_size=4)(batch) == up_to_rounding(expected)
     halved = served("clip", batch_size=64)(batch[:12])
     assert halved == up_to_rounding(expected[:12]), "five at most"
