@@ -42,8 +42,6 @@ class CodeReward(Settings):
     """`full` or `process`, see `mmrl.rewards.sandbox.sandbox`."""
     timeout: Annotated[float, above(0)] = 10.0
     """Wall-clock seconds for loading the code and for each test."""
-    cpu_seconds: Annotated[int, above(0)] = 10
-    """Processor time of one program."""
     memory_mb: Annotated[int, above(0)] = 1024
     """Address space of one program."""
     workers: Annotated[int, above(0)] = 2
@@ -55,7 +53,7 @@ class CodeReward(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.read = {"text": _lines, "numbers": _numbers}[self.match]
-        limits = self.timeout, self.cpu_seconds, self.memory_mb
+        limits = self.timeout, self.memory_mb
         self.sandbox = Sandbox(self.isolation, *limits, workers=self.workers)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:

@@ -10,7 +10,7 @@ full     namespaces of users, processes, mounts, network and IPC that contain on
 process  no namespaces, for machines that forbid them: Landlock denies all files but the standard
          library, a filter denies processes, programs, signals and sockets.
 
-Nothing can be written. Both limit processor time, wall-clock time, memory, open files and output.
+Nothing can be written. Both limit time by the clock, memory, threads, open files and output.
 Environment, open files and session are separate. If a machine cannot provide the level, the sandbox
 fails and never falls back to a weaker one. Not covered: kernel, caches and timing are shared, and a
 solution that guesses the expected results passes its tests.
@@ -109,7 +109,6 @@ class Sandbox:
     Args:
         isolation: see the module.
         timeout: wall-clock seconds for loading the code and for each test.
-        cpu_seconds: processor time of one job, all its tests together.
         memory_mb: address space of one job.
         output_kb: what one job may print, and return from one call.
         workers: how many jobs run at the same time.
@@ -125,14 +124,13 @@ class Sandbox:
         self,
         isolation: str = "full",
         timeout: float = 10.0,
-        cpu_seconds: int = 10,
         memory_mb: int = 1024,
         output_kb: int = 1024,
         workers: int = 2,
     ) -> None:
         self.timeout, self.workers = timeout, workers
-        self._limits = {"timeout": timeout, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
-        self._limits |= {"output_kb": output_kb, "readable": library_paths()}
+        self._limits = {"timeout": timeout, "memory_mb": memory_mb, "output_kb": output_kb}
+        self._limits["readable"] = library_paths()
         self._free: queue.SimpleQueue[subprocess.Popen[bytes] | None] = queue.SimpleQueue()
         for _ in range(workers):
             self._free.put(None)

@@ -27,7 +27,6 @@ class JobLimits:
     Attributes:
         level: `bwrap` or `namespaces` (both isolate fully), or `process`.
         timeout: wall-clock seconds for loading the code and for each test.
-        cpu_seconds: processor time of all tests of one job together.
         memory_mb: address space.
         output_kb: what it may write to stdout and in one answer.
         readable: files and folders of the standard library and what it loads.
@@ -35,7 +34,6 @@ class JobLimits:
 
     level: str
     timeout: float
-    cpu_seconds: int
     memory_mb: int
     output_kb: int
     readable: tuple[str, ...]
@@ -55,7 +53,6 @@ def restrain_candidate(limits: JobLimits) -> None:
     kernel.drop_capabilities()
     is_counted_apart = limits.is_alone or os.getuid() >= _FIRST_USER
     _set(resource.RLIMIT_NPROC, THREADS + (0 if is_counted_apart else _count_tasks()))
-    _set(resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1)
     _set(resource.RLIMIT_AS, limits.memory_mb << 20)
     _set(resource.RLIMIT_FSIZE, limits.output_kb << 10)
     _set(resource.RLIMIT_NOFILE, FILES)
@@ -124,8 +121,7 @@ def _restrict_files(readable: Iterable[str]) -> None:
     os.close(rules)
 
 
-def _set(kind: int, soft: int, hard: int | None = None) -> None:
+def _set(kind: int, limit: int) -> None:
     ceiling = resource.getrlimit(kind)[1]
-    wanted = soft if hard is None else hard
-    hard = wanted if ceiling == resource.RLIM_INFINITY else min(wanted, ceiling)
-    resource.setrlimit(kind, (min(soft, hard), hard))
+    limit = limit if ceiling == resource.RLIM_INFINITY else min(limit, ceiling)
+    resource.setrlimit(kind, (limit, limit))

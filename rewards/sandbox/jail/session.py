@@ -54,7 +54,8 @@ class Session(Peer):
             raise Gone(str(answer))
 
     def start_clock(self) -> None:
-        """Start the time limit of one test, at which the kernel ends this process."""
+        """Start the time limit of one test, at which the kernel ends this process, whatever the
+        values of the candidate make the test do."""
         signal.setitimer(signal.ITIMER_REAL, self.limits.timeout)
 
     def exchange(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,6 @@ from .parsed_tests import find_program_names, find_standard_names, parse_tests
 from .session import TESTS, Session
 from .wire import Gone, receive, send
 
-GRACE = 5.0
-"""Seconds of processor time a tester may take in addition to its candidate."""
-
 
 def run_job(limits: JobLimits, null: int, replies: int) -> None:
     """Read one job from standard input, run it and write the verdict.
@@ -32,9 +29,7 @@ def run_job(limits: JobLimits, null: int, replies: int) -> None:
         send(replies, {"failure": f"no candidate could be started: {error}"})
         return
     job = receive(0)
-    # Both clocks end this process, whatever the candidate's values make the tests do.
     session.start_clock()
-    signal.setitimer(signal.ITIMER_PROF, limits.cpu_seconds + GRACE)
     try:
         trees = parse_tests(job["setup"], job["tests"], job["entry_point"])
     except ValueError as error:
@@ -42,7 +37,6 @@ def run_job(limits: JobLimits, null: int, replies: int) -> None:
     else:
         verdict = _judge(session, job, trees)
     signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.setitimer(signal.ITIMER_PROF, 0)
     send(replies, verdict)
 
 

@@ -82,8 +82,8 @@ def _run_in_tester(limits: JobLimits, null: int) -> dict[str, Any]:
     try:
         return receive(reply)
     except Gone:
-        is_late = -code in (signal.SIGALRM, signal.SIGPROF)
-        reason = "out of time" if is_late else f"the tests were stopped (exit status {code})"
+        late = code == -signal.SIGALRM
+        reason = "out of time" if late else f"the tests were stopped (exit status {code})"
         return {"passed": False, "reason": reason}
     finally:
         os.close(reply)

@@ -92,7 +92,7 @@ def test_the_sum_of_maskgrpo_has_a_fifth_of_what_the_servers_score() -> None:
     assert scores.total == pytest.approx([0.9 * n for n in range(4)], abs=0.15)
     for name in ("hpsv3", "unifiedreward"):
         assert scores.components[name] == pytest.approx(range(4), abs=0.1)
-    with pytest.raises(ConfigError, match="checkpoint.*belongs to the server"):
+    with pytest.raises(ConfigError, match="checkpoint"):
         build_reward(entry(server, "hpsv3", checkpoint="HPSv3.safetensors"))
 
 
