@@ -218,7 +218,7 @@ class Service:
         except asyncio.TimeoutError:
             problem = f"{place}: TimeoutError (no complete answer within {seconds:.1f} s)"
             raise _Passing(problem, GATEWAY_TIMEOUT) from None
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise _Passing(f"{place}: {_reason(error)}", 0) from error
         status, answer = response.status_code, response.content
         if self._secret:  # some services echo what they were sent

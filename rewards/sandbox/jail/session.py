@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .candidate import become_candidate
@@ -135,6 +135,10 @@ class Session(Peer):
         return printed, f"exit status {status}" if status else ""
 
 
+def _forward(action: str) -> Callable[..., Any]:
+    return lambda self, *arguments: self._session.use(action, self._number, *arguments)
+
+
 class Remote:
     """An object of the candidate that is not a plain value.
 
@@ -151,17 +155,8 @@ class Remote:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self._session.use("call", self._number, *arguments, **named)
 
-    def __getattr__(self, name: str) -> Any:
-        return self._session.use("getattr", self._number, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._session.use("setattr", self._number, name, value)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._session.use("getitem", self._number, key)
-
-    def __len__(self) -> int:
-        return self._session.use("len", self._number)
+    __getattr__, __setattr__ = _forward("getattr"), _forward("setattr")
+    __getitem__, __len__ = _forward("getitem"), _forward("len")
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._session.use("list", self._number))
