@@ -25,8 +25,7 @@ from mmrl.config import ConfigError, above, at_least, check
 from mmrl.config.constraints import check_settings
 from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.http.errors import Unreadable
-from mmrl.rewards.http.service import Deadline
-from mmrl.rewards.http.service_options import ServiceOptions
+from mmrl.rewards.http.service import Deadline, ServiceOptions
 from mmrl.rewards.judging.cache import ReplyCache, hash_request
 from mmrl.rewards.judging.endpoint import Endpoint
 from mmrl.rewards.judging.reply import CutReply, ReplyError, read_score
@@ -64,7 +63,6 @@ class JudgeReward(ServiceOptions):
 
     scale: ClassVar[str] = "the template's; 1 to 5, of chunks -1 to 1"
     needs: ClassVar[tuple[str, ...]] = ("prompt",)
-    limits_itself: ClassVar[bool] = True
 
     model: str
     """Name under which the server has it, or directory or hub id (backend: transformers)."""
@@ -100,7 +98,6 @@ class JudgeReward(ServiceOptions):
     extra_body: dict[str, Any] | None = None
     """Further fields of requests, such as {chat_template_kwargs: {enable_thinking: false}}."""
     deadline_s: Annotated[float, above(0)] = 600.0
-    retries: int = 4
     reasks: Annotated[int, at_least(0)] = 1
     """Further requests after a reply without a score."""
     cache_dir: str = ""

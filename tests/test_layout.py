@@ -265,7 +265,7 @@ BEHIND_AN_EXTRA = ("rewards/server/", "models/image_tokenizers/vq_model.py")
 def test_no_module_needs_what_only_an_extra_brings_to_be_imported() -> None:
     optional = {"open_clip", "torchvision", "math_verify", "qwen_vl_utils", "vllm", "diffusers"}
     optional |= {"deepspeed", "bitsandbytes", "starlette", "uvicorn", "pydantic", "gradio"}
-    optional |= {"prometheus_client", "tensorboard", "trackio", "wandb", "playwright"}
+    optional |= {"tensorboard", "trackio", "wandb", "playwright"}
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for folder in FOLDERS

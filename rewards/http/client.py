@@ -10,11 +10,15 @@ every other item is a failure (`mmrl.rewards.scoring.scorer`).
 """
 
 import asyncio
+import json
+import math
 import re
+import reprlib
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Annotated, Any, ClassVar
 
 from PIL import Image
@@ -23,15 +27,26 @@ from mmrl.config import at_least, check
 from mmrl.config.constraints import check_settings
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.http.errors import Refused, Unreachable
-from mmrl.rewards.http.event_loop import run
-from mmrl.rewards.http.protocols.answers import Outcome, check_finite
-from mmrl.rewards.http.service import BROKEN, JSON, Deadline
-from mmrl.rewards.http.service_options import ServiceOptions
+from mmrl.rewards.http.service import BROKEN, JSON, Deadline, ServiceOptions, run
+from mmrl.rewards.judging.strict_json import strict_json
 from mmrl.rewards.parsing.images import Files, png
 from mmrl.types import Sample
 
+Outcome = float | None | Exception
+"""A score, None where the reward does not apply, or why there is none."""
 DIVIDED = (413, 422, BROKEN)
 """Statuses after which a request is halved: it is too large, or one of its items is rejected."""
+
+
+class AnswerError(ValueError):
+    """An answer that violates the protocol."""
+
+
+class ItemError(RuntimeError):
+    """The server reports that it could not score an item; `what` are its words."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__(f"the server could not score it: {str(what)[:300]}")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -109,10 +124,13 @@ class ClientReward(ServiceOptions, ABC):
             AnswerError, PickleRefused: the answer does not fit the request.
         """
 
-    @abstractmethod
     def state(self, answer: Any) -> str:
-        """Why a server could not score, by what it answered at `health` (JSON or a `Refused`);
-        empty if it could."""
+        """Why a server could not score, by what it answered at `health` (JSON that names its
+        rewards, or a `Refused`); empty if it could."""
+        if isinstance(answer, Refused):
+            return f"it does not speak this protocol: {answer}"
+        is_there = f'"{self.name}"' in json.dumps(answer)
+        return "" if is_there else f"it does not serve {self.name}: {str(answer)[:300]}"
 
     def encode_image(self, image: Image.Image) -> bytes:
         """Encode an image."""
@@ -138,10 +156,56 @@ class ClientReward(ServiceOptions, ABC):
         try:
             request = self.request(items)
             body = await self._service.exchange(self.path, request, self.kind, deadline)
-            return {key: check_finite(n) for key, n in self.scores(body, list(items)).items()}
+            return {key: _finite(n) for key, n in self.scores(body, list(items)).items()}
         except (Refused, Unreachable, ValueError) as error:
             if not isinstance(error, Refused) or error.status not in DIVIDED or len(items) == 1:
                 return dict.fromkeys(items, error)
         pairs, middle = list(items.items()), (len(items) + 1) // 2
         first = await self._ask(dict(pairs[:middle]), deadline)
         return first | await self._ask(dict(pairs[middle:]), deadline)
+
+
+def read_lists(body: bytes, keys: Sequence[str], count: int) -> list[list[dict[str, Any]]]:
+    """Lists of objects in an answer, one object per item. JSON without NaN and repeated keys.
+
+    Raises:
+        AnswerError: the answer has another form.
+    """
+    try:
+        answer = strict_json(body)
+        found = [answer[key] for key in keys]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise AnswerError(f"the answer has no {keys[0]} ({error!r}): {body[:200]!r}") from error
+    for each in found:
+        if not isinstance(each, list) or not all(isinstance(one, dict) for one in each):
+            raise AnswerError(f"the answer has no list of objects: {body[:200]!r}")
+        if len(each) != count:
+            raise AnswerError(f"the answer has {len(each)} entries for {count} items")
+    return found
+
+
+def _finite(score: Any) -> Outcome:
+    """An outcome whose score is a finite number, or the error."""
+    if score is None or isinstance(score, Exception):
+        return score
+    if isinstance(score, bool) or not isinstance(score, Real):
+        return AnswerError(f"the score {reprlib.repr(score)} is no number")
+    try:
+        number = float(score)
+    except OverflowError:  # a whole number may be any
+        number = math.inf
+    return number if math.isfinite(number) else AnswerError(f"the score {number} is not finite")
+
+
+def plain_metadata(sample: Sample) -> dict[str, Any]:
+    """The metadata of a sample, as JSON carries it.
+
+    Raises:
+        ValueError: JSON cannot carry it.
+    """
+    try:
+        return json.loads(json.dumps(sample.metadata, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        metadata, prompt = reprlib.repr(sample.metadata), sample.prompt[:80]
+        said = f"the metadata {metadata} of {prompt!r} cannot be sent as JSON: {error}"
+        raise ValueError(said) from error

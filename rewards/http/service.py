@@ -1,31 +1,36 @@
-"""The client of all HTTP services that rewards use: judges, sandboxes, reward servers.
+"""The client of all HTTP services that rewards use: judges and reward servers.
 
     service = Service(["http://127.0.0.1:8000/v1"])
-    service.post("/chat/completions", {...}, Deadline(600))
+    service.post_all("/chat/completions", [{...}, {...}], Deadline(600))
 
-Temporary errors are retried with growing, random pauses until the deadline or the last try: a
-connection that fails, breaks or times out, and the statuses 408, 429 and 5xx. `Retry-After` is
-honoured. Every other status is final, and 500 after three tries. Several addresses take turns; one
-that does not answer, or asks for time, is skipped for a while. Requests must be idempotent.
-Redirects are not followed, and proxies of the environment are ignored, because most of these
-services have local addresses.
+Temporary errors are retried with growing, random pauses until the deadline: a connection that
+fails, breaks or times out, and the statuses 408, 429 and 5xx. `Retry-After` is honoured. Every
+other status is final, and 500 after three tries. Several addresses take turns; the next one is
+asked at once, and after all of them there is a pause. Requests must be idempotent. Redirects are
+not followed, and proxies of the environment are ignored, because most of these services have local
+addresses. All exchanges run in one event loop, where each has a time limit and can be cancelled.
 """
 
 import asyncio
+import functools
 import itertools
 import json
 import logging
 import os
 import random
 import ssl
+import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import wait
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 
 import httpx
 
+from mmrl.config import ConfigError, above, check
+from mmrl.rewards.http import stop
 from mmrl.rewards.http.errors import Refused, Unreachable, Unreadable
-from mmrl.rewards.http.event_loop import run
 
 logger = logging.getLogger(__name__)
 for _name in ("httpx", "httpcore"):  # they log every request, and headers
@@ -34,16 +39,35 @@ for _name in ("httpx", "httpcore"):  # they log every request, and headers
 T = TypeVar("T")
 U = TypeVar("U")
 
-BUSY, BROKEN, GATEWAY_TIMEOUT = (429, 503), 500, 504
-ABSENT = (0, 429, 502, 503, 504)
-"""Statuses of the service and not of the request (0: no answer); its address is skipped."""
+BUSY, BROKEN, GATEWAY_TIMEOUT = (429, 503, 504), 500, 504
 BROKEN_TRIES = 3
 """Tries of a request that is answered with 500, which it may have caused itself."""
-LONGEST_PAUSE, OPEN_SECONDS, IDLE_SECONDS, LOOK_SECONDS = 10.0, 10.0, 4.0, 5.0
-"""Between tries; for a connection; before an idle one is not reused; for a health check."""
-MAX_BYTES = 2**26
-"""Largest answer that is read."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+"""Doubled each time; every pause is multiplied by a random number between 1 and 1.5."""
+OPEN_SECONDS, IDLE_SECONDS, LOOK_SECONDS = 10.0, 4.0, 5.0
+"""For a connection; before an idle one is not reused; for a health check."""
 JSON = "application/json"
+_lock = threading.Lock()
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine and wait for its result. Ctrl-C and `mmrl.rewards.http.stop` end both."""
+    with _lock:
+        future = asyncio.run_coroutine_threadsafe(work, _event_loop())
+    try:
+        while not wait([future], stop.TICK).done:
+            stop.check()
+        return future.result()
+    finally:
+        future.cancel()  # no effect on one that is done
+
+
+@functools.cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """The loop, in a daemon thread that does not delay the end of the process."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="http", daemon=True).start()
+    return loop
 
 
 class Deadline:
@@ -59,12 +83,12 @@ class Deadline:
 
 
 class _Passing(Exception):
-    """A try that failed and may succeed later: the status (0 without an answer), whether the
-    service is absent or asks for time, and the seconds it asks for."""
+    """A try that failed and may succeed later: the status (0 without an answer), and the seconds
+    that the service asks for."""
 
-    def __init__(self, problem: str, status: int, is_wait: bool = False, wanted: float = 0.0):
+    def __init__(self, problem: str, status: int, wanted: float = 0.0):
         super().__init__(problem)
-        self.status, self.is_wait, self.wanted = status, is_wait, wanted
+        self.status, self.wanted = status, wanted
 
 
 class Service:
@@ -75,37 +99,22 @@ class Service:
         secret: bearer token, empty for none; no message shows it.
         concurrency: requests of one call at the same time.
         timeout_s: seconds for one try.
-        retries: further tries of one request.
-        pause_s: seconds before the second try, doubled each time and multiplied by a random number
-            between 0.5 and 1.5.
-        patient: whether refused connections (the service may restart), 429 and 503 are waited for
-            until the deadline instead of counting as tries.
 
     Raises:
         ValueError: a URL or a limit that is not valid, or a secret that no header can hold.
     """
 
     def __init__(
-        self,
-        urls: Sequence[str],
-        secret: str = "",
-        concurrency: int = 8,
-        timeout_s: float = 120.0,
-        retries: int = 4,
-        pause_s: float = 0.5,
-        patient: bool = False,
+        self, urls: Sequence[str], secret: str = "", concurrency: int = 8, timeout_s: float = 120.0
     ) -> None:
-        if not urls or concurrency < 1 or timeout_s <= 0 or retries < 0 or pause_s < 0:
-            limits = f"concurrency={concurrency}, timeout_s={timeout_s:g}, retries={retries}"
+        if not urls or concurrency < 1 or timeout_s <= 0:
+            limits = f"concurrency={concurrency}, timeout_s={timeout_s:g}"
             raise ValueError(f"{limits} must be positive, and there must be a URL: {list(urls)}.")
         self.urls = [_check_url(url) for url in urls]
-        self.concurrency, self.timeout_s, self.retries = concurrency, timeout_s, retries
-        self.pause_s, self.patient, self._secret = pause_s, patient, secret.strip()
+        self.concurrency, self.timeout_s, self._secret = concurrency, timeout_s, secret.strip()
         if not all("!" <= character <= "~" for character in self._secret):
             raise ValueError("the secret holds characters that no header can have; set it again.")
         self._turns = itertools.count()
-        self._failures = dict.fromkeys(self.urls, 0)
-        self._free_at = dict.fromkeys(self.urls, 0.0)
         self._client = httpx.AsyncClient(
             verify=ssl.create_default_context(),  # certificates of the system, or SSL_CERT_FILE
             trust_env=False,
@@ -114,22 +123,11 @@ class Service:
             headers={"Authorization": f"Bearer {self._secret}"} if self._secret else {},
         )
 
-    def post(self, path: str, content: Any, deadline: Deadline) -> Any:
-        """Send JSON, and return the JSON that is answered.
-
-        Raises:
-            Unreachable: there was no answer in time.
-            Refused: the service does not take the request, or its answer cannot be read.
-        """
-        [answer] = self.post_all(path, [content], deadline)
-        if isinstance(answer, Unreachable | Refused):
-            raise answer
-        return answer
-
     def post_all(self, path: str, contents: Sequence[Any], deadline: Deadline) -> list[Any]:
-        """`post` of several, at most `concurrency` at a time, answers in order.
+        """Send JSON, at most `concurrency` requests at a time; the JSON of the answers in order.
 
-        A request that fails has its `Unreachable` or `Refused` in place of an answer.
+        A request that fails has its `Unreachable` (no answer in time) or `Refused` (it is not
+        taken, or its answer cannot be read) in place of an answer.
         """
 
         async def one(content: Any) -> Any:
@@ -162,13 +160,11 @@ class Service:
 
         async def look(url: str) -> str:
             try:
-                answer = _read(await self._try(url, "GET", path, None, JSON, LOOK_SECONDS))
+                said = problem(_read(await self._try(url, "GET", path, None, JSON, LOOK_SECONDS)))
             except Refused as error:
-                answer = error
+                said = problem(error)
             except _Passing as error:
-                is_busy = error.status in (*BUSY, GATEWAY_TIMEOUT)
-                return "" if is_busy else f"{url} is not there: {error}"
-            said = problem(answer)
+                said = "" if error.status in BUSY else f"it is not there: {error}"
             return f"{url}: {said}" if said else ""
 
         found = run(self.each(look, self.urls))
@@ -181,57 +177,30 @@ class Service:
         """Send bytes of a content type, and return the bytes that are answered.
 
         Raises:
-            Unreachable, Refused: see `post`.
+            Unreachable, Refused: see `post_all`.
         """
-        turn, problems, statuses, counted = next(self._turns), {}, [], 0
-        while counted <= self.retries:
-            url, pause = self._next(turn + len(statuses))
-            if pause and pause >= deadline.left:
-                problems.setdefault(url, f"{url} is not to be asked for {pause:.0f} s")
-                break
-            await asyncio.sleep(pause)
+        turn, statuses, problems = next(self._turns), [], dict[str, _Passing]()
+        while deadline.left:
+            url = self.urls[(turn + len(statuses)) % len(self.urls)]
             try:
                 seconds = min(self.timeout_s, deadline.left)
-                answer = await self._try(url, "POST", path, body, kind, seconds)
+                return await self._try(url, "POST", path, body, kind, seconds)
             except _Passing as error:
-                problems[url] = str(error)
+                problems[url] = error
                 statuses.append(error.status)
-                counted += not (self.patient and error.is_wait)
                 if statuses.count(BROKEN) == BROKEN_TRIES:
                     raise Refused(f"{error}; {len(statuses)} tries", BROKEN) from error
-                logger.info("%s; trying again", error)
-                pause = self._skip(url, error, len(statuses))
+            rounds, rest = divmod(len(statuses), len(self.urls))
+            if not rest:
+                longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(rounds - 1, 16))
+                wanted = min(error.wanted for error in problems.values())
+                pause = (wanted or longest) * random.uniform(1.0, 1.5)
+                logger.info("%s; again in %.1f s", "; ".join(map(str, problems.values())), pause)
                 if pause >= deadline.left:
                     break
                 await asyncio.sleep(pause)
-            else:
-                self._failures[url] = 0
-                return answer
-        said = "; ".join(problems.values())
+        said = "; ".join(map(str, problems.values()))
         raise Unreachable(f"{said}; {len(statuses)} tries, {deadline.left:.0f} s left")
-
-    def _next(self, turn: int) -> tuple[str, float]:
-        """The next address, and the seconds until it may be used: the first in turn that is not
-        skipped, or else the one whose pause ends first."""
-        start, now = turn % len(self.urls), time.monotonic()
-        order = [*self.urls[start:], *self.urls[:start]]
-        url = min(order, key=lambda each: max(now, self._free_at[each]))  # of equals the first
-        return url, max(0.0, self._free_at[url] - now)
-
-    def _skip(self, url: str, error: _Passing, tries: int) -> float:
-        """Skip an address that is absent or asks for time, longer each time; or else return how
-        long this request alone has to wait."""
-        if error.status not in ABSENT:
-            return self._pause(tries - 1)
-        now = time.monotonic()
-        if now >= self._free_at[url]:  # requests that failed together are one failure
-            self._free_at[url] = now + error.wanted + self._pause(self._failures[url])
-            self._failures[url] += 1
-        return 0.0
-
-    def _pause(self, failures: int) -> float:
-        longest = min(LONGEST_PAUSE, self.pause_s * 2 ** min(failures, 16))
-        return longest * random.uniform(0.5, 1.5)
 
     async def _try(
         self, url: str, method: str, path: str, body: bytes | None, kind: str, seconds: float
@@ -245,16 +214,15 @@ class Service:
         place, headers = url + path, {} if body is None else {"Content-Type": kind}
         request = self._client.build_request(method, place, content=body, headers=headers)
         try:  # httpx's own timeouts start again with every byte
-            response, answer = await asyncio.wait_for(self._answer(request), seconds)
+            response = await asyncio.wait_for(self._client.send(request), seconds)
         except asyncio.TimeoutError:
             problem = f"{place}: TimeoutError (no complete answer within {seconds:.1f} s)"
             raise _Passing(problem, GATEWAY_TIMEOUT) from None
-        except httpx.TransportError as error:
-            is_wait = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            raise _Passing(f"{place}: {_reason(error)}", 0, is_wait) from error
+        except httpx.RequestError as error:
+            raise _Passing(f"{place}: {_reason(error)}", 0) from error
+        status, answer = response.status_code, response.content
         if self._secret:  # some services echo what they were sent
             answer = answer.replace(self._secret.encode(), b"***")
-        status = response.status_code
         if response.is_success:
             return answer
         problem = f"{place} answered {status} {response.reason_phrase}: {_shorten(answer)}"
@@ -262,29 +230,45 @@ class Service:
             raise Refused(problem, status)
         wanted = response.headers.get("Retry-After", "")
         wanted = float(wanted) if wanted.isdecimal() else 0.0
-        raise _Passing(problem, status, status in BUSY, wanted)
+        raise _Passing(problem, status, wanted)
 
-    async def _answer(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
-        response = await self._client.send(request, stream=True)
+
+@dataclass(kw_only=True, eq=False)
+class ServiceOptions:
+    """Options of rewards that ask a service: the limits of their requests."""
+
+    deadline_s: Annotated[float, above(0)] = 300.0
+    """Seconds for all requests of one batch, with their repetitions."""
+    timeout_s: float = 120.0
+    """Seconds for one try."""
+    concurrency: int = 8
+    """Simultaneous requests of each process."""
+
+    def open_service(self, urls: Sequence[str], variable: str, keys: tuple[str, str]) -> Service:
+        """Open a service.
+
+        Args:
+            urls: its addresses.
+            variable: environment variable with its token; empty for none.
+            keys: configuration keys of both, for messages.
+
+        Raises:
+            ConfigError: the variable is not set, or an address or a limit is not valid.
+        """
+        secret = os.environ.get(variable, "") if variable else ""
+        allowed = "the name of an environment variable that is set"
+        check(bool(secret) or not variable, keys[1], variable, allowed, "Export it before the run.")
         try:
-            body = bytearray()
-            async for part in response.aiter_bytes():
-                body += part
-                if len(body) > MAX_BYTES:
-                    raise Refused(f"{request.url} sent more than {MAX_BYTES:,} bytes")
-        finally:
-            await response.aclose()
-        return response, bytes(body)
+            return Service(urls, secret, self.concurrency, self.timeout_s)
+        except ValueError as error:
+            raise ConfigError(f"{keys[0]}: {error}") from error
 
 
 def _reason(error: BaseException) -> str:
-    """The first cause of an error, in the words of the system if it has some."""
+    """The first cause of an error."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
-    words = (
-        os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error
-    )
-    return f"{type(error).__name__} ({words})"
+    return f"{type(error).__name__} ({error})"
 
 
 def _read(body: bytes) -> Any:
@@ -305,7 +289,5 @@ def _check_url(url: str) -> str:
     if parts.userinfo:
         raise ValueError(f"a URL at {parts.host} holds a name or password, which logs would show.")
     if parts.scheme not in ("http", "https") or not parts.host or parts.query:
-        raise ValueError(
-            f"the URL {url!r} is not valid; give one such as http://127.0.0.1:8000/v1."
-        )
+        raise ValueError(f"the URL {url!r} is not valid; give one as http://127.0.0.1:8000/v1.")
     return url.rstrip("/")

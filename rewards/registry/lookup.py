@@ -106,8 +106,7 @@ def _resolve(
     if "reward" in entry:
         return entry["reward"], options, check_own_options
     if is_client(entry) and name:
-        local = reward_class(str(name)) if name in REWARDS else None
-        return *resolve_client({"name": str(name), **options}, local, where), check_options
+        return *resolve_client({"name": str(name), **options}, where), check_options
     if is_by_name(name):
         return reward_class(str(name), f"{where}.name"), options, check_own_options
     try:

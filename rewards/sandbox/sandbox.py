@@ -1,19 +1,19 @@
-"""The code sandbox: runs code that a model wrote, and reports which tests it passed.
+"""The code sandbox: runs code that a model wrote, and reports whether it passed its tests.
 
     Sandbox().run([Job("def add(a, b): return a + b", tests=["assert add(1, 2) == 3"])])
 
 Every job has its own processes (see `rewards/sandbox/jail/__init__.py`). Levels of `isolation`:
 
 full     namespaces of users, processes, mounts, network and IPC that contain only Python's standard
-         library, read-only, and an empty folder in memory; and everything in the next line. `bwrap`
-         makes them where it is installed and works for this user.
+         library; and everything in the next line. `bwrap` makes them where it is installed and
+         works for this user.
 process  no namespaces, for machines that forbid them: Landlock denies all files but the standard
-         library, a filter denies processes, programs, signals and sockets. Nothing can be written.
+         library, a filter denies processes, programs, signals and sockets.
 
-Both limit processor time, wall-clock time, memory, file size, open files and output. Environment,
-open files and session are separate. If a machine cannot provide the level, the sandbox fails and
-never falls back to a weaker one. Not covered: kernel, caches and timing are shared, and a solution
-that guesses the expected results passes its tests.
+Nothing can be written. Both limit time by the clock, memory, threads, open files and output.
+Environment, open files and session are separate. If a machine cannot provide the level, the sandbox
+fails and never falls back to a weaker one. Not covered: kernel, caches and timing are shared, and a
+solution that guesses the expected results passes its tests.
 """
 
 import contextlib
@@ -21,18 +21,17 @@ import json
 import logging
 import os
 import queue
+import select
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from mmrl.rewards.sandbox.jail import BOOT
-from mmrl.rewards.sandbox.jail.tester import GRACE
 from mmrl.rewards.sandbox.jail.wire import Gone, receive, send
 
 logger = logging.getLogger(__name__)
@@ -46,13 +45,7 @@ _BWRAP = (
     *("--unshare-all", "--hostname", "sandbox", "--as-pid-1"),
     *("--dev-bind", "/dev/null", "/dev/null"),
 )
-_LEVELS = {
-    "bwrap": "namespaces made by bwrap",
-    "namespaces": "own namespaces",
-    "process": "no namespaces: code runs among this user's other processes, closed off by a system "
-    "call filter and Landlock only, and cannot write",
-}
-START_SECONDS = 60.0
+START_SECONDS = 80.0
 _TRIAL = """import _thread, time
 _thread.stack_size(1 << 16)
 def start(): return [_thread.start_new_thread(time.sleep, (99,)) for _ in range(500)]
@@ -78,23 +71,19 @@ class Job:
     Attributes:
         code: the code of a model.
         tests: pieces of code with assertions, or `{"input": [arguments], "output": result}` for a
-            call of `entry_point`.
+            call of `entry_point`. The first that fails ends the job.
         setup: code that runs before the tests, and before the code if it can.
         entry_point: the function under test; found in the assertions if empty. A test that defines
             `check` has it called with this function, as HumanEval's tests are. Calls with results
             may also name a method, `Solution.add`, of an instance made for them.
-        stop: whether the first failure ends the job.
-        kind: `tests`, or `script` to run the code as a program.
-        stdin: what a script reads.
+        stdin: what the code reads, to run it as a script; None runs the tests.
     """
 
     code: str
     tests: Sequence[str | dict[str, Any]] = ()
     setup: str = ""
     entry_point: str = ""
-    stop: bool = True
-    kind: str = "tests"
-    stdin: str = ""
+    stdin: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,13 +91,13 @@ class JobVerdict:
     """The result of a job.
 
     Attributes:
-        passed: one bool per test; those not run did not pass. A script has none.
-        reason: why the first one failed, or why the output of a script is not valid.
+        passed: whether all tests passed, or a script ended well.
+        reason: why not.
         printed: standard output of a script.
         broken: why the tests cannot be run, whatever the code; empty if they can.
     """
 
-    passed: list[bool] = field(default_factory=list)
+    passed: bool
     reason: str = ""
     printed: str = ""
     broken: str = ""
@@ -120,9 +109,8 @@ class Sandbox:
     Args:
         isolation: see the module.
         timeout: wall-clock seconds for loading the code and for each test.
-        cpu_seconds: processor time of one job, all its tests together.
         memory_mb: address space of one job.
-        output_kb: what one job may print, write to files, and return from one call.
+        output_kb: what one job may print, and return from one call.
         workers: how many jobs run at the same time.
 
     Attributes:
@@ -136,14 +124,13 @@ class Sandbox:
         self,
         isolation: str = "full",
         timeout: float = 10.0,
-        cpu_seconds: int = 10,
         memory_mb: int = 1024,
         output_kb: int = 1024,
         workers: int = 2,
     ) -> None:
         self.timeout, self.workers = timeout, workers
-        self._limits = {"timeout": timeout, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
-        self._limits |= {"output_kb": output_kb, "readable": library_paths()}
+        self._limits = {"timeout": timeout, "memory_mb": memory_mb, "output_kb": output_kb}
+        self._limits["readable"] = library_paths()
         self._free: queue.SimpleQueue[subprocess.Popen[bytes] | None] = queue.SimpleQueue()
         for _ in range(workers):
             self._free.put(None)
@@ -170,22 +157,18 @@ class Sandbox:
             if zygote is None or zygote.poll() is not None:
                 _end(zygote)
                 zygote = self._start_zygote()
-            rounds = 1 + len(job.tests)
-            deadline = time.monotonic() + self.timeout * rounds + 4 * GRACE + START_SECONDS
             assert zygote.stdin is not None and zygote.stdout is not None
             with contextlib.suppress(Gone):  # one that cannot isolate says so and ends
                 send(zygote.stdin.fileno(), asdict(job))
-            reply = receive(zygote.stdout.fileno(), deadline=deadline)
-            if reply.get("is_last", True):
-                _end(zygote)
-                zygote = None
+            seconds = self.timeout * (1 + len(job.tests)) + START_SECONDS
+            if not select.select([zygote.stdout], [], [], seconds)[0]:
+                raise Gone("out of time")
+            reply = receive(zygote.stdout.fileno())
             return read_verdict(reply, job)
         except Gone as error:
             _end(zygote)
             zygote = None
-            raise SandboxError(
-                f"the sandbox failed: {error}; its messages are on stderr"
-            ) from error
+            raise SandboxError(f"the sandbox failed: {error}; see its messages") from error
         finally:
             self._free.put(zygote)
 
@@ -200,24 +183,29 @@ class Sandbox:
             except SandboxError as error:
                 problems.append(f"{self.level}: {error}")
                 continue
-            if verdict.passed == [True]:
-                how = "; ".join([_LEVELS[self.level], *problems])
+            if verdict.passed:
                 level = logging.INFO if isolation == "full" else logging.WARNING
+                how = "; ".join([self.level, *problems])
                 logger.log(level, "code runs at isolation: %s (%s)", isolation, how)
                 return self.level
             problems.append(f"{self.level}: a trial run failed: {verdict.reason}")
             self.close()
-        raise IsolationError(_advice(isolation, "; ".join(problems)))
+        other = "isolation: process (no namespaces), " if isolation == "full" else ""
+        raise IsolationError(
+            f"isolation: {isolation} is not possible on this machine: {'; '.join(problems)}. Use "
+            f"{other}a machine or container that allows it (full: unprivileged user namespaces and "
+            "Linux 5.12; process: Landlock, Linux 5.13; both: x86_64 or aarch64), or serve the "
+            "reward from one that does (mode: client)."
+        )
 
     def _start_zygote(self) -> subprocess.Popen[bytes]:
         python = os.path.realpath(sys.executable)
         command = [python, *BOOTED, str(JAIL.parent), self.level, json.dumps(self._limits)]
         if self.level == "bwrap":
             readable = [*self._limits["readable"], python, str(JAIL)]
-            scratch = ["--size", str(self._limits["output_kb"] << 10), "--tmpfs", "/tmp"]
             bound = [part for path in readable for part in ("--ro-bind", path, path)]
             start = [shutil.which("bwrap") or "bwrap", *_BWRAP]
-            command = [*start, *bound, *scratch, "--remount-ro", "/", *command]
+            command = [*start, *bound, "--remount-ro", "/", *command]
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -248,22 +236,11 @@ def read_verdict(reply: dict[str, Any], job: Job) -> JobVerdict:
         raise SandboxError(f"the sandbox failed: {reply['failure']}")
     if "broken" in reply:
         broken = f"{reply['broken']} (tests: {str(job.tests)[:200]})"
-        return JobVerdict([False] * len(job.tests), broken, broken=broken)
-    passed = list(reply.get("passed", []))
-    passed += [False] * (len(job.tests) - len(passed))
-    return JobVerdict(passed[: len(job.tests)], reply["reason"], reply.get("printed", ""))
+        return JobVerdict(False, broken, broken=broken)
+    return JobVerdict(**reply)
 
 
 def _end(zygote: subprocess.Popen[bytes] | None) -> None:
     if zygote is not None:
         zygote.kill()
         zygote.communicate()
-
-
-def _advice(isolation: str, problem: str) -> str:
-    other = "isolation: process (no namespaces), " if isolation == "full" else ""
-    return (
-        f"isolation: {isolation} is not possible on this machine: {problem}. Use {other}a machine "
-        "or container that allows it (full: unprivileged user namespaces and Linux 5.12; process: "
-        "Landlock, Linux 5.13; both: x86_64 or aarch64), or a remote sandbox by `url`."
-    )

@@ -22,6 +22,7 @@ from mmrl.rewards.server.server_config import ServerConfig, read_token
 logger = logging.getLogger("mmrl.rewards.server")
 OTHER_DESCRIPTORS = 128
 """Descriptors for images, models and the log."""
+LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 USAGE = Usage("python -m mmrl.rewards.server", __doc__, ServerConfig, "reward_server")
 
 
@@ -36,8 +37,6 @@ def serve(config: ServerConfig, token: str | None) -> None:
         import uvicorn
 
         from mmrl.rewards.server.app import build_app
-        from mmrl.rewards.server.connections import TimedProtocol
-        from mmrl.rewards.server.log import start_log
         from mmrl.rewards.server.scoring_service import ScoringService
     except ModuleNotFoundError as error:
         raise ConfigError(
@@ -47,24 +46,28 @@ def serve(config: ServerConfig, token: str | None) -> None:
     service = ScoringService(config)
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
-    start_log()
+    logging.basicConfig(level=logging.WARNING, format=LOG, force=True)
+    logging.getLogger("mmrl.rewards.server").setLevel(logging.INFO)
+    logging.getLogger("uvicorn.access").setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of every bad request
+    logging.captureWarnings(True)
     host = f"[{config.host}]" if ":" in config.host else config.host
-    fields = {"url": f"http://{host}:{listener.getsockname()[1]}", "rewards": list(service.rewards)}
-    logger.info("listening", extra={"fields": {**fields, "token": bool(token), "pid": os.getpid()}})
+    port, names = listener.getsockname()[1], ", ".join(service.rewards)
+    logger.info("listening at http://%s:%d, process %d: %s", host, port, os.getpid(), names)
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again at its end
         signal.signal(number, lambda *_: None)
-    TimedProtocol.seconds = config.limits.header_seconds
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     server = uvicorn.Server(
         uvicorn.Config(
             build_app(service, token),
-            http=TimedProtocol,
+            http="h11",
             ws="none",
             lifespan="on",
             log_config=None,
-            access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=_limit_connections(config.limits.max_connections),
+            limit_concurrency=min(config.limits.max_connections, files - OTHER_DESCRIPTORS),
             # longer than clients pause between steps, so that no client uses a closing connection
             timeout_keep_alive=600,
             timeout_graceful_shutdown=int(config.timeout_s + config.limits.body_seconds) + 1,
@@ -75,16 +78,6 @@ def serve(config: ServerConfig, token: str | None) -> None:
     if any(each.running and not each.running.done() for each in service.rewards.values()):
         logging.shutdown()
         os._exit(0)  # the thread of a reward that loads or hangs cannot be ended
-
-
-def _limit_connections(wanted: int) -> int:
-    """Raise the limit of open files as far as needed and possible; how many connections fit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + OTHER_DESCRIPTORS
-    if soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return min(wanted, max(1, soft - OTHER_DESCRIPTORS))
 
 
 def main(arguments: Sequence[str]) -> int:

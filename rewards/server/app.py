@@ -2,30 +2,24 @@
 
 import asyncio
 import hmac
-import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mmrl.rewards.server import metrics
 from mmrl.rewards.server.scoring_service import ScoringService
 from mmrl.rewards.server.server_config import REQUEST_COPIES, Limits
 from mmrl.rewards.server.wire import Refusal
 
-logger = logging.getLogger(__name__)
-SCORE, HEALTH, METRICS = "/v1/score", "/v1/health", "/metrics"
+SCORE, HEALTH = "/v1/score", "/v1/health"
 LEAST = 2**20
 """Least bytes counted for a request, which limits the number of small ones."""
-_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 def build_app(service: ScoringService, token: str | None) -> ASGIApp:
@@ -48,63 +42,29 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
             body = await _read_body(request, service.limits)
             return JSONResponse(await service.answer(body))
 
-    def show_metrics(request: Request) -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
     routes = [
         Route(SCORE, score, methods=["POST"]),
         Route(HEALTH, lambda request: JSONResponse(service.health())),
-        Route(METRICS, show_metrics),
     ]
     handlers: Any = {Refusal: _refuse, HTTPException: _refuse_http}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return Admission(app, token)
+    return _demand(token, app) if token else app
 
 
-class Admission:
-    """Demands the token, and counts and logs every answer.
+def _demand(token: str, app: ASGIApp) -> ASGIApp:
+    """The application for those who bring the token; health is for everybody."""
+    expected = f"Bearer {token}".encode()
+    content = {"error": {"code": "unauthorized", "message": "The token is missing or wrong."}}
+    refusal = JSONResponse(content, 401, {"WWW-Authenticate": "Bearer"})
 
-    Args:
-        app: answers requests.
-        token: bearer token of all requests except those for health; None for none.
-    """
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        given = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
+        is_open = scope["type"] != "http" or scope["path"] == HEALTH
+        is_welcome = len(given) == 1 and hmac.compare_digest(given[0], expected)
+        await (app if is_open or is_welcome else refusal)(scope, receive, send)
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
-        self.app = app
-        self.expected = None if token is None else f"Bearer {token}".encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse without the token."""
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        started, status = time.perf_counter(), 500
-
-        async def watch(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        app = self.app if self._is_welcome(scope) else _unauthorized()
-        try:
-            await app(scope, receive, watch)
-        finally:
-            path = scope["path"] if scope["path"] in (SCORE, HEALTH, METRICS) else "other"
-            seconds = time.perf_counter() - started
-            metrics.requests.labels(path, str(status)).inc()
-            metrics.request_seconds.labels(path).observe(seconds)
-            # answers of an overloaded server are many, and are counted
-            is_shown = (path == SCORE or status >= 400) and status not in (429, 503)
-            line = {"method": scope["method"][:10], "path": path, "status": status}
-            line |= {"seconds": round(seconds, 6)}
-            level = logging.INFO if is_shown else logging.DEBUG
-            logger.log(level, "request", extra={"fields": line})
-
-    def _is_welcome(self, scope: Scope) -> bool:
-        if self.expected is None or scope["path"] == HEALTH:
-            return True
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self.expected)
+    return guarded
 
 
 def _check_head(request: Request, limits: Limits) -> int:
@@ -139,10 +99,5 @@ async def _refuse(request: Request, error: Any) -> Response:
 
 
 async def _refuse_http(request: Request, error: Any) -> Response:
-    code = _CODES.get(error.status_code, "http_error")
+    code = error.detail.lower().replace(" ", "_")  # not_found, method_not_allowed
     return await _refuse(request, Refusal(error.status_code, code, error.detail))
-
-
-def _unauthorized() -> Response:
-    error = {"code": "unauthorized", "message": "The bearer token is missing or wrong."}
-    return JSONResponse({"error": error}, 401, {"WWW-Authenticate": "Bearer"})

@@ -5,16 +5,14 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
-from mmrl.rewards import build_reward, reward_class
+from mmrl.rewards import Reward, build_reward, reward_class
 from mmrl.rewards.networks.placement import resolve_device
-from mmrl.rewards.registry.interface import Described
-from mmrl.rewards.server import metrics
+from mmrl.rewards.registry.interface import ChecksMetadata, Described
+from mmrl.rewards.scoring.scorer import NETWORK_ERRORS, validate
 from mmrl.rewards.server.batching import Queue
-from mmrl.rewards.server.server_config import Limits, ServedEntry
-from mmrl.rewards.server.text_process import TextProcess, error_text, score_samples
+from mmrl.rewards.server.server_config import ServedEntry
 from mmrl.rewards.server.wire import Outcome, Problem, Refusal
 from mmrl.types import Sample
 
@@ -26,13 +24,13 @@ class RewardWorker:
 
     Args:
         entry: the reward and how it is served.
-        limits: of the server.
+        max_waiting: samples that may wait.
     """
 
-    def __init__(self, entry: ServedEntry, limits: Limits) -> None:
-        self.entry, self.key, self.text_seconds = entry, entry.key, limits.text_seconds
+    def __init__(self, entry: ServedEntry, max_waiting: int) -> None:
+        self.entry, self.key, self.max_waiting = entry, entry.key, max_waiting
         size, latency = entry.serving.max_batch_size, entry.serving.max_latency_ms / 1000
-        self.queue, self.max_waiting = Queue(size, latency), limits.max_waiting
+        self.queue = Queue(size, latency)
         self.status, self.error = "loading", ""
         self.device = str(entry.options.get("device", "cpu"))
         described = reward_class(entry.options["name"])
@@ -40,14 +38,11 @@ class RewardWorker:
         self.scale = described.scale if isinstance(described, Described) else "not described"
         self._thread = ThreadPoolExecutor(1, entry.key)
         self.running: Future[Any] | None = None  # what the thread does
-        self._score: Callable[[list[Sample]], list[Outcome]] = lambda samples: []
-        metrics.ready.labels(self.key).set_function(lambda: float(self.status == "ok"))
-        metrics.waiting.labels(self.key).set_function(lambda: len(self.queue))
 
     def health(self) -> dict[str, Any]:
         """The description that clients get."""
         shown = {"name": self.key, "version": self.entry.version, "device": self.device}
-        shown |= {"scale": self.scale, "needs": list(self.needs)}
+        shown |= {"scale": self.scale, "needs": list(self.needs), "waiting": len(self.queue)}
         return {**shown, "status": self.status, "error": self.error or None}
 
     def check_kind(self, sample: Sample) -> Problem | None:
@@ -82,31 +77,27 @@ class RewardWorker:
         late = Problem("timeout", f"No score after {seconds:g} seconds.")
         return [late if outcome.cancel() else outcome.result() for outcome in waiting]
 
-    async def load(self) -> None:
+    async def load(self) -> Reward | None:
         """Load the reward; `health` names an error."""
-        started, fields = time.monotonic(), {"reward": self.key, "version": self.entry.version}
+        started = time.monotonic()
         try:
-            self._score = await self._in_thread(self._build)
+            reward = await self._in_thread(self._build)
         except (Exception, SystemExit) as error:  # a reward is the user's code
-            self.status, self.error = "failed", error_text(error)
-            return logger.exception("reward not loaded", extra={"fields": fields})
+            self.status, self.error = "failed", _error_text(error)
+            logger.exception("reward %s not loaded", self.key)
+            return None
         self.status = "ok"
-        seconds = round(time.monotonic() - started, 3)
-        logger.info("reward loaded", extra={"fields": {**fields, "seconds": seconds}})
+        seconds = time.monotonic() - started
+        logger.info("reward %s loaded in %.1f s: %s", self.key, seconds, self.entry.version)
+        return reward
 
-    async def serve(self) -> None:
+    async def serve(self, reward: Reward) -> None:
         """Score the samples of the queue, for ever."""
         while True:
             batch = await self.queue.next_batch()
             if not batch:
                 continue
-            metrics.batch_items.labels(self.key).observe(len(batch))
-            with metrics.batch_seconds.labels(self.key).time():
-                try:
-                    found = await self._in_thread(self._score, [place.sample for place in batch])
-                except Exception as error:
-                    logger.exception("batch not scored", extra={"fields": {"reward": self.key}})
-                    found = [Problem("reward_failed", error_text(error))] * len(batch)
+            found = await self._in_thread(score_samples, reward, [p.sample for p in batch])
             for place, outcome in zip(batch, found, strict=True):
                 if not place.outcome.done():
                     place.outcome.set_result(outcome)
@@ -115,15 +106,52 @@ class RewardWorker:
         self.running = self._thread.submit(work, *arguments)
         return await asyncio.wrap_future(self.running)
 
-    def _build(self) -> Callable[[list[Sample]], list[Outcome]]:
-        """Build the reward: of texts in a process, unless it ends what it waits for by itself."""
+    def _build(self) -> Reward:
         options = dict(self.entry.options)
         if "device" in options:
             options["device"] = self.device = str(resolve_device(self.device))
-        found = reward_class(options["name"])
-        if "images" not in self.needs and not getattr(found, "limits_itself", False):
-            return TextProcess(options, self.key, self.text_seconds).score
         reward = build_reward(options, self.key)
         if isinstance(reward, Described):  # an option may change what it reads
             self.needs = reward.needs
-        return partial(score_samples, reward)
+        return reward
+
+
+def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
+    """Score a batch; a sample whose metadata is refused, or on which the reward raises, fails."""
+    found: list[Outcome] = [_check_metadata(reward, sample) for sample in samples]
+    right = [n for n, problem in enumerate(found) if problem is None]
+    scores = _score(reward, [samples[n] for n in right]) if right else []
+    for n, score in zip(right, scores, strict=True):
+        found[n] = score
+    return found
+
+
+def _check_metadata(reward: Reward, sample: Sample) -> Problem | None:
+    try:
+        if isinstance(reward, ChecksMetadata):
+            reward.check(sample.metadata)
+    except Exception as error:  # metadata is anything, and a check is the user's code
+        return Problem("bad_metadata", _error_text(error))
+    return None
+
+
+def _score(reward: Reward, samples: list[Sample]) -> list[Outcome]:
+    try:
+        scores = validate(reward(samples), samples)
+    except NETWORK_ERRORS as error:
+        return [Problem("unreachable", _error_text(error))] * len(samples)
+    except (Exception, SystemExit) as error:  # a reward is the user's code
+        if len(samples) > 1:
+            return [_score(reward, [sample])[0] for sample in samples]
+        return [Problem("reward_failed", _error_text(error))]
+    return [
+        score
+        if score is None or isinstance(score, float)
+        else Problem("no_score", f"The reward {score}.")
+        for score in scores
+    ]
+
+
+def _error_text(error: BaseException) -> str:
+    """An error as valid Unicode, which file names in it may not be."""
+    return f"{type(error).__name__}: {error}"[:300].encode(errors="replace").decode()

@@ -1,62 +1,50 @@
-"""Answers requests: from the bytes of a request to those of its answer."""
+"""Answers requests: from the bytes of a request to the content of its answer."""
 
 import asyncio
-import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
-from mmrl.rewards.server import metrics
 from mmrl.rewards.server.reward_worker import RewardWorker
 from mmrl.rewards.server.samples import build_sample, count_pixels
 from mmrl.rewards.server.server_config import PIXEL_BYTES, ServerConfig
-from mmrl.rewards.server.wire import Problem, Refusal, ScoreRequest, read_request
+from mmrl.rewards.server.wire import Item, Outcome, Problem, Refusal, read_request
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
 
-KEPT = 256
-"""Answers that are kept for repetitions of their requests."""
-
 
 class ScoringService:
-    """The rewards of a server and the resources that requests share.
-
-    A client that lost an answer repeats its request. The same bytes, which include its id, get the
-    same answer, finished or not. Answers with an error are not kept.
+    """The rewards of a server and the memory that requests share.
 
     Args:
         config: of the server.
     """
 
     def __init__(self, config: ServerConfig) -> None:
-        self.limits, self.timeout = config.limits, config.timeout_s
-        self.held = 0
-        metrics.held.set_function(lambda: self.held)
-        self.rewards = {e.key: RewardWorker(e, config.limits) for e in config.entries()}
-        self._answers: dict[bytes, asyncio.Task[dict[str, Any]]] = {}
+        self.limits, self.timeout, self.held = config.limits, config.timeout_s, 0
+        most = config.limits.max_waiting
+        self.rewards = {entry.key: RewardWorker(entry, most) for entry in config.entries()}
 
     async def run(self) -> None:
         """Load the rewards one after another, because imports are not thread-safe, and serve
         them until cancelled."""
         serving = []
-        for reward in self.rewards.values():
-            await reward.load()
-            serving.append(asyncio.create_task(reward.serve()))
+        for worker in self.rewards.values():
+            if reward := await worker.load():
+                serving.append(asyncio.create_task(worker.serve(reward)))
         await asyncio.gather(*serving)
 
     def health(self) -> dict[str, Any]:
         """The answer of `/v1/health`: `ok` once all rewards are loaded."""
         states = {reward.status for reward in self.rewards.values()}
-        limits = {
-            key: getattr(self.limits, key) for key in ("max_items", "max_bytes", "max_pixels")
-        }
+        shown = ("max_items", "max_bytes", "max_pixels")
         return {
             "status": next((s for s in ("failed", "loading") if s in states), "ok"),
             "rewards": [reward.health() for reward in self.rewards.values()],
-            "limits": limits,
+            "limits": {key: getattr(self.limits, key) for key in shown},
+            "held_bytes": self.held,
         }
 
     @contextmanager
@@ -66,7 +54,7 @@ class ScoringService:
         Raises:
             Refusal: there are not so many, or not at the moment.
         """
-        limit = self.limits.memory
+        limit = self.limits.max_memory_mb * 2**20
         if amount > limit:
             reason = f"The request needs {amount:,} bytes of memory, and there are {limit:,}."
             raise Refusal(413, "too_much_memory", f"{reason} Send its items in several requests.")
@@ -84,58 +72,34 @@ class ScoringService:
         Raises:
             Refusal: the whole request is refused.
         """
-        key = (await asyncio.to_thread(hashlib.sha256, body)).digest()
-        if key in self._answers:
-            metrics.repeats.inc()
-        else:
-            self._answers[key] = asyncio.create_task(self._score(body))
-            self._answers[key].add_done_callback(partial(self._forget, key))
-        return await asyncio.shield(self._answers[key])
-
-    def _forget(self, key: bytes, task: asyncio.Task[dict[str, Any]]) -> None:
-        """Forget an answer with an error, or the oldest one."""
-        is_final = not task.cancelled() and task.exception() is None
-        if not is_final or any(item["error"] for item in task.result()["items"]):
-            self._answers.pop(key, None)
-        elif len(self._answers) > KEPT:
-            self._answers.pop(next(iter(self._answers)))
-
-    async def _score(self, body: bytes) -> dict[str, Any]:
         request = await asyncio.to_thread(read_request, body, self.limits.max_items)
         if request.reward not in self.rewards:
             raise Refusal(404, "unknown_reward", f"Served here: {', '.join(self.rewards)}.")
-        reward, most = self.rewards[request.reward], self.limits.max_pixels
-        reward.check_ready(len(request.items))  # before images are decoded
-        pixels = await asyncio.to_thread(
-            lambda: sum(count_pixels(item, most) for item in request.items)
-        )
-        with self.hold(PIXEL_BYTES * pixels):
-            found: list[Any] = await asyncio.to_thread(
-                lambda: [build_sample(item, most) for item in request.items]
-            )
-            found = [reward.check_kind(s) or s if isinstance(s, Sample) else s for s in found]
-            places = [n for n, sample in enumerate(found) if isinstance(sample, Sample)]
-            scores = await reward.score([found[n] for n in places], self.timeout)
-            for n, score in zip(places, scores, strict=True):
-                found[n] = score
-        items = [_item(i.id, each) for i, each in zip(request.items, found, strict=True)]
-        _note(request, items)
-        shown = {"id": request.id, "reward": request.reward, "version": reward.entry.version}
+        worker = self.rewards[request.reward]
+        worker.check_ready(len(request.items))  # before images are decoded
+        found = await self._outcomes(worker, request.items)
+        items = []
+        for item, outcome in zip(request.items, found, strict=True):
+            error = outcome._asdict() if isinstance(outcome, Problem) else None
+            score = None if error else outcome
+            items.append({"id": item.id, "score": score, "components": {}, "error": error})
+            if error:
+                said = "item failed: %s of request %s, %s, prompt %r: %s (%s)"
+                which = item.id, request.id, request.reward, item.prompt[:80]
+                logger.warning(said, *which, error["message"], error["code"])
+        shown = {"id": request.id, "reward": request.reward, "version": worker.entry.version}
         return {**shown, "items": items}
 
-
-def _item(name: str, outcome: Any) -> dict[str, Any]:
-    error = outcome._asdict() if isinstance(outcome, Problem) else None
-    return {"id": name, "score": None if error else outcome, "components": {}, "error": error}
-
-
-def _note(request: ScoreRequest, items: Sequence[Mapping[str, Any]]) -> None:
-    """Count outcomes and log the items that failed."""
-    for item, found in zip(request.items, items, strict=True):
-        scored = "none" if found["score"] is None else "scored"
-        code = found["error"]["code"] if found["error"] else scored
-        metrics.items.labels(request.reward, code).inc()
-        if found["error"]:
-            shown = {"id": request.id, "item": item.id, "prompt": item.prompt[:80]}
-            shown |= {"code": code, "reason": found["error"]["message"], "reward": request.reward}
-            logger.warning("item failed", extra={"fields": shown})
+    async def _outcomes(self, worker: RewardWorker, items: list[Item]) -> list[Outcome]:
+        most = self.limits.max_pixels
+        pixels = await asyncio.to_thread(lambda: sum(count_pixels(item, most) for item in items))
+        with self.hold(PIXEL_BYTES * pixels):
+            found: list[Any] = await asyncio.to_thread(
+                lambda: [build_sample(item, most) for item in items]
+            )
+            found = [worker.check_kind(s) or s if isinstance(s, Sample) else s for s in found]
+            places = [n for n, sample in enumerate(found) if isinstance(sample, Sample)]
+            scores = await worker.score([found[n] for n in places], self.timeout)
+        for n, score in zip(places, scores, strict=True):
+            found[n] = score
+        return found

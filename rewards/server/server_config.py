@@ -41,14 +41,8 @@ class Limits(Settings):
     pixel."""
     max_waiting: Annotated[int, above(0)] = 4096
     """Waiting items of one reward."""
-    text_seconds: Annotated[float, above(0)] = 30.0
-    """Seconds for the score of a text by a reward that computes it itself. A text that takes longer
-    fails with `timeout`, and the others of its batch are scored. `code` and `judge` have limits of
-    their own."""
     body_seconds: Annotated[float, above(0)] = 30.0
     """Seconds for sending a body."""
-    header_seconds: Annotated[float, above(0)] = 10.0
-    """Seconds for sending headers; up to twice as many on a connection that had a request."""
     max_connections: Annotated[int, above(0)] = 4096
     """Simultaneous connections; requests on further ones are answered with 503."""
 
@@ -59,11 +53,6 @@ class Limits(Settings):
         for key, value in least.items():
             allowed = f"at least {value}, for one request within the other limits"
             check(getattr(self, key) >= value, f"limits.{key}", getattr(self, key), allowed)
-
-    @property
-    def memory(self) -> int:
-        """`max_memory_mb` in bytes."""
-        return self.max_memory_mb * 2**20
 
 
 @dataclass(kw_only=True)

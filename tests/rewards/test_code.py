@@ -111,9 +111,6 @@ FORMS: dict[str, tuple[str, Any]] = {
     "PRIME": (RIGHT, '{"fn_name": "inc", "inputs": ["1", "5"], "outputs": ["2", "6"]}'),
     "a method of Solution": (METHOD, {"fn_name": "inc", "inputs": [[1]], "outputs": [2]}),
     "JSON text of assertions": (RIGHT, '["assert inc(1) == 2"]'),
-    "pytest": (RIGHT, "import pytest\ndef test_inc():\n    assert inc(1) == 2\n"),
-    "a file": (RIGHT, "from solution import inc\ndef test_inc():\n    assert inc(1) == 2"),
-    "in the main of a file": (RIGHT, "if __name__ == '__main__':\n    assert inc(1) == 2"),
     "a test that is called": (RIGHT, "def test(f):\n    assert f(1) == 2\ntest(inc)"),
     "prepared before": (RIGHT, ["import math", "two = math.sqrt(4)", "assert inc(1) == two"]),
     "raised": (RIGHT, "if inc(1) != 2:\n    raise ValueError('no')"),
@@ -190,7 +187,7 @@ def test_tests_that_test_nothing_or_cannot_be_run_are_refused_when_read_and_when
         assert all(isinstance(result, ValueError) for result in failure.value.results)
     for extra in (*VOID[:3], {"input": "1", "output": "2"}):
         with pytest.raises(ValueError, match="no assertion that runs|must be a list of assertions"):
-            reward.check({"tests": [*TESTS, extra]})
+            sharing.check({"tests": [*TESTS, extra]})
     with pytest.raises(ValueError, match="do not compile"):
         reward.check({"tests": TESTS, "setup": "import"})
 

@@ -304,7 +304,7 @@ def test_a_judge_that_is_not_there_is_said_within_seconds_and_before_anything_is
     gone = {"name": "judge", "model": "right", "urls": ["http://127.0.0.1:9/v1"]}
     Scorer([gone]).check([])
     assert time.monotonic() - started < 2
-    assert "reward judge could not score now" in caplog.text and "refused" in caplog.text
+    assert "reward judge could not score now" in caplog.text and "Refused" in caplog.text
 
 
 def test_an_address_without_its_v1_is_told_what_is_missing(url: str) -> None:

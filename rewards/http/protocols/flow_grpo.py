@@ -4,7 +4,7 @@
 
 | name | usual port | sent | scores |
 | --- | --- | --- | --- |
-| geneval | 18085 | images, meta_datas, only_strict | `scores`; also `rewards`, `strict_rewards` |
+| geneval | 18085 | images, meta_datas, only_strict | `scores` |
 | deqa | 18086 | images | `outputs`, divided by 5 by the server |
 | hpsv3 | 18087 | images, prompts | `scores`, raw |
 | unifiedreward | 18088 | images, prompts | `scores` (MaskGRPO), `outputs` (flow_grpo) |
@@ -26,11 +26,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from PIL import Image
 
-from mmrl.config import above, at_least, check, check_choice
+from mmrl.config import above, at_least, check_choice
 from mmrl.rewards.detection.geneval_rules import check_clauses
-from mmrl.rewards.http.client import ClientReward
+from mmrl.rewards.http.client import AnswerError, ClientReward, Outcome, plain_metadata
 from mmrl.rewards.http.errors import Refused
-from mmrl.rewards.http.protocols.answers import AnswerError, Outcome, plain_metadata
 from mmrl.rewards.http.protocols.plain_pickle import read_pickle
 from mmrl.rewards.parsing.images import Files, jpeg
 from mmrl.types import Sample
@@ -62,16 +61,9 @@ class FlowGRPOReward(ClientReward):
     batch_size: Annotated[int, at_least(1)] = 64
     jpeg_quality: Annotated[int, at_least(1, up_to=100)] = 95
     """Quality of the images that are sent."""
-    field: str = ""
-    """Which list of the answer has the scores; empty for the usual one."""
-    only_strict: bool = True
-    """Of geneval: leave out the lenient verdict (`rewards`), which takes time."""
 
     def __post_init__(self) -> None:
         check_choice("name", self.name, SENT)
-        is_empty = self.name == "geneval" and self.field == "rewards" and self.only_strict
-        allowed = "another list with only_strict: true, where the server leaves this one all False"
-        check(not is_empty, f"{self.name}.field", self.field, allowed, "Set only_strict: false.")
         super().__post_init__()
         said = "%s takes JPEG alone: its scores are of images at quality %d, not of every pixel"
         logger.info(said, self.name, self.jpeg_quality)
@@ -106,25 +98,23 @@ class FlowGRPOReward(ClientReward):
             kind: [item[kind] for item in items.values()] for kind in SENT[self.name]
         }
         if self.name == "geneval":
-            content["only_strict"] = self.only_strict
+            content["only_strict"] = True  # without the lenient verdict, which takes time
         return pickle.dumps(content, protocol=4)
 
     def scores(self, body: bytes, ids: Sequence[str]) -> dict[str, Outcome]:
         """The scores in the order of the items."""
         answer = read_pickle(body)
         answer = answer if isinstance(answer, dict) else {}
-        usual = SCORES.get(self.name, ("scores", "outputs"))
-        wanted = (self.field,) if self.field else usual
+        wanted = SCORES.get(self.name, ("scores", "outputs"))
         scores = next((answer[key] for key in wanted if key in answer), None)
         scores = scores.tolist() if isinstance(scores, np.ndarray) else scores
         if not isinstance(scores, list | tuple) or len(scores) != len(ids):
             raise AnswerError(
                 f"the answer has {list(answer)[:10]}, and no {len(ids)} {' or '.join(wanted)}"
             )
-        # these servers never answer None
-        none = AnswerError("the score is None")
-        pairs = zip(ids, scores, strict=True)
-        return {key: none if score is None else score for key, score in pairs}
+        none = AnswerError("the score is None")  # which these servers never answer
+        given = [none if score is None else score for score in scores]
+        return dict(zip(ids, given, strict=True))
 
     def state(self, answer: Any) -> str:
         """Whether the page is there, for `POST` alone; these servers have none that says more."""

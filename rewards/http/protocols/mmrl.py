@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 from PIL import Image
 
-from mmrl.rewards.http.client import ClientReward
-from mmrl.rewards.http.protocols.answers import (
+from mmrl.rewards.http.client import (
     AnswerError,
+    ClientReward,
     ItemError,
     Outcome,
     plain_metadata,
@@ -37,9 +37,7 @@ class MMRLReward(ClientReward):
     path: ClassVar[str] = "/v1/score"
     health: ClassVar[str] = "/v1/health"
 
-    prompt_images: bool = True
-    """Send the images of prompts along; only judges use them."""
-    versions: set[str] = field(default_factory=set, init=False, repr=False)
+    versions: list[str] = field(default_factory=list, init=False, repr=False)
     """Those that have scored so far."""
 
     def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
@@ -51,7 +49,7 @@ class MMRLReward(ClientReward):
         else:
             sample.completion.encode()
             item["completion"] = sample.completion
-        if self.prompt_images and sample.images:
+        if sample.images:
             item["reference_images"] = [_wire(file) for file in files.of_prompt(sample)]
         return item
 
@@ -69,28 +67,11 @@ class MMRLReward(ClientReward):
             raise AnswerError(
                 f"the answer has the ids {answered[:3]}, …, and not those of {ids[0]}"
             )
-        self._note(str(json.loads(body).get("version")))
+        if (version := str(json.loads(body).get("version"))) not in self.versions:
+            level = logging.WARNING if self.versions else logging.INFO  # two are not comparable
+            self.versions.append(version)
+            logger.log(level, "scores of %s come from: %s", self.name, " and ".join(self.versions))
         return {key: _outcome(item) for key, item in zip(answered, items, strict=True)}
-
-    def state(self, answer: Any) -> str:
-        """Whether the reward is served and loaded."""
-        listed = answer.get("rewards") if isinstance(answer, dict) else None
-        if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-            return f"it does not speak this protocol: {str(answer)[:200]}"
-        status = {str(each.get("name")): each.get("status") for each in listed}
-        if self.name not in status:
-            return f"it serves {', '.join(status)}, and not {self.name}"
-        return "" if status[self.name] == "ok" else f"{self.name} is {status[self.name]}"
-
-    def _note(self, version: str) -> None:
-        """Log every version that gives scores; two in one run are not comparable."""
-        if version in self.versions:
-            return
-        self.versions.add(version)
-        logger.info("reward %s is served as version %s", self.name, version)
-        if len(self.versions) > 1:
-            said = " and ".join(sorted(self.versions))
-            logger.warning("scores of %s come from different versions: %s", self.name, said)
 
 
 def _wire(file: bytes) -> dict[str, str]:

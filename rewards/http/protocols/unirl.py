@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 from PIL import Image
 
-from mmrl.rewards.http.client import ClientReward
-from mmrl.rewards.http.protocols.answers import (
+from mmrl.rewards.http.client import (
     AnswerError,
+    ClientReward,
     ItemError,
     Outcome,
     plain_metadata,
@@ -68,13 +68,6 @@ class UniRLReward(ClientReward):
         results, errors = read_lists(body, ["results", "errors"], len(ids))
         rows = zip(ids, results, errors, strict=True)
         return {key: self._outcome(result, error) for key, result, error in rows}
-
-    def state(self, answer: Any) -> str:
-        """Whether the reward is among those of the service."""
-        known = answer.get("rewards") if isinstance(answer, dict) else None
-        if not isinstance(known, list) or not all(isinstance(each, str) for each in known):
-            return f"it does not speak this protocol: {str(answer)[:200]}"
-        return "" if self.name in known else f"it serves {', '.join(known)}, not {self.name}"
 
     def _outcome(self, result: Mapping[str, Any], error: Mapping[str, Any]) -> Any:
         if self.name in error:

@@ -8,6 +8,7 @@ import ast
 import base64
 import contextlib
 import io
+import operator
 import os
 import pickle
 import random
@@ -16,10 +17,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from .limits import JobLimits, restrain_candidate
-from .peer import OPERATORS, PLAIN_TYPES, Peer, Proxy, forward
+from .peer import Peer
 from .wire import receive, send
 
 CHANNEL = 3
+_ACTIONS: dict[str, Callable[..., Any]] = {
+    **{"getattr": getattr, "setattr": setattr, "getitem": operator.getitem},
+    **{"len": len, "list": list, "call": lambda f, *arguments, **named: f(*arguments, **named)},
+}
+"""What a tester may have done with an object of the candidate."""
 
 
 def become_candidate(limits: JobLimits, *streams: int) -> NoReturn:
@@ -50,7 +56,6 @@ def become_candidate(limits: JobLimits, *streams: int) -> NoReturn:
 
 def _restrain(limits: JobLimits) -> str:
     try:
-        os.chdir("/tmp" if limits.is_alone else "/")
         restrain_candidate(limits)
     except OSError as error:
         return str(error)
@@ -68,9 +73,10 @@ def _serve() -> None:
         return
     for fd in (0, 1):
         os.dup2(2, fd)
-    program = _Program(job["setup"])
+    program, reply = _Program(job["setup"]), {}
     while True:
-        send(CHANNEL, program.answer(receive(CHANNEL)))
+        send(CHANNEL, reply)
+        reply = program.answer(receive(CHANNEL))
 
 
 def _run_setup(setup: str, name: str) -> dict[str, Any]:
@@ -84,14 +90,14 @@ def _run_setup(setup: str, name: str) -> dict[str, Any]:
 
 class _Program(Peer):
     """The names of the candidate, and what it has of its tester's objects: copies of those of
-    Python's library, and else proxies. That of a function is a function, that of an iterator a
-    generator."""
+    Python's library, functions for functions, and generators for iterators."""
 
     own = "candidate"
 
     def __init__(self, setup: str) -> None:
         super().__init__(CHANNEL)
         self.names = _run_setup(setup, "candidate")
+        self._borrowed: dict[int, tuple[Any, list[Any]]] = {}
 
     def perform(self, action: str, number: int, arguments: list[Any], named: dict[str, Any]) -> Any:
         if action == "load":
@@ -100,28 +106,24 @@ class _Program(Peer):
             raise NameError(f"name {arguments[0]!r} is not defined")
         if action == "name":
             return self.names[arguments[0]]
-        return super().perform(action, number, arguments, named)
+        return _ACTIONS[action](self.objects[number], *arguments, **named)
 
     def refer(self, value: Any) -> list[Any]:
-        name = getattr(value, "__name__", "") if isinstance(value, type) else ""
-        is_plain = PLAIN_TYPES.get(name) is value and id(value) not in self._bodies
-        return ["type", name, None] if is_plain else super().refer(value)
-
-    def resolve(self, body: list[Any]) -> Any:
-        value = super().resolve(body)
-        if body[0] != self.own and body[2][0] == "copy":
-            del self._proxies[body[1]]  # the object may have changed when it comes again
-        return value
+        known = self._borrowed.get(id(value))
+        return known[1] if known else super().refer(value)
 
     def borrow(self, number: int, about: list[str]) -> Any:
         kind, word = about
-        if kind == "copy":
-            return _Copies(io.BytesIO(base64.b64decode(word)), self.resolve).load()
         if kind == "function":
-            return self._function(number, word)
-        if kind == "iterator":
-            return self._iterator(number)
-        return type(word, (_Borrowed,), {"__slots__": ()})(self, number)
+            value = self._function(number, word)
+        elif kind == "iterator":
+            value = self._iterator(number)
+        else:
+            copies = pickle.Unpickler(io.BytesIO(base64.b64decode(word)))
+            copies.persistent_load = lambda body: self.resolve(*body)
+            value = copies.load()
+        self._borrowed[id(value)] = value, ["tester", number, None]
+        return value
 
     def _function(self, number: int, name: str) -> Callable[..., Any]:
         def lent(*arguments: Any, **named: Any) -> Any:
@@ -133,24 +135,3 @@ class _Program(Peer):
     def _iterator(self, number: int) -> Iterator[Any]:
         while items := self.use("next", number):
             yield items[0]
-
-
-class _Copies(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, resolve: Callable[[list[Any]], Any]) -> None:
-        super().__init__(file)
-        self.persistent_load = resolve
-
-
-class _Borrowed(Proxy):
-    """A proxy for an object of a class that the tests define."""
-
-    __slots__ = ()
-
-    def __next__(self) -> Any:
-        if items := self._peer.use("next", self._number):
-            return items[0]
-        raise StopIteration
-
-
-for _name in OPERATORS:
-    setattr(_Borrowed, f"__{_name}__", forward(_name))

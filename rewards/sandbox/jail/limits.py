@@ -4,14 +4,20 @@ import bisect
 import contextlib
 import os
 import resource
+import struct
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from . import kernel, landlock, seccomp
+from . import kernel, seccomp
 
 THREADS, FILES = 64, 64
 _FIRST_USER = 0x70000000
 """The first of user ids that nobody is given."""
+_CREATE, _ADD, _RESTRICT = 444, 445, 446
+_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
+"""Number of access rights by version of Landlock; 16 from version 5."""
 
 
 @dataclass(frozen=True)
@@ -19,25 +25,22 @@ class JobLimits:
     """Limits of one candidate.
 
     Attributes:
-        level: `bwrap` or `namespaces` (both isolate fully), `process`, or `bare` (whatever the
-            machine allows, for disposable ones).
+        level: `bwrap` or `namespaces` (both isolate fully), or `process`.
         timeout: wall-clock seconds for loading the code and for each test.
-        cpu_seconds: processor time of all tests of one job together.
         memory_mb: address space.
-        output_kb: what it may write to stdout, to files, and in one answer.
+        output_kb: what it may write to stdout and in one answer.
         readable: files and folders of the standard library and what it loads.
     """
 
     level: str
     timeout: float
-    cpu_seconds: int
     memory_mb: int
     output_kb: int
     readable: tuple[str, ...]
 
     @property
     def is_alone(self) -> bool:
-        """Whether it has namespaces, and with them a folder to write in."""
+        """Whether it has namespaces."""
         return self.level in ("bwrap", "namespaces")
 
 
@@ -45,14 +48,11 @@ def restrain_candidate(limits: JobLimits) -> None:
     """Apply all limits to this process permanently, right before the candidate's code.
 
     Raises:
-        OSError: the kernel refuses one; ignored at level `bare`.
+        OSError: the kernel refuses one.
     """
-    optional = contextlib.suppress(OSError) if limits.level == "bare" else contextlib.nullcontext()
-    with optional:
-        kernel.drop_capabilities()
+    kernel.drop_capabilities()
     is_counted_apart = limits.is_alone or os.getuid() >= _FIRST_USER
     _set(resource.RLIMIT_NPROC, THREADS + (0 if is_counted_apart else _count_tasks()))
-    _set(resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1)
     _set(resource.RLIMIT_AS, limits.memory_mb << 20)
     _set(resource.RLIMIT_FSIZE, limits.output_kb << 10)
     _set(resource.RLIMIT_NOFILE, FILES)
@@ -61,19 +61,16 @@ def restrain_candidate(limits: JobLimits) -> None:
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
     if not limits.is_alone:
-        with optional:
-            landlock.restrict(limits.readable)
-    with optional:
-        seccomp.confine(is_writing=limits.is_alone)
+        _restrict_files(limits.readable)
+    seccomp.confine()
 
 
 def restrain_tester(limits: JobLimits) -> None:
     """Drop rights that a tester does not need after it has started its candidate."""
     _set(resource.RLIMIT_AS, limits.memory_mb << 20)
     _set(resource.RLIMIT_CORE, 0)
-    if limits.level != "bare":
-        kernel.drop_capabilities()
-        seccomp.confine()
+    kernel.drop_capabilities()
+    seccomp.confine()
 
 
 def be_counted_apart() -> None:
@@ -106,8 +103,25 @@ def _count_tasks() -> int:
     return tasks
 
 
-def _set(kind: int, soft: int, hard: int | None = None) -> None:
+def _restrict_files(readable: Iterable[str]) -> None:
+    """Deny this process all file access except reading some, by Landlock, without privileges."""
+    try:
+        version = kernel.syscall(_CREATE, None, 0, 1)
+    except OSError as error:
+        raise OSError("this kernel has no Landlock to close the file system with") from error
+    attributes = struct.pack("=Q", (1 << _RIGHTS.get(version, 16)) - 1)
+    rules = kernel.syscall(_CREATE, attributes, len(attributes), 0)
+    for path in readable:
+        parent = os.open(path, os.O_PATH)
+        rights = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)
+        kernel.syscall(_ADD, rules, 1, struct.pack("=Qi", rights, parent), 0)
+        os.close(parent)
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.syscall(_RESTRICT, rules, 0)
+    os.close(rules)
+
+
+def _set(kind: int, limit: int) -> None:
     ceiling = resource.getrlimit(kind)[1]
-    wanted = soft if hard is None else hard
-    hard = wanted if ceiling == resource.RLIM_INFINITY else min(wanted, ceiling)
-    resource.setrlimit(kind, (min(soft, hard), hard))
+    limit = limit if ceiling == resource.RLIM_INFINITY else min(limit, ceiling)
+    resource.setrlimit(kind, (limit, limit))

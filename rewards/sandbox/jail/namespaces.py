@@ -9,19 +9,18 @@ from . import kernel
 _NOBODY = 65534
 _SPACES = 0x20000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 """Mounts, names of the machine, IPC, users, processes and network."""
-_NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 0x1000, 0x4000, 0x40000
+_NOSUID, _BIND, _REC, _PRIVATE = 2, 0x1000, 0x4000, 0x40000
 _ROOT, _DETACH = "/tmp", 2
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 
-def enter_namespaces(readable: Iterable[str], scratch_kb: int) -> None:
+def enter_namespaces(readable: Iterable[str]) -> None:
     """Enter new namespaces; returns in a new process, which has the number 1 there.
 
     The calling process waits for the new one and ends with it.
 
     Args:
-        readable: files and folders to mount read-only under the same path.
-        scratch_kb: size of `/tmp`, an empty folder in memory and the only one to write in.
+        readable: files and folders to mount read-only under the same path; there are no others.
 
     Raises:
         OSError: the kernel refuses a step; the message names it.
@@ -33,8 +32,6 @@ def enter_namespaces(readable: Iterable[str], scratch_kb: int) -> None:
             file.write(own if own == "deny" else f"{_NOBODY} {own} 1")
     kernel.call("sethostname", b"sandbox", 7)
     _change_root(readable)
-    options = f"size={scratch_kb}k,nr_inodes=256,mode=700"
-    kernel.mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV | _NOEXEC, options)
     pid = os.fork()
     if pid:
         os.closerange(0, 2)
@@ -55,7 +52,6 @@ def _change_root(readable: Iterable[str]) -> None:
         kernel.mount(f"/proc/self/fd/{source}", target, flags=_BIND | _REC)
         kernel.make_read_only(target)
         os.close(source)
-    os.makedirs(f"{_ROOT}/tmp", exist_ok=True)
     os.makedirs(f"{_ROOT}/.old")
     os.chdir(_ROOT)
     kernel.syscall(_PIVOT_ROOT[platform.machine()], b".", b".old")

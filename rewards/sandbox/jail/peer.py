@@ -1,45 +1,42 @@
 """One end of the connection between a tester and its candidate.
 
-An object that is no plain value stays in its process. The other one gets a reference to it (its
-owner, its number, and what there is to know) and makes a proxy, of which every use is a request.
-A process that waits for an answer answers requests meanwhile.
+Plain values (numbers, text, bytes, None, the standard containers) are sent as JSON; of a subclass
+only the content, so an object that claims to equal everything arrives as a plain value. Any other
+object stays in its process. The other one gets a reference to it (its owner, its number, and what
+there is to know) and makes a proxy, of which every use is a request. A process that waits for an
+answer answers requests meanwhile.
 """
 
 import builtins
-import operator
+import collections
+import contextlib
+import datetime
+import decimal
+import fractions
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from .values import MAX_DEPTH, MUTABLE, decode, encode, overwrite
 from .wire import Gone, receive, send
 
-_PLAIN_TYPES = "int float complex bool str bytes list tuple set frozenset dict range"
-PLAIN_TYPES = {name: getattr(builtins, name) for name in _PLAIN_TYPES.split()}
-PLAIN_TYPES["NoneType"] = type(None)
-"""Types that a candidate may return; using them in a test is harmless."""
-_BY_OPERATOR = "eq ne lt le gt ge add sub mul truediv floordiv mod pow neg getitem setitem contains"
-OPERATORS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(operator, name) for name in _BY_OPERATOR.split()},
-    **{"len": len, "iter": iter, "hash": hash, "bool": bool, "str": str, "repr": repr},
+MAX_DEPTH = 100
+"""Nesting depth of a value of the candidate; tests may wrap it as often again."""
+_MUTABLE = (list, dict, set, collections.deque)
+_CONTAINERS: dict[str, Any] = {
+    kind.__name__: kind for kind in (list, tuple, dict, set, frozenset, collections.deque)
 }
-"""By the name between the underscores of the method."""
-
-
-def take_next(iterator: Any) -> tuple[Any, ...]:
-    """The next item of an iterator; nothing at its end."""
-    try:
-        return (next(iterator),)
-    except StopIteration:
-        return ()
-
-
-ACTIONS: dict[str, Callable[..., Any]] = {
-    **{"getattr": getattr, "setattr": setattr, "next": take_next, "list": list},
-    **{"call": lambda function, *arguments, **named: function(*arguments, **named)},
-    **OPERATORS,
+_WRITTEN: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "int": (int, hex, lambda text: int(text, 16)),
+    "float": (float, float.hex, float.fromhex),
+    "complex": (complex, repr, complex),
+    "str": (str, str.__str__, str),
+    "bytes": (bytes | bytearray, lambda value: bytes(value).hex(), bytes.fromhex),
+    "decimal": (decimal.Decimal, str, decimal.Decimal),
+    "fraction": (fractions.Fraction, str, fractions.Fraction),
+    "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
+    "range": (range, lambda r: [r.start, r.stop, r.step], lambda parts: range(*parts)),
 }
-"""What a process may have done with an object of the other."""
 
 
 class Peer:
@@ -47,20 +44,17 @@ class Peer:
 
     Attributes:
         own: the word for this process in references.
+        deepest: nesting depth of what it sends.
+        limit: the largest message it reads, in bytes.
         objects: its objects, by number.
-        limit: the largest message in bytes.
-        deadline: by when an answer must be there, by `time.monotonic()`.
     """
 
-    own, depth, limit = "", MAX_DEPTH, 1 << 32
+    own, deepest, limit = "", MAX_DEPTH, 1 << 32
 
     def __init__(self, channel: int) -> None:
         self.channel = channel
         self.objects: list[Any] = []
-        self.deadline: float | None = None
         self._numbers: dict[int, int] = {}
-        self._proxies: dict[int, Any] = {}
-        self._bodies: dict[int, tuple[Any, list[Any]]] = {}
         self._turn = threading.RLock()
 
     def use(self, action: str, number: int, /, *arguments: Any, **named: Any) -> Any:
@@ -71,22 +65,24 @@ class Peer:
             Exception: what the code there raised, or `RuntimeError` for an unknown class and for
                 `StopIteration`.
         """
-        sent = {"arguments": [self.encode(argument) for argument in arguments]}
-        request = {"do": action, "object": number, **sent}
+        request = {"do": action, "object": number, "arguments": list(map(self.encode, arguments))}
         request["named"] = {name: self.encode(value) for name, value in named.items()}
         with self._turn:
             reply = self.exchange(request)
         if "raised" in reply:
-            raise _build_exception(reply)
+            raise _build_exception(str(reply["raised"]), str(reply.get("text")))
         for n, body in dict(reply.get("changed") or {}).items():
-            overwrite(arguments[int(n)], self.decode(body))
+            old, new = arguments[int(n)], self.decode(body)
+            if any(isinstance(old, kind) and isinstance(new, kind) for kind in _MUTABLE):
+                old.clear()
+                getattr(old, "extend" if hasattr(old, "extend") else "update")(new)
         return self.decode(reply.get("value"))
 
     def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
         """The answer to a message."""
         while True:
             send(self.channel, message)
-            reply = receive(self.channel, self.limit, self.deadline)
+            reply = receive(self.channel, self.limit)
             if not isinstance(reply, dict):
                 raise Gone("an answer that is not one")
             if "do" not in reply:
@@ -97,54 +93,62 @@ class Peer:
         """Do what the other process asks for: the value or the exception."""
         try:
             bodies = request["arguments"]
-            arguments = [decode(body, self.resolve_argument) for body in bodies]
-            named = {str(n): decode(b, self.resolve_argument) for n, b in request["named"].items()}
+            arguments = [self.decode(body, is_argument=True) for body in bodies]
+            named = {str(n): self.decode(b, is_argument=True) for n, b in request["named"].items()}
             value = self.perform(request["do"], request["object"], arguments, named)
             changed = {
                 n: now
                 for n, (body, argument) in enumerate(zip(bodies, arguments, strict=True))
-                if isinstance(argument, MUTABLE) and (now := self.encode(argument)) != body
+                if isinstance(argument, _MUTABLE) and (now := self.encode(argument)) != body
             }
             return {"value": self.encode(value), "changed": changed}
         except Exception as error:
             return {"raised": type(error).__name__, "text": str(error)[:200]}
 
-    def perform(self, action: str, number: int, arguments: list[Any], named: dict[str, Any]) -> Any:
-        """Use an own object."""
-        return ACTIONS[action](self.objects[number], *arguments, **named)
+    def encode(self, value: Any, depth: int = 0) -> Any:
+        """JSON of a value.
 
-    def encode(self, value: Any) -> Any:
-        """JSON of a value."""
-        return encode(value, self.refer, self.depth)
+        Raises:
+            TypeError: it is nested too deep, or holds what cannot be handed over.
+        """
+        if depth > self.deepest:
+            raise TypeError("nested too deep to be sent")
+        if value is None or isinstance(value, bool):
+            return value
+        for tag, (kind, write, _) in _WRITTEN.items():
+            if isinstance(value, kind):
+                return [tag, write(value)]
+        for tag, kind in _CONTAINERS.items():
+            if isinstance(value, kind):
+                items = value.items() if kind is dict else value
+                return [tag, [self.encode(item, depth + 1) for item in items]]
+        return self.refer(value)
 
-    def decode(self, body: Any) -> Any:
-        """The value of JSON of the other process."""
-        return decode(body, self.resolve)
+    def decode(self, body: Any, is_argument: bool = False) -> Any:
+        """The value of JSON of the other process; an argument is handed to an own object."""
+        if body is None or isinstance(body, bool):
+            return body
+        tag, content = body[:2]
+        if tag in _WRITTEN:
+            return _WRITTEN[tag][2](content)
+        if tag in _CONTAINERS:
+            return _CONTAINERS[tag](self.decode(item, is_argument) for item in content)
+        return self.resolve(*body, is_argument=is_argument)
 
     def refer(self, value: Any) -> list[Any]:
-        """The reference to an object of either process."""
-        if id(value) in self._bodies:
-            return self._bodies[id(value)][1]
+        """The reference to an object."""
         number = self._numbers.setdefault(id(value), len(self.objects))
         if number == len(self.objects):
             self.objects.append(value)
         return [self.own, number, self.describe(value, number)]
 
-    def resolve(self, body: list[Any]) -> Any:
-        """The object of a reference, or the proxy for it."""
-        owner, number, about = body
-        if owner == self.own:
-            return self.objects[number]
-        if owner == "type":
-            return PLAIN_TYPES[number]
-        if (value := self._proxies.get(number)) is None:
-            value = self._proxies[number] = self.borrow(number, about)
-        self._bodies[id(value)] = value, body
-        return value
+    def resolve(self, owner: str, number: int, about: Any, is_argument: bool = False) -> Any:
+        """The object of a reference, or a proxy for it."""
+        return self.objects[number] if owner == self.own else self.borrow(number, about)
 
-    def resolve_argument(self, body: list[Any]) -> Any:
-        """The same for what the other process hands to an own object."""
-        return self.resolve(body)
+    def perform(self, action: str, number: int, arguments: list[Any], named: dict[str, Any]) -> Any:
+        """Use an own object as the other process asks."""
+        raise NotImplementedError
 
     def describe(self, value: Any, number: int) -> Any:
         """What the other process needs to know of an own object."""
@@ -154,38 +158,11 @@ class Peer:
         raise NotImplementedError
 
 
-class Proxy:
-    """Forwards what is done with it to the process of its object."""
-
-    __slots__ = ("_number", "_peer")
-
-    def __init__(self, peer: Peer, number: int) -> None:
-        object.__setattr__(self, "_peer", peer)
-        object.__setattr__(self, "_number", number)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self._peer.use("call", self._number, *arguments, **named)
-
-    def __getattr__(self, name: str) -> Any:
-        return self._peer.use("getattr", self._number, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._peer.use("setattr", self._number, name, value)
-
-
-def forward(name: str) -> Callable[..., Any]:
-    """A method that has an action done."""
-    return lambda self, *arguments: self._peer.use(name, self._number, *arguments)
-
-
-def _build_exception(reply: dict[str, Any]) -> Exception:
-    kind = getattr(builtins, str(reply["raised"]), None)
-    text = str(reply.get("text"))
-    # as in a generator (PEP 479): `all(map(f, xs))` would read it as the end of xs
-    ends = kind is StopIteration
-    if ends or not (isinstance(kind, type) and issubclass(kind, Exception)):
-        return RuntimeError(f"{reply['raised']}: {text}")
-    try:
-        return kind(text)
-    except TypeError:
-        return RuntimeError(f"{kind.__name__}: {text}")
+def _build_exception(name: str, text: str) -> Exception:
+    kind: Any = getattr(builtins, name, None)
+    is_known = isinstance(kind, type) and issubclass(kind, Exception)
+    # as in a generator (PEP 479): `all(map(f, xs))` would read StopIteration as the end of xs
+    if is_known and kind is not StopIteration:
+        with contextlib.suppress(TypeError):
+            return kind(text)
+    return RuntimeError(f"{name}: {text}")

@@ -88,13 +88,8 @@ def check_support() -> None:
         raise OSError(f"no system call filter for {sys.platform} on {machine}")
 
 
-def build_filter(architecture: str, is_writing: bool = False) -> bytes:
-    """The filter as BPF instructions.
-
-    Args:
-        architecture: `x86_64` or `aarch64`.
-        is_writing: whether files may be truncated when they are opened.
-    """
+def build_filter(architecture: str) -> bytes:
+    """The filter as BPF instructions, for `x86_64` or `aarch64`."""
     lines = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, ARCHITECTURES[architecture]), _KILL]
     lines += [(_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _NEWER), _MISSING]
     # The C library starts threads by clone3 and falls back to clone, whose flags a filter can read.
@@ -102,9 +97,8 @@ def build_filter(architecture: str, is_writing: bool = False) -> bytes:
     for number in sorted(REFUSED[architecture].values()):
         lines += [(_EQUAL, 0, 1, number), _FAIL]
     for name, number in _WATCHED[architecture].items():
-        if not (is_writing and name in _OPENING):
-            checks = _checks(name)
-            lines += [(_EQUAL, 0, len(checks), number), *checks]
+        checks = _checks(name)
+        lines += [(_EQUAL, 0, len(checks), number), *checks]
     return b"".join(struct.pack("<HBBI", *line) for line in [*lines, _ALLOW])
 
 
@@ -123,13 +117,13 @@ def _checks(name: str) -> list[_Line]:
     return [_SECOND, *(line for v in values for line in ((_EQUAL, 0, 1, v), found)), else_]
 
 
-def confine(is_writing: bool = False) -> None:
+def confine() -> None:
     """Apply the filter to this process, permanently.
 
     Raises:
         OSError: the kernel refuses.
     """
-    code = build_filter(platform.machine(), is_writing)
+    code = build_filter(platform.machine())
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
     prctl(PR_SET_NO_NEW_PRIVS, 1)

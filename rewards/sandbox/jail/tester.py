@@ -1,17 +1,14 @@
-"""The process that runs the tests of one job and reports which passed."""
+"""The process that runs the tests of one job and reports whether they passed."""
 
 import ast
+import builtins
 import signal
 from typing import Any
 
 from .limits import JobLimits, restrain_tester
-from .runnable_tests import parse_tests
+from .parsed_tests import find_program_names, find_standard_names, parse_tests
 from .session import TESTS, Session
-from .trusted_names import find_free_names, find_function_under_test, find_standard, is_standard
 from .wire import Gone, receive, send
-
-GRACE = 5.0
-"""Seconds a tester may take in addition to the limits of its candidate."""
 
 
 def run_job(limits: JobLimits, null: int, replies: int) -> None:
@@ -20,9 +17,9 @@ def run_job(limits: JobLimits, null: int, replies: int) -> None:
     Args:
         limits: of the candidate.
         null: what becomes the candidate's standard error.
-        replies: where the verdict goes: `passed` (one bool per test that was run) and `reason` (of
-            the first failure), or `printed` and `reason` of a script; or `broken` if the tests
-            cannot be run, or `failure` if the sandbox does not work.
+        replies: where the verdict goes: `passed` and `reason` (why not), with `printed` for a
+            script; or `broken` if the tests cannot be run, or `failure` if the sandbox does not
+            work.
     """
     try:
         session = Session(limits, null)
@@ -32,50 +29,42 @@ def run_job(limits: JobLimits, null: int, replies: int) -> None:
         send(replies, {"failure": f"no candidate could be started: {error}"})
         return
     job = receive(0)
-    # Both signals end this process, whatever the candidate's values make the tests do.
-    rounds = 1 + len(job["tests"])
-    signal.setitimer(signal.ITIMER_REAL, limits.timeout * rounds + GRACE)
-    signal.setitimer(signal.ITIMER_PROF, limits.cpu_seconds + GRACE)
+    session.start_clock()
     try:
         trees = parse_tests(job["setup"], job["tests"], job["entry_point"])
-        verdict = _script(session, job) if job["kind"] == "script" else _tests(session, job, trees)
     except ValueError as error:
         verdict = {"broken": str(error)}
+    else:
+        verdict = _judge(session, job, trees)
     signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.setitimer(signal.ITIMER_PROF, 0)
     send(replies, verdict)
 
 
-def _script(session: Session, job: dict[str, Any]) -> dict[str, Any]:
+def _judge(session: Session, job: dict[str, Any], trees: list[ast.Module]) -> dict[str, Any]:
+    printed = ""
     try:
-        printed, reason = session.run_script(job["setup"], job["code"], job["stdin"])
-    except Gone as error:
-        return {"printed": "", "reason": str(error)}
-    return {"printed": printed, "reason": reason}
+        if job["stdin"] is not None:
+            printed, reason = session.run_script(job["setup"], job["code"], job["stdin"])
+        else:
+            _run_tests(session, job, trees)
+            reason = ""
+    except (Exception, Gone, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"[:300].rstrip(": ")
+    if session.unfit:
+        return {"broken": session.unfit}
+    reason = session.gone or reason  # a test may have caught what was raised
+    return {"passed": not reason, "reason": reason, "printed": printed}
 
 
-def _tests(session: Session, job: dict[str, Any], trees: list[ast.Module]) -> dict[str, Any]:
-    passed: list[bool] = []
-    reason = ""
-    try:
-        names, entry = _load(session, job, trees)
-        exec(compile(trees[0], "<setup>", "exec"), names)
-    except (Exception, Gone) as error:
-        return {"passed": [False], "reason": f"before the tests: {_words(error)}"}
+def _run_tests(session: Session, job: dict[str, Any], trees: list[ast.Module]) -> None:
+    """Run tests until one raises."""
+    names, entry = _load(session, job, trees)
+    exec(compile(trees[0], "<setup>", "exec"), names)
     for test, tree in zip(job["tests"], trees[1:], strict=True):
-        session.start_test()
-        try:
-            if isinstance(test, dict):
-                _check_call(entry, test)
-            exec(compile(tree, "<test>", "exec"), names)
-            problem = session.gone
-        except (Exception, Gone, SystemExit) as error:
-            problem = session.gone or _words(error)
-        passed.append(not problem)
-        reason = reason or problem
-        if session.gone or (problem and job["stop"]):
-            break
-    return {"passed": passed, "reason": reason}
+        session.start_clock()
+        if isinstance(test, dict):
+            _check_call(entry, test)
+        exec(compile(tree, "<test>", "exec"), names)
 
 
 def _load(
@@ -83,24 +72,17 @@ def _load(
 ) -> tuple[dict[str, Any], Any]:
     """Load the candidate: the names that the tests use, of which standard ones are the real ones,
     and the entry point."""
-    session.start_test()
-    send(session.channel, {"script": False, "setup": job["setup"]})
+    session.exchange({"script": False, "setup": job["setup"]})
     session.use("load", 0, job["code"])
-    names: dict[str, Any] = {"__name__": TESTS}
     entry = job["entry_point"]
-    function = _find_entry(session, entry) if entry else None
-    entry = entry or find_function_under_test(trees)
-    for name in find_free_names(trees):
-        if is_standard(name) and name != entry:
-            names[name] = find_standard(name)
-            continue
+    names: dict[str, Any] = {"__name__": TESTS, **find_standard_names(trees, entry)}
+    for name in find_program_names(trees, entry):
         try:
             names[name] = session.use("name", 0, name)
-        except NameError:
-            # The test that uses it fails, and those that do not may pass.
-            if name == entry:
+        except NameError:  # the setup may define it, or the test that uses it fails
+            if hasattr(builtins, name):
                 raise
-    return names, function
+    return names, _find_entry(session, entry) if entry else None
 
 
 def _find_entry(session: Session, entry: str) -> Any:
@@ -129,7 +111,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:300].rstrip(": ")

@@ -42,34 +42,24 @@ def main(level: str, settings: str) -> None:
     try:
         _isolate(limits)
     except OSError as error:
-        send(replies, {"failure": str(error)})
-        return
+        return send(replies, {"failure": str(error)})
     gc.collect()
     gc.freeze()
-    is_last = False
-    while not is_last and _job_waits():
-        verdict = _run_in_tester(limits, null)
-        # What a job has left would be there for the next one, which has a new process instead.
-        is_last = limits.is_alone and next(os.scandir("/tmp"), None) is not None
-        send(replies, {**verdict, "is_last": is_last})
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    while any(event & select.POLLIN for _, event in poll.poll()):
+        send(replies, _run_in_tester(limits, null))
 
 
 def _isolate(limits: JobLimits) -> None:
     be_counted_apart()
-    if limits.level != "bare":
-        seccomp.check_support()
+    seccomp.check_support()
     if limits.level == "namespaces":
-        enter_namespaces(limits.readable, limits.output_kb)
+        enter_namespaces(limits.readable)
     if limits.is_alone:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)  # with the process that waits for this one
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-
-
-def _job_waits() -> bool:
-    poll = select.poll()
-    poll.register(0, select.POLLIN)
-    return any(event & select.POLLIN for _, event in poll.poll())
 
 
 def _run_in_tester(limits: JobLimits, null: int) -> dict[str, Any]:
@@ -83,7 +73,7 @@ def _run_in_tester(limits: JobLimits, null: int) -> dict[str, Any]:
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
-    status = os.waitpid(tester, 0)[1]
+    code = os.waitstatus_to_exitcode(os.waitpid(tester, 0)[1])
     with contextlib.suppress(ChildProcessError):
         # The candidate ends with its tester, and becomes a child of this process.
         while True:
@@ -92,7 +82,8 @@ def _run_in_tester(limits: JobLimits, null: int) -> dict[str, Any]:
     try:
         return receive(reply)
     except Gone:
-        code = os.waitstatus_to_exitcode(status)
-        return {"passed": [False], "reason": f"the tests were stopped (exit status {code})"}
+        late = code == -signal.SIGALRM
+        reason = "out of time" if late else f"the tests were stopped (exit status {code})"
+        return {"passed": False, "reason": reason}
     finally:
         os.close(reply)

@@ -17,7 +17,6 @@ from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.overlap import Overlap
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Sample
-from tests.rewards.judge_server import judge_server
 from tests.rewards.scripted_server import Answered, Asked, scripted
 
 SECRET = "a-very-secret-token"
@@ -30,8 +29,12 @@ def entry(*urls: str, **changes: Any) -> dict[str, Any]:
 def client(*urls: str, **changes: Any) -> ClientReward:
     reward = build_reward(entry(*urls, **changes))
     assert isinstance(reward, ClientReward)
-    reward._service.pause_s = 0.01
     return reward
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmrl.rewards.http.service.FIRST_PAUSE", 0.01)
 
 
 def samples(number: int) -> list[Sample]:
@@ -68,39 +71,31 @@ def test_scores_come_in_order_in_requests_of_bounded_size_over_kept_connections(
         assert len(set(ids)) == len(ids) == 80, "no id is ever used again"
 
 
-BAD_IDS = {
-    "lacks one": lambda items: items[1:],
+WRONG_ITEMS: dict[str, Callable[[list[Any]], Any]] = {
+    "lacks an id": lambda items: items[1:],
     "doubles one": lambda items: [*items, items[0]],
     "swaps one for another": lambda items: [items[0], *items[:-1]],
-    "adds one": lambda items: [*items, {**items[0], "id": "strange"}],
-    "has one without id": lambda items: [{"score": 1.0}, *items[1:]],
-    "has an id that is no text": lambda items: [{**items[0], "id": ["a"]}, *items[1:]],
+    "has one that is no text": lambda items: [{**items[0], "id": ["a"]}, *items[1:]],
     "is no list": lambda items: {"0": items},
     "is a list of nothing": lambda items: [None] * len(items),
+    "has no score": lambda items: [{"id": item["id"]} for item in items],
+    **{
+        f"has the score {score}": lambda items, score=score: [{**i, "score": score} for i in items]
+        for score in (float("nan"), float("inf"), True, "1", 10**400)
+    },
 }
 
 
-@pytest.mark.parametrize("wrong", BAD_IDS)
-def test_an_answer_whose_ids_are_not_those_asked_gives_no_score(wrong: str) -> None:
+@pytest.mark.parametrize("wrong", WRONG_ITEMS)
+def test_an_answer_that_does_not_fit_gives_no_score(wrong: str) -> None:
     def answer(asked: Asked) -> Answered:
-        return scored(asked, BAD_IDS[wrong]) if b"prompt 5" in asked.body else scored(asked)
+        return scored(asked, WRONG_ITEMS[wrong]) if b"prompt 5" in asked.body else scored(asked)
 
     with scripted(answer) as server:
         results = failures(client(server.url, batch_size=4), samples(12))
         assert [n for n, each in enumerate(results) if isinstance(each, Exception)] == [4, 5, 6, 7]
         assert results[8:] == [8.0, 9.0, 10.0, 11.0]
         assert len(server.asked) == 3, "it is not asked again"
-
-
-@pytest.mark.parametrize("score", ["NaN", "Infinity", "1e999", "true", '"1"', "1" + "0" * 400])
-def test_a_score_that_is_no_finite_number_is_a_failure(score: str) -> None:
-    def answer(asked: Asked) -> Answered:
-        given = scored(asked)
-        return Answered(given.body.replace(b'"score": 2,', f'"score": {score},'.encode()))
-
-    with scripted(answer) as server:
-        results = failures(client(server.url, batch_size=3), samples(6))
-        assert isinstance(results[2], ValueError) and results[3:] == [3.0, 4.0, 5.0]
 
 
 def test_an_item_with_an_error_fails_alone_and_null_does_not_apply() -> None:
@@ -124,7 +119,7 @@ def test_metadata_that_cannot_be_sent_is_named_by_its_key_and_fails_alone(
         batch = [Sample("p", "abc", {"fine": 1, "bad": value}), *samples(2)]
         results = failures(client(server.url), batch)
         assert results[1:] == [0.0, 1.0]
-        assert "metadata 'bad' of 'p' cannot be sent as JSON" in str(results[0])
+        assert "{'bad': " in str(results[0]) and "'p' cannot be sent as JSON" in str(results[0])
 
 
 def test_a_busy_server_slows_the_client_and_fails_nothing_before_the_deadline() -> None:
@@ -135,13 +130,9 @@ def test_a_busy_server_slows_the_client_and_fails_nothing_before_the_deadline() 
 
     with scripted(answer) as server:
         started = time.monotonic()
-        reward = client(server.url, retries=0, batch_size=2, concurrency=4)
+        reward = client(server.url, batch_size=2, concurrency=4)
         assert reward(samples(8)) == [float(n) for n in range(8)]
         assert time.monotonic() - started >= 1, "Retry-After is honoured"
-    with scripted(lambda asked: Answered(b"{}", 429, {"Retry-After": "1"})) as server:
-        started = time.monotonic()
-        results = failures(client(server.url, deadline_s=1.5), samples(2))
-        assert "answered 429" in str(results[0]) and time.monotonic() - started < 6
 
 
 def test_a_request_that_is_too_large_is_halved_and_an_item_that_is_rejected_fails_alone() -> None:
@@ -157,7 +148,7 @@ def test_a_request_that_is_too_large_is_halved_and_an_item_that_is_rejected_fail
         assert len({asked.body for asked in server.asked}) == len(server.asked) <= 9
 
 
-def test_a_dead_server_is_left_out_and_one_that_is_back_is_asked_again() -> None:
+def test_a_dead_server_costs_no_score_and_one_that_is_back_has_its_share() -> None:
     down = True
 
     def moody(asked: Asked) -> Answered:
@@ -165,15 +156,11 @@ def test_a_dead_server_is_left_out_and_one_that_is_back_is_asked_again() -> None
 
     with scripted(scored) as well, scripted(moody) as ill:
         reward = client(ill.url, well.url, batch_size=1, concurrency=2)
-        reward._service.pause_s = 0.4
         assert reward(samples(40)) == [float(n) for n in range(40)]
-        assert len(ill.asked) <= 6 and len(well.asked) == 40
-        down = False
-        deadline = time.monotonic() + 20
-        while len(ill.asked) < 20 and time.monotonic() < deadline:
-            assert reward(samples(10)) == [float(n) for n in range(10)]
-            time.sleep(0.05)
-        assert len(ill.asked) >= 20
+        assert len(well.asked) == 40
+        down, before = False, len(ill.asked)
+        assert reward(samples(10)) == [float(n) for n in range(10)]
+        assert len(ill.asked) == before + 5
 
 
 def test_when_all_servers_are_dead_all_of_them_are_named_within_the_deadline() -> None:
@@ -215,13 +202,11 @@ def health(status: str = "ok", name: str = "mine") -> Answered:
 def test_ready_tells_what_each_server_lacks(caplog: pytest.LogCaptureFixture) -> None:
     with (
         scripted(lambda asked: health()) as fine,
-        scripted(lambda asked: health("loading")) as slow,
         scripted(lambda asked: health(name="other")) as wrong,
     ):
         assert client(fine.url).ready() == "" and fine.asked[0].path == "/v1/health"
-        assert "mine is loading" in client(slow.url).ready()
         said = client(wrong.url, "http://127.0.0.1:9").ready()
-        assert "serves other, and not mine" in said and "127.0.0.1:9" in said
+        assert "does not serve mine" in said and "other" in said and "127.0.0.1:9" in said
         assert client(fine.url, wrong.url).ready() == ""
         assert "without some of its servers" in caplog.text
 
@@ -233,8 +218,8 @@ WRONG = [
     ({"protocol": "mmlr"}, "protocol is 'mmlr'; allowed: .*Did you mean 'mmrl'"),
     ({"urll": ["http://host"]}, "urll"),
     ({"name": "a/b"}, "name is 'a/b'; it must be letters"),
-    ({"name": "clip", "pretrained": "openai"}, "pretrained is 'openai', an option of the reward"),
-    ({"name": "hps", "checkpoint": "x"}, "checkpoint is 'x'.*leave out mode: client"),
+    ({"name": "clip", "pretrained": "openai"}, "pretrained"),
+    ({"name": "hps", "checkpoint": "x"}, "checkpoint"),
 ]
 
 
@@ -242,19 +227,6 @@ WRONG = [
 def test_an_entry_that_cannot_be_is_refused_by_key(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         build_reward({**entry("http://127.0.0.1:9"), **changes}, "rewards[0]")
-
-
-def test_a_judge_has_the_names_of_the_client_with_the_protocol_openai() -> None:
-    entry_ = {"mode": "client", "protocol": "openai", "deadline_s": 5}
-    with judge_server() as url:
-        batch = [Sample(f"prompt {n}", "a" * n) for n in range(6)]
-        here = build_reward({"name": "judge", "model": "right", "urls": [url]})
-        named = build_reward({"name": "right", "url": url, **entry_})
-        assert named(batch) == here(batch) and named.ready() == ""  # type: ignore[attr-defined]
-        unified = {"name": "judge", "model": "unified", "template": "unified_reward", "url": url}
-        assert build_reward({**unified, **entry_})([Sample("p", Image.new("RGB", (8, 8)))]) == [3.0]
-    with pytest.raises(ConfigError, match="Export it"):
-        build_reward({"name": "right", "url": url, "token_env": "NO_SUCH_VARIABLE", **entry_})
 
 
 def test_a_run_that_ends_stops_the_requests_of_its_served_rewards() -> None:

@@ -20,7 +20,7 @@ LEVELS = ("full", "process")
 @pytest.fixture(scope="module", params=LEVELS)
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     try:
-        sandbox = Sandbox(request.param, 1.5, 1, memory_mb=256, output_kb=256, workers=6)
+        sandbox = Sandbox(request.param, 1.5, memory_mb=256, output_kb=256, workers=6)
     except IsolationError as error:
         pytest.skip(str(error))
     yield sandbox
@@ -53,18 +53,18 @@ FORGERIES = {
         "def add(a, b): return 0"
     ),
     "write the verdict to every open file": (
-        "import json, os, struct\n"
-        "body = json.dumps({'passed': [True, True], 'reason': ''}).encode()\n"
+        "import json, os\n"
+        "body = json.dumps({'passed': True, 'reason': '', 'printed': ''}).encode()\n"
         "for fd in range(64):\n"
-        "    try: os.write(fd, struct.pack('<I', len(body)) + body)\n"
+        "    try: os.write(fd, body + b'\\n')\n"
         "    except OSError: pass\n"
         "def add(a, b): return 0"
     ),
     "answer before being asked": (
-        "import json, os, struct\n"
+        "import json, os\n"
         "for value in [None] + [True] * 50:\n"
         "    body = json.dumps({'value': value}).encode()\n"
-        "    os.write(3, struct.pack('<I', len(body)) + body)\n"
+        "    os.write(3, body + b'\\n')\n"
         "def add(a, b): return 0"
     ),
     "look the answers up in memory": (
@@ -89,9 +89,9 @@ FORGERIES = {
 
 
 def test_no_trick_passes_for_a_solution(sandbox: Sandbox) -> None:
-    verdicts = sandbox.run([Job(code, TESTS, stop=False) for code in FORGERIES.values()])
-    for name, verdict in zip(FORGERIES, verdicts, strict=True):
-        assert verdict.passed == [False, False] and verdict.reason, name
+    tricks = [(name, Job(code, [t])) for name, code in FORGERIES.items() for t in TESTS]
+    for (name, _), verdict in zip(tricks, sandbox.run([job for _, job in tricks]), strict=True):
+        assert not verdict.passed and verdict.reason, name
 
 
 ITERATING = (
@@ -114,17 +114,15 @@ ENDINGS = (
 def test_no_call_ends_what_a_test_iterates_over(sandbox: Sandbox) -> None:
     jobs = [Job(f"def f(x): {ending}", [test]) for test in ITERATING for ending in ENDINGS]
     for job, verdict in zip(jobs, sandbox.run(jobs), strict=True):
-        assert verdict.passed == [False] and "RuntimeError" in verdict.reason, job
+        assert not verdict.passed and "RuntimeError" in verdict.reason, job
 
 
 SPY = """
-import os, json, struct
+import os, json
 def ask(action, number, arguments):
     body = {'do': action, 'object': number, 'arguments': arguments, 'named': {}}
-    body = json.dumps(body).encode()
-    os.write(3, struct.pack('<I', len(body)) + body)
-    size, = struct.unpack('<I', os.read(3, 4))
-    return json.loads(os.read(3, size))
+    os.write(3, json.dumps(body).encode() + b'\\n')
+    return json.loads(os.read(3, 1 << 16))
 def spy(f, *more):
     import gc
     names = ('__globals__', '__code__', '__closure__', '__class__', '__self__', '__func__',
@@ -137,32 +135,35 @@ def spy(f, *more):
     replies += [ask(a, n, [['str', '1 + 1']]) for n in (0, -99, 10 ** 9)
                 for a in ('lend', 'perform', 'use', 'gone', '', 'list', 'load', 'name')]
     replies += [ask('call', n, [['str', '__import__("os")._exit(0)']]) for n in (1, 4, -4)]
-    replies += [ask('call', 0, [[owner, n, None]]) for owner in ('tester', 'type') for n in (1, -4)]
+    replies += [ask('call', 0, [['tester', n, None]]) for n in (1, -4)]
     return [r for r in replies if 'raised' not in r]
 """
 
 
 def test_what_is_lent_is_no_way_to_the_tests(sandbox: Sandbox) -> None:
-    """A lambda, a function of the library, a generator, an object and a class, with a secret each
-    that no test gives away; and of the judge itself nothing."""
+    """A lambda, a function of the library, a generator and a bound method, with a secret each that
+    no test gives away; and of the judge itself nothing."""
     test = (
         "class C:\n    hidden = property(lambda self: 1)\n    def __init__(self): self._x = 1\n"
+        "    def look(self, x): return secret\n"
         "secret = 'swordfish'\n"
-        "found = spy(lambda x: secret, eval, (secret for _ in 'a'), C, print)\n"
+        "found = spy(lambda x: secret, eval, (secret for _ in 'a'), C().look, print)\n"
         "assert found == [], found"
     )
     verdict = sandbox.run([Job(SPY, [test])])[0]
-    assert verdict.passed == [True], verdict.reason
+    assert verdict.passed, verdict.reason
 
 
 def test_a_function_of_the_library_does_not_come_back_into_the_tests(sandbox: Sandbox) -> None:
     code = "def f(run, call): return call(run, \"__import__('os')._exit(0) or secret\")"
     for run in ("eval", "exec", "len"):
-        test = f"secret = 3\nassert f({run}, lambda g, x: g(x)) == 3"
-        verdict = sandbox.run([Job(code, [test])])[0]
-        assert verdict.passed == [False] and "does not come back" in verdict.reason
-    right = Job("def f(g, h): return h(g)", ["assert f(int, lambda k: k('3')) == 3"])
-    assert sandbox.run([right])[0].passed == [True]
+        for call in ("g(x)", "g[0](x)"):
+            test = f"secret = 3\nassert f({run}, lambda g, x: {call}) == 3"
+            wrapped = code.replace("call(run", "call([run]" if "[" in call else "call(run")
+            verdict = sandbox.run([Job(wrapped, [test])])[0]
+            assert not verdict.passed and "does not come back" in verdict.reason
+    right = Job("def f(g, h): return h(g)", ["assert f('3', lambda k: int(k)) == 3"])
+    assert sandbox.run([right])[0].passed
 
 
 def test_no_completion_makes_its_tests_impossible_to_judge(sandbox: Sandbox) -> None:
@@ -176,21 +177,20 @@ def test_no_completion_makes_its_tests_impossible_to_judge(sandbox: Sandbox) -> 
     }
     jobs = [Job(code, ["assert f([g(1)]) == 2", "assert f(2) == 2"]) for code in codes.values()]
     for name, verdict in zip(codes, sandbox.run(jobs), strict=True):
-        assert verdict.passed == [False, False] and not verdict.broken and verdict.reason, name
+        assert not verdict.passed and not verdict.broken and verdict.reason, name
     right = Job(deep.format(90) + "def f(x): return len(x)", ["assert f([g(1)]) == 1"])
-    assert sandbox.run([right])[0].passed == [True]
+    assert sandbox.run([right])[0].passed
 
 
 def test_what_a_test_prints_is_no_verdict(sandbox: Sandbox) -> None:
     forged = (
-        "import json, struct\n"
-        "body = json.dumps({'passed': [True], 'reason': ''}).encode()\n"
-        "frame = (struct.pack('<I', len(body)) + body).decode('latin-1')\n"
+        "import json\n"
+        "frame = json.dumps({'passed': True, 'reason': '', 'printed': ''}) + '\\n'\n"
         "def f(x): return frame * 3000"
     )
     for printing in ("print(f(1))", "sys.stdout.write(f(1)); sys.stdout.flush()"):
         verdict = sandbox.run([Job(forged, [f"{printing}\nassert f(1) == 1"])])[0]
-        assert verdict.passed == [False] and verdict.reason
+        assert not verdict.passed and verdict.reason
 
 
 def test_asking_without_end_takes_the_time_of_the_test(sandbox: Sandbox) -> None:
@@ -204,7 +204,7 @@ def test_asking_without_end_takes_the_time_of_the_test(sandbox: Sandbox) -> None
         Job("def f(g): return g()", ["def g(): return f(g)\nassert f(g) == 1"]),
     ]
     verdicts = sandbox.run(jobs)
-    assert all(verdict.passed == [False] and verdict.reason for verdict in verdicts)
+    assert not any(verdict.passed for verdict in verdicts) and all(v.reason for v in verdicts)
     assert time.monotonic() - start < 30
 
 
@@ -257,8 +257,8 @@ def test_no_excess_harms_the_run(sandbox: Sandbox) -> None:
     good = [Job(RIGHT, TESTS)] * len(bad)
     verdicts = sandbox.run([job for pair in zip(bad, good, strict=True) for job in pair])
     for name, verdict in zip(EXHAUSTION, verdicts[::2], strict=True):
-        assert verdict.passed == [False, False] and verdict.reason, name
-    assert all(verdict.passed == [True, True] for verdict in verdicts[1::2])
+        assert not verdict.passed and verdict.reason, name
+    assert all(verdict.passed for verdict in verdicts[1::2])
     assert time.monotonic() - start < 60
 
 
@@ -286,7 +286,7 @@ def test_threads_have_a_limit_however_small_they_are_and_whoever_runs_them(
 ) -> None:
     """As root and as an ordinary user; one that no thread library counts, and no memory bounds."""
     verdict = sandbox.run([Job(SMALL_THREADS, ["assert 32 <= (n := start()) <= 128, n"])])[0]
-    assert verdict.passed == [True], verdict.reason
+    assert verdict.passed, verdict.reason
 
 
 LIBC = "import ctypes, fcntl, os, resource, socket\nlibc = ctypes.CDLL(None)"
@@ -295,9 +295,11 @@ LEAKS = [
     *(f"open({path!r}).read()" for path in ("/etc/passwd", "/proc/self/environ", __file__)),
     *(f"open('/proc/{pid}/{name}').read()" for pid in (os.getpid(), 1) for name in ("maps", "mem")),
     *(f"os.listdir({folder!r})" for folder in ("/proc", "/sys", os.path.dirname(__file__))),
-    # nothing can be written outside the scratch folder, and of a file that may be read, not even
-    # the owner may change anything
-    *(f"open({f'{place}/planted'!r}, 'w')" for place in (FOLDER, "", "/usr/lib", "/dev")),
+    # nothing can be written, and of a file that may be read, not even the owner may change anything
+    *(
+        f"open({f'{place}/planted'!r}, 'w')"
+        for place in (FOLDER, "", ".", "/tmp", "/usr/lib", "/dev")
+    ),
     f"os.chmod({os.__file__!r}, {os.stat(os.__file__).st_mode & 0o777}) is None",
     f"os.utime({os.__file__!r}) is None",
     # no network
@@ -312,7 +314,7 @@ LEAKS = [
     "os.setpriority(os.PRIO_PROCESS, 0, 19) is None",
     "resource.prlimit(os.getppid() or -1, resource.RLIMIT_CORE, (0, 0)) or 1",
     "fcntl.fcntl(3, 10, 9) == 0",
-    "resource.setrlimit(resource.RLIMIT_CPU, (99, 99)) is None",
+    "resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40)) is None",
 ]
 
 
@@ -320,7 +322,7 @@ def find_leaks(sandbox: Sandbox, expressions: list[str]) -> list[str]:
     """Which expressions give code something; they raise where they do not."""
     codes = [f"{LIBC}\ndef look(): return bool({expression})" for expression in expressions]
     verdicts = sandbox.run([Job(code, ["assert look() is True"]) for code in codes])
-    return [e for e, verdict in zip(expressions, verdicts, strict=True) if verdict.passed == [True]]
+    return [e for e, verdict in zip(expressions, verdicts, strict=True) if verdict.passed]
 
 
 def test_what_is_outside_is_out_of_reach(
@@ -342,13 +344,6 @@ def test_what_is_outside_is_out_of_reach(
             server.accept()
     assert secret.read_text() == "swordfish"
     assert not any(os.path.exists(f"{place}/planted") for place in (FOLDER, "", "/usr/lib"))
-
-
-def test_a_job_finds_nothing_of_the_one_before(sandbox: Sandbox) -> None:
-    hidden = "os.mkdir('/tmp/hidden', 0)"
-    find_leaks(sandbox, ["open('left', 'w')", "open('/tmp/left', 'w')", hidden] * sandbox.workers)
-    seen = "[x for x in ('left', '/tmp/left', '/tmp/hidden') if os.path.exists(x)]"
-    assert not find_leaks(sandbox, [seen] * 2 * sandbox.workers)
 
 
 def test_the_filter_alone_keeps_files_from_being_emptied(tmp_path: Path) -> None:

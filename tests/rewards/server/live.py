@@ -7,6 +7,7 @@ import http.client
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,8 +53,8 @@ class Live:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, stderr=log, env={**os.environ, **own}
             )
-        started = self._wait(lambda: [line for line in self.lines() if "url" in line])
-        self.port = int(started[0]["url"].rpartition(":")[2])
+        address = re.compile(r"listening at http://127.0.0.1:(\d+),")
+        self.port = int(self._wait(lambda: address.search(self.log.read_text()))[1])
 
     def _wait(self, found: Callable[[], Any]) -> Any:
         deadline = time.monotonic() + 300
@@ -62,11 +63,6 @@ class Live:
                 return result
             time.sleep(0.05)
         raise TimeoutError(self.log.read_text())
-
-    def lines(self) -> list[dict[str, Any]]:
-        """The log so far; every line of it is a JSON object."""
-        text = self.log.read_text()
-        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def touched(self) -> list[str]:
         """What it turned to so far, without what tells it about its own process."""
@@ -111,17 +107,6 @@ class Live:
         assert (answer["id"], answer["reward"]) == (name, reward)
         assert [item["id"] for item in answer["items"]] == [item["id"] for item in items]
         return answer["items"]
-
-    def value(self, name: str, **labels: str) -> float:
-        """A value of `/metrics`, summed over the labels that are not given."""
-        text = self.send("GET", "/metrics")[2].decode()
-        wanted = [f'{key}="{value}"' for key, value in labels.items()]
-        rows = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
-        return sum(
-            float(value)
-            for key, value in rows
-            if key.partition("{")[0] == name and all(each in key for each in wanted)
-        )
 
     def stop(self) -> int:
         """Ask it to end; its exit status."""

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def still_alive(small_server: Live) -> Iterator[None]:
     yield
     answer = small_server.score("moody", [words("a", score=1)], f"alive {time.monotonic()}")
     assert answer[0]["score"] == 1.0
-    assert small_server.value("reward_server_held_bytes") == 0
+    assert small_server.get("/v1/health")[1]["held_bytes"] == 0
 
 
 def code(server: Live, content: Any, **headers: str) -> tuple[int, str]:
@@ -157,7 +158,7 @@ def test_what_is_no_request_is_refused_by_name(
 
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer ", "Bearer wrong", "a-token-of-tests"])
-@pytest.mark.parametrize("path", ["/v1/score", "/metrics", "/nowhere"])
+@pytest.mark.parametrize("path", ["/v1/score", "/nowhere"])
 def test_nothing_but_health_is_told_without_the_token(
     small_server: Live, given: str, path: str
 ) -> None:
@@ -176,29 +177,25 @@ def test_the_log_holds_neither_pictures_nor_the_token(small_server: Live) -> Non
     text = small_server.log.read_text()
     assert image["images"][0]["data"][:40] not in text and "AAAAAAAA" not in text
     assert "a-token-of-tests" not in text
-    lines = [line for line in small_server.lines() if line["message"] == "request"]
-    assert {"time", "status", "seconds", "path"} <= lines[-1].keys()
+    assert '"POST /v1/score HTTP/1.1" 200' in text
 
 
-def test_idle_connections_hold_up_no_request_too_many_are_refused_and_slow_ones_closed(
-    tmp_path: Path,
-) -> None:
-    limits = ("limits.max_connections=200", "limits.header_seconds=1")
-    with live(tmp_path, "rewards=[{name: moody}]", *limits) as server:
+def test_idle_connections_hold_up_no_request_and_too_many_are_refused(tmp_path: Path) -> None:
+    with (
+        live(tmp_path, "rewards=[{name: moody}]", "limits.max_connections=200") as server,
+        ExitStack() as stack,
+    ):
         server.loaded()
-        kept = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
-        kept.request("GET", "/v1/health")
-        kept.getresponse().read()
-        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(180)]
+        address = ("127.0.0.1", server.port)
+        for _ in range(180):
+            stack.enter_context(socket.create_connection(address))
         assert server.score("moody", [words("a", score=1)], "in a crowd")[0]["score"] == 1.0
-        idle += [socket.create_connection(("127.0.0.1", server.port)) for _ in range(30)]
-        assert server.send("GET", "/v1/health")[0] == 503
-        for each in (kept.sock, *idle):
-            each.settimeout(10)
-        idle[0].sendall(b"POST /v1/score HTTP/1.1\r\nHost: a\r\n")
-        kept.sock.sendall(b"G")
-        assert {each.recv(1) for each in idle} == {b""} and kept.sock.recv(1) == b""
-        assert server.send("GET", "/v1/health")[0] == 200
+        with ExitStack() as more:
+            for _ in range(30):
+                more.enter_context(socket.create_connection(address))
+            assert server.send("GET", "/v1/health")[0] == 503
+        while server.send("GET", "/v1/health")[0] == 503:
+            time.sleep(0.05)
 
 
 def test_no_request_makes_the_server_open_a_file(small_server: Live, tmp_path: Path) -> None:

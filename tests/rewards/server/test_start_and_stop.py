@@ -30,11 +30,11 @@ def test_it_says_that_it_loads_and_stops_after_answering_what_it_accepted(tmp_pa
                 for n in range(6)
             ]
             # wait until all are accepted: two are scored, four wait
-            while server.value("reward_server_waiting_items", reward="moody") < 4:
+            while server.get("/v1/health")[1]["rewards"][0]["waiting"] < 4:
                 time.sleep(0.01)
             assert server.stop() == 0
             assert [future.result()[0]["score"] for future in waiting] == [0, 1, 2, 3, 4, 5]
-        assert server.lines()[-1]["message"] == "stopped"
+        assert server.log.read_text().endswith("stopped\n")
         with pytest.raises(ConnectionError):
             server.get("/v1/health")
 

@@ -119,4 +119,4 @@ def test_texts_are_not_sent_and_health_names_what_is_served() -> None:
         assert not server.asked
         assert build_reward(entry(server)).ready() == ""  # type: ignore[attr-defined]
         other = build_reward(entry(server, name="wise"))
-        assert "serves hpsv2, not wise" in other.ready()  # type: ignore[attr-defined]
+        assert "does not serve wise" in other.ready()  # type: ignore[attr-defined]
