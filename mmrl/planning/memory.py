@@ -109,7 +109,7 @@ def _find_passes(
         return Pass(network, placement.device, size, rows, length, response, columns, sides)
 
     micro, sides = config.micro_batch_size(world_size), task.algorithm.guidance.sides
-    rows = min(settings.rollout_batch_size, task.rollouts_per_step // world_size)
+    rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
     return (
         build(micro, length + hidden + 3, sides),
         build(rows, length + 3, settings.sampler.guidance.sides),

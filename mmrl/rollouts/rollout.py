@@ -266,7 +266,7 @@ def _sample_batches(
     Canvases are of whole groups, also where a group is sampled in parts, so that each image of a
     prompt is encoded once.
     """
-    size, group = task.config.rollout_batch_size, task.config.num_generations
+    size, group = task.config.rollouts_at_once, task.config.num_generations
     stretch = group * max(1, size // group)
     for first in range(0, len(prompts), stretch):
         canvas = policy.canvas(prompts[first : first + stretch], task.config.max_completion_length)
