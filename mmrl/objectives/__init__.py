@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from mmrl.config import ConfigError, build_options, check, check_choice
 from mmrl.config.by_name import find, is_by_name
-from mmrl.objectives.masked_config import MaskedConfig
-from mmrl.objectives.text_config import CompletionConfig
+from mmrl.objectives.options import CompletionConfig, MaskedConfig
 
 
 class ObjectiveEntry(NamedTuple):

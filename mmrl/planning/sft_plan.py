@@ -3,17 +3,15 @@
 from typing import Any
 
 from mmrl.models.network.network import Network
-from mmrl.models.network.vision import Vision
 from mmrl.objectives import find_objective
-from mmrl.objectives.masked_config import MaskedConfig
-from mmrl.objectives.start_config import StartConfig
+from mmrl.objectives.options import MaskedConfig, StartConfig
+from mmrl.objectives.policy_start import choose_trained
 from mmrl.planning.known_sizes import BYTES, count_columns, find_sizes, outline_policy
 from mmrl.planning.network_memory import Needs, Pass, count_network, estimate_network
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import offline
 from mmrl.pretrained.known import PUBLIC_PATCH, find_here
-from mmrl.pretrained.model_config import ModelConfig
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.launch import count_processes
@@ -21,7 +19,6 @@ from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.sft_config import SFTConfig
 from mmrl.training.optimizers import build_optimizers
-from mmrl.training.trainable import train_parts
 
 
 @for_launch
@@ -77,12 +74,7 @@ def outline_public(options: StartConfig) -> tuple[str | None, Network]:
     name, raw = find_sizes(options.model)
     network = outline_policy(raw)
     network.public_config = dict(raw)
-    network.requires_grad_(True)
-    if isinstance(network.vision, Vision):
-        network.vision.train_tower(False)
-    names = ("lora", "train_vision_tower", "modules_to_train")
-    wanted = {key: getattr(options, key) for key in names if hasattr(options, key)}
-    train_parts(network, ModelConfig(path=options.model, **wanted), 0)
+    choose_trained(network, options)
     return name, network
 
 
@@ -98,9 +90,8 @@ def estimate_memory(
         placement: how processes share the model.
     """
     found, recompute = choose_planned(config, placement), options.gradient_checkpointing
-    packed = options.quantization_config
-    bits, frozen = packed and packed.bits, BYTES[options.dtype] if found.bf16 else 4
-    sizes = count_network(network, config.optimizer, frozen, 4, bits, lora=0)
+    frozen = BYTES[options.dtype] if found.bf16 else 4
+    sizes = count_network(network, config.optimizer, frozen, 4, bits=None, lora=0)
     rows, shape = config.per_device_train_batch_size, _row_shape(options, network)
     micro = Pass(network, placement.device, 2 if found.bf16 else 4, rows, *shape)
     update = micro.train(recompute)

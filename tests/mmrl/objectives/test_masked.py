@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.objectives.masked import Masked, draw_cosine_mask
-from mmrl.objectives.masked_config import (
+from mmrl.objectives.options import (
     CompletionsConfig,
     MaskedConfig,
     QuestionsConfig,

@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.objectives.masked import Masked
-from mmrl.objectives.masked_config import MaskedConfig
+from mmrl.objectives.options import MaskedConfig
 from mmrl.objectives.scored_rows import Rows
 from mmrl.objectives.text import Completions
 from mmrl.sft import SFTConfig, train
