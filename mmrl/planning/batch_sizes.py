@@ -43,8 +43,7 @@ def settle_batch_sizes(
         name = key.rpartition(".")[2]
         for chosen[key] in reversed(sizes):
             setattr(settings, name, chosen[key])
-            needs = {p.phase: p.device for p in estimate(config, raw, tasks, placement).phases()}
-            if needs[phase] <= limit:
+            if estimate(config, raw, tasks, placement).phases()[phase] <= limit:
                 break
         logger.info("%s: %d, the largest that is estimated to fit", key, chosen[key])
 

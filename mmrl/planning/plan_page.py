@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from mmrl.config import ConfigError, to_yaml
-from mmrl.planning.network_memory import PHASES, Needs
+from mmrl.planning.network_memory import Needs
 from mmrl.run.settings_changed import list_changed
 from mmrl.runtime.placement import Placement
 from mmrl.training.trainable import count_parts
@@ -118,27 +118,27 @@ def add_memory(plan: Plan, needs: Needs, placement: Placement) -> None:
         needs: of the process.
         placement: how processes share the model.
     """
-    peak, memory, here = needs.peak(), placement.memory, placement.device == "cpu"
+    (phase, peak), memory, here = needs.peak(), placement.memory, placement.device == "cpu"
     plan.add("memory", f"per {'process' if here else 'device'}, estimated: {placement}")
     owner = placement.named.name if placement.named else f"this {placement.device.upper()}"
-    lacks = memory is not None and peak.device > memory
+    lacks = memory is not None and peak > memory
     verdict = "the device is not known here: devices=8xA100-80GB names it"
     if memory is not None:
         near = "may not fit, as image tokenizer and rewards come on top"
-        word = "DOES NOT FIT" if lacks else near if peak.device > NEAR * memory else "fits"
+        word = "DOES NOT FIT" if lacks else near if peak > NEAR * memory else "fits"
         verdict = f"of {format_size(memory)} of {owner}: {word}"
     verdict += "; devices=8xA100-80GB plans for others" if lacks and here else ""
-    plan.add("", f"{format_size(peak.device)} at the peak, {peak.phase}, {verdict}")
-    passing = {PHASES[phase.phase][-1] for phase in needs.phases()}
+    plan.add("", f"{format_size(peak)} at the peak, {phase}, {verdict}")
     for name, parts in (("held", needs.device), ("host memory", needs.host)):
-        held = [f"{key} {format_size(n)}" for key, n in parts.items() if n and key not in passing]
+        shown = parts.keys() - {"sampling", "update"}
+        held = [f"{key} {format_size(n)}" for key, n in parts.items() if n and key in shown]
         plan.add("", *([f"{name}: {', '.join(held)}"] if held else []))
-    peaks = (f"{phase.phase} {format_size(phase.device)}" for phase in needs.phases())
+    peaks = (f"{name} {format_size(size)}" for name, size in needs.phases().items())
     plan.add("", f"peaks: {', '.join(peaks)}")
     if lacks and memory is not None and not here:
         plan.refuse(
-            f"{owner} has {format_size(memory)}, and {peak.phase} is estimated to take"
-            f" {format_size(peak.device)} of each device. Take smaller batches,"
+            f"{owner} has {format_size(memory)}, and {phase} is estimated to take"
+            f" {format_size(peak)} of each device. Take smaller batches,"
             " model.gradient_checkpointing or model.lora, or devices that share the model:"
             " launch_config=configs/accelerate/fsdp2.yaml; see docs/troubleshooting.md."
         )

@@ -85,13 +85,8 @@ def read_config_file(path: str) -> dict[str, str]:
             f"launch_config is '{path}', which accelerate refuses: {error}"
         ) from error
     processes, machines = int(arguments.num_processes or 1), int(arguments.num_machines or 1)
-    variables |= {
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes // machines),
-        "ACCELERATE_USE_CPU": str(bool(arguments.cpu or arguments.use_cpu)),
-    }
-    if "CUDA_VISIBLE_DEVICES" in os.environ:  # the plan is made with the devices of this process
-        variables["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
-    else:
-        variables.pop("CUDA_VISIBLE_DEVICES", None)
+    on_cpu = str(bool(arguments.cpu or arguments.use_cpu))
+    sizes = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes // machines)}
+    variables |= {**sizes, "ACCELERATE_USE_CPU": on_cpu}
+    variables.pop("CUDA_VISIBLE_DEVICES", None)  # the plan is made with the devices of this process
     return variables

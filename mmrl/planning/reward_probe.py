@@ -1,4 +1,4 @@
-"""Rewards scored on a few dummy samples: range, failures and time."""
+"""Rewards scored on a few dummy samples before a run: range, failures and time."""
 
 import math
 import statistics
@@ -8,13 +8,16 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from PIL import Image
 
 from mmrl.config import NotHereError
+from mmrl.data.prompts import spread
 from mmrl.models.task_names import writes_images
 from mmrl.planning.plan_page import Plan, cut
-from mmrl.planning.probe_samples import FEW, cut_at_words, make_dummy_samples
+from mmrl.randomness import generator
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
 from mmrl.rewards.scoring.failures import Failures, RewardError
 from mmrl.rewards.scoring.returned import Failure, Result
@@ -25,8 +28,45 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, check_chunks
 from mmrl.types import Prompt, Sample
 
+FEW = 2
+"""Dummy samples of a dry run, which is to take seconds."""
 CALL = 4
 """Samples of one call of a reward."""
+
+
+def make_dummy_samples(
+    task: str, prompts: Sequence[Prompt], count: int, side: int | None
+) -> list[Sample]:
+    """Completions that no policy sampled.
+
+    Images are blank or noise. Texts are blank or answers of the data, bare, tagged and boxed: first
+    those of the prompt, then of another.
+
+    Args:
+        task: layout of the prompts.
+        prompts: of the task.
+        count: how many.
+        side: of images in pixels; None takes 256.
+    """
+    chosen, images, samples = spread(prompts, count) if prompts else [], writes_images(task), []
+    for n in range(count if chosen else 0):
+        prompt, other = (chosen[place % len(chosen)] for place in (n, n + 1))
+        completion = _image(n, side or 256) if images else _text(n, prompt, other)
+        samples.append(Sample.of(prompt, completion))
+    return samples
+
+
+def _image(n: int, side: int) -> Image.Image:
+    if n % 2 == 0:
+        return Image.new("RGB", (side, side), ("white", "black", "red", "blue")[n // 2 % 4])
+    noise = torch.randint(0, 256, (side, side, 3), generator=generator("probe", n))
+    return Image.fromarray(noise.to(torch.uint8).numpy())
+
+
+def _text(n: int, prompt: Prompt, other: Prompt) -> str:
+    answer = str((other if n // 4 % 2 else prompt).answer or prompt.text)
+    forms = ("", answer, f"<answer>{answer}</answer>", f"\\boxed{{{answer}}}")
+    return prompt.prefill + forms[n % len(forms)]
 
 
 @dataclass
@@ -116,15 +156,14 @@ def probe_rewards(
         problem = term.reward.ready() if isinstance(term.reward, Served) else ""
         if in_step(term.reward):
             yield Probe(name, note="not tried: the loop calls it itself, beside the policy")
+        elif cutting is not None:
+            yield Probe(name, note="not tried: it scores chunks, which a sampler cuts")
         elif problem:
             yield Probe(name, note=f"cannot run here: {problem}", failed=True)
         elif (dry and served) or not samples:
             yield Probe(name, note="ready" if served else "ready, nothing to score")
         else:
-            scored = samples
-            if cutting is not None:
-                scored = [cut_at_words(sample, cutting.size) for sample in samples]
-            yield score_samples(name, term, scored, max_failures)
+            yield score_samples(name, term, samples, max_failures)
 
 
 def score_samples(
@@ -145,7 +184,8 @@ def score_samples(
     for first in range(0, len(samples), CALL):
         results += scorer.attempt(term, list(samples[first : first + CALL]))
     seconds = (time.perf_counter() - started) / len(results)
-    scores, problems = _known_scores(results), [r for r in results if isinstance(r, Failure)]
+    scores = [result for result in results if isinstance(result, float)]
+    problems = [result for result in results if isinstance(result, Failure)]
     absent = {
         "without a score": len(results) - len(scores) - len(problems),
         "failed": len(problems),
@@ -169,15 +209,6 @@ def score_samples(
         except RewardError as error:
             found.refused = str(error)
     return found
-
-
-def _known_scores(results: Sequence[Result]) -> list[float]:
-    """The scores of samples, means where a reward scores chunks; without failures and absences."""
-    means = [
-        statistics.fmean(result) if isinstance(result, list) and result else result
-        for result in results
-    ]
-    return [score for score in means if isinstance(score, float)]
 
 
 def add_probes(plan: Plan, title: str, probes: Sequence[Probe]) -> None:

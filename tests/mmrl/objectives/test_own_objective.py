@@ -70,7 +70,7 @@ def test_it_is_planned_trained_recorded_and_resumed(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (["lines"], "objective.name is 'lines'; allowed: masked, text. An objective of your own"),
+        (["lines"], "objective.name is 'lines'; allowed: masked, text."),
         (["mine/lines.py:Lien"], "has no 'Lien'. Did you mean 'Line'?"),
         (
             ["mine/lines.py:function"],

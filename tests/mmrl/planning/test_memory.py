@@ -56,7 +56,7 @@ def test_auto_takes_the_largest_size_whose_estimate_is_below_the_share_of_the_me
         settled, sizes = settle_batch_sizes(config, tasks, place)
         needs = estimate(settled, known_config(config.model.path) or {}, tasks, place)
         phase = "rollout" if key.startswith("tasks") else "update"
-        return sizes[key], {p.phase: p.device for p in needs.phases()}[phase]
+        return sizes[key], needs.phases()[phase]
 
     assert choose(1.0)[0] == 1
     most, need = choose(2.0**50)
@@ -204,11 +204,11 @@ def test_update_and_sampling_do_not_add_up(world: SimpleNamespace, tmp_path: Pat
     tasks = [Task(name, options) for name, options in config.tasks.items()]
     needs = estimate(config, known_config(config.model.path) or {}, tasks)
     one = needs.device
-    phases = {phase.phase: phase.device for phase in needs.phases()}
+    phases = needs.phases()
     resident = sum(one.get(name, 0) for name in ("weights", "optimiser", "reference", "snapshot"))
     assert phases["rollout"] == resident + one["sampling"]
     assert phases["update"] == resident + one["gradients"] + one["update"]
-    assert needs.peak().device == max(phases.values())
+    assert needs.peak()[1] == max(phases.values())
 
 
 @pytest.mark.parametrize(("device", "budget"), [("cpu", LOGITS_BUDGET), ("cuda", DEVICE_BUDGET)])
