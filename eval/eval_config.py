@@ -235,11 +235,7 @@ def same_checkpoint(path: str) -> str:
 
 
 def load_settings(arguments: Sequence[str], tasks: Sequence[str]) -> EvalConfig:
-    """Settings from a command line and its YAML.
-
-    Args:
-        arguments: of the command line.
-        tasks: that the command accepts; the first is the default.
+    """Settings from a command line and its YAML, of one of some tasks; the first is the default.
 
     Raises:
         ConfigError: another task; see also `load_ready`.

@@ -75,13 +75,7 @@ def _samplers(config: EvalConfig, rows: int) -> str:
 
 
 def estimate_memory(config: EvalConfig, raw: Mapping[str, Any], device: str = "cpu") -> Needs:
-    """Bytes of `weights` and of `sampling` the row of the table that takes most.
-
-    Args:
-        config: of the evaluation.
-        raw: `config.json` of the policy.
-        device: type of it.
-    """
+    """Bytes of `weights` and of `sampling` the row of the table that takes most."""
     network, size = outline_policy(raw), BYTES[config.model.dtype]
     columns, sampling = count_columns(config.task, network, raw), 0.0
     for sampler, given in config.rows().values():

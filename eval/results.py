@@ -79,14 +79,8 @@ def format_table(
     rows: Mapping[str, Sequence[str]],
     label_width: int,
 ) -> str:
-    """A table as text.
-
-    Args:
-        title: above the labels.
-        heads: head and width of each column.
-        rows: cells by label.
-        label_width: of the first column.
-    """
+    """A table as text: heads with the width of each column, cells by label, the title above
+    them."""
     lines = []
     for label, cells in [(title, [head for head, _ in heads]), *rows.items()]:
         aligned = (f"{cell:>{width}}" for cell, (_, width) in zip(cells, heads, strict=True))
@@ -97,13 +91,8 @@ def format_table(
 def write_geneval_folders(
     out: Path, prompts: Sequence[Prompt], images: Sequence[Image.Image]
 ) -> None:
-    """Write a folder per prompt, as GenEval's evaluator reads them.
-
-    Args:
-        out: created if needed.
-        prompts: of the benchmark, in its order.
-        images: the same number for every prompt, prompt by prompt.
-    """
+    """Write a folder per prompt, as GenEval's evaluator reads them, with as many images for
+    each."""
     each = len(images) // len(prompts)
     for n, prompt in enumerate(prompts):
         folder = out / f"{n:05d}"

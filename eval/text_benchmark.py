@@ -104,13 +104,8 @@ def diversity_row(evaluation: Evaluation) -> Row:
 def format_rows(
     rows: Mapping[str, Row], left_out: int = 0, groups: Mapping[str, Groups] | None = None
 ) -> str:
-    """One line per setting, then one per group of prompts, and the meaning of the columns.
-
-    Args:
-        rows: by label; `-` takes the place of a value that does not exist.
-        left_out: number of prompts that were too long.
-        groups: by label.
-    """
+    """One line per setting (`-` for a value that does not exist), then one per group of prompts,
+    and the meaning of the columns."""
     parts = [_format(rows)]
     for label, tables in (groups or {}).items():
         for key, table in tables.items():

@@ -26,11 +26,7 @@ def is_by_name(name: Any) -> bool:
 
 
 def find(name: str, where: str) -> Any:
-    """Find the object of a name.
-
-    Args:
-        name: `file.py:name` or `module:name`, where `name` may have dots.
-        where: dotted key of the name, for messages.
+    """Find the object of a name; `where` is its dotted key, for messages.
 
     Raises:
         ConfigError: no such file, module or object, or a file that cannot be loaded.

@@ -44,10 +44,6 @@ def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
 def check_inputs(config: Any, writers: Sequence[str]) -> None:
     """Check that the inputs of a configuration exist.
 
-    Args:
-        config: a dataclass.
-        writers: commands that write inputs.
-
     Raises:
         ConfigError: names every missing input, and the commands among `writers` that write one.
     """

@@ -83,12 +83,7 @@ def to_plain(value: Any) -> Any:
 
 def flatten(content: Any, key: str = "", lists: bool = True) -> Iterator[tuple[str, Any]]:
     """Yield every value below plain containers with its dotted key; an empty one is a value.
-
-    Args:
-        content: mappings, lists and values.
-        key: of the content.
-        lists: whether items of lists have keys, such as `rewards[0]`; or a list is one value.
-    """
+    Without `lists` a list is one value, else its items have keys such as `rewards[0]`."""
     if isinstance(content, Mapping) and content:
         for name, item in content.items():
             yield from flatten(item, f"{key}.{name}" if key else str(name), lists)

@@ -37,8 +37,7 @@ def read_messages(
         The messages, and the values of their images in the order of their parts.
 
     Raises:
-        ConfigError: an item is no message, or a part of its content is none; not as many images as
-            parts.
+        ConfigError: no message, no part of one, or not as many images as parts.
     """
     messages, own = [], []
     for message in given:

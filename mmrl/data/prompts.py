@@ -49,21 +49,16 @@ WITHOUT_IMAGES = ("text", "text_to_image")
 def load_prompts(
     path_or_hub_id: str, task: str, data: DataConfig | None = None, limit: int | None = None
 ) -> list[Prompt]:
-    """Load the prompts of a file or of a hub data set.
+    """Load the prompts of a file or of a hub data set, see `mmrl.data.rows.read_rows`.
 
     Args:
-        path_or_hub_id: a .jsonl, .json, .csv, .tsv or .parquet file, a .txt with a prompt in every
-            line, otherwise a hub id or a folder that `datasets.load_dataset` reads.
         task: layout of the prompts.
         data: how rows are read; None for rows with the names above.
         limit: at most this many prompts, see `spread`; None loads all.
 
     Raises:
         NotHereError: a data set of the hub that does not exist or cannot be downloaded.
-        ConfigError: no such file, a file that is not text, a line that is not JSON, a row without
-            a prompt or without a column of its format, two rows with one id, no rows at all, a
-            missing or unreadable image, images for a task without, or an edit without a source
-            image. Messages name file and line.
+        ConfigError: a file or row that cannot be read as prompts of this task, with file and line.
     """
     data = data or DataConfig()
     root = find_image_root(path_or_hub_id, data.image_root)
@@ -111,7 +106,6 @@ def drop_long(
     """Drop the prompts that are too long; warnings count them, and those that are cut.
 
     Args:
-        prompts: of one file.
         fits: whether a prompt is short enough for the model.
         source: the file, for messages.
         cuts: whether the model takes a prompt without its end.

@@ -42,8 +42,7 @@ class RowStream(Generic[T]):
     """An endless stream of items, read from rows.
 
     Args:
-        source: file, pattern, folder or hub id of the rows, with configuration and split, see
-            `mmrl.data.rows`.
+        source: place, configuration and split of the rows, see `mmrl.data.rows`.
         read: makes the items of a row from its place and the row; none for one that is left out.
         seed: of all orders.
         size: rows of the buffer that shuffles them, which is all that is held in memory.
@@ -108,13 +107,7 @@ def read_items(source: Source, read: Read[T]) -> list[T]:
 
 
 def describe_rows(source: Source, read: Read[Any], kind: str, streaming: bool) -> str:
-    """Say how many items rows have, as far as that is known.
-
-    Args:
-        source: of the rows, see `RowStream`.
-        read: makes the items of a row, or refuses it.
-        kind: what the items are, for the sentence.
-        streaming: whether they are read as a stream, of which one row is read.
+    """Say how many items of a `kind` rows have; with `streaming` one row is read.
 
     Raises:
         ConfigError: a row that cannot be read, or no rows.

@@ -63,8 +63,7 @@ def read_rows(source: str, config: str | None = None, split: str | None = None) 
 
     Raises:
         NotHereError: a data set of the hub that does not exist or cannot be downloaded.
-        ConfigError: no such file, one that cannot be read, one of another type, an unknown
-            configuration or split, or a configuration or split for a file.
+        ConfigError: a file, configuration or split that is not there or cannot be read.
     """
     files = _find_files(source, config, split)
     if files and Path(files[0]).suffix in READERS:
@@ -96,12 +95,8 @@ def open_rows(source: str, config: str | None = None, split: str | None = None) 
 
 
 def read_row(row: Any, place: str) -> Row:
-    """An item of `open_rows` with its place as `read_rows` gives them.
-
-    Args:
-        row: the item.
-        place: of one that does not know its file and line.
-    """
+    """An item of `open_rows` with its place as `read_rows` gives them; `place` is that of one that
+    does not know its file and line."""
     if isinstance(row, dict):
         place, row = row["place"], row["row"]
     else:

@@ -16,13 +16,8 @@ def stream_positions(step: int, rank: int, world_size: int, batch_size: int) -> 
 
 
 def stream_rows(seed: int, positions: range, count: int) -> list[int]:
-    """Return the dataset rows at positions of the stream, which is shuffled in every epoch.
-
-    Args:
-        seed: seed of the shuffles.
-        positions: positions in the stream, 0 is the first example of the run.
-        count: rows of the dataset.
-    """
+    """Return which of `count` rows are at positions of the stream, which is shuffled in every
+    epoch; position 0 is the first example of the run."""
     return [_epoch_order(seed, n // count, count)[n % count] for n in positions]
 
 

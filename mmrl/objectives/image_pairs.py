@@ -21,10 +21,6 @@ class Pair(NamedTuple):
 def open_pairs(config: PairsConfig, seed: int) -> StoredRows[Pair] | RowStream[Pair]:
     """Open pairs of an image and a text.
 
-    Args:
-        config: where they are.
-        seed: of the shuffles.
-
     Raises:
         NotHereError, ConfigError: see `mmrl.data.rows.read_rows`; also a row that is no pair.
     """

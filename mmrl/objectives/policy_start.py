@@ -71,11 +71,6 @@ def outline_policy(
 ) -> Policy:
     """The policy of an objective, its network without weights on the meta device.
 
-    Args:
-        config: names the checkpoint.
-        options: of its layouts.
-        vq: image tokenizer.
-
     Raises:
         FileNotFoundError, ValueError: see `load_policy`.
     """
@@ -124,11 +119,6 @@ def load_start(
 
 def choose_trained(network: Network, config: StartConfig, seed: int = 0) -> None:
     """Freeze what is not trained, and put the adapter on the network where one is wanted.
-
-    Args:
-        network: outlined or loaded.
-        config: of the objective.
-        seed: of a new adapter.
 
     Raises:
         ConfigError: an adapter that is not that of the checkpoint, a pattern that matches nothing,

@@ -80,15 +80,8 @@ class Example:
 
 
 class ExampleReader:
-    """Makes examples of the rows of a data set.
-
-    Args:
-        config: columns, ends and lengths.
-        layouts: layouts of the checkpoint.
-
-    Attributes:
-        left_out: how many were left out, by the reason.
-    """
+    """Makes examples of the rows of a data set; counts in `left_out` those left out, by the
+    reason."""
 
     def __init__(self, config: SourceConfig, layouts: AnswerLayouts) -> None:
         self.config, self.layouts = config, layouts

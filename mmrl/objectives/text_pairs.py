@@ -30,16 +30,10 @@ class Pair(NamedTuple):
 
 
 def read_pairs(place: str, row: Any, config: SourceConfig, root: Path | None) -> list[Pair]:
-    """Read the pairs of a row, one for each answer that is learned.
-
-    Args:
-        place: of the row, for messages.
-        row: from the data set.
-        config: format and columns.
-        root: folder of the images, see `find_image`.
+    """Read the pairs of a row, one for each answer that is learned; `root` is the folder of images.
 
     Raises:
-        ConfigError: the row lacks a column, or something is no message, part or image.
+        ConfigError: the row at `place` lacks a column, or something is no message, part or image.
     """
     row = adapt_row(row, config.format, place, f"{config.where}.format", "Choose another format.")
     values, find = read_image_values(row, place), partial(find_image, root=root, place=place)

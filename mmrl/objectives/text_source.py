@@ -21,12 +21,7 @@ from mmrl.randomness import generator
 
 
 class Source:
-    """The examples of a data set, and rows of them.
-
-    Args:
-        config: settings.
-        layouts: layouts of the checkpoint.
-        seed: of the order of examples and of every mask.
+    """The examples of a data set, and rows of them; the seed gives their order and every mask.
 
     Raises:
         NotHereError, ConfigError: see `mmrl.data.rows.read_rows` and `ExampleReader.read_all`.
@@ -51,12 +46,8 @@ class Source:
         return self.build_rows(examples, [("corruption", place) for place in places])
 
     def build_rows(self, examples: list[Example], names: list[tuple[str, int]]) -> Rows:
-        """Corrupt the examples of a micro-batch and put them into rows.
-
-        Args:
-            examples: of one micro-batch.
-            names: of the generators of their masks.
-        """
+        """Corrupt the examples of a micro-batch, with generators of these names, and put them into
+        rows."""
         text, album = self.layouts.text, self.layouts.album([e.images for e in examples])
         found = []
         padded = pad_completions(examples, self.config)

@@ -29,13 +29,7 @@ from mmrl.training.trainable import trained_in_full
 def estimate(
     config: RLConfig, raw: Mapping[str, Any], tasks: Sequence[Task], placement: Placement = ALONE
 ) -> Needs:
-    """Bytes of a process, by what holds them.
-
-    Args:
-        config: of the run.
-        raw: `config.json` of the policy.
-        tasks: of the run.
-        placement: how processes share the model.
+    """Bytes of a process of a run, by what holds them, for `config.json` of its policy.
 
     Returns:
         What `estimate_network` names, `reference`, and `value`: a value model with its gradients
@@ -71,12 +65,8 @@ def estimate(
 
 
 def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
-    """Sizes of the policy of a run.
-
-    Args:
-        config: of the run.
-        network: without an adapter; its parameters are marked as trained or not.
-    """
+    """Sizes of the policy of a run, given without an adapter; its parameters are marked as trained
+    or not."""
     model, size, adapter = config.model, BYTES[config.model.dtype], 0
     own = {id(p) for p in trained_in_full(network, model).values()}
     for parameter in network.parameters():

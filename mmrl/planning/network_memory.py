@@ -92,13 +92,11 @@ class NetworkBytes:
 def count_network(
     network: nn.Module, optimizer: str, frozen: float, trained: float, bits: float | None, lora: int
 ) -> NetworkBytes:
-    """Sizes of a network whose parameters say whether they are trained.
+    """Sizes of a network on any device, whose parameters say whether they are trained.
 
     Args:
-        network: on any device.
         optimizer: name of it.
-        frozen: bytes of a number that is not trained.
-        trained: bytes of one that is.
+        frozen, trained: bytes of a number that is not trained, and of one that is.
         bits: of a number of the matrices of blocks that are not trained, where these are packed.
         lora: numbers of an adapter that the network does not have yet.
     """
@@ -153,10 +151,6 @@ def estimate_network(
     a copy of the gradients, ZeRO buckets of them, and ZeRO keeps float32 weights of its part.
 
     Args:
-        sizes: of the network.
-        placement: how processes share it.
-        config: of the run.
-        found: how it computes.
         update: bytes of activations and logits of a micro-batch.
         recompute: whether blocks are computed again for the backward pass.
         sampling: bytes of a batch of rollouts; None where there are none.

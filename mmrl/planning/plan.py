@@ -26,15 +26,12 @@ from mmrl.types import Prompt
 
 @for_launch
 def describe(config: RLConfig, world_size: int | None = None) -> Plan:
-    """What a run would do, its rewards on a few samples, and its memory.
+    """What a run of `world_size` processes, or of those that were launched, would do, its rewards
+    on a few samples, and its memory.
 
     No weights of the policy are loaded, and nothing is downloaded but files that say what a
-    checkpoint is; rewards whose checkpoints are on this machine are built and score two
-    dummy samples. What comes from the hub may be missing here.
-
-    Args:
-        config: of the run.
-        world_size: number of processes; None for those that were launched.
+    checkpoint is; rewards whose checkpoints are on this machine are built and score two dummy
+    samples. What comes from the hub may be missing here.
 
     Raises:
         ConfigError: settings that cannot run.

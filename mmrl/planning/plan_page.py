@@ -65,13 +65,8 @@ class Plan:
 
 
 def add_trained(plan: Plan, network: nn.Module, adapter: int = 0) -> None:
-    """Add the parts of a network that are trained, and those that are not.
-
-    Args:
-        plan: of the run.
-        network: whose parameters say whether they are trained.
-        adapter: numbers of an adapter that the network does not have yet.
-    """
+    """Add the parts of a network that are trained, and those that are not; `adapter` is how many
+    numbers an adapter has that the network does not have yet."""
     counts = count_parts(network)
     for key in ("adapter", "total") if adapter else ():
         counts[key] = [number + adapter for number in counts.get(key, (0, 0))]
@@ -87,15 +82,8 @@ def add_trained(plan: Plan, network: nn.Module, adapter: int = 0) -> None:
 def add_run(
     plan: Plan, start: Path | None, updates: int | None, length: str, world_size: int
 ) -> None:
-    """Add steps and optimiser.
-
-    Args:
-        plan: of the run.
-        start: checkpoint that it continues from.
-        updates: optimiser steps; None where only the data say.
-        length: steps or epochs in words.
-        world_size: number of processes.
-    """
+    """Add steps (their `length` in words) and optimiser of a run that continues from `start`; of
+    `updates` optimiser steps, None where only the data say."""
     config = plan.config
     since = "the first step" if start is None else str(start)
     processes = f"{world_size} process{'' if world_size == 1 else 'es'}"
@@ -111,13 +99,8 @@ def add_run(
 
 
 def add_memory(plan: Plan, needs: Needs, placement: Placement) -> None:
-    """Add the memory of a process to a plan, which is refused where a GPU that is known has less.
-
-    Args:
-        plan: of the run.
-        needs: of the process.
-        placement: how processes share the model.
-    """
+    """Add the memory of a process to a plan, which is refused where a GPU that is known has
+    less."""
     (phase, peak), memory, here = needs.peak(), placement.memory, placement.device == "cpu"
     plan.add("memory", f"per {'process' if here else 'device'}, estimated: {placement}")
     owner = placement.named.name if placement.named else f"this {placement.device.upper()}"

@@ -37,16 +37,10 @@ CALL = 4
 def make_dummy_samples(
     task: str, prompts: Sequence[Prompt], count: int, side: int | None
 ) -> list[Sample]:
-    """Completions that no policy sampled.
+    """Completions that no policy sampled, for some prompts of a task.
 
-    Images are blank or noise. Texts are blank or answers of the data, bare, tagged and boxed: first
-    those of the prompt, then of another.
-
-    Args:
-        task: layout of the prompts.
-        prompts: of the task.
-        count: how many.
-        side: of images in pixels; None takes 256.
+    Images are blank or noise, of `side` pixels or 256. Texts are blank or answers of the data,
+    bare, tagged and boxed: first those of the prompt, then of another.
     """
     chosen, images, samples = spread(prompts, count) if prompts else [], writes_images(task), []
     for n in range(count if chosen else 0):
@@ -96,13 +90,7 @@ class Probe:
 def probe_task(
     config: RLConfig, task: Task, count: int = FEW, dry: bool = True
 ) -> Iterator[tuple[str, list[Probe]]]:
-    """Score dummy samples with the rewards of a task and of its evaluations.
-
-    Args:
-        config: of the run.
-        task: with its prompts.
-        count: how many are scored.
-        dry: see `probe_rewards`.
+    """Score dummy samples with the rewards of a task and of its evaluations; see `probe_rewards`.
 
     Yields:
         A title that names the rewards and the samples, and a probe of each reward.
@@ -133,9 +121,8 @@ def probe_rewards(
         entries: of a configuration.
         where: their dotted key, for messages.
         task: layout of the prompts.
-        prompts: all are checked.
+        prompts: all are checked; above 0 `max_failures` such as cannot be scored are no error.
         samples: what is scored.
-        max_failures: above 0 prompts that cannot be scored are no error.
         dry: whether nothing is downloaded, and a served reward is only asked whether it is ready.
 
     Raises:
@@ -169,14 +156,8 @@ def probe_rewards(
 def score_samples(
     name: str, term: Term, samples: Sequence[Sample], max_failures: float = 0.0
 ) -> Probe:
-    """Score samples with one reward, a few per call; its exceptions are counted as failures.
-
-    Args:
-        name: how it is shown.
-        term: the reward.
-        samples: at least one.
-        max_failures: of the run, which stops where it fails on all samples as here.
-    """
+    """Score samples with one reward, a few per call; its exceptions are counted as failures, and a
+    run that allows `max_failures` is refused where it would stop at these samples."""
     entry = {"name": term.key, "reward": term.reward}
     # without a limit on failures every sample of a failed call is scored again alone
     scorer, results = Scorer([entry], math.inf, retries=0), list[Result]()

@@ -23,12 +23,8 @@ from mmrl.training.optimizers import build_optimizers
 
 @for_launch
 def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
-    """What a run would do; data are read, and nothing is downloaded but files that say what a
-    checkpoint is.
-
-    Args:
-        config: of the run.
-        world_size: number of processes; None for those that were launched.
+    """What a run of `world_size` processes, or of those that were launched, would do; data are
+    read, and nothing is downloaded but files that say what a checkpoint is.
 
     Raises:
         ConfigError: settings that cannot run.
@@ -81,14 +77,8 @@ def outline_public(options: StartConfig) -> tuple[str | None, Network]:
 def estimate_memory(
     config: SFTConfig, options: StartConfig, network: Network, placement: Placement = ALONE
 ) -> Needs:
-    """Bytes of a process by what holds them, at the longest rows that the settings allow.
-
-    Args:
-        config: of the run.
-        options: of its objective.
-        network: without weights, its trained parts chosen.
-        placement: how processes share the model.
-    """
+    """Bytes of a process by what holds them, at the longest rows that the settings allow, of a
+    network without weights whose trained parts are chosen."""
     found, recompute = choose_planned(config, placement), options.gradient_checkpointing
     frozen = BYTES[options.dtype] if found.bf16 else 4
     sizes = count_network(network, config.optimizer, frozen, 4, bits=None, lora=0)
