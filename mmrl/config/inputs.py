@@ -48,21 +48,19 @@ def check_inputs(config: Any, writers: Sequence[str]) -> None:
         ConfigError: names every missing input, and the commands among `writers` that write one.
     """
     pairs = [(key, value) for key, value in flatten(asdict(config)) if isinstance(value, str)]
-    missing = {k: v for k, v in pairs if k != "output_dir" and not Path(v).exists()}
+    missing = {k: Path(v) for k, v in pairs if k != "output_dir" and not Path(v).exists()}
 
     def below(folder: Path | None) -> set[str]:
-        at = folder is not None and folder
-        return {key for key, value in missing.items() if at and Path(value).is_relative_to(at)}
+        return {key for key, path in missing.items() if folder and path.is_relative_to(folder)}
 
     found = {f"  {command}": below(written_by(command)) for command in writers}
     lines = [line for line, keys in found.items() if keys]
-    if lines:
-        lines.insert(0, "Write it first:")
+    lines[:0] = ["Write it first:"] if lines else []
     if not SHIPPED.is_dir():
         found[""] = below(SHIPPED)
         lines.append(f"{SHIPPED}/ comes with the repository, not with the package: run in a clone.")
     if absent := set().union(*found.values()):
-        named = ", ".join(f"{key} is '{missing[key]}'" for key in missing if key in absent)
+        named = ", ".join(f"{key} is '{path}'" for key, path in missing.items() if key in absent)
         raise ConfigError("\n".join([f"{named}: not there.", *lines]))
 
 

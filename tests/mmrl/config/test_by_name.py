@@ -101,7 +101,9 @@ def test_a_configuration_is_written_by_names_and_without_addresses() -> None:
         f"{here}:Counts object",
     ] + [f"{here}:test_a_configuration_is_written_by_names_and_without_addresses.<locals>.<lambda>"]
     for name in written[2:]:
-        with pytest.raises(ConfigError, match=r"rewards\[0\].name is .*given from Python.*again"):
+        with pytest.raises(
+            ConfigError, match=r"rewards\[0\].name is .*given from Python.*found by"
+        ):
             find(name, "rewards[0].name")
 
 
@@ -110,9 +112,9 @@ BROKEN = {
     "own/score.py:scor": "has no 'scor'. Did you mean 'score'? It has dataclass, score, Scores.",
     "own/score.py:Scores.off": "has no 'Scores.off'",
     "own/bad.py:f": "it cannot be loaded: bad.py, line 3: ZeroDivisionError: division by zero",
-    "own/typo.py:f": "it cannot be loaded: typo.py, line 2: SyntaxError",
+    "own/typo.py:f": "it cannot be loaded: SyntaxError: invalid syntax (typo.py, line 2)",
     "own/needs.py:f": "it cannot be loaded: needs.py, line 1: ModuleNotFoundError: No",
-    "nowhere.at.all:f": "there is no module 'nowhere'. Modules are looked for",
+    "nowhere.at.all:f": "there is no module 'nowhere'; a file is named",
     "own.bad:f": "it cannot be loaded: bad.py, line 3: ZeroDivisionError",
 }
 

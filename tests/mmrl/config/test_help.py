@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mmrl.config.help import Usage, about, nearest
+from mmrl.config.help import Usage, about, texts
 from mmrl.config.setting_docs import settings, walk
 from mmrl.config.yaml_file import shipped
 from mmrl.evaluation.eval_config import EvalConfig
@@ -192,8 +192,8 @@ def test_settings_are_found_by_a_part_of_their_name_and_others_by_what_is_near()
     found = (line for line in (about(RL, "mask_rate") or "").splitlines() if line[0] != " ")
     keys = [line.split()[0].removeprefix("tasks.<name>.algorithm.") for line in found]
     assert sorted(keys) == ["max_mask_rate", "min_mask_rate", "prompt_mask_rate"]
-    assert about(RL, "mask_ratee") is None
-    assert "tasks.<name>.algorithm.min_mask_rate" in nearest(RL, "mask_ratee")
+    [(said, known)] = texts(RL, ["mask_ratee"])
+    assert not known and "Did you mean 'tasks.<name>.algorithm.min_mask_rate'?" in said
 
 
 @pytest.mark.parametrize(
