@@ -6,7 +6,6 @@ images.png     a grid of images, where completions are images
 <geneval_dir>  every image, in the folders that GenEval's own evaluator reads:
                00000/metadata.jsonl        the prompt's row
                00000/samples/00000.png     its images
-               00000/source.png            the source image, of edits
 """
 
 import json
@@ -19,7 +18,7 @@ from PIL import Image
 
 from mmrl.evaluation.eval_config import EvalConfig
 from mmrl.rollouts.held_out import Batch, Evaluation
-from mmrl.rollouts.held_out_grid import source_image, write_grid
+from mmrl.rollouts.held_out_grid import write_grid
 from mmrl.run.environment import git_commit
 from mmrl.types import Prompt
 
@@ -101,5 +100,3 @@ def write_geneval_folders(
         (folder / "metadata.jsonl").write_text(json.dumps(row) + "\n")
         for k, image in enumerate(images[n * each : (n + 1) * each]):
             image.save(folder / "samples" / f"{k:05d}.png")
-        if (source := source_image(prompt)) is not None:
-            source.save(folder / "source.png")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mmrl.config import ConfigError, to_plain, to_yaml
-from mmrl.config.by_name import FROM_FILE, find, is_by_name, source_of, write_name
+from mmrl.config.by_name import FROM_FILE, find, source_of, write_name
 
 CODE = """
 from dataclasses import dataclass
@@ -41,11 +41,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     for name in set(sys.modules) - before:
         del sys.modules[name]
-
-
-def test_names_have_a_place_and_what_is_there() -> None:
-    assert all(map(is_by_name, ("a.py:f", "a.b:C.d", "/x/a b.py:f", "C:/a.py:f")))
-    assert not any(map(is_by_name, ("a", "a.py", "a.py:", ":f", "", None, 3)))
 
 
 def test_a_file_is_loaded_once_however_it_is_spelt(folder: Path) -> None:

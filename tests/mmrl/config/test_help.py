@@ -194,18 +194,3 @@ def test_settings_are_found_by_a_part_of_their_name_and_others_by_what_is_near()
     assert sorted(keys) == ["max_mask_rate", "min_mask_rate", "prompt_mask_rate"]
     [(said, known)] = texts(RL, ["mask_ratee"])
     assert not known and "Did you mean 'tasks.<name>.algorithm.min_mask_rate'?" in said
-
-
-@pytest.mark.parametrize(
-    ("key", "notes"),
-    [
-        (
-            "min_mask_rate",
-            "mask: random, uniform, stratified, quadrature, complementary",
-        ),
-        ("eubo_weight", "Read only with bound: sandwich."),
-        ("eps", "Read only with name: entropy, maskgit_plus, origin, topk_margin."),
-    ],
-)
-def test_help_says_what_reads_a_setting(key: str, notes: str) -> None:
-    assert notes in " ".join((about(RL, key) or "").split())

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from mmrl.config import ConfigError, load_config
-from mmrl.config.inputs import COMMAND, check_inputs, load_ready, written_by
-from mmrl.data.data_config import DataConfig
+from mmrl.config.inputs import COMMAND, load_ready, written_by
 from mmrl.sft import SFTConfig, main
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -74,13 +73,3 @@ def test_without_the_repository_its_files_are_said_to_be_there(
     words = ["config=configs/sft/text_llada.yaml", "objective.data=mine.parquet"]
     with pytest.raises(ConfigError, match=r"objective.model is(?s:.*)run in a clone"):
         load_ready(SFTConfig, words)
-
-
-def test_a_command_that_says_no_folder_writes_nothing_we_know(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert written_by("python train.py") is None
-    monkeypatch.chdir(ROOT)
-    check_inputs(DataConfig(image_root="runs/x/y"), ["python train.py"])
-    with pytest.raises(ConfigError, match="image_root is 'runs/x/y': not there"):
-        check_inputs(DataConfig(image_root="runs/x/y"), ["python train.py out=runs/x"])

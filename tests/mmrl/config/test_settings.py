@@ -142,13 +142,6 @@ def test_paths_below_a_home_folder_are_written_out_wherever_they_stand(
     assert build_options({"e": Exact}, {"name": "e", "file": "~/x"}, "e").file == f"{home}/x"
 
 
-def test_a_setting_may_be_named_by_another_in_any_layer(yaml: Path) -> None:
-    run = load_config(
-        Run, [f"config={yaml}", "learning_rate=${tasks.shapes.weight}", "note=${kind}"]
-    )
-    assert (run.learning_rate, run.note) == (1.0, "small")
-
-
 def test_options_of_a_component_are_checked_against_its_own_settings() -> None:
     registry = {"exact": Exact}
     options = build_options(registry, {"name": "exact", "margin": 0.25}, "rewards.match")

@@ -7,7 +7,6 @@ import pytest
 from omegaconf import OmegaConf
 
 from mmrl.config import ConfigError
-from mmrl.config.inputs import load_ready
 from mmrl.config.yaml_file import find_chain, read_yaml
 
 
@@ -53,19 +52,6 @@ def test_what_a_file_starts_from_is_checked(tmp_path: Path, text: str, said: str
     write(tmp_path, run=text, other="config: run.yaml\n")
     with pytest.raises(ConfigError, match=said):
         read_yaml(str(tmp_path / "run.yaml"))
-
-
-def test_the_command_that_writes_an_input_is_found_in_the_file_that_names_it(
-    tmp_path: Path,
-) -> None:
-    write(
-        tmp_path,
-        base=f"# Base.\n#   python write.py out={tmp_path / 'data'}\n"
-        f"rows: {tmp_path / 'data' / 'rows.parquet'}\n",
-        run="config: base.yaml\n",
-    )
-    with pytest.raises(ConfigError, match=r"Write it first:\n  python write\.py"):
-        load_ready(Run, [f"config={tmp_path / 'run.yaml'}"])
 
 
 @pytest.mark.parametrize(

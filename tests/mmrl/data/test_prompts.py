@@ -9,9 +9,8 @@ from datasets import Dataset
 from huggingface_hub import constants
 
 from mmrl.config import ConfigError, NotHereError
-from mmrl.data.prompts import DataConfig, load_prompts, spread
+from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.data.rows import read_rows
-from mmrl.data.stream import stream_rows
 from mmrl.types import Prompt
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
@@ -82,17 +81,6 @@ def test_files_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
 def test_a_limit_takes_as_many_prompts_of_every_tag() -> None:
     prompts = load_prompts(str(SHAPES / "test.jsonl"), "text_to_image", limit=48)
     assert set(Counter(prompt.metadata["tag"] for prompt in prompts).values()) == {8}
-
-
-@pytest.mark.parametrize(("limit", "rows"), [(None, 5), (2, 2), (5, 5), (9, 5)])
-def test_spread_rows_are_distinct_and_in_order(limit: int | None, rows: int) -> None:
-    found = spread(range(5), limit)
-    assert found == sorted(set(found)) and len(found) == rows
-
-
-def test_the_stream_shows_every_row_once_an_epoch_in_a_new_order() -> None:
-    first, second = (stream_rows(3, range(n, n + 7), 7) for n in (0, 7))
-    assert sorted(first) == sorted(second) == list(range(7)) and first != second
 
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]

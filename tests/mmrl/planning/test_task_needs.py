@@ -66,24 +66,6 @@ def test_a_checkpoint_that_lacks_what_a_task_needs_is_refused(
         check_task(checkpoint(tmp_path, family, vq=vq), task, "for x")
 
 
-@pytest.mark.parametrize(
-    ("family", "vq", "task", "tokens"),
-    [
-        ("llava_llada", None, "image_to_text", None),
-        ("llada", None, "text", None),
-        ("mmada", None, "text", None),
-        ("mmada", "showlab/magvitv2", "image_to_text", 1024),
-        ("mmada", "showlab/magvitv2", "text_to_image", 1024),
-    ],
-)
-def test_other_checkpoints_say_how_many_tokens_an_image_has(
-    family: str, vq: str | None, task: str, tokens: int | None, tmp_path: Path
-) -> None:
-    assert check_task(checkpoint(tmp_path, family, vq=vq), task, "for x") == tokens
-    # one that is not here may be of any family
-    assert check_task(ModelConfig(path="owner/name", vq=None), "image_to_text", "for x") is None
-
-
 def test_images_in_prompts_must_be_whole_numbers_of_tokens_and_no_tower_can_be_trained(
     tmp_path: Path,
 ) -> None:
