@@ -84,14 +84,10 @@ def test_a_resolved_configuration_reads_back_as_itself(yaml: Path, tmp_path: Pat
         (["steps=1.5"], ["steps", "1.5"]),
         (["kind=smal"], ["kind is 'smal'; allowed: large, small. Did you mean 'small'?"]),
         (["steps"], ["'steps'", "key=value"]),
-        (["=3"], ["'=3'", "key=value"]),
         (["tasks.text.weight=2"], ["tasks.text.prompts has no value"]),
         (["tasks.shapes.sampler.steps=0"], ["sampler.steps is 0", "at least 1"]),
-        (["tasks.shapes.sampler.schedule=cosin"], ["'cosin'", "Did you mean 'cosine'"]),
         (["names={x: y}"], ["names is {'x': 'y'}", "a list, [a, b]"]),
         (["tasks=[shapes]"], ["tasks is ['shapes']", "a section, {key: value}"]),
-        (["tasks.shapes.sampler=[1]"], ["tasks.shapes.sampler is [1]", "a section"]),
-        (["tasks.shapes.sampler.top_p=0"], ["sampler.top_p is 0", "above 0, up to 1"]),
     ],
 )
 def test_what_cannot_be_run_is_told_with_key_value_and_choices(
@@ -116,13 +112,6 @@ def test_what_cannot_be_run_is_told_with_key_value_and_choices(
 def test_a_key_that_another_section_has_is_found_there(word: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=f"Did you mean '{meant}'"):
         load_config(RLConfig, ["config=configs/rl/quickstart.yaml", word])
-
-
-@pytest.mark.parametrize("word", ["x" * 5000 + "=1", f"steps={'x' * 5000}", f"kind={'x' * 5000}"])
-def test_a_message_quotes_the_beginning_of_a_long_word(word: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_config(Run, [word])
-    assert len(str(caught.value)) < 700
 
 
 def test_paths_below_a_home_folder_are_written_out_wherever_they_stand(

@@ -69,21 +69,3 @@ def test_a_file_that_is_no_configuration_is_refused_in_a_few_words(
     with pytest.raises(ConfigError, match=said) as caught:
         read_yaml(str(tmp_path / "file"))
     assert len(str(caught.value)) < 300
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("quikstart", "'configs/rl/quickstart.yaml'"),
-        ("configs/quickstart.yaml", "'configs/rl/quickstart.yaml'"),
-        ("my_run", "'my_run.yml'"),
-    ],
-)
-def test_the_nearest_file_of_the_folder_or_of_those_shipped_is_suggested(
-    name: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "my_run.yml").write_text("steps: 3\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=f"no such file. Did you mean {meant}") as caught:
-        read_yaml(name)
-    assert len(str(caught.value)) < 600

@@ -14,18 +14,11 @@ from mmrl.data.rows import read_rows
 from mmrl.types import Prompt
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
-ROW = {"tag": "colors", "include": [{"class": "bird", "count": 1, "color": "red"}], "prompt": "x"}
 
 
 def _load(folder: Path, text: str, name: str = "rows.jsonl", **data: Any) -> list[Prompt]:
     (folder / name).write_text(text, encoding="utf-8")
     return load_prompts(str(folder / name), "text_to_image", DataConfig(**data))
-
-
-def test_geneval_rows_keep_their_metadata_and_do_not_repeat_the_prompt(tmp_path: Path) -> None:
-    (prompt,) = _load(tmp_path, json.dumps(ROW))
-    assert prompt.text == "x" and prompt.task == "text_to_image" and prompt.id == "rows-0"
-    assert prompt.metadata == {"tag": "colors", "include": ROW["include"]}
 
 
 def test_every_line_of_a_text_file_is_a_prompt(tmp_path: Path) -> None:

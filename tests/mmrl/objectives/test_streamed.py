@@ -85,12 +85,3 @@ def test_a_missing_column_is_named_before_weights_load(data: Path, folder: Path)
         ConfigError, match="rows.jsonl, line 1 has neither 'messages' nor 'response'"
     ):
         Completions.outline(wrong)
-
-
-def test_data_of_the_hub_are_said_to_be_unchecked(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    config = completions(data).config
-    away = type(config)(**{**vars(config), "data": "owner/absent", "streaming": True})
-    assert Completions.outline(away)[1].endswith("its columns could not be checked")
