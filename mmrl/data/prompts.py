@@ -81,14 +81,13 @@ def load_prompts(
 
 
 def _check_ids(prompts: Sequence[Prompt]) -> None:
-    """Raise for two prompts with one id, which names their draws and their scores."""
     places: dict[str, str] = {}
     for prompt in prompts:
         first = places.setdefault(prompt.id, prompt.place)
         if first != prompt.place:
             raise ConfigError(
-                f"{prompt.place} has the id {prompt.id!r} of {first}; ids name the draws and the"
-                " scores of a prompt. Make them differ, or leave `id` out and rows are numbered."
+                f"{prompt.place} has the id {prompt.id!r} of {first}, and ids name draws and"
+                " scores. Make them differ, or leave `id` out and rows are numbered."
             )
 
 
@@ -150,21 +149,16 @@ def spread(rows: Sequence[T], limit: int | None) -> list[T]:
 
 def _is_wanted(row: Any, where: Mapping[str, Any]) -> bool:
     """Whether a row has the values of `data.where`; `_rename_columns` refuses what is no row."""
-    if not isinstance(row, dict):
-        return True
+
+    def read(column: str) -> str:
+        counted = re.fullmatch(r"len\((.+)\)", column)
+        value = row.get(counted[1] if counted else column)
+        return str(len(value) if counted and isinstance(value, Sized) else value)
+
     wanted = {column: v if isinstance(v, list) else [v] for column, v in where.items()}
-    return all(
-        str(_read_value(row, column)) in map(str, allowed) for column, allowed in wanted.items()
+    return not isinstance(row, dict) or all(
+        read(column) in map(str, allowed) for column, allowed in wanted.items()
     )
-
-
-def _read_value(row: Mapping[str, Any], column: str) -> Any:
-    """The value of a column, or with `len(column)` the number of its items."""
-    counted = re.fullmatch(r"len\((.+)\)", column)
-    if counted is None or column in row:
-        return row.get(column)
-    value = row.get(counted[1])
-    return len(value) if isinstance(value, Sized) else None
 
 
 def _rename_columns(row: Any, place: str, data: DataConfig) -> dict[str, Any]:
@@ -195,15 +189,11 @@ def _read_prompt(
         names = ", ".join(repr(name) for name in PROMPT_KEYS)
         raise ConfigError(f"{place} has no text under {names}; it has {sorted(row)}.")
     if images and task in WITHOUT_IMAGES:
-        raise ConfigError(
-            f"{place} has images, and the task {task} takes none. Choose a task with"
-            " images, or rename the column in data.columns to leave it out."
-        )
+        advice = "Take another task, or rename the column in data.columns to leave it out."
+        raise ConfigError(f"{place} has images, and the task {task} takes none. {advice}")
     if task in EDITS and not images:
-        raise ConfigError(
-            f"{place} has no source image, and the task {task} edits one. Give it in 'image', or"
-            " name its column with data.columns, such as {image: source_image}."
-        )
+        advice = "Name its column with data.columns, such as {image: source_image}."
+        raise ConfigError(f"{place} has no source image, which the task {task} edits. {advice}")
     if data.template:
         text = _fill(data.template, {**row, "prompt": text}, place)
     answer, prefix = (_text_of(row, name, place) for name in ("answer", "assistant_prefill"))

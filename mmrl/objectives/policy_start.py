@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mmrl.config import check
-from mmrl.data.row_stream import RowStream, StoredRows
+from mmrl.data.stream import RowStream, StoredRows
 from mmrl.models.families import get_family
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
 from mmrl.models.layouts.layout_config import LayoutConfig

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.data.images import find_image_root
-from mmrl.data.row_stream import read_items
+from mmrl.data.stream import read_items
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from mmrl.config import build_options
 from mmrl.data.images import find_image_root
-from mmrl.data.row_stream import RowStream, StoredRows, describe_rows
-from mmrl.data.stream import stream_positions
+from mmrl.data.stream import RowStream, StoredRows, describe_rows, stream_positions
 from mmrl.models.layouts.question_layout import Album, with_images
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS, View, draw_chance
