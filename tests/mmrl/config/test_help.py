@@ -42,8 +42,6 @@ MISSPELT = {
     "configs/rl/quickstart.yaml": "config=configs/rl/quickstart.yaml",
     f"{QUICKSTART} tasks.shapes.sampler.stepz=3": "steps",
     f"{QUICKSTART} tasks.shapes.sampler.name=emrge": "emerge",
-    f"{QUICKSTART} tasks.shapes.algorithm.num_slics=3": "num_slices",
-    f"{QUICKSTART} model.lora.lora_alhpa=3": "lora_alpha",
     f"{QUICKSTART} tasks.shapes.rewards=[{{name: shaps}}]": "shapes",
     f"{QUICKSTART} tasks.shapes.rewards=[{{name: clip, pretraind: x}}]": "pretrained",
 }

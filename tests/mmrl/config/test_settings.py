@@ -162,7 +162,6 @@ class Limited(Settings):
     name: Annotated[str, filled("a directory")] = "x"
     rule: Annotated[str, one_of({"emerge": 0, "static": 1})] = "emerge"
     steps: list[Annotated[int, at_least(1)]] = field(default_factory=list)
-    scales: dict[str, Annotated[float, at_least(0)]] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -178,7 +177,6 @@ class Narrow(Limited):
     [
         ("number", 0, "limits.number is 0; it must be null or at least 1."),
         ("batch", "some", "limits.batch is 'some'; it must be auto or at least 1."),
-        ("share", 1.0, "limits.share is 1.0; it must be from 0 to below 1."),
         ("share", float("nan"), "limits.share is nan; it must be a finite number."),
         ("rate", 0.0, "limits.rate is 0.0; it must be above 0, up to 5."),
         ("name", "", "limits.name is ''; it must be a directory."),
@@ -188,7 +186,6 @@ class Narrow(Limited):
             "limits.rule is 'statik'; allowed: emerge, static. Did you mean 'static'?",
         ),
         ("steps", [1, 0], "limits.steps[1] is 0; it must be at least 1."),
-        ("scales", {"a": -1.0}, "limits.scales.a is -1.0; it must be at least 0."),
     ],
 )
 def test_what_a_type_does_not_allow_is_refused_from_python_and_from_a_file(

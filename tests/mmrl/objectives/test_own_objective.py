@@ -71,7 +71,6 @@ def test_it_is_planned_trained_recorded_and_resumed(
     ("changed", "said"),
     [
         (["lines"], "objective.name is 'lines'; allowed: masked, text."),
-        (["mine/lines.py:Lien"], "has no 'Lien'. Did you mean 'Line'?"),
         (
             ["mine/lines.py:function"],
             "it must be the name of an ObjectiveEntry, or of an",

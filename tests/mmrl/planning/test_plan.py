@@ -165,6 +165,14 @@ def test_a_plan_says_whether_a_run_fits_the_devices_named(printed: Callable) -> 
         assert found == status and verdict in said
         assert "AVX512" not in said and "computes it natively" in said
         assert ("is estimated to take" in error) == bool(status)
+        for promise in (
+            "2000 steps",
+            "examples: ",
+            "micro-batches of ",
+            "trained ",
+            "no evaluation",
+        ):
+            assert promise in said, promise
     assert "devices is 'H9'" in printed(sft.main, [*words, "devices=9xH9"])[2]
 
 
