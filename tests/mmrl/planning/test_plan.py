@@ -165,14 +165,9 @@ def test_a_plan_says_whether_a_run_fits_the_devices_named(printed: Callable) -> 
         assert found == status and verdict in said
         assert "AVX512" not in said and "computes it natively" in said
         assert ("is estimated to take" in error) == bool(status)
-        for promise in (
-            "2000 steps",
-            "examples: ",
-            "micro-batches of ",
-            "trained ",
-            "no evaluation",
-        ):
-            assert promise in said, promise
+        assert "188 steps from the first step" in said
+        assert "micro-batches of 2 per process" in said
+        assert "trained 8,015,581,184 of 8,015,581,184 parameters: embed, blocks" in said
     assert "devices is 'H9'" in printed(sft.main, [*words, "devices=9xH9"])[2]
 
 
