@@ -21,13 +21,7 @@ from typing import Any, TypeVar
 from mmrl.config import ConfigError, check
 from mmrl.data.data_config import DataConfig
 from mmrl.data.formats import GROUPED, adapt_row
-from mmrl.data.images import (
-    IMAGE_KEYS,
-    LazyImages,
-    find_image,
-    find_image_root,
-    read_image_values,
-)
+from mmrl.data.images import IMAGE_KEYS, LazyImages, find_image, find_image_root, read_image_values
 from mmrl.data.messages import message_text, read_messages
 from mmrl.data.questions import choose_hint, letter_choices
 from mmrl.data.rows import read_rows
