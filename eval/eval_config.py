@@ -174,10 +174,8 @@ class EvalConfig(Settings):
         elif not writes_images(self.task):
             raise ConfigError("rewards is empty; name one, such as {name: math}.")
         elif self.geneval_dir is None:
-            raise ConfigError(
-                "rewards is empty and geneval_dir is null: name a reward, such as {name: clip},"
-                " or a folder for images that another program scores."
-            )
+            advice = "name a reward, such as {name: clip}, or a folder for another program"
+            raise ConfigError(f"rewards is empty and geneval_dir is null: {advice}.")
 
     def settle_rewards(self) -> None:
         """Turn callables among the rewards into entries, also those added after construction."""

@@ -31,9 +31,8 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
     try:
         merged = OmegaConf.merge(_defaults(cls), *contents)
         if missing := sorted(OmegaConf.missing_keys(merged)):
-            raise ConfigError(
-                f"{_key(where, missing[0])} has no value; set it in the YAML or as key=value."
-            )
+            key = _key(where, missing[0])
+            raise ConfigError(f"{key} has no value; set it in the YAML or as key=value.")
         check_value(cls, OmegaConf.to_container(merged, resolve=True), where)
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except OmegaConfBaseException as error:

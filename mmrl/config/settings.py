@@ -101,11 +101,8 @@ def _words(arguments: Sequence[str]) -> dict[str, str]:
         if word.startswith("~"):
             continue
         if not (key and equals):
-            raise ConfigError(
-                f"command-line word {word!r} is not of the form key=value,"
-                " for instance config=configs/rl/quickstart.yaml or learning_rate=1e-5."
-                f" Did you mean {_guess(word)}?"
-            )
+            form = "is not of the form key=value, for instance learning_rate=1e-5"
+            raise ConfigError(f"command-line word {word!r} {form}. Did you mean {_guess(word)}?")
         words[key] = value
     return words
 
@@ -132,7 +129,5 @@ def check_word(key: str, value: str) -> None:
     try:
         OmegaConf.from_dotlist([f"{key}={value}"])
     except (YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(
-            f"{key}={value[:80]} is not readable as YAML: {explain_yaml(error)}. Close brackets and"
-            " quotes, and quote the whole word in the shell."
-        ) from error
+        why = f"{explain_yaml(error)}. Close brackets and quotes, and quote it in the shell."
+        raise ConfigError(f"{key}={value[:80]} is not readable as YAML: {why}") from error

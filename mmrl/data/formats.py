@@ -250,9 +250,7 @@ def adapt_row(row: Any, name: str, place: str, key: str, advice: str) -> Row:
     try:
         return FORMATS[name](row)
     except KeyError as error:
-        raise ConfigError(
-            f"{place} has no {error.args[0]!r}, which {key} {name} reads; it has {sorted(row)}."
-            f" {advice}"
-        ) from error
+        has = f"which {key} {name} reads; it has {sorted(row)}. {advice}"
+        raise ConfigError(f"{place} has no {error.args[0]!r}, {has}") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{place}: {error}.") from error

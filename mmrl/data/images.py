@@ -193,10 +193,8 @@ def find_image(
 
 def _find_file(name: str, shown: str, root: Path | None, place: str, key: str) -> Path:
     if re.match(r"\w+://", name):
-        raise ConfigError(
-            f"{place}: images are not downloaded, and {shown} is an address; give the path of a"
-            f" file below {key}."
-        )
+        said = f"images are not downloaded, and {shown} is an address"
+        raise ConfigError(f"{place}: {said}; give the path of a file below {key}.")
     if root is None:
         raise ConfigError(f"{place} names the file {shown}; set {key} to its folder.")
     try:

@@ -79,10 +79,8 @@ def _check_ids(prompts: Sequence[Prompt]) -> None:
     for prompt in prompts:
         first = places.setdefault(prompt.id, prompt.place)
         if first != prompt.place:
-            raise ConfigError(
-                f"{prompt.place} has the id {prompt.id!r} of {first}, and ids name draws and"
-                " scores. Make them differ, or leave `id` out and rows are numbered."
-            )
+            advice = "Make ids differ, or leave `id` out and rows are numbered."
+            raise ConfigError(f"{prompt.place} has the id {prompt.id!r} of {first}. {advice}")
 
 
 def prefill(prompts: list[Prompt], text: str) -> list[Prompt]:
@@ -223,9 +221,8 @@ def _fill(template: str, row: dict[str, Any], place: str) -> str:
     try:
         return template.format_map(values)
     except KeyError as error:
-        raise ConfigError(
-            f"data.template names {error.args[0]!r}, and {place} has {sorted(values)}. {braces}"
-        ) from error
+        has = f"and {place} has {sorted(values)}. {braces}"
+        raise ConfigError(f"data.template names {error.args[0]!r}, {has}") from error
     except (ValueError, IndexError, AttributeError) as error:
         raise ConfigError(f"data.template cannot be filled in: {error}. {braces}") from error
 

@@ -44,10 +44,8 @@ def _read(config: PairsConfig, root: Path | None, place: str, row: Any) -> list[
     keys = ("text_column", "image_column", *(["source_column"] if config.source_column else []))
     for key in keys:
         if not isinstance(row, dict) or row.get(getattr(config, key)) is None:
-            raise ConfigError(
-                f"{place} has no '{getattr(config, key)}'; it has {sorted(row)}. Name the column"
-                f" with {config.where}.{key}."
-            )
+            has = f"it has {sorted(row)}. Name the column with {config.where}.{key}."
+            raise ConfigError(f"{place} has no '{getattr(config, key)}'; {has}")
     text, *values = (row[getattr(config, key)] for key in keys)
     if not isinstance(text, str):
         raise ConfigError(f"{place}: '{config.text_column}' is no text but {text!r}.")

@@ -134,11 +134,8 @@ class ExampleReader:
         if given.images is None:
             prompt, padding, banned = text.prompt_ids(given), text.stop_ids[0], ()
         elif about is None:
-            raise ConfigError(
-                f"{place} has images, and the network cannot see them: it has neither a vision"
-                " tower nor image codes and their tokenizer. Leave them out, take LLaDA-V, or name"
-                " the image tokenizer of a checkpoint that reads codes (objective.vq)."
-            )
+            advice = "Take LLaDA-V, or name the tokenizer of a checkpoint that reads codes (vq)."
+            raise ConfigError(f"{place} has images, and the network cannot see them. {advice}")
         else:
             try:
                 pieces = about.pieces(given)
@@ -182,8 +179,6 @@ def _check_ids(value: Any, what: str, text: TextLayout) -> list[int]:
 def _check_order(order: Any, length: int, place: str) -> list[int]:
     listed = isinstance(order, list) and all(isinstance(n, int) and n >= 0 for n in order)
     if not listed or len(order) != length:
-        raise ConfigError(
-            f"{place}: 'order' must hold one step, 0 or more, for each of the {length} tokens of"
-            " the completion. Record token ids with it if the text tokenises in another way."
-        )
+        of = f"for each of the {length} tokens of the completion; record token ids with it"
+        raise ConfigError(f"{place}: 'order' must hold one step, 0 or more, {of}.")
     return order

@@ -45,7 +45,7 @@ def test_a_file_of_a_type_that_is_not_read_says_which_are(tmp_path: Path, name: 
         ('{"prompt": "x"}\n\n["x"]', r"line 3 is not a mapping"),
         ('{"problem": "x"}', r"'prompt', 'question', 'text'; it has \['problem'\]"),
         ('{"prompt": [{"role": "system", "content": "x"}]}', "must end with one of the user"),
-        ("[" * 200_000, "line 1 is nested too deeply"),
+        ("[" * 200_000, "line 1 is not JSON: maximum recursion"),
         ("", "holds no prompts"),
     ],
 )
