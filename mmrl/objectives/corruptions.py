@@ -21,10 +21,9 @@ Semi-autoregressive masking, the states that a block sampler passes through:
 
     E = sum_k E_p sum_H P(H | p) / p sum_{j in H} CE_j(H and later blocks)
 
-with H within block k: the sum over blocks of the bound above given the blocks before. Blocks count
-from the first token of the completion, as in the samplers. Source: `semi-ar` of dLLM-RL (arXiv
-2509.06949). Deviations: one rate per view instead of one per token, which amounts to half of the
-block being hidden every time; weights 1/p; one block at a time instead of all as rows of a batch.
+with H within block k: the sum over blocks of the bound above given the blocks before. Source:
+`semi-ar` of dLLM-RL (arXiv 2509.06949). Deviations: one rate per view instead of one per token;
+weights 1/p; one block at a time instead of all as rows of a batch.
 
 Block diffusion, every block at once, each after the clean blocks before it:
 
@@ -35,9 +34,8 @@ Block diffusion, every block at once, each after the clean blocks before it:
 A copy sees the prompt, the clean blocks before its block and the copies of that block; a clean
 token sees the prompt and the clean blocks up to its own. A copy has the position of its original.
 Source: BD3-LM (arXiv 2503.09573) and SDAR (2510.06303), whose public scripts draw a rate per token
-or one for all blocks. Blocks count in both directions where the network's attention is causal
-between blocks (SDAR); in any other network the prompt attends to all of itself, and its samplers
-put masks after a block that this training has not seen.
+or one for all blocks. Where the network's attention is not causal between blocks, its samplers put
+masks after a block that this training has not seen.
 
 Orders of writing: a completion is learned as it was recorded, or from left to right:
 

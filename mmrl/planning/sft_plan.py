@@ -41,7 +41,10 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
         network, data = entry.load().outline(options)
     plan.add("objective", f"{config.objective['name']}: {data}")
     if network is None and isinstance(options, StartConfig):
-        name, network = outline_public(options)
+        name, raw = find_sizes(options.model)
+        network = outline_policy(raw)
+        network.public_config = dict(raw)
+        choose_trained(network, options)
         plan.add("network", f"{options.model}{ELSEWHERE}; sizes are those of {name}")
     elif network is not None:
         count = sum(p.numel() for p in network.parameters())
@@ -62,16 +65,6 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     if isinstance(options, StartConfig) and isinstance(network, Network):
         add_memory(plan, estimate_memory(config, options, network, placement), placement)
     return plan
-
-
-def outline_public(options: StartConfig) -> tuple[str | None, Network]:
-    """Name and network of the published checkpoint that an objective starts from, on the meta
-    device, its trained parts chosen."""
-    name, raw = find_sizes(options.model)
-    network = outline_policy(raw)
-    network.public_config = dict(raw)
-    choose_trained(network, options)
-    return name, network
 
 
 def estimate_memory(
