@@ -66,7 +66,6 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     """Check everything that needs no model, and load the prompts.
 
     Args:
-        config: settings.
         dry: whether prompts that are only on the hub may be missing, there are then none; and those
             that are too long are left out, as the benchmark does when its policy is there.
 

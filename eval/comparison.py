@@ -106,12 +106,9 @@ def compare_evaluations(first: Evaluation, second: Evaluation) -> dict[str, Row]
     ours, theirs = ([(p.id, p.text) for p in each.prompts] for each in (first, second))
     if ours != theirs:
         differ = sorted({name for name, _ in set(ours) ^ set(theirs)})
-        raise ConfigError(
-            f"the checkpoints were evaluated on different prompts: {len(differ)} differ, such as"
-            f" {', '.join(differ[:3])}. One of them takes shorter prompts: raise"
-            " model.max_prompt_length, or shorten max_completion_length. The results of each are"
-            " written."
-        )
+        some = f"{len(differ)} differ, such as {', '.join(differ[:3])}. One takes shorter prompts"
+        advice = "raise model.max_prompt_length, or shorten max_completion_length"
+        raise ConfigError(f"the checkpoints were given different prompts: {some}: {advice}.")
     rows = {}
     for key, scores in first.scores.items():
         pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)

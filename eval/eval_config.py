@@ -174,10 +174,8 @@ class EvalConfig(Settings):
         elif not writes_images(self.task):
             raise ConfigError("rewards is empty; name one, such as {name: math}.")
         elif self.geneval_dir is None:
-            raise ConfigError(
-                "rewards is empty and geneval_dir is null: name a reward, such as {name: clip},"
-                " or a folder for images that another program scores."
-            )
+            advice = "name a reward, such as {name: clip}, or a folder for another program"
+            raise ConfigError(f"rewards is empty and geneval_dir is null: {advice}.")
 
     def settle_rewards(self) -> None:
         """Turn callables among the rewards into entries, also those added after construction."""
@@ -235,11 +233,7 @@ def same_checkpoint(path: str) -> str:
 
 
 def load_settings(arguments: Sequence[str], tasks: Sequence[str]) -> EvalConfig:
-    """Settings from a command line and its YAML.
-
-    Args:
-        arguments: of the command line.
-        tasks: that the command accepts; the first is the default.
+    """Settings from a command line and its YAML, of one of some tasks; the first is the default.
 
     Raises:
         ConfigError: another task; see also `load_ready`.

@@ -17,8 +17,7 @@ from mmrl.planning.known_sizes import (
 from mmrl.planning.network_memory import Needs, Pass
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, cut
 from mmrl.planning.planned_launch import for_launch, plan_placement
-from mmrl.planning.probe_samples import FEW, make_dummy_samples
-from mmrl.planning.reward_probe import add_probes, offline, probe_rewards
+from mmrl.planning.reward_probe import FEW, add_probes, make_dummy_samples, offline, probe_rewards
 from mmrl.pretrained.known import find_here, image_tokens
 from mmrl.runtime.device import find_device
 from mmrl.runtime.launch import count_processes
@@ -55,7 +54,7 @@ def describe(config: EvalConfig) -> Plan:
     arguments = ("rewards", config.task, prompts, samples, config.max_failures)
     title = f"on {len(samples)} dummy samples"
     add_probes(plan, title, list(probe_rewards(config.rewards, *arguments)))
-    add_memory(plan, max(needs, key=lambda each: each.peak().device), placement)
+    add_memory(plan, max(needs, key=lambda each: each.peak()[1]), placement)
     return plan
 
 
@@ -70,13 +69,7 @@ def _samplers(config: EvalConfig, rows: int) -> str:
 
 
 def estimate_memory(config: EvalConfig, raw: Mapping[str, Any], device: str = "cpu") -> Needs:
-    """Bytes of `weights` and of `sampling` the row of the table that takes most.
-
-    Args:
-        config: of the evaluation.
-        raw: `config.json` of the policy.
-        device: type of it.
-    """
+    """Bytes of `weights` and of `sampling` the row of the table that takes most."""
     network, size = outline_policy(raw), BYTES[config.model.dtype]
     columns, sampling = count_columns(config.task, network, raw), 0.0
     for sampler, given in config.rows().values():

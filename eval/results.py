@@ -6,7 +6,6 @@ images.png     a grid of images, where completions are images
 <geneval_dir>  every image, in the folders that GenEval's own evaluator reads:
                00000/metadata.jsonl        the prompt's row
                00000/samples/00000.png     its images
-               00000/source.png            the source image, of edits
 """
 
 import json
@@ -19,7 +18,7 @@ from PIL import Image
 
 from mmrl.evaluation.eval_config import EvalConfig
 from mmrl.rollouts.held_out import Batch, Evaluation
-from mmrl.rollouts.held_out_grid import source_image, write_grid
+from mmrl.rollouts.held_out_grid import write_grid
 from mmrl.run.environment import git_commit
 from mmrl.types import Prompt
 
@@ -79,14 +78,8 @@ def format_table(
     rows: Mapping[str, Sequence[str]],
     label_width: int,
 ) -> str:
-    """A table as text.
-
-    Args:
-        title: above the labels.
-        heads: head and width of each column.
-        rows: cells by label.
-        label_width: of the first column.
-    """
+    """A table as text: heads with the width of each column, cells by label, the title above
+    them."""
     lines = []
     for label, cells in [(title, [head for head, _ in heads]), *rows.items()]:
         aligned = (f"{cell:>{width}}" for cell, (_, width) in zip(cells, heads, strict=True))
@@ -97,13 +90,8 @@ def format_table(
 def write_geneval_folders(
     out: Path, prompts: Sequence[Prompt], images: Sequence[Image.Image]
 ) -> None:
-    """Write a folder per prompt, as GenEval's evaluator reads them.
-
-    Args:
-        out: created if needed.
-        prompts: of the benchmark, in its order.
-        images: the same number for every prompt, prompt by prompt.
-    """
+    """Write a folder per prompt, as GenEval's evaluator reads them, with as many images for
+    each."""
     each = len(images) // len(prompts)
     for n, prompt in enumerate(prompts):
         folder = out / f"{n:05d}"
@@ -112,5 +100,3 @@ def write_geneval_folders(
         (folder / "metadata.jsonl").write_text(json.dumps(row) + "\n")
         for k, image in enumerate(images[n * each : (n + 1) * each]):
             image.save(folder / "samples" / f"{k:05d}.png")
-        if (source := source_image(prompt)) is not None:
-            source.save(folder / "source.png")

@@ -17,14 +17,15 @@ accuracy: mean of the first reward, with its standard error over prompts. length
 the end. truncated: share of completions without an end. NFE: forward passes per batch.
 tokens/s: those of length, per device; raw: all response positions, also those after the end.
 """
-_HEADS = {
-    "length": "length",
-    "cut_off": "truncated",
-    "nfe": "NFE",
-    "tokens_per_s": "tokens/s",
-    "raw_tokens_per_s": "raw",
-    "n": "n",
+_COLUMNS = {
+    "length": ("length", ".1f"),
+    "cut_off": ("truncated", ".3f"),
+    "nfe": ("NFE", ".1f"),
+    "tokens_per_s": ("tokens/s", ".1f"),
+    "raw_tokens_per_s": ("raw", ".1f"),
+    "n": ("n", ".0f"),
 }
+"""Heads and formats of the columns behind the scores."""
 
 
 def plan(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
@@ -104,13 +105,8 @@ def diversity_row(evaluation: Evaluation) -> Row:
 def format_rows(
     rows: Mapping[str, Row], left_out: int = 0, groups: Mapping[str, Groups] | None = None
 ) -> str:
-    """One line per setting, then one per group of prompts, and the meaning of the columns.
-
-    Args:
-        rows: by label; `-` takes the place of a value that does not exist.
-        left_out: number of prompts that were too long.
-        groups: by label.
-    """
+    """One line per setting (`-` for a value that does not exist), then one per group of prompts,
+    and the meaning of the columns."""
     parts = [_format(rows)]
     for label, tables in (groups or {}).items():
         for key, table in tables.items():
@@ -125,7 +121,7 @@ def format_rows(
 def _format(rows: Mapping[str, Row], title: str = "") -> str:
     columns = list(dict.fromkeys(key for row in rows.values() for key in row))
     scores = [key for key in columns if _is_score(key)]
-    shown = ["accuracy", *scores, *(key for key in _HEADS if key in columns)]
+    shown = ["accuracy", *scores, *(key for key in _COLUMNS if key in columns)]
     cells = {label: [_cell(row, key) for key in shown] for label, row in rows.items()}
     width = max(len(label) for label in (title, *rows)) + 2
     return format_table(title, [(_head(key), _width(key)) for key in shown], cells, width)
@@ -137,7 +133,8 @@ def _is_score(key: str) -> bool:
 
 
 def _head(key: str) -> str:
-    return _HEADS.get(key, key.removeprefix("rewards/").removesuffix("/mean"))
+    name = key.removeprefix("rewards/").removesuffix("/mean")
+    return _COLUMNS[key][0] if key in _COLUMNS else name
 
 
 def _width(key: str) -> int:
@@ -147,10 +144,7 @@ def _width(key: str) -> int:
 def _cell(row: Row, key: str) -> str:
     if key not in row:
         return "-"
-    value = row[key]
-    error = row.get("stderr" if key == "accuracy" else key.replace("/mean", "/stderr"))
     if key == "accuracy" or key.endswith("/mean"):
-        return f"{value:.3f} ± {error:.3f}"
-    if key in ("n", "nfe", "length", "tokens_per_s", "raw_tokens_per_s"):
-        return f"{value:.0f}" if key == "n" else f"{value:.1f}"
-    return f"{value:.3f}"
+        error = row["stderr" if key == "accuracy" else key.replace("/mean", "/stderr")]
+        return f"{row[key]:.3f} ± {error:.3f}"
+    return format(row[key], _COLUMNS[key][1] if key in _COLUMNS else ".3f")

@@ -86,12 +86,9 @@ def pass_at(k: int, n: int, c: int) -> float:
 def group_places(
     prompts: Sequence[Prompt], keys: Sequence[str] | None = None
 ) -> dict[str, dict[str, list[int]]]:
-    """Places of the prompts that share a value of their metadata, by key and value.
-
-    Args:
-        prompts: of a benchmark.
-        keys: what to group by; None takes those of `USUAL_KEYS` in which prompts differ. A prompt
-            whose value is a list belongs to each of its members.
+    """Places of the prompts that share a value of their metadata, by key and value; a prompt whose
+    value is a list belongs to each of its members. Without keys those of `USUAL_KEYS` are taken in
+    which prompts differ.
 
     Raises:
         ConfigError: no prompt has such a key.

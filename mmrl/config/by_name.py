@@ -26,11 +26,7 @@ def is_by_name(name: Any) -> bool:
 
 
 def find(name: str, where: str) -> Any:
-    """Find the object of a name.
-
-    Args:
-        name: `file.py:name` or `module:name`, where `name` may have dots.
-        where: dotted key of the name, for messages.
+    """Find the object of a name; `where` is its dotted key, for messages.
 
     Raises:
         ConfigError: no such file, module or object, or a file that cannot be loaded.
@@ -38,9 +34,8 @@ def find(name: str, where: str) -> Any:
     place, _, path = name.rpartition(":")
     if "<" in path or " " in path or place == "__main__":
         raise ConfigError(
-            f"{where} is {name!r}: a lambda, a function inside a function or an object, given from"
-            " Python and found by no name. Start from Python again and give it to the"
-            " configuration, or write a function in a file and name path/to/file.py:function."
+            f"{where} is {name!r}: given from Python, and found by no name. Give it from Python"
+            " again, or write a function in a file and name path/to/file.py:function."
         )
     try:
         module: Any = _load(place)
@@ -49,10 +44,10 @@ def find(name: str, where: str) -> Any:
     found: Any = module
     for part in path.split("."):
         if not hasattr(found, part):
-            there = [each for each in vars(module) if callable(getattr(module, each))]
+            there = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
+            has = f"It has {', '.join(there) or 'nothing'}."
             raise ConfigError(
-                f"{where} is {name!r}: {place} has no {path!r}.{suggest(path, there)} It has"
-                f" {', '.join(each for each in there if not each.startswith('_')) or 'nothing'}."
+                f"{where} is {name!r}: {place} has no {path!r}.{suggest(path, there)} {has}"
             )
         found = getattr(found, part)
     return found
@@ -109,13 +104,8 @@ def _explain(error: Exception, place: str) -> str:
     if is_file and not Path(place).expanduser().is_file():
         return f"there is no file {place!r}. Paths are relative to the current directory, {here}."
     if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
-        return (
-            f"there is no module {error.name!r}. Modules are looked for in the current directory"
-            " and among what is installed; a file is named path/to/file.py:function."
-        )
+        return f"there is no module {error.name!r}; a file is named path/to/file.py:function."
     calls = traceback.extract_tb(error.__traceback__)
     file, line = [call[:2] for call in calls if not call.filename.startswith("<")][-1]
-    if isinstance(error, SyntaxError):
-        file, line = str(error.filename), error.lineno
-    named = f"{Path(file).name}, line {line}"
-    return f"it cannot be loaded: {named}: {type(error).__name__}: {error}"
+    named = "" if isinstance(error, SyntaxError) else f"{Path(file).name}, line {line}: "
+    return f"it cannot be loaded: {named}{type(error).__name__}: {error}"

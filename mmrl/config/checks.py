@@ -40,27 +40,16 @@ def shorten(text: str) -> str:
 
 
 def suggest(word: Any, allowed: Mapping[str, str] | Sequence[str]) -> str:
-    """The question whether the nearest of several words was meant; empty where none is near.
-
-    Args:
-        word: what was written.
-        allowed: the words, or a mapping from each to what is shown of it.
-    """
+    """The question whether the nearest of several words was meant; empty where none is near. A
+    mapping says what is shown of each."""
     near = difflib.get_close_matches(str(word), list(allowed), n=1)
     shown = allowed if isinstance(allowed, Mapping) else {name: name for name in near}
     return f" Did you mean {shown[near[0]]!r}?" if near else ""
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import a module that only an extra of this package installs.
-
-    Args:
-        module: its name.
-        extra: name of the extra.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Import a module that only an extra of this package installs. Raises ConfigError: it is not
+    installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -17,13 +17,8 @@ HELP = ("-h", "--help")
 def run_command(
     usage: Usage, arguments: Sequence[str], work: Callable[[], int | None], *errors: type[Exception]
 ) -> int:
-    """Do the work of a command, or print its help; return its exit status.
-
-    Args:
-        usage: printed for `-h`, `--help`, `--help KEY` and, with status 2, without arguments.
-        arguments: of the command line.
-        work: see `exit_status`, as for `errors`.
-    """
+    """Do the work of a command, see `exit_status`, or print its help for `-h`, `--help`, `--help
+    KEY` and, with status 2, without arguments; return its exit status."""
     if arguments and not any(word in HELP for word in arguments):
         return exit_status(work, *errors)
     keys = [word for word in arguments if word not in HELP and "=" not in word]

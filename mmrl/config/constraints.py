@@ -75,15 +75,8 @@ class Settings:
 
 
 def check_settings(config: Any, where: str = "") -> None:
-    """Check the values of a dataclass against the types and constraints of its fields.
-
-    Args:
-        config: an object of the dataclass.
-        where: dotted key of the section, for messages.
-
-    Raises:
-        ConfigError: a value that is not allowed, an infinite number or a NaN.
-    """
+    """Check the values of a dataclass against the types and constraints of its fields; `where` is
+    its dotted key. Raises ConfigError: a value that is not allowed, an infinite number or a NaN."""
     prefix = f"{where}." if where else ""
     for name, hint in field_types(type(config)).items():
         check_value(hint, getattr(config, name), prefix + name)
@@ -120,16 +113,8 @@ def bare_type(hint: Any) -> Any:
 
 
 def check_value(hint: Any, value: Any, key: str) -> None:
-    """Check a value, or what a plain container holds, against a type.
-
-    Args:
-        hint: the type; a dataclass for a mapping with its settings.
-        value: what is checked.
-        key: dotted key of the value, for messages.
-
-    Raises:
-        ConfigError: see `check_settings`.
-    """
+    """Check a value, or what a plain container holds, against a type; a dataclass is that of a
+    mapping with its settings. Raises what `check_settings` raises."""
     constraint, inner = constraint_of(hint), bare_type(hint)
     arguments = typing.get_args(inner) or (Any,)
     if value is None:

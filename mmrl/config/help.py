@@ -1,6 +1,5 @@
 """What `--help` prints: what a command does, its examples, configurations and settings."""
 
-import difflib
 import os
 import shutil
 import textwrap
@@ -8,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mmrl.config.checks import suggest
 from mmrl.config.setting_docs import Setting, find_setting, held_settings, settings, walk
 from mmrl.config.yaml_file import first_line, shipped
 
@@ -29,9 +29,8 @@ class Usage(NamedTuple):
 def texts(usage: Usage, keys: Sequence[str]) -> Iterator[tuple[str, bool]]:
     """Yield the texts for `--help KEY …`, and whether each key is known."""
     for key in keys:
-        text, hint = about(usage, key), " or ".join(nearest(usage, key))
-        meant = f"Did you mean {hint}? " if hint else ""
-        unknown = f"no setting has {key!r} in its name. {meant}{usage.command} --help lists all.\n"
+        text, names = about(usage, key), {_name(row.key): row.key for row in walk(usage.config)}
+        unknown = f"no setting has {key!r} in its name.{suggest(_name(key), names)}\n"
         yield text or unknown, text is not None
     if not keys:
         yield overview(usage), True
@@ -48,8 +47,8 @@ def overview(usage: Usage) -> str:
         ]
         parts.append(_table("configurations, config=…", pairs))
     parts.append(_settings("settings, key=value or in the YAML", rows))
-    if sections := [row.key for row in rows if row.holds is not None]:
-        more = [(f"--help {key}", "shows that section") for key in sections]
+    if any(row.holds is not None for row in rows):
+        more = [("--help SECTION", "shows a section or component")]
         more.append(("--help NAME", "finds settings by a part of their name, in all sections"))
         parts.append(_table("more", more))
     return "\n\n".join(parts) + "\n"
@@ -57,22 +56,19 @@ def overview(usage: Usage) -> str:
 
 def about(usage: Usage, key: str) -> str | None:
     """Describe a section, or the settings with `key` in their name; None where there are none."""
-    here, part = find_setting(usage.config, key), key.rpartition(".")[2].lower()
+    here, part = find_setting(usage.config, key), _name(key).lower()
     if here is not None and ("." in key or here.holds is not None):
         found = [here]
     else:
         every = {row.key: row for row in walk(usage.config)}.values()
-        found = [row for row in every if part in row.key.rpartition(".")[2].lower()]
+        found = [row for row in every if part in _name(row.key).lower()]
     if len(found) == 1 and found[0].holds is not None:
         return _section(found[0])
     return "\n".join(line for row in found for line in _row(row)) + "\n" if found else None
 
 
-def nearest(usage: Usage, key: str) -> list[str]:
-    """Find keys that resemble an unknown one."""
-    names = {row.key.rpartition(".")[2]: row.key for row in walk(usage.config)}
-    near = difflib.get_close_matches(key.rpartition(".")[2], names, n=3)
-    return [names[name] for name in near]
+def _name(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def _section(row: Setting) -> str:
@@ -117,12 +113,7 @@ def _table(title: str, pairs: Sequence[tuple[str, str]]) -> str:
 
 def _wrap(text: str, first: str = "", rest: str = "", least: int = 0) -> list[str]:
     """Wrap a text between words, with an indentation of the first line and of the rest."""
-    columns = min(max(shutil.get_terminal_size((100, 24)).columns, 80), 140) - 2
-    return textwrap.wrap(
-        text,
-        max(columns, least),
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    columns = max(min(max(shutil.get_terminal_size((100, 24)).columns, 80), 140) - 2, least)
+    wrapper = textwrap.TextWrapper(columns, first, rest, break_on_hyphens=False)
+    wrapper.break_long_words = False
+    return wrapper.wrap(text)

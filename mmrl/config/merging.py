@@ -18,12 +18,8 @@ T = TypeVar("T")
 
 
 def merge(cls: type[T], *layers: Any, where: str = "") -> T:
-    """Build a `cls` from its defaults and layers of mappings, later layers winning.
-
-    Args:
-        cls: a dataclass.
-        layers: mappings or OmegaConf containers.
-        where: dotted key of the section, for messages.
+    """Build a `cls` from its defaults and layers of mappings, later layers winning; `where` is the
+    dotted key of the section, for messages.
 
     Raises:
         ConfigError: an unknown key, a value of the wrong type or none where one is required, or
@@ -35,9 +31,8 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
     try:
         merged = OmegaConf.merge(_defaults(cls), *contents)
         if missing := sorted(OmegaConf.missing_keys(merged)):
-            raise ConfigError(
-                f"{_key(where, missing[0])} has no value; set it in the YAML or as key=value."
-            )
+            key = _key(where, missing[0])
+            raise ConfigError(f"{key} has no value; set it in the YAML or as key=value.")
         check_value(cls, OmegaConf.to_container(merged, resolve=True), where)
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
@@ -49,8 +44,7 @@ def build_options(registry: Mapping[str, Any], options: Mapping[str, Any], where
 
     Args:
         registry: name -> class with a nested `Config` dataclass.
-        options: the section of the configuration, with its `name`.
-        where: dotted key of the section, for messages.
+        options: the section at the dotted key `where`, with its `name`.
 
     Raises:
         ConfigError: the name is missing or unknown, or an option is.

@@ -83,12 +83,7 @@ def to_plain(value: Any) -> Any:
 
 def flatten(content: Any, key: str = "", lists: bool = True) -> Iterator[tuple[str, Any]]:
     """Yield every value below plain containers with its dotted key; an empty one is a value.
-
-    Args:
-        content: mappings, lists and values.
-        key: of the content.
-        lists: whether items of lists have keys, such as `rewards[0]`; or a list is one value.
-    """
+    Without `lists` a list is one value, else its items have keys such as `rewards[0]`."""
     if isinstance(content, Mapping) and content:
         for name, item in content.items():
             yield from flatten(item, f"{key}.{name}" if key else str(name), lists)
@@ -106,11 +101,8 @@ def _words(arguments: Sequence[str]) -> dict[str, str]:
         if word.startswith("~"):
             continue
         if not (key and equals):
-            raise ConfigError(
-                f"command-line word {word!r} is not of the form key=value,"
-                " for instance config=configs/rl/quickstart.yaml or learning_rate=1e-5."
-                f" Did you mean {_guess(word)}?"
-            )
+            form = "is not of the form key=value, for instance learning_rate=1e-5"
+            raise ConfigError(f"command-line word {word!r} {form}. Did you mean {_guess(word)}?")
         words[key] = value
     return words
 
@@ -137,7 +129,5 @@ def check_word(key: str, value: str) -> None:
     try:
         OmegaConf.from_dotlist([f"{key}={value}"])
     except (YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(
-            f"{key}={value[:80]} is not readable as YAML: {explain_yaml(error)}. Close brackets and"
-            " quotes, and quote the whole word in the shell."
-        ) from error
+        why = f"{explain_yaml(error)}. Close brackets and quotes, and quote it in the shell."
+        raise ConfigError(f"{key}={value[:80]} is not readable as YAML: {why}") from error

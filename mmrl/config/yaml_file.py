@@ -101,9 +101,8 @@ def _read_file(file: Path, name: str) -> DictConfig:
         is_mapping = isinstance(yaml.compose(text, yaml.SafeLoader), yaml.MappingNode | None)
         layer = OmegaConf.create(text) if is_mapping else None
     except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"config={name} is not readable as YAML: {explain_yaml(error)}."
-        ) from error
+        why = explain_yaml(error)
+        raise ConfigError(f"config={name} is not readable as YAML: {why}.") from error
     if not isinstance(layer, DictConfig):
         raise ConfigError(f"config={name} must hold `key: value` lines.")
     return layer

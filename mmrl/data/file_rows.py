@@ -27,10 +27,8 @@ def read_file(path: Path) -> Iterator[Row]:
     """
     try:
         yield from READERS[path.suffix](path)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"'{path}' is not UTF-8 text: {error}. Correct it.") from error
-    except csv.Error as error:
-        raise ConfigError(f"'{path}' cannot be read: {error}. Correct it.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"'{path}' is not UTF-8 text in rows: {error}. Correct it.") from error
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
@@ -74,9 +72,7 @@ def _table(path: Path) -> Iterator[Row]:
 def _json(text: str, place: str) -> Any:
     try:
         return json.loads(text)
-    except RecursionError as error:
-        raise ConfigError(f"{place} is nested too deeply to be read. Remove it.") from error
-    except ValueError as error:  # also for an integer of more digits than Python reads
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{place} is not JSON: {error}. Correct or remove it.") from error
 
 

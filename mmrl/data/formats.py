@@ -235,11 +235,9 @@ GROUPED = {"dpg_bench": group_questions}
 
 
 def adapt_row(row: Any, name: str, place: str, key: str, advice: str) -> Row:
-    """Map a row to the columns of prompts and rewards.
+    """Map a row of a data set of the format `name` to the columns of prompts and rewards.
 
     Args:
-        row: of the data set.
-        name: its format.
         place: the row, for messages.
         key: dotted key of the format, for messages.
         advice: what to do about a missing column.
@@ -252,9 +250,7 @@ def adapt_row(row: Any, name: str, place: str, key: str, advice: str) -> Row:
     try:
         return FORMATS[name](row)
     except KeyError as error:
-        raise ConfigError(
-            f"{place} has no {error.args[0]!r}, which {key} {name} reads; it has {sorted(row)}."
-            f" {advice}"
-        ) from error
+        has = f"which {key} {name} reads; it has {sorted(row)}. {advice}"
+        raise ConfigError(f"{place} has no {error.args[0]!r}, {has}") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{place}: {error}.") from error

@@ -141,16 +141,8 @@ def _header(stream: Any) -> Image.Image:
 
 
 def find_image_root(source: str, folder: str | None, key: str = "data.image_root") -> Path | None:
-    """Find the folder of the images of a data set; None for a data set of the hub.
-
-    Args:
-        source: file, folder or hub id of the rows.
-        folder: value of the setting; None takes the folder of the rows.
-        key: name of the setting, for messages.
-
-    Raises:
-        ConfigError: the value is not a folder.
-    """
+    """The folder of the images of rows: that of the setting `key`, or else that of the rows; None
+    for a data set of the hub. Raises ConfigError: the setting is no folder."""
     if folder is not None:
         root = Path(folder).expanduser()
         check(root.is_dir(), key, folder, "a folder, or null")
@@ -177,8 +169,7 @@ def find_image(
             feature of Hugging Face datasets stores them.
         root: folder that no path may leave, by `..`, as an absolute path or through a link; None
             where there is none.
-        place: the row, for messages.
-        key: setting of the root, for messages.
+        place, key: the row, and the setting of the root, for messages.
 
     Raises:
         ConfigError: the value is no image, or its file is not below the root.
@@ -202,10 +193,8 @@ def find_image(
 
 def _find_file(name: str, shown: str, root: Path | None, place: str, key: str) -> Path:
     if re.match(r"\w+://", name):
-        raise ConfigError(
-            f"{place}: images are not downloaded, and {shown} is an address; give the path of a"
-            f" file below {key}."
-        )
+        said = f"images are not downloaded, and {shown} is an address"
+        raise ConfigError(f"{place}: {said}; give the path of a file below {key}.")
     if root is None:
         raise ConfigError(f"{place} names the file {shown}; set {key} to its folder.")
     try:

@@ -37,16 +37,13 @@ def read_messages(
         The messages, and the values of their images in the order of their parts.
 
     Raises:
-        ConfigError: an item is no message, or a part of its content is none; not as many images as
-            parts.
+        ConfigError: no message, no part of one, or not as many images as parts.
     """
     messages, own = [], []
     for message in given:
         if not is_message(message):
-            raise ConfigError(
-                f"{place}: {message!r} is not a message; one is"
-                ' {"role": "user", "content": "a text"}.'
-            )
+            form = '{"role": "user", "content": "a text"}'
+            raise ConfigError(f"{place}: {message!r} is not a message; one is {form}.")
         content, values = _read_content(message["content"], place)
         messages.append({**message, "content": content})
         own += values
@@ -57,10 +54,9 @@ def read_messages(
         return messages, own
     if empty == len(own) == len(column):
         return messages, list(column)
-    raise ConfigError(
-        f"{place}: {len(own)} image parts, of which {empty} hold no image, and {len(column)}"
-        " images beside the messages; give every image once."
-    )
+    parts = f"{len(own)} image parts, of which {empty} hold no image"
+    beside = f"{len(column)} images beside the messages; give every image once"
+    raise ConfigError(f"{place}: {parts}, and {beside}.")
 
 
 def is_message(value: Any) -> bool:
@@ -90,10 +86,8 @@ def _read_content(content: str | list[Any], place: str) -> tuple[str | list[Mess
             parts.append(dict(IMAGE))
             images.append(value.get("url", value) if isinstance(value, dict) else value)
         else:
-            raise ConfigError(
-                f"{place}: {part!r} is no part of a message; one is"
-                ' {"type": "text", "text": "a text"} or {"type": "image"}.'
-            )
+            form = '{"type": "text", "text": "a text"} or {"type": "image"}'
+            raise ConfigError(f"{place}: {part!r} is no part of a message; one is {form}.")
     return (parts if images else "".join(part["text"] for part in parts)), images
 
 

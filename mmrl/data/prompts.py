@@ -21,13 +21,7 @@ from typing import Any, TypeVar
 from mmrl.config import ConfigError, check
 from mmrl.data.data_config import DataConfig
 from mmrl.data.formats import GROUPED, adapt_row
-from mmrl.data.images import (
-    IMAGE_KEYS,
-    LazyImages,
-    find_image,
-    find_image_root,
-    read_image_values,
-)
+from mmrl.data.images import IMAGE_KEYS, LazyImages, find_image, find_image_root, read_image_values
 from mmrl.data.messages import message_text, read_messages
 from mmrl.data.questions import choose_hint, letter_choices
 from mmrl.data.rows import read_rows
@@ -49,21 +43,16 @@ WITHOUT_IMAGES = ("text", "text_to_image")
 def load_prompts(
     path_or_hub_id: str, task: str, data: DataConfig | None = None, limit: int | None = None
 ) -> list[Prompt]:
-    """Load the prompts of a file or of a hub data set.
+    """Load the prompts of a file or of a hub data set, see `mmrl.data.rows.read_rows`.
 
     Args:
-        path_or_hub_id: a .jsonl, .json, .csv, .tsv or .parquet file, a .txt with a prompt in every
-            line, otherwise a hub id or a folder that `datasets.load_dataset` reads.
         task: layout of the prompts.
         data: how rows are read; None for rows with the names above.
         limit: at most this many prompts, see `spread`; None loads all.
 
     Raises:
         NotHereError: a data set of the hub that does not exist or cannot be downloaded.
-        ConfigError: no such file, a file that is not text, a line that is not JSON, a row without
-            a prompt or without a column of its format, two rows with one id, no rows at all, a
-            missing or unreadable image, images for a task without, or an edit without a source
-            image. Messages name file and line.
+        ConfigError: a file or row that cannot be read as prompts of this task, with file and line.
     """
     data = data or DataConfig()
     root = find_image_root(path_or_hub_id, data.image_root)
@@ -86,15 +75,12 @@ def load_prompts(
 
 
 def _check_ids(prompts: Sequence[Prompt]) -> None:
-    """Raise for two prompts with one id, which names their draws and their scores."""
     places: dict[str, str] = {}
     for prompt in prompts:
         first = places.setdefault(prompt.id, prompt.place)
         if first != prompt.place:
-            raise ConfigError(
-                f"{prompt.place} has the id {prompt.id!r} of {first}; ids name the draws and the"
-                " scores of a prompt. Make them differ, or leave `id` out and rows are numbered."
-            )
+            advice = "Make ids differ, or leave `id` out and rows are numbered."
+            raise ConfigError(f"{prompt.place} has the id {prompt.id!r} of {first}. {advice}")
 
 
 def prefill(prompts: list[Prompt], text: str) -> list[Prompt]:
@@ -111,7 +97,6 @@ def drop_long(
     """Drop the prompts that are too long; warnings count them, and those that are cut.
 
     Args:
-        prompts: of one file.
         fits: whether a prompt is short enough for the model.
         source: the file, for messages.
         cuts: whether the model takes a prompt without its end.
@@ -156,21 +141,16 @@ def spread(rows: Sequence[T], limit: int | None) -> list[T]:
 
 def _is_wanted(row: Any, where: Mapping[str, Any]) -> bool:
     """Whether a row has the values of `data.where`; `_rename_columns` refuses what is no row."""
-    if not isinstance(row, dict):
-        return True
+
+    def read(column: str) -> str:
+        counted = re.fullmatch(r"len\((.+)\)", column)
+        value = row.get(counted[1] if counted else column)
+        return str(len(value) if counted and isinstance(value, Sized) else value)
+
     wanted = {column: v if isinstance(v, list) else [v] for column, v in where.items()}
-    return all(
-        str(_read_value(row, column)) in map(str, allowed) for column, allowed in wanted.items()
+    return not isinstance(row, dict) or all(
+        read(column) in map(str, allowed) for column, allowed in wanted.items()
     )
-
-
-def _read_value(row: Mapping[str, Any], column: str) -> Any:
-    """The value of a column, or with `len(column)` the number of its items."""
-    counted = re.fullmatch(r"len\((.+)\)", column)
-    if counted is None or column in row:
-        return row.get(column)
-    value = row.get(counted[1])
-    return len(value) if isinstance(value, Sized) else None
 
 
 def _rename_columns(row: Any, place: str, data: DataConfig) -> dict[str, Any]:
@@ -201,15 +181,11 @@ def _read_prompt(
         names = ", ".join(repr(name) for name in PROMPT_KEYS)
         raise ConfigError(f"{place} has no text under {names}; it has {sorted(row)}.")
     if images and task in WITHOUT_IMAGES:
-        raise ConfigError(
-            f"{place} has images, and the task {task} takes none. Choose a task with"
-            " images, or rename the column in data.columns to leave it out."
-        )
+        advice = "Take another task, or rename the column in data.columns to leave it out."
+        raise ConfigError(f"{place} has images, and the task {task} takes none. {advice}")
     if task in EDITS and not images:
-        raise ConfigError(
-            f"{place} has no source image, and the task {task} edits one. Give it in 'image', or"
-            " name its column with data.columns, such as {image: source_image}."
-        )
+        advice = "Name its column with data.columns, such as {image: source_image}."
+        raise ConfigError(f"{place} has no source image, which the task {task} edits. {advice}")
     if data.template:
         text = _fill(data.template, {**row, "prompt": text}, place)
     answer, prefix = (_text_of(row, name, place) for name in ("answer", "assistant_prefill"))
@@ -245,9 +221,8 @@ def _fill(template: str, row: dict[str, Any], place: str) -> str:
     try:
         return template.format_map(values)
     except KeyError as error:
-        raise ConfigError(
-            f"data.template names {error.args[0]!r}, and {place} has {sorted(values)}. {braces}"
-        ) from error
+        has = f"and {place} has {sorted(values)}. {braces}"
+        raise ConfigError(f"data.template names {error.args[0]!r}, {has}") from error
     except (ValueError, IndexError, AttributeError) as error:
         raise ConfigError(f"data.template cannot be filled in: {error}. {braces}") from error
 

@@ -63,8 +63,7 @@ def read_rows(source: str, config: str | None = None, split: str | None = None) 
 
     Raises:
         NotHereError: a data set of the hub that does not exist or cannot be downloaded.
-        ConfigError: no such file, one that cannot be read, one of another type, an unknown
-            configuration or split, or a configuration or split for a file.
+        ConfigError: a file, configuration or split that is not there or cannot be read.
     """
     files = _find_files(source, config, split)
     if files and Path(files[0]).suffix in READERS:
@@ -96,12 +95,8 @@ def open_rows(source: str, config: str | None = None, split: str | None = None) 
 
 
 def read_row(row: Any, place: str) -> Row:
-    """An item of `open_rows` with its place as `read_rows` gives them.
-
-    Args:
-        row: the item.
-        place: of one that does not know its file and line.
-    """
+    """An item of `open_rows` with its place as `read_rows` gives them; `place` is that of one that
+    does not know its file and line."""
     if isinstance(row, dict):
         place, row = row["place"], row["row"]
     else:
@@ -130,8 +125,8 @@ def _find_files(source: str, config: str | None, split: str | None) -> list[str]
     if unknown := kinds - set(SUFFIXES):
         kind = next(iter(unknown)) or "without an ending"
         raise ConfigError(f"'{source}' is a file {kind}; what is read is {', '.join(SUFFIXES)}.")
-    if len(kinds) > 1 and not kinds <= set(READERS):
-        raise ConfigError(f"'{source}' matches files {', '.join(sorted(kinds))}; name one kind.")
+    fits, allowed = len(kinds) == 1 or kinds <= set(READERS), "a pattern of files of one kind"
+    check(fits, "the data", source, allowed)
     return files
 
 
@@ -147,11 +142,7 @@ def _load(
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
-    asked = f"'{source}' (data.config {config or 'null'}, data.split {split or 'train'})"
-    advice = ""
-    if Path(source).is_dir():
-        advice = f" To read some of its files, give a pattern such as '{source}/*.jsonl'."
-    elif not files and (not is_hub_id(source) or (source[0].isdigit() and "/" not in source)):
+    if not files and not Path(source).is_dir() and (not is_hub_id(source) or source.isdigit()):
         raise ConfigError(f"'{source}' is neither a {', '.join(SUFFIXES)} file nor a hub id.")
     name = BUILDERS[Path(files[0]).suffix] if files else source
     options: dict[str, Any] = {"data_files": files or None, "streaming": streaming}
@@ -162,9 +153,8 @@ def _load(
         reason = f"{type(cause).__name__}: {(str(cause).splitlines() or ['no reason given'])[0]}"
         away = isinstance(error, OSError) and not files and is_hub_id(source)
         said = "is no data set that the hub returned" if away else "cannot be loaded"
-        raise (NotHereError if away else ConfigError)(
-            f"{asked} {said}: {reason}.{advice}"
-        ) from error
+        asked = f"'{source}' (data.config {config or 'null'}, data.split {split or 'train'})"
+        raise (NotHereError if away else ConfigError)(f"{asked} {said}: {reason}.") from error
 
 
 def table_rows(

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any, NamedTuple
 
-from mmrl.config import ConfigError, build_options, check, check_choice
+from mmrl.config import build_options, check, check_choice
 from mmrl.config.by_name import find, is_by_name
-from mmrl.objectives.masked_config import MaskedConfig
-from mmrl.objectives.text_config import CompletionConfig
+from mmrl.objectives.options import CompletionConfig, MaskedConfig
 
 
 class ObjectiveEntry(NamedTuple):
@@ -55,11 +54,7 @@ def find_objective(section: Mapping[str, Any]) -> tuple[ObjectiveEntry, Any]:
     if is_by_name(name):
         entry = _as_entry(find(name, "objective.name"), name)
     else:
-        try:
-            check_choice("objective.name", name, OBJECTIVES)
-        except ConfigError as error:
-            advice = "An objective of your own is named path/to/file.py:NAME or module:NAME."
-            raise ConfigError(f"{error} {advice}") from None
+        check_choice("objective.name", name, OBJECTIVES)
         entry = OBJECTIVES[name]
     return entry, build_options({name: entry}, {**section, "name": name}, where="objective")
 

@@ -18,14 +18,8 @@ from mmrl.models.policy import Policy
 
 
 class ImageCodes:
-    """Codes of images, each of which is opened and encoded once, for its first micro-batch.
-
-    Args:
-        vq: the image tokenizer, on the device where it encodes.
-        size: side in pixels of the square that images become.
-        fit: how they become it.
-        at_once: how many are encoded at once.
-    """
+    """Codes of images, each of which is opened, made a square of `size` pixels and encoded once,
+    for its first micro-batch, `at_once` together, on the device of the image tokenizer."""
 
     def __init__(self, vq: ImageTokenizer, size: int, fit: ImageFit, at_once: int) -> None:
         self.vq, self.size, self.at_once = vq, size, at_once
@@ -49,12 +43,8 @@ class ImageCodes:
 
 
 class AnswerLayouts:
-    """Layouts of a policy for completions of text and for answers about images.
-
-    Args:
-        policy: its weights are not needed.
-        at_once: images that are encoded at once, for a network that reads codes.
-    """
+    """Layouts of a policy, which needs no weights, for completions of text and for answers about
+    images, `at_once` of which are encoded together where the network reads codes."""
 
     def __init__(self, policy: Policy, at_once: int) -> None:
         text, questions = policy.layouts["text"], policy.layouts.get("image_to_text")

@@ -21,10 +21,9 @@ Semi-autoregressive masking, the states that a block sampler passes through:
 
     E = sum_k E_p sum_H P(H | p) / p sum_{j in H} CE_j(H and later blocks)
 
-with H within block k: the sum over blocks of the bound above given the blocks before. Blocks count
-from the first token of the completion, as in the samplers. Source: `semi-ar` of dLLM-RL (arXiv
-2509.06949). Deviations: one rate per view instead of one per token, which amounts to half of the
-block being hidden every time; weights 1/p; one block at a time instead of all as rows of a batch.
+with H within block k: the sum over blocks of the bound above given the blocks before. Source:
+`semi-ar` of dLLM-RL (arXiv 2509.06949). Deviations: one rate per view instead of one per token;
+weights 1/p; one block at a time instead of all as rows of a batch.
 
 Block diffusion, every block at once, each after the clean blocks before it:
 
@@ -35,9 +34,8 @@ Block diffusion, every block at once, each after the clean blocks before it:
 A copy sees the prompt, the clean blocks before its block and the copies of that block; a clean
 token sees the prompt and the clean blocks up to its own. A copy has the position of its original.
 Source: BD3-LM (arXiv 2503.09573) and SDAR (2510.06303), whose public scripts draw a rate per token
-or one for all blocks. Blocks count in both directions where the network's attention is causal
-between blocks (SDAR); in any other network the prompt attends to all of itself, and its samplers
-put masks after a block that this training has not seen.
+or one for all blocks. Where the network's attention is not causal between blocks, its samplers put
+masks after a block that this training has not seen.
 
 Orders of writing: a completion is learned as it was recorded, or from left to right:
 
@@ -56,9 +54,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from mmrl.config import check
+from mmrl.config import above, at_least, check
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -139,9 +137,9 @@ def number_blocks(tokens: Tensor, size: int) -> Tensor:
 class RandomConfig:
     """Hide each token at a rate drawn per completion."""
 
-    min_mask_rate: float = EPS
+    min_mask_rate: Annotated[float, above(0, up_to=1)] = EPS
     """Lowest rate."""
-    max_mask_rate: float = 1.0
+    max_mask_rate: Annotated[float, above(0, up_to=1)] = 1.0
     """Highest rate."""
     weights: Literal["inverse_rate", "mean"] = "inverse_rate"
     """Of hidden tokens: `inverse_rate` makes the loss a bound of the likelihood; `mean` is the mean
@@ -149,51 +147,36 @@ class RandomConfig:
 
     def __post_init__(self) -> None:
         low, high = self.min_mask_rate, self.max_mask_rate
-        allowed = "rates in ascending order, above 0 and up to 1"
-        check(0 < low <= high <= 1, "objective.corruption.min_mask_rate", low, allowed)
+        check(low <= high, "corruption.min_mask_rate", low, f"at most max_mask_rate, {high}")
 
 
 @dataclass(kw_only=True)
 class BlockConfig:
     """Append a corrupted copy of the completion to the clean one."""
 
-    block_size: int = 32
+    block_size: Annotated[int, at_least(1)] = 32
     """Tokens of a block, that of the sampler the model is meant for."""
-
-    def __post_init__(self) -> None:
-        key = "objective.corruption.block_size"
-        check(self.block_size >= 1, key, self.block_size, "at least 1")
 
 
 @dataclass(kw_only=True)
 class SemiARConfig(BlockConfig, RandomConfig):
     """Hide tokens of one block, and all later blocks."""
 
-    def __post_init__(self) -> None:
-        BlockConfig.__post_init__(self)
-        RandomConfig.__post_init__(self)
-
 
 @dataclass(kw_only=True)
 class TraceConfig:
     """Hide a slice of the recorded steps, and everything written later."""
 
-    steps: int = 1
+    steps: Annotated[int, at_least(1)] = 1
     """Successive steps learned at once."""
-
-    def __post_init__(self) -> None:
-        check(self.steps >= 1, "objective.corruption.steps", self.steps, "at least 1")
 
 
 @dataclass(kw_only=True)
 class LeftToRightConfig:
     """Hide the tokens from one position on."""
 
-    tokens: int = 1
+    tokens: Annotated[int, at_least(1)] = 1
     """Successive tokens learned at once."""
-
-    def __post_init__(self) -> None:
-        check(self.tokens >= 1, "objective.corruption.tokens", self.tokens, "at least 1")
 
 
 def corrupt_random(order: Tensor, chance: Chance, config: RandomConfig) -> View:

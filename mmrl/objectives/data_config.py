@@ -98,14 +98,3 @@ class SourceConfig(RowsConfig):
         fits = CORRUPTIONS[name].continued or self.fill == "none" or padding is None
         allowed = f"null with corruption {name!r}, which has no unwritten rest"
         check(fits, f"{where}.trained_padding", padding, allowed)
-
-
-@dataclass(kw_only=True)
-class ImageCodesConfig(Settings):
-    """How the images of training data become codes."""
-
-    where: ClassVar[str] = "objective"
-
-    encode_batch_size: Annotated[int, at_least(1)] = 8
-    """Images that the image tokenizer encodes at once, on the device of the run. Each is encoded
-    for its first micro-batch, and its codes stay in memory."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from mmrl.config import ConfigError
 from mmrl.data.images import LazyImage, find_image, find_image_root
-from mmrl.data.row_stream import RowStream, StoredRows, describe_rows, read_items
+from mmrl.data.stream import RowStream, StoredRows, describe_rows, read_items
 from mmrl.objectives.data_config import PairsConfig
 
 
@@ -20,10 +20,6 @@ class Pair(NamedTuple):
 
 def open_pairs(config: PairsConfig, seed: int) -> StoredRows[Pair] | RowStream[Pair]:
     """Open pairs of an image and a text.
-
-    Args:
-        config: where they are.
-        seed: of the shuffles.
 
     Raises:
         NotHereError, ConfigError: see `mmrl.data.rows.read_rows`; also a row that is no pair.
@@ -48,10 +44,8 @@ def _read(config: PairsConfig, root: Path | None, place: str, row: Any) -> list[
     keys = ("text_column", "image_column", *(["source_column"] if config.source_column else []))
     for key in keys:
         if not isinstance(row, dict) or row.get(getattr(config, key)) is None:
-            raise ConfigError(
-                f"{place} has no '{getattr(config, key)}'; it has {sorted(row)}. Name the column"
-                f" with {config.where}.{key}."
-            )
+            has = f"it has {sorted(row)}. Name the column with {config.where}.{key}."
+            raise ConfigError(f"{place} has no '{getattr(config, key)}'; {has}")
     text, *values = (row[getattr(config, key)] for key in keys)
     if not isinstance(text, str):
         raise ConfigError(f"{place}: '{config.text_column}' is no text but {text!r}.")

@@ -31,7 +31,7 @@ from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.policy import Policy
 from mmrl.objectives.answer_layouts import AnswerLayouts, ImageCodes
 from mmrl.objectives.image_pairs import Pair, describe_pairs, open_pairs
-from mmrl.objectives.masked_config import PARTS, MaskedConfig
+from mmrl.objectives.options import PARTS, MaskedConfig
 from mmrl.objectives.policy_start import (
     Items,
     PolicyObjective,

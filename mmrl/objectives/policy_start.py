@@ -7,7 +7,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
-from mmrl.data.row_stream import RowStream, StoredRows
+from mmrl.config import check
+from mmrl.data.stream import RowStream, StoredRows
 from mmrl.models.families import get_family
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
@@ -16,7 +17,7 @@ from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
 from mmrl.models.policy import Policy, build_layouts, load_tokenizer
 from mmrl.models.source import find_directory
-from mmrl.objectives.start_config import StartConfig
+from mmrl.objectives.options import StartConfig
 from mmrl.pretrained.checks import check_continued, check_patterns
 from mmrl.pretrained.known import find_here
 from mmrl.pretrained.model_config import ModelConfig
@@ -70,11 +71,6 @@ def outline_policy(
 ) -> Policy:
     """The policy of an objective, its network without weights on the meta device.
 
-    Args:
-        config: names the checkpoint.
-        options: of its layouts.
-        vq: image tokenizer.
-
     Raises:
         FileNotFoundError, ValueError: see `load_policy`.
     """
@@ -113,7 +109,6 @@ def load_start(
             config.dtype,
             device,
             merge_adapter=config.lora is None,  # or the adapter that `model` may be is continued
-            quantization_config=config.quantization_config,
             deferred=deferred,
         )
     network.set_attention(config.attn_implementation)
@@ -122,20 +117,22 @@ def load_start(
     return network.train()
 
 
-def choose_trained(network: Network, config: StartConfig, seed: int = 0, **parts: Any) -> None:
+def choose_trained(network: Network, config: StartConfig, seed: int = 0) -> None:
     """Freeze what is not trained, and put the adapter on the network where one is wanted.
 
-    Args:
-        network: outlined or loaded.
-        config: the adapter.
-        seed: of a new adapter.
-        parts: `train_vision_tower` and `modules_to_train`, see `ModelConfig`.
-
     Raises:
-        ConfigError: an adapter that is not that of the checkpoint, or a pattern matches nothing.
+        ConfigError: an adapter that is not that of the checkpoint, a pattern that matches nothing,
+            or a tower is to be trained that does not exist.
     """
-    lora, packed = config.lora, config.quantization_config
-    wanted = ModelConfig(path=config.model, lora=lora, quantization_config=packed, **parts)
+    tower, allowed = config.train_vision_tower, "false for a network without a vision tower"
+    fits = network.vision is not None or not tower
+    check(fits, "objective.train_vision_tower", tower, allowed)
+    wanted = ModelConfig(
+        path=config.model,
+        lora=config.lora,
+        train_vision_tower=tower,
+        modules_to_train=config.modules_to_train,
+    )
     check_continued(wanted, "objective")
     check_patterns(network, wanted, "objective")
     require_gradients(network)

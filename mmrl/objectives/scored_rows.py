@@ -108,8 +108,6 @@ def compute_loss(
 
     Args:
         module: the network, possibly wrapped; reads the rows.
-        network: the network itself.
-        rows: on its device.
         vocab: first and end of the tokens that the softmax is over; None is all.
     """
     scored = rows.weight > 0

@@ -31,6 +31,7 @@ from mmrl.models.network.vision import Vision
 from mmrl.models.policy import Policy
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
+from mmrl.objectives.options import CompletionConfig
 from mmrl.objectives.policy_start import (
     PolicyObjective,
     choose_trained,
@@ -39,7 +40,6 @@ from mmrl.objectives.policy_start import (
     outline_tokenizer,
 )
 from mmrl.objectives.scored_rows import Rows, compute_loss
-from mmrl.objectives.text_config import CompletionConfig
 from mmrl.objectives.text_examples import Example, ExampleReader
 from mmrl.objectives.text_source import Source, describe_source
 from mmrl.pretrained.known import find_here
@@ -76,7 +76,7 @@ class Completions(PolicyObjective[CompletionConfig]):
         public = self.policy.network.public_config
         network = load_start(self.policy, config, seed, device, deferred)
         network.public_config = public
-        freeze_parts(network, config, seed)
+        choose_trained(network, config, seed)
         if isinstance(network.vision, Vision):
             network.vision.one_by_one = False
         self.module: nn.Module = network
@@ -128,7 +128,7 @@ def outline_start(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy
     check_corruption(policy.network, config.corruption)
     if "block_size" in policy.network.public_config:  # counted as the corruption counts them
         policy.network.public_config["block_alignment"] = "right"
-    freeze_parts(policy.network, config)
+    choose_trained(policy.network, config)
     return policy
 
 
@@ -150,19 +150,6 @@ def check_corruption(network: Network, corruption: Mapping[str, Any]) -> None:
     check(size is None or name == "block", f"{where}.name", name, allowed)
     own = corruption.get("block_size")
     check(size in (None, own), f"{where}.block_size", own, f"{size}, as in the network's attention")
-
-
-def freeze_parts(network: Network, config: CompletionConfig, seed: int = 0) -> None:
-    """Freeze what is not trained, see `choose_trained`.
-
-    Raises:
-        ConfigError: also where a tower is to be trained that does not exist.
-    """
-    tower, key = config.train_vision_tower, "objective.train_vision_tower"
-    allowed = "false for a network without a vision tower"
-    check(network.vision is not None or not tower, key, True, allowed)
-    only = config.modules_to_train
-    choose_trained(network, config, seed, train_vision_tower=tower, modules_to_train=only)
 
 
 def _held_out(config: CompletionConfig) -> CompletionConfig:

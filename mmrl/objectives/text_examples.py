@@ -17,14 +17,12 @@ from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.data.images import find_image_root
-from mmrl.data.row_stream import read_items
+from mmrl.data.stream import read_items
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.data_config import SourceConfig
 from mmrl.objectives.text_pairs import Pair, read_pairs
-from mmrl.rewards.parsing.metadata import write_value
-from mmrl.types import Prompt
 
 logger = logging.getLogger(__name__)
 
@@ -82,15 +80,8 @@ class Example:
 
 
 class ExampleReader:
-    """Makes examples of the rows of a data set.
-
-    Args:
-        config: columns, ends and lengths.
-        layouts: layouts of the checkpoint.
-
-    Attributes:
-        left_out: how many were left out, by the reason.
-    """
+    """Makes examples of the rows of a data set; counts in `left_out` those left out, by the
+    reason."""
 
     def __init__(self, config: SourceConfig, layouts: AnswerLayouts) -> None:
         self.config, self.layouts = config, layouts
@@ -105,7 +96,7 @@ class ExampleReader:
         """
         examples, config = [], self.config
         for pair in read_pairs(place, row, config, self.root):
-            example = self._read_completion(self._read_prompt(pair.given, place), pair, place)
+            example = self._read_example(pair, place)
             room, whole = config.max_length - example.given, config.completion_length
             if config.fill == "blocks":
                 room = room // whole * whole
@@ -137,56 +128,41 @@ class ExampleReader:
             logger.warning("%s: %d examples left out, %s", self.config.data, count, reason)
         self.left_out.clear()
 
-    def _read_prompt(self, given: Prompt, place: str) -> Example:
-        """An example without its completion."""
-        nothing, text, layout = torch.zeros(0, dtype=torch.long), self.layouts.text, None
+    def _read_example(self, pair: Pair, place: str) -> Example:
+        text, about, given = self.layouts.text, self.layouts.image_to_text, pair.given
+        shown: dict[str, Any] = {}
         if given.images is None:
-            ids = torch.tensor(text.prompt_ids(given), dtype=torch.long)
-            return Example(ids, nothing, nothing, 0, text.stop_ids[0])
-        if (layout := self.layouts.image_to_text) is None:
-            raise ConfigError(
-                f"{place} has images, and the network cannot see them: it has neither a vision"
-                " tower nor image codes and their tokenizer. Leave them out, take LLaDA-V, or name"
-                " the image tokenizer of a checkpoint that reads codes (objective.vq)."
-            )
-        try:
-            pieces = layout.pieces(given)
-        except ValueError as error:  # it names the place
-            raise ConfigError(f"{error}.") from error
-        cuts = tuple(accumulate(len(piece) for piece in pieces[:-1]))
-        ids = torch.tensor([token for piece in pieces for token in piece], dtype=torch.long)
-        _ = given.image_sizes  # of the headers, where broken files show themselves
-        shown = given.images, cuts, layout.positions(given)
-        return Example(ids, nothing, nothing, 0, layout.stop_ids[0], *shown)
-
-    def _read_completion(self, example: Example, pair: Pair, place: str) -> Example:
-        text, column, value, ends = (
-            self.layouts.text,
-            self.config.completion_column,
-            pair.completion,
-            [],
-        )
-        if isinstance(value, int | float):
+            prompt, padding, banned = text.prompt_ids(given), text.stop_ids[0], ()
+        elif about is None:
+            advice = "Take LLaDA-V, or name the tokenizer of a checkpoint that reads codes (vq)."
+            raise ConfigError(f"{place} has images, and the network cannot see them. {advice}")
+        else:
             try:
-                value = write_value(value, f"'{column}'")
-            except ValueError as error:
-                raise ConfigError(f"{place}: {error}.") from error
+                pieces = about.pieces(given)
+            except ValueError as error:  # it names the place
+                raise ConfigError(f"{error}.") from error
+            _ = given.image_sizes  # of the headers, where broken files show themselves
+            prompt = [token for piece in pieces for token in piece]
+            padding, banned = about.stop_ids[0], about.banned
+            cuts = tuple(accumulate(len(piece) for piece in pieces[:-1]))
+            shown = {"images": given.images, "cuts": cuts, "rows": about.positions(given)}
+        value, ends = pair.completion, []
         if isinstance(value, str):
             value = text.tokenizer(value, add_special_tokens=False)["input_ids"]
-            about = self.layouts.image_to_text
-            banned = about.banned if example.images and about else ()
             ends = [text.ids[end] for end in self.config.ends if text.ids[end] not in banned]
-        ids = _check_ids(value, f"{place}: '{column}'", text)
+        ids = _check_ids(value, f"{place}: '{self.config.completion_column}'", text)
         order = list(range(len(ids)))
         if CORRUPTIONS[self.config.corruption["name"]].recorded:
             order = _check_order(pair.order, len(ids), place)
         last = max(order, default=-1)
         order = [*order, *(last + n + 1 for n in range(len(ends)))]
-        return replace(
-            example,
+        return Example(
+            prompt=torch.tensor(prompt, dtype=torch.long),
             completion=torch.tensor([*ids, *ends], dtype=torch.long),
             order=torch.tensor(order, dtype=torch.long),
-            trained=len(ids) + len(ends) if ids else 0,
+            trained=len(order) if ids else 0,
+            padding=padding,
+            **shown,
         )
 
 
@@ -203,8 +179,6 @@ def _check_ids(value: Any, what: str, text: TextLayout) -> list[int]:
 def _check_order(order: Any, length: int, place: str) -> list[int]:
     listed = isinstance(order, list) and all(isinstance(n, int) and n >= 0 for n in order)
     if not listed or len(order) != length:
-        raise ConfigError(
-            f"{place}: 'order' must hold one step, 0 or more, for each of the {length} tokens of"
-            " the completion. Record token ids with it if the text tokenises in another way."
-        )
+        of = f"for each of the {length} tokens of the completion; record token ids with it"
+        raise ConfigError(f"{place}: 'order' must hold one step, 0 or more, {of}.")
     return order

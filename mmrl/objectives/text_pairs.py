@@ -30,16 +30,10 @@ class Pair(NamedTuple):
 
 
 def read_pairs(place: str, row: Any, config: SourceConfig, root: Path | None) -> list[Pair]:
-    """Read the pairs of a row, one for each answer that is learned.
-
-    Args:
-        place: of the row, for messages.
-        row: from the data set.
-        config: format and columns.
-        root: folder of the images, see `find_image`.
+    """Read the pairs of a row, one for each answer that is learned; `root` is the folder of images.
 
     Raises:
-        ConfigError: the row lacks a column, or something is no message, part or image.
+        ConfigError: the row at `place` lacks a column, or something is no message, part or image.
     """
     row = adapt_row(row, config.format, place, f"{config.where}.format", "Choose another format.")
     values, find = read_image_values(row, place), partial(find_image, root=root, place=place)
@@ -47,11 +41,9 @@ def read_pairs(place: str, row: Any, config: SourceConfig, root: Path | None) ->
     given = turns if turns is not None else row.get(config.prompt_column)
     if given is None or (completion is None and turns is None):
         column = config.prompt_column if given is None else config.completion_column
-        raise ConfigError(
-            f"{place} has neither 'messages' nor '{column}'; it has {sorted(row)}. Name the columns"
-            f" with {config.where}.prompt_column and completion_column, or choose another"
-            f" {config.where}.format."
-        )
+        advice = f"Name it with {config.where}.prompt_column, completion_column or format."
+        has = f"it has {sorted(row)}. {advice}"
+        raise ConfigError(f"{place} has neither 'messages' nor '{column}'; {has}")
     messages = None
     if turns is not None or not isinstance(given, str):
         if not given or not isinstance(given, list) or not all(map(is_message, given)):

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from mmrl.config import build_options
 from mmrl.data.images import find_image_root
-from mmrl.data.row_stream import RowStream, StoredRows, describe_rows
-from mmrl.data.stream import stream_positions
+from mmrl.data.stream import RowStream, StoredRows, describe_rows, stream_positions
 from mmrl.models.layouts.question_layout import Album, with_images
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS, View, draw_chance
@@ -21,12 +20,7 @@ from mmrl.randomness import generator
 
 
 class Source:
-    """The examples of a data set, and rows of them.
-
-    Args:
-        config: settings.
-        layouts: layouts of the checkpoint.
-        seed: of the order of examples and of every mask.
+    """The examples of a data set, and rows of them; the seed gives their order and every mask.
 
     Raises:
         NotHereError, ConfigError: see `mmrl.data.rows.read_rows` and `ExampleReader.read_all`.
@@ -51,12 +45,8 @@ class Source:
         return self.build_rows(examples, [("corruption", place) for place in places])
 
     def build_rows(self, examples: list[Example], names: list[tuple[str, int]]) -> Rows:
-        """Corrupt the examples of a micro-batch and put them into rows.
-
-        Args:
-            examples: of one micro-batch.
-            names: of the generators of their masks.
-        """
+        """Corrupt the examples of a micro-batch, with generators of these names, and put them into
+        rows."""
         text, album = self.layouts.text, self.layouts.album([e.images for e in examples])
         found = []
         padded = pad_completions(examples, self.config)

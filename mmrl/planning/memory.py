@@ -29,13 +29,7 @@ from mmrl.training.trainable import trained_in_full
 def estimate(
     config: RLConfig, raw: Mapping[str, Any], tasks: Sequence[Task], placement: Placement = ALONE
 ) -> Needs:
-    """Bytes of a process, by what holds them.
-
-    Args:
-        config: of the run.
-        raw: `config.json` of the policy.
-        tasks: of the run.
-        placement: how processes share the model.
+    """Bytes of a process of a run, by what holds them, for `config.json` of its policy.
 
     Returns:
         What `estimate_network` names, `reference`, and `value`: a value model with its gradients
@@ -71,12 +65,8 @@ def estimate(
 
 
 def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
-    """Sizes of the policy of a run.
-
-    Args:
-        config: of the run.
-        network: without an adapter; its parameters are marked as trained or not.
-    """
+    """Sizes of the policy of a run, given without an adapter; its parameters are marked as trained
+    or not."""
     model, size, adapter = config.model, BYTES[config.model.dtype], 0
     own = {id(p) for p in trained_in_full(network, model).values()}
     for parameter in network.parameters():
@@ -109,7 +99,7 @@ def _find_passes(
         return Pass(network, placement.device, size, rows, length, response, columns, sides)
 
     micro, sides = config.micro_batch_size(world_size), task.algorithm.guidance.sides
-    rows = min(settings.rollout_batch_size, task.rollouts_per_step // world_size)
+    rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
     return (
         build(micro, length + hidden + 3, sides),
         build(rows, length + 3, settings.sampler.guidance.sides),

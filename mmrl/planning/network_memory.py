@@ -1,18 +1,17 @@
 """Memory of a process, from sizes alone: one formula for every network, work and launch.
 
-    rollout     held + gathered weights + cache + a step's activations or logits
-    update      held + gradients + the larger of: the optimiser's step; and gathered weights,
-                activations and logits of a micro-batch
-    checkpoint  held + the state that is written, which a thread that writes it holds throughout
+    rollout   held + gathered weights + cache + a step's activations or logits
+    update    held + gradients + the larger of: the optimiser's step; and gathered weights,
+              activations and logits of a micro-batch
+
+Held is also the copy of the state that a thread writes as a checkpoint.
 
 What is there for a moment counts as if it stayed. Image tokenizer, rewards in the process and the
 reserve of the allocator come on top.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from torch import nn
 
@@ -26,22 +25,10 @@ from mmrl.training.trainable import ADAPTER
 
 BUCKET, LIVE = 2e9, 4e9
 """Bytes in float32 of DeepSpeed's `reduce_bucket_size` and `stage3_max_live_parameters`."""
-PHASES = {
-    "rollout": ("sampling",),
-    "update": ("gradients", "update"),
-    "checkpoint": ("saving",),
-}
-"""Phases of a run, and what they hold beside what is held in all of them."""
+PASSING = ("sampling", "gradients", "update")
+"""What is held in one phase of a run and not in the other."""
 BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
 """Names of tensors of a block."""
-
-
-class Peak(NamedTuple):
-    """Bytes of a process in a phase: on its device, and beside it in the memory of the host."""
-
-    phase: str
-    device: float
-    host: float
 
 
 @dataclass
@@ -57,17 +44,17 @@ class Needs:
         place = self.host if in_host else self.device
         place[name] = place.get(name, 0.0) + size
 
-    def phases(self) -> Iterator[Peak]:
-        """The phases of the run."""
-        passing = {name for own in PHASES.values() for name in own}
-        for phase, own in PHASES.items():
-            if own[-1] in self.device:
-                places, others = (self.device, self.host), passing.difference(own)
-                yield Peak(phase, *(sum(p[name] for name in p.keys() - others) for p in places))
+    def phases(self) -> dict[str, float]:
+        """Bytes of the device in each phase: `rollout`, `update`."""
+        passing = [self.device.get(name, 0.0) for name in PASSING]
+        held = sum(self.device.values()) - sum(passing)
+        found = {"rollout": held + passing[0], "update": held + passing[1] + passing[2]}
+        present = {"rollout": "sampling", "update": "update"}
+        return {phase: size for phase, size in found.items() if present[phase] in self.device}
 
-    def peak(self) -> Peak:
-        """The phase that needs most of the device."""
-        return max(self.phases(), key=lambda phase: phase.device)
+    def peak(self) -> tuple[str, float]:
+        """The phase that needs most of the device, and its bytes."""
+        return max(self.phases().items(), key=lambda phase: phase[1])
 
 
 @dataclass
@@ -77,8 +64,7 @@ class NetworkBytes:
     Attributes:
         weights: without an adapter.
         adapter: of an adapter beside them, in float32.
-        trained: of the gradients of what is trained.
-        average: of a float32 copy of that.
+        trained: of what is trained, and of its gradients.
         moments: of the optimiser.
         wide, wide_frozen: of the float32 weights that are trained, and that are not.
         unit: of what is outside the blocks, and a block.
@@ -87,7 +73,6 @@ class NetworkBytes:
     weights: float = 0.0
     adapter: float = 0.0
     trained: float = 0.0
-    average: float = 0.0
     moments: float = 0.0
     wide: float = 0.0
     wide_frozen: float = 0.0
@@ -107,13 +92,11 @@ class NetworkBytes:
 def count_network(
     network: nn.Module, optimizer: str, frozen: float, trained: float, bits: float | None, lora: int
 ) -> NetworkBytes:
-    """Sizes of a network whose parameters say whether they are trained.
+    """Sizes of a network on any device, whose parameters say whether they are trained.
 
     Args:
-        network: on any device.
         optimizer: name of it.
-        frozen: bytes of a number that is not trained.
-        trained: bytes of one that is.
+        frozen, trained: bytes of a number that is not trained, and of one that is.
         bits: of a number of the matrices of blocks that are not trained, where these are packed.
         lora: numbers of an adapter that the network does not have yet.
     """
@@ -126,7 +109,6 @@ def count_network(
             size = bits / 8
         if own:
             found.trained += number * size
-            found.average += number * 4
             found.moments += count_moments(optimizer, number, size, "embed" in name)
         if ADAPTER in name:
             found.adapter += number * size
@@ -138,9 +120,8 @@ def count_network(
             blocks.add(block[1])
             inside += number * size
     found.unit = found.weights - inside * (1 - 1 / max(1, len(blocks)))
-    found.adapter, found.trained, found.average = (
-        size + 4 * lora for size in (found.adapter, found.trained, found.average)
-    )
+    found.adapter += 4 * lora
+    found.trained += 4 * lora
     found.moments += count_moments(optimizer, lora, 4)
     return found
 
@@ -170,10 +151,6 @@ def estimate_network(
     a copy of the gradients, ZeRO buckets of them, and ZeRO keeps float32 weights of its part.
 
     Args:
-        sizes: of the network.
-        placement: how processes share it.
-        config: of the run.
-        found: how it computes.
         update: bytes of activations and logits of a micro-batch.
         recompute: whether blocks are computed again for the backward pass.
         sampling: bytes of a batch of rollouts; None where there are none.
@@ -196,14 +173,10 @@ def estimate_network(
     if placement.buckets:
         needs.add("buckets", sizes.trained)
     if getattr(config, "ema_decay", None):
-        needs.add("average", sizes.average / parts, away)
-    if config.save_steps:  # of the first process, whose thread may write a copy
+        needs.add("average", sizes.trained / parts, away)
+    if config.save_steps and config.async_save:  # of the first process
         model = sizes.trained if sizes.adapter else sizes.weights
-        state, host = sizes.trained + sizes.moments, placement.device != "cpu"
-        if config.async_save:
-            needs.add("snapshot", model + state, host)
-        else:
-            needs.add("saving", max(model, state), host)
+        needs.add("snapshot", model + sizes.trained + sizes.moments, placement.device != "cpu")
     # FSDP2 keeps the buffer of a unit until the next one has arrived, and gathers bfloat16
     gathered = {"fsdp2": 2 * sizes.unit, "zero3": min(sizes.weights, LIVE)}.get(way, 0.0)
     narrow = way == "fsdp2" and found.bf16 and not found.torch_compile

@@ -7,6 +7,7 @@ from mmrl.algorithms.forwards import count_forwards
 from mmrl.config.options import unread_options
 from mmrl.models.families import get_family
 from mmrl.models.loading import outline
+from mmrl.planning.batch_sizes import settle_batch_sizes
 from mmrl.planning.known_sizes import find_sizes, outline_policy
 from mmrl.planning.memory import count_policy, estimate, find_block_size
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
@@ -25,15 +26,12 @@ from mmrl.types import Prompt
 
 @for_launch
 def describe(config: RLConfig, world_size: int | None = None) -> Plan:
-    """What a run would do, its rewards on a few samples, and its memory.
+    """What a run of `world_size` processes, or of those that were launched, would do, its rewards
+    on a few samples, and its memory.
 
     No weights of the policy are loaded, and nothing is downloaded but files that say what a
-    checkpoint is; rewards whose checkpoints are on this machine are built and score two
-    dummy samples. What comes from the hub may be missing here.
-
-    Args:
-        config: of the run.
-        world_size: number of processes; None for those that were launched.
+    checkpoint is; rewards whose checkpoints are on this machine are built and score two dummy
+    samples. What comes from the hub may be missing here.
 
     Raises:
         ConfigError: settings that cannot run.
@@ -43,7 +41,9 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     start = RunDirectory(config.output_dir).starting_point(config)
     tasks = list(check_run(config, world_size, dry=True).values())
     (name, raw), placement = find_sizes(config.model.path), plan_placement(config, world_size)
+    config, chosen = settle_batch_sizes(config, tasks, placement)
     _describe_model(plan, name, raw)
+    plan.add("batch sizes", *(f"{key}: {size}" for key, size in chosen.items()))
     add_run(plan, start, config.optimizer_steps, f"{config.max_steps} steps", world_size)
     kernel, dtype = config.model.attn_implementation, config.model.dtype
     plan.add("computed", *choose_planned(config, placement, kernel, dtype).reasons)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from mmrl.config import ConfigError, to_yaml
-from mmrl.planning.network_memory import PHASES, Needs
+from mmrl.planning.network_memory import Needs
 from mmrl.run.settings_changed import list_changed
 from mmrl.runtime.placement import Placement
 from mmrl.training.trainable import count_parts
@@ -65,13 +65,8 @@ class Plan:
 
 
 def add_trained(plan: Plan, network: nn.Module, adapter: int = 0) -> None:
-    """Add the parts of a network that are trained, and those that are not.
-
-    Args:
-        plan: of the run.
-        network: whose parameters say whether they are trained.
-        adapter: numbers of an adapter that the network does not have yet.
-    """
+    """Add the parts of a network that are trained, and those that are not; `adapter` is how many
+    numbers an adapter has that the network does not have yet."""
     counts = count_parts(network)
     for key in ("adapter", "total") if adapter else ():
         counts[key] = [number + adapter for number in counts.get(key, (0, 0))]
@@ -87,15 +82,8 @@ def add_trained(plan: Plan, network: nn.Module, adapter: int = 0) -> None:
 def add_run(
     plan: Plan, start: Path | None, updates: int | None, length: str, world_size: int
 ) -> None:
-    """Add steps and optimiser.
-
-    Args:
-        plan: of the run.
-        start: checkpoint that it continues from.
-        updates: optimiser steps; None where only the data say.
-        length: steps or epochs in words.
-        world_size: number of processes.
-    """
+    """Add steps (their `length` in words) and optimiser of a run that continues from `start`; of
+    `updates` optimiser steps, None where only the data say."""
     config = plan.config
     since = "the first step" if start is None else str(start)
     processes = f"{world_size} process{'' if world_size == 1 else 'es'}"
@@ -111,34 +99,29 @@ def add_run(
 
 
 def add_memory(plan: Plan, needs: Needs, placement: Placement) -> None:
-    """Add the memory of a process to a plan, which is refused where a GPU that is known has less.
-
-    Args:
-        plan: of the run.
-        needs: of the process.
-        placement: how processes share the model.
-    """
-    peak, memory, here = needs.peak(), placement.memory, placement.device == "cpu"
+    """Add the memory of a process to a plan, which is refused where a GPU that is known has
+    less."""
+    (phase, peak), memory, here = needs.peak(), placement.memory, placement.device == "cpu"
     plan.add("memory", f"per {'process' if here else 'device'}, estimated: {placement}")
     owner = placement.named.name if placement.named else f"this {placement.device.upper()}"
-    lacks = memory is not None and peak.device > memory
+    lacks = memory is not None and peak > memory
     verdict = "the device is not known here: devices=8xA100-80GB names it"
     if memory is not None:
         near = "may not fit, as image tokenizer and rewards come on top"
-        word = "DOES NOT FIT" if lacks else near if peak.device > NEAR * memory else "fits"
+        word = "DOES NOT FIT" if lacks else near if peak > NEAR * memory else "fits"
         verdict = f"of {format_size(memory)} of {owner}: {word}"
     verdict += "; devices=8xA100-80GB plans for others" if lacks and here else ""
-    plan.add("", f"{format_size(peak.device)} at the peak, {peak.phase}, {verdict}")
-    passing = {PHASES[phase.phase][-1] for phase in needs.phases()}
+    plan.add("", f"{format_size(peak)} at the peak, {phase}, {verdict}")
     for name, parts in (("held", needs.device), ("host memory", needs.host)):
-        held = [f"{key} {format_size(n)}" for key, n in parts.items() if n and key not in passing]
+        shown = parts.keys() - {"sampling", "update"}
+        held = [f"{key} {format_size(n)}" for key, n in parts.items() if n and key in shown]
         plan.add("", *([f"{name}: {', '.join(held)}"] if held else []))
-    peaks = (f"{phase.phase} {format_size(phase.device)}" for phase in needs.phases())
+    peaks = (f"{name} {format_size(size)}" for name, size in needs.phases().items())
     plan.add("", f"peaks: {', '.join(peaks)}")
     if lacks and memory is not None and not here:
         plan.refuse(
-            f"{owner} has {format_size(memory)}, and {peak.phase} is estimated to take"
-            f" {format_size(peak.device)} of each device. Take smaller batches,"
+            f"{owner} has {format_size(memory)}, and {phase} is estimated to take"
+            f" {format_size(peak)} of each device. Take smaller batches,"
             " model.gradient_checkpointing or model.lora, or devices that share the model:"
             " launch_config=configs/accelerate/fsdp2.yaml; see docs/troubleshooting.md."
         )

@@ -7,7 +7,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, check
 from mmrl.runtime.devices import read_devices
 from mmrl.runtime.placement import Placement, read_placement
 
@@ -65,11 +65,8 @@ def read_config_file(path: str) -> dict[str, str]:
     from accelerate.commands import launch
     from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 
-    if not Path(path).is_file():
-        raise ConfigError(
-            f"launch_config is '{path}', which is no file. Name one, such as"
-            " configs/accelerate/fsdp2.yaml."
-        )
+    allowed = "a file, such as configs/accelerate/fsdp2.yaml"
+    check(Path(path).is_file(), "launch_config", path, allowed)
     try:
         words = ["--config_file", path, "--main_process_port", "0", "-m", "mmrl.rl"]
         arguments, *_ = launch._validate_launch_command(
@@ -81,17 +78,11 @@ def read_config_file(path: str) -> dict[str, str]:
         else:
             variables = prepare_multi_gpu_env(arguments)
     except (ValueError, TypeError, AttributeError, SystemExit) as error:
-        raise ConfigError(
-            f"launch_config is '{path}', which accelerate refuses: {error}"
-        ) from error
+        said = f"launch_config is '{path}', which accelerate refuses: {error}"
+        raise ConfigError(said) from error
     processes, machines = int(arguments.num_processes or 1), int(arguments.num_machines or 1)
-    variables |= {
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes // machines),
-        "ACCELERATE_USE_CPU": str(bool(arguments.cpu or arguments.use_cpu)),
-    }
-    if "CUDA_VISIBLE_DEVICES" in os.environ:  # the plan is made with the devices of this process
-        variables["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
-    else:
-        variables.pop("CUDA_VISIBLE_DEVICES", None)
+    on_cpu = str(bool(arguments.cpu or arguments.use_cpu))
+    sizes = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes // machines)}
+    variables |= {**sizes, "ACCELERATE_USE_CPU": on_cpu}
+    variables.pop("CUDA_VISIBLE_DEVICES", None)  # the plan is made with the devices of this process
     return variables

@@ -1,4 +1,4 @@
-"""Rewards scored on a few dummy samples: range, failures and time."""
+"""Rewards scored on a few dummy samples before a run: range, failures and time."""
 
 import math
 import statistics
@@ -8,13 +8,16 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from PIL import Image
 
 from mmrl.config import NotHereError
+from mmrl.data.prompts import spread
 from mmrl.models.task_names import writes_images
 from mmrl.planning.plan_page import Plan, cut
-from mmrl.planning.probe_samples import FEW, cut_at_words, make_dummy_samples
+from mmrl.randomness import generator
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
 from mmrl.rewards.scoring.failures import Failures, RewardError
 from mmrl.rewards.scoring.returned import Failure, Result
@@ -25,8 +28,39 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, check_chunks
 from mmrl.types import Prompt, Sample
 
+FEW = 2
+"""Dummy samples of a dry run, which is to take seconds."""
 CALL = 4
 """Samples of one call of a reward."""
+
+
+def make_dummy_samples(
+    task: str, prompts: Sequence[Prompt], count: int, side: int | None
+) -> list[Sample]:
+    """Completions that no policy sampled, for some prompts of a task.
+
+    Images are blank or noise, of `side` pixels or 256. Texts are blank or answers of the data,
+    bare, tagged and boxed: first those of the prompt, then of another.
+    """
+    chosen, images, samples = spread(prompts, count) if prompts else [], writes_images(task), []
+    for n in range(count if chosen else 0):
+        prompt, other = (chosen[place % len(chosen)] for place in (n, n + 1))
+        completion = _image(n, side or 256) if images else _text(n, prompt, other)
+        samples.append(Sample.of(prompt, completion))
+    return samples
+
+
+def _image(n: int, side: int) -> Image.Image:
+    if n % 2 == 0:
+        return Image.new("RGB", (side, side), ("white", "black", "red", "blue")[n // 2 % 4])
+    noise = torch.randint(0, 256, (side, side, 3), generator=generator("probe", n))
+    return Image.fromarray(noise.to(torch.uint8).numpy())
+
+
+def _text(n: int, prompt: Prompt, other: Prompt) -> str:
+    answer = str((other if n // 4 % 2 else prompt).answer or prompt.text)
+    forms = ("", answer, f"<answer>{answer}</answer>", f"\\boxed{{{answer}}}")
+    return prompt.prefill + forms[n % len(forms)]
 
 
 @dataclass
@@ -56,13 +90,7 @@ class Probe:
 def probe_task(
     config: RLConfig, task: Task, count: int = FEW, dry: bool = True
 ) -> Iterator[tuple[str, list[Probe]]]:
-    """Score dummy samples with the rewards of a task and of its evaluations.
-
-    Args:
-        config: of the run.
-        task: with its prompts.
-        count: how many are scored.
-        dry: see `probe_rewards`.
+    """Score dummy samples with the rewards of a task and of its evaluations; see `probe_rewards`.
 
     Yields:
         A title that names the rewards and the samples, and a probe of each reward.
@@ -93,9 +121,8 @@ def probe_rewards(
         entries: of a configuration.
         where: their dotted key, for messages.
         task: layout of the prompts.
-        prompts: all are checked.
+        prompts: all are checked; above 0 `max_failures` such as cannot be scored are no error.
         samples: what is scored.
-        max_failures: above 0 prompts that cannot be scored are no error.
         dry: whether nothing is downloaded, and a served reward is only asked whether it is ready.
 
     Raises:
@@ -116,28 +143,21 @@ def probe_rewards(
         problem = term.reward.ready() if isinstance(term.reward, Served) else ""
         if in_step(term.reward):
             yield Probe(name, note="not tried: the loop calls it itself, beside the policy")
+        elif cutting is not None:
+            yield Probe(name, note="not tried: it scores chunks, which a sampler cuts")
         elif problem:
             yield Probe(name, note=f"cannot run here: {problem}", failed=True)
         elif (dry and served) or not samples:
             yield Probe(name, note="ready" if served else "ready, nothing to score")
         else:
-            scored = samples
-            if cutting is not None:
-                scored = [cut_at_words(sample, cutting.size) for sample in samples]
-            yield score_samples(name, term, scored, max_failures)
+            yield score_samples(name, term, samples, max_failures)
 
 
 def score_samples(
     name: str, term: Term, samples: Sequence[Sample], max_failures: float = 0.0
 ) -> Probe:
-    """Score samples with one reward, a few per call; its exceptions are counted as failures.
-
-    Args:
-        name: how it is shown.
-        term: the reward.
-        samples: at least one.
-        max_failures: of the run, which stops where it fails on all samples as here.
-    """
+    """Score samples with one reward, a few per call; its exceptions are counted as failures, and a
+    run that allows `max_failures` is refused where it would stop at these samples."""
     entry = {"name": term.key, "reward": term.reward}
     # without a limit on failures every sample of a failed call is scored again alone
     scorer, results = Scorer([entry], math.inf, retries=0), list[Result]()
@@ -145,7 +165,8 @@ def score_samples(
     for first in range(0, len(samples), CALL):
         results += scorer.attempt(term, list(samples[first : first + CALL]))
     seconds = (time.perf_counter() - started) / len(results)
-    scores, problems = _known_scores(results), [r for r in results if isinstance(r, Failure)]
+    scores = [result for result in results if isinstance(result, float)]
+    problems = [result for result in results if isinstance(result, Failure)]
     absent = {
         "without a score": len(results) - len(scores) - len(problems),
         "failed": len(problems),
@@ -169,15 +190,6 @@ def score_samples(
         except RewardError as error:
             found.refused = str(error)
     return found
-
-
-def _known_scores(results: Sequence[Result]) -> list[float]:
-    """The scores of samples, means where a reward scores chunks; without failures and absences."""
-    means = [
-        statistics.fmean(result) if isinstance(result, list) and result else result
-        for result in results
-    ]
-    return [score for score in means if isinstance(score, float)]
 
 
 def add_probes(plan: Plan, title: str, probes: Sequence[Probe]) -> None:

@@ -28,8 +28,6 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     """Check the launch, the batch geometry, the checkpoints of the policy, the tasks and prompts.
 
     Args:
-        config: of the run.
-        world_size: number of processes.
         dry: whether nothing is downloaded; a task whose prompts are only on the hub has none.
 
     Returns:

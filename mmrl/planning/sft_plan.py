@@ -3,17 +3,15 @@
 from typing import Any
 
 from mmrl.models.network.network import Network
-from mmrl.models.network.vision import Vision
 from mmrl.objectives import find_objective
-from mmrl.objectives.masked_config import MaskedConfig
-from mmrl.objectives.start_config import StartConfig
+from mmrl.objectives.options import MaskedConfig, StartConfig
+from mmrl.objectives.policy_start import choose_trained
 from mmrl.planning.known_sizes import BYTES, count_columns, find_sizes, outline_policy
 from mmrl.planning.network_memory import Needs, Pass, count_network, estimate_network
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import offline
 from mmrl.pretrained.known import PUBLIC_PATCH, find_here
-from mmrl.pretrained.model_config import ModelConfig
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.launch import count_processes
@@ -21,17 +19,12 @@ from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.sft_config import SFTConfig
 from mmrl.training.optimizers import build_optimizers
-from mmrl.training.trainable import train_parts
 
 
 @for_launch
 def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
-    """What a run would do; data are read, and nothing is downloaded but files that say what a
-    checkpoint is.
-
-    Args:
-        config: of the run.
-        world_size: number of processes; None for those that were launched.
+    """What a run of `world_size` processes, or of those that were launched, would do; data are
+    read, and nothing is downloaded but files that say what a checkpoint is.
 
     Raises:
         ConfigError: settings that cannot run.
@@ -48,7 +41,10 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
         network, data = entry.load().outline(options)
     plan.add("objective", f"{config.objective['name']}: {data}")
     if network is None and isinstance(options, StartConfig):
-        name, network = outline_public(options)
+        name, raw = find_sizes(options.model)
+        network = outline_policy(raw)
+        network.public_config = dict(raw)
+        choose_trained(network, options)
         plan.add("network", f"{options.model}{ELSEWHERE}; sizes are those of {name}")
     elif network is not None:
         count = sum(p.numel() for p in network.parameters())
@@ -71,36 +67,14 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     return plan
 
 
-def outline_public(options: StartConfig) -> tuple[str | None, Network]:
-    """Name and network of the published checkpoint that an objective starts from, on the meta
-    device, its trained parts chosen."""
-    name, raw = find_sizes(options.model)
-    network = outline_policy(raw)
-    network.public_config = dict(raw)
-    network.requires_grad_(True)
-    if isinstance(network.vision, Vision):
-        network.vision.train_tower(False)
-    names = ("lora", "train_vision_tower", "modules_to_train")
-    wanted = {key: getattr(options, key) for key in names if hasattr(options, key)}
-    train_parts(network, ModelConfig(path=options.model, **wanted), 0)
-    return name, network
-
-
 def estimate_memory(
     config: SFTConfig, options: StartConfig, network: Network, placement: Placement = ALONE
 ) -> Needs:
-    """Bytes of a process by what holds them, at the longest rows that the settings allow.
-
-    Args:
-        config: of the run.
-        options: of its objective.
-        network: without weights, its trained parts chosen.
-        placement: how processes share the model.
-    """
+    """Bytes of a process by what holds them, at the longest rows that the settings allow, of a
+    network without weights whose trained parts are chosen."""
     found, recompute = choose_planned(config, placement), options.gradient_checkpointing
-    packed = options.quantization_config
-    bits, frozen = packed and packed.bits, BYTES[options.dtype] if found.bf16 else 4
-    sizes = count_network(network, config.optimizer, frozen, 4, bits, lora=0)
+    frozen = BYTES[options.dtype] if found.bf16 else 4
+    sizes = count_network(network, config.optimizer, frozen, 4, bits=None, lora=0)
     rows, shape = config.per_device_train_batch_size, _row_shape(options, network)
     micro = Pass(network, placement.device, 2 if found.bf16 else 4, rows, *shape)
     update = micro.train(recompute)

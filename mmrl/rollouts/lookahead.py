@@ -45,9 +45,7 @@ def score_lookaheads(
     count = (value.slices - 1) * len(prompts)
     pending = task.scorer.begin(count)
     with activity("lookaheads", count):
-        for rows, canvas in look_ahead(
-            policy, rollout, value.slices, task.config.rollout_batch_size
-        ):
+        for rows, canvas in look_ahead(policy, rollout, value.slices, task.config.rollouts_at_once):
             finished = policy.decode(canvas, prompts[rows])
             pending.add([Sample.of(*each) for each in zip(prompts[rows], finished, strict=True)])
             advance(len(canvas))

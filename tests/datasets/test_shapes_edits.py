@@ -1,6 +1,5 @@
 """Edits of the shapes world: true by the pixels, disjoint, readable and scored."""
 
-import io
 import json
 from collections import Counter
 from functools import cache, partial
@@ -84,14 +83,3 @@ def test_what_the_instruction_leaves_alone_must_stay(change: str) -> None:
         item["column"] += 3 if item["column"] < 3 else -3
     edited = sample(row, render.render(scene))
     assert REWARD([edited]) == [0.0]
-
-
-def test_supervised_pairs_hold_both_images_and_the_instruction(tmp_path: Path) -> None:
-    columns = write.pairs(6, 0)
-    write.write_pairs(tmp_path / "edit_pairs.parquet", columns)
-    for n, row in enumerate(edits.edit_rows("train", 6)):
-        assert columns["prompt"][n] == row["prompt"]
-        for name, scene in (("source_image", "source"), ("image", "target")):
-            with Image.open(io.BytesIO(columns[name][n]["bytes"])) as image:
-                expected = render.render(row[scene]).tobytes()
-                assert image.convert("RGB").tobytes() == expected

@@ -1,8 +1,6 @@
 """What the text problems promise: solvable, unique, disjoint, scored right, short, reproducible."""
 
 import json
-import random
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -82,15 +80,6 @@ def test_there_are_288_grids_in_12_families_and_every_puzzle_has_one_solution() 
         assert set(empty) == set(cells) and min(empty.values()) > 200
 
 
-def test_arithmetic_puts_products_first_and_stays_at_zero_or_above() -> None:
-    assert arithmetic.work("12+7*3") == (["7*3=21", "12+21=33"], 33)
-    assert arithmetic.work("20-5-4") == (["20-5=15", "15-4=11"], 11)
-    for row in rows_of("arithmetic", "test"):
-        steps, value = arithmetic.work(row["expression"])
-        assert value == row["answer"] == eval(row["expression"]) >= 0
-        assert not any("=-" in step for step in steps)
-
-
 @pytest.mark.slow
 def test_the_command_writes_the_committed_files_and_pairs_of_training_problems(
     tmp_path: Path,
@@ -109,16 +98,3 @@ def test_the_command_writes_the_committed_files_and_pairs_of_training_problems(
     assert Counter(pair["set"] for pair in pairs)["arithmetic_small"] == 150
     held_out = {r["prompt"] for name in write.COMMITTED for r in rows_of(name, "test")}
     assert not held_out & {pair["prompt"] for pair in pairs}
-
-
-def test_careless_pairs_look_like_solutions_and_are_mostly_wrong() -> None:
-    wrong = []
-    for name in ("sudoku", "arithmetic_small", "countdown_small_careless"):
-        rows = rows_of(name.removesuffix("_careless"), "train")[:200]
-        found = [write.SETS[name].careless(row, random.Random(0)) for row in rows]
-        shape = re.compile("(<reasoning>.+</reasoning>)?<answer>.+</answer>", re.DOTALL)
-        assert all(shape.fullmatch(text) for text in found)
-        samples = [Sample(row["prompt"], text, row) for row, text in zip(rows, found, strict=True)]
-        reward = build_reward({"name": REWARD.get(name.partition("_")[0], "math")})
-        wrong.append(sum(score < 1 for score in reward(samples)) / len(rows))
-    assert all(share > 0.5 for share in wrong), wrong

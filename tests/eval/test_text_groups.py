@@ -38,15 +38,6 @@ def test_a_prompt_counts_under_each_value_of_a_list_and_under_none_that_it_lacks
     }
 
 
-def test_what_does_not_tell_prompts_apart_is_no_group_unless_it_is_asked_for() -> None:
-    assert (
-        list(group_places(PROMPTS)) == ["tag"]
-        and group_places([]) == {}
-        and group_places(PROMPTS, []) == {}
-    )
-    assert list(group_places(PROMPTS, ["form"])) == ["form"]
-
-
 def test_a_key_that_no_prompt_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"group_by names 'tags'.*\['form', 'level', 'skills'"):
         group_places(PROMPTS, ["tags"])

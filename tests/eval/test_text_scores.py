@@ -58,20 +58,8 @@ def test_the_table_has_a_line_per_setting_and_shows_what_is_missing() -> None:
     none = {"n": 0.0} | cost
     heads, first, second, *_ = format_rows({"length 8": half, "b": none}, left_out=3).splitlines()
     assert heads.split()[:3] == ["accuracy", "length", "truncated"] and "@" not in heads
-    assert first.split() == [
-        "length",
-        "8",
-        "0.500",
-        "±",
-        "0.500",
-        "3.5",
-        "0.000",
-        "4.0",
-        "7.0",
-        "16.0",
-        "2",
-    ]
-    assert second.split() == ["b", "-", "3.5", "0.000", "4.0", "7.0", "16.0", "0"]
+    assert " ".join(first.split()) == "length 8 0.500 ± 0.500 3.5 0.000 4.0 7.0 16.0 2"
+    assert " ".join(second.split()) == "b - 3.5 0.000 4.0 7.0 16.0 0"
     assert "3 prompts too long" in format_rows({"b": none}, left_out=3)
     repeated = score_row(prompts("a", "a"), {"math": [1, 0]}, 2)
     assert format_rows({"x": repeated}).split()[1:3] == ["avg@2", "pass@2"]

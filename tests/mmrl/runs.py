@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from mmrl.models import load_policy, load_vq
 from mmrl.objectives.masked import outline_start
-from mmrl.objectives.masked_config import MaskedConfig
+from mmrl.objectives.options import MaskedConfig
 from mmrl.objectives.policy_start import load_start
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig, policy_options
 from mmrl.rl_config import RLConfig

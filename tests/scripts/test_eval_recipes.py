@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from transformers import Mask2FormerForUniversalSegmentation
@@ -33,6 +32,7 @@ from tests.mmrl.question_sets import (
 from tests.rewards.conftest import randomised
 from tests.rewards.judge_server import judge_server
 from tests.rewards.test_compositional import tiny_mask2former
+from tests.scripts import published
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(
@@ -40,20 +40,9 @@ RECIPES = sorted(
     for path in (ROOT / "configs" / "eval").glob("*.yaml")
     if re.match("(llada|mmada|dream|trado|lumina|amused)v?_", path.name)
 )
-FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada"}
-FAMILIES |= {"Gen-Verse/MMaDA": "mmada", "Dream-org/": "dream", "Gen-Verse/TraDo": "sdar"}
-FAMILIES |= {"Alpha-VLLM/": "lumina", "amused/": "amused"}
-ROWS: dict[str, dict[str, Any]] = {
-    "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
-    "ankner/math-500": {"problem": "1 + 2?", "solution": r"It is $\boxed{3}$.", "answer": "3"},
+ROWS = {
+    **published.ROWS,
     "Gen-Verse/AIME2024": {"question": "What is 1 + 2?", "ground_truth_answer": "003"},
-    "google-research-datasets/mbpp": {
-        "task_id": 1,
-        "text": "Add one.",
-        "code": "def f(x):\n    return x + 1",
-        "test_list": ["assert f(1) == 2"],
-        "test_setup_code": "",
-    },
     "openai/openai_humaneval": {
         "task_id": "HumanEval/0",
         "prompt": 'def f(x):\n    """Add one."""\n',
@@ -61,15 +50,8 @@ ROWS: dict[str, dict[str, Any]] = {
         "test": "def check(candidate):\n    assert candidate(1) == 2\n",
         "entry_point": "f",
     },
-    "Gen-Verse/LiveCodeBench": {
-        "question": "Read a number and print it.",
-        "test_method": "stdio",
-        "test_input": ["1\n"],
-        "test_output": ["1\n"],
-        "test_time_limit": 5,
-    },
+    "Gen-Verse/LiveCodeBench": published.STDIO,
 }
-"""A row of each set of texts, with the columns it has on the hub."""
 QUESTIONS = {
     "lmms-lab/SEED-Bench": ([{**SEED, "image": [image(1)]}], SEED_TYPES),
     "lmms-lab/MMMU": ([MMMU, OPEN], MMMU_TYPES),
@@ -111,7 +93,7 @@ def write_prompts(config: EvalConfig, folder: Path) -> list[str]:
         return ["limit=2"]
     rows = GENEVAL if config.geneval_dir else [ROWS[config.prompts]]
     path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps({"task_id": 1, **row}) + "\n" for row in rows))
     return [f"prompts={path}", "data.config=null", "data.split=null"]
 
 
@@ -146,7 +128,7 @@ def test_an_evaluation_runs_on_a_skeleton(
 ) -> None:
     monkeypatch.setattr(segmenter, "EDGES", {"shortest_edge": 64, "longest_edge": 96})
     main, config = read_recipe(path)
-    family = next(own for start, own in FAMILIES.items() if config.model.path.startswith(start))
+    family = published.find_family(config.model.path)
     if family in ("lumina", "amused"):
         pytest.importorskip("diffusers")
     words = [

@@ -55,17 +55,6 @@ def test_text_is_written_with_ids_of_the_tokenizer_alone(family: str, tmp_path: 
     assert bool((done.tokens < len(tokenizer)).all()) and not bool(done.masked.any())
 
 
-@pytest.mark.slow
-def test_families_that_know_images_load_with_their_tasks(tmp_path: Path) -> None:
-    vq = make(tmp_path / "vq", "magvitv2", width=32)
-    mmada = load_policy(make(tmp_path / "mmada", "mmada"), vq=vq)
-    assert set(mmada.layouts) == {"text", "text_to_image", "image_to_text", "image_edit"}
-    canvas = mmada.canvas([Prompt(text="a cat", id="a", task="text_to_image")])
-    assert int(canvas.response.sum()) == 1024 and canvas.vocab == (126349, 126349 + 8192)
-    seeing = load_policy(make(tmp_path / "v", "llava_llada"), vq=None)
-    assert set(seeing.layouts) == {"text", "image_to_text"}
-
-
 def test_a_folder_that_holds_something_is_not_written_into(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     with pytest.raises(ConfigError, match="out is .* an empty or a new folder"):

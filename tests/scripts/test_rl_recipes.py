@@ -24,6 +24,7 @@ from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from tests.rewards.judge_server import judge_server
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
+from tests.scripts import published
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(
@@ -36,36 +37,17 @@ RECIPES = sorted(
     )
 )
 """Those from MMaDA-8B-Base differ in the checkpoint's name alone, so one of them stands for all."""
-FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada"}
-FAMILIES |= {"Gen-Verse/MMaDA": "mmada", "Dream-org/": "dream", "apple/": "dream"}
-FAMILIES |= {"JetLM/SDAR": "sdar", "Gen-Verse/TraDo": "sdar", "Alpha-VLLM/": "lumina"}
-FAMILIES |= {"amused/": "amused"}
-MATH = {"problem": "What is 1 + 2?", "solution": r"It is $\boxed{3}$.", "level": "Level 1"}
-ROWS: dict[str, dict[str, Any]] = {
-    "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
-    "ankner/math-500": MATH,
+ROWS = {
+    **published.ROWS,
     "Gen-Verse/MATH_train": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
     "Jiayi-Pan/Countdown-Tasks-3to4": {"nums": [3, 4, 5], "target": 12},
-    "google-research-datasets/mbpp": {
-        "text": "Add one.",
-        "code": "def f(x):\n    return x + 1",
-        "test_list": ["assert f(1) == 2"],
-        "test_setup_code": "",
-    },
     "TIGER-Lab/AceCode-87K": {
         "source": "oss",
         "question": "Write f that adds one.",
         "test_cases": ["assert f(1) == 2", "assert f(2) == 3"],
     },
-    "Gen-Verse/PrimeIntellect": {
-        "question": "Read a number and print it.",
-        "test_method": "stdio",
-        "test_input": ["1\n"],
-        "test_output": ["1\n"],
-        "test_time_limit": 5,
-    },
+    "Gen-Verse/PrimeIntellect": published.STDIO,
 }
-"""A row of each data set of the hub, with the columns it has there."""
 RED = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAQAAAAECAIAAAAmkwkpAAAAFElEQVR4nG"
     "M8oaHBAANMDEgANwcAOFQBICTvemsAAAAASUVORK5CYII="
@@ -130,7 +112,7 @@ def shrink(
     config: RLConfig, folder: Path, skeletons: dict[str, Path], judge: str, rewards: str
 ) -> list[str]:
     """The words that make a recipe small, and let it read what is here."""
-    family = next(own for start, own in FAMILIES.items() if config.model.path.startswith(start))
+    family = published.find_family(config.model.path)
     [(name, task)] = config.tasks.items()
     words = {
         "output_dir": folder / "run",

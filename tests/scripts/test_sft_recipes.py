@@ -119,8 +119,7 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
 ) -> None:
     monkeypatch.chdir(ROOT)
     config = load_config(SFTConfig, words(name, skeletons, data, tmp_path / "run"))
-    said = str(describe(config))
-    assert "memory" in said
+    assert "memory" in str(describe(config))
     run = train(config)
     assert [line["step"] for line in metrics(run) if "loss" in line] == [1, 2]
     assert all(0 < line["loss"] < 1000 for line in metrics(run) if "loss" in line)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from mmrl.config import ConfigError, load_config, to_yaml
+from mmrl.config import to_yaml
 from tests.by_path import load
 from tests.mmrl.runs import run_config, write_world
 
@@ -75,17 +75,3 @@ def test_a_row_has_the_error_over_seeds_and_its_distance_from_the_control() -> N
     said = "| sums | math | as_is |  | 0.200 | 0.500 | +0.300 ± 0.100 | +0.200, +0.400 | +2.0 |"
     assert first == said
     assert "| +0.100 ± 0.000 |" in second
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("trial=[]", "trial is []; it must be words"),
-        ("runs.shapes.command=[mmrl.rll]", "Did you mean 'mmrl.rl'"),
-        ("seeds=[1000]", "without 1000"),
-    ],
-)
-def test_what_cannot_be_run_is_refused(study: Path, word: str, said: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        load_config(script.Config, [f"config={study / 'study.yaml'}", word])
-    assert said in str(error.value)

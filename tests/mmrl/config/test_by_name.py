@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mmrl.config import ConfigError, to_plain, to_yaml
-from mmrl.config.by_name import FROM_FILE, find, is_by_name, source_of, write_name
+from mmrl.config.by_name import FROM_FILE, find, source_of, write_name
 
 CODE = """
 from dataclasses import dataclass
@@ -41,11 +41,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     for name in set(sys.modules) - before:
         del sys.modules[name]
-
-
-def test_names_have_a_place_and_what_is_there() -> None:
-    assert all(map(is_by_name, ("a.py:f", "a.b:C.d", "/x/a b.py:f", "C:/a.py:f")))
-    assert not any(map(is_by_name, ("a", "a.py", "a.py:", ":f", "", None, 3)))
 
 
 def test_a_file_is_loaded_once_however_it_is_spelt(folder: Path) -> None:
@@ -101,18 +96,18 @@ def test_a_configuration_is_written_by_names_and_without_addresses() -> None:
         f"{here}:Counts object",
     ] + [f"{here}:test_a_configuration_is_written_by_names_and_without_addresses.<locals>.<lambda>"]
     for name in written[2:]:
-        with pytest.raises(ConfigError, match=r"rewards\[0\].name is .*given from Python.*again"):
+        with pytest.raises(
+            ConfigError, match=r"rewards\[0\].name is .*given from Python.*found by"
+        ):
             find(name, "rewards[0].name")
 
 
 BROKEN = {
     "own/none.py:score": "there is no file 'own/none.py'. Paths are relative to the current",
     "own/score.py:scor": "has no 'scor'. Did you mean 'score'? It has dataclass, score, Scores.",
-    "own/score.py:Scores.off": "has no 'Scores.off'",
     "own/bad.py:f": "it cannot be loaded: bad.py, line 3: ZeroDivisionError: division by zero",
-    "own/typo.py:f": "it cannot be loaded: typo.py, line 2: SyntaxError",
-    "own/needs.py:f": "it cannot be loaded: needs.py, line 1: ModuleNotFoundError: No",
-    "nowhere.at.all:f": "there is no module 'nowhere'. Modules are looked for",
+    "own/typo.py:f": "it cannot be loaded: SyntaxError: invalid syntax (typo.py, line 2)",
+    "nowhere.at.all:f": "there is no module 'nowhere'; a file is named",
     "own.bad:f": "it cannot be loaded: bad.py, line 3: ZeroDivisionError",
 }
 
@@ -121,7 +116,6 @@ BROKEN = {
 def test_what_is_not_found_or_cannot_be_loaded_says_why(folder: Path, name: str) -> None:
     (folder / "own" / "bad.py").write_text("x = 1\n\ny = x / 0\n")
     (folder / "own" / "typo.py").write_text("x = 1\ndef f(:\n")
-    (folder / "own" / "needs.py").write_text("import nowhere\n")
     for _ in range(2):  # nothing is left behind that a second try would take for the module
         with pytest.raises(ConfigError) as error:
             find(name, "rewards[0].name")

@@ -7,7 +7,7 @@ import pytest
 
 from mmrl.algorithms import load_algorithm
 from mmrl.config import ConfigError, load_config
-from mmrl.config.yaml_file import configs, find_config
+from mmrl.config.yaml_file import configs
 from mmrl.rewards.judging.template import load_template
 from mmrl.rl_config import RLConfig
 
@@ -36,13 +36,6 @@ def test_presets_judges_and_runs_are_found_from_anywhere(elsewhere: Path) -> Non
     assert load_algorithm({"name": "mask_grpo"}).name == "mask_grpo"
     assert "prompt" in load_template("general").fields
     assert load_config(RLConfig, [f"config={RUN}"]).output_dir == "runs/quickstart"
-
-
-def test_a_file_of_ones_own_under_the_same_name_wins(elsewhere: Path) -> None:
-    own = elsewhere / RUN
-    own.parent.mkdir(parents=True)
-    shutil.copy(ROOT / RUN, own)
-    assert find_config(RUN) == Path(RUN)
 
 
 def test_a_name_that_nothing_has_lists_what_is_shipped(elsewhere: Path) -> None:

@@ -7,7 +7,6 @@ import pytest
 from omegaconf import OmegaConf
 
 from mmrl.config import ConfigError
-from mmrl.config.inputs import load_ready
 from mmrl.config.yaml_file import find_chain, read_yaml
 
 
@@ -55,19 +54,6 @@ def test_what_a_file_starts_from_is_checked(tmp_path: Path, text: str, said: str
         read_yaml(str(tmp_path / "run.yaml"))
 
 
-def test_the_command_that_writes_an_input_is_found_in_the_file_that_names_it(
-    tmp_path: Path,
-) -> None:
-    write(
-        tmp_path,
-        base=f"# Base.\n#   python write.py out={tmp_path / 'data'}\n"
-        f"rows: {tmp_path / 'data' / 'rows.parquet'}\n",
-        run="config: base.yaml\n",
-    )
-    with pytest.raises(ConfigError, match=r"Write it first:\n  python write\.py"):
-        load_ready(Run, [f"config={tmp_path / 'run.yaml'}"])
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -83,21 +69,3 @@ def test_a_file_that_is_no_configuration_is_refused_in_a_few_words(
     with pytest.raises(ConfigError, match=said) as caught:
         read_yaml(str(tmp_path / "file"))
     assert len(str(caught.value)) < 300
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("quikstart", "'configs/rl/quickstart.yaml'"),
-        ("configs/quickstart.yaml", "'configs/rl/quickstart.yaml'"),
-        ("my_run", "'my_run.yml'"),
-    ],
-)
-def test_the_nearest_file_of_the_folder_or_of_those_shipped_is_suggested(
-    name: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "my_run.yml").write_text("steps: 3\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=f"no such file. Did you mean {meant}") as caught:
-        read_yaml(name)
-    assert len(str(caught.value)) < 600

@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.rewards.dsg import read_questions
 from mmrl.types import Prompt
@@ -33,15 +30,3 @@ def test_every_question_of_a_prompt_is_kept_with_its_parents_and_category(tmp_pa
     assert (second.id, second.text) == ("stanford0", "Two dogs.")
     last = read_questions(second.facts)[-1]
     assert (last.number, last.parents, last.category) == (3, (1, 2), "relation - spatial")
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (["1,A car.,,x,0,entity,whole,t,Is it?\n"], "line 2: invalid literal"),
-        ([ROWS[0], '1,A bike.,,2,1,entity,whole,t,Is it?\n'], "line 3: item_id '1' has another"),
-    ],
-)  # fmt: skip
-def test_a_row_that_does_not_fit_is_named(tmp_path: Path, rows: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        read(tmp_path, *rows)

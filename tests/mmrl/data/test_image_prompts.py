@@ -146,7 +146,6 @@ def test_an_edit_needs_a_source_image(folder: Path) -> None:
         ({**Q, "image": "broken.png"}, "the image cannot be read"),
         ({**Q, "image": "red.png", "images": ["red.png"]}, "has both of images, image; keep one"),
         ({"messages": [user(BARE, SAY)]}, "1 image parts, of which 1 hold no image, and 0 imag"),
-        ({"messages": [user({"type": "video"}, SAY)]}, "is no part of a message; one is"),
     ],
 )
 def test_an_image_that_cannot_be_shown_is_refused_with_its_row_when_the_file_is_read(

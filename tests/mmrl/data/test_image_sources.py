@@ -1,7 +1,6 @@
 """A row means an image below its root folder, or brings it along; no row leads anywhere else."""
 
 import base64
-import os
 from pathlib import Path
 from typing import Any
 
@@ -49,25 +48,20 @@ def test_no_path_leads_out_of_the_root(root: Path, name: str) -> None:
     ("value", "message"),
     [
         ("sub/none.png", "there is no file 'sub/none.png' below .*set data.image_root"),
-        ("pipe", "there is no file 'pipe' below"),
         ("a\0b", "is no path of an image"),
         ("x" * 5000, "'xxx.* is no path of an image"),
-        ("circle", "(is no path of an image|there is no file)"),
         (
             "https://example.org/x.png",
             "are not downloaded, and 'https://example.org/x.png' is an add",
         ),
         ("data:text/plain;base64,AAAA", "begins like data:image/png;base64,"),
         ("data:image/png;base64,A*==", "is no image"),
-        (3, "3 is no image"),
         ({"bytes": None, "path": None}, "is no image"),
     ],
 )
 def test_what_stands_for_no_image_is_refused_with_its_row(
     root: Path, value: Any, message: str
 ) -> None:
-    os.mkfifo(root / "pipe")
-    (root / "circle").symlink_to(root / "circle")
     with pytest.raises(ConfigError, match=f"^line 3: .*{message}"):
         find_image(value, root, "line 3")
 

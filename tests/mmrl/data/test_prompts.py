@@ -9,24 +9,16 @@ from datasets import Dataset
 from huggingface_hub import constants
 
 from mmrl.config import ConfigError, NotHereError
-from mmrl.data.prompts import DataConfig, load_prompts, spread
+from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.data.rows import read_rows
-from mmrl.data.stream import stream_rows
 from mmrl.types import Prompt
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
-ROW = {"tag": "colors", "include": [{"class": "bird", "count": 1, "color": "red"}], "prompt": "x"}
 
 
 def _load(folder: Path, text: str, name: str = "rows.jsonl", **data: Any) -> list[Prompt]:
     (folder / name).write_text(text, encoding="utf-8")
     return load_prompts(str(folder / name), "text_to_image", DataConfig(**data))
-
-
-def test_geneval_rows_keep_their_metadata_and_do_not_repeat_the_prompt(tmp_path: Path) -> None:
-    (prompt,) = _load(tmp_path, json.dumps(ROW))
-    assert prompt.text == "x" and prompt.task == "text_to_image" and prompt.id == "rows-0"
-    assert prompt.metadata == {"tag": "colors", "include": ROW["include"]}
 
 
 def test_every_line_of_a_text_file_is_a_prompt(tmp_path: Path) -> None:
@@ -52,9 +44,8 @@ def test_a_file_of_a_type_that_is_not_read_says_which_are(tmp_path: Path, name: 
         ('{"prompt": "x"}\n{"prompt": ', r"rows\.jsonl, line 2 is not JSON"),
         ('{"prompt": "x"}\n\n["x"]', r"line 3 is not a mapping"),
         ('{"problem": "x"}', r"'prompt', 'question', 'text'; it has \['problem'\]"),
-        ('{"messages": [{"role": "user"}]}', "is not a message; one is"),
         ('{"prompt": [{"role": "system", "content": "x"}]}', "must end with one of the user"),
-        ("[" * 200_000, "line 1 is nested too deeply"),
+        ("[" * 200_000, "line 1 is not JSON: maximum recursion"),
         ("", "holds no prompts"),
     ],
 )
@@ -84,17 +75,6 @@ def test_a_limit_takes_as_many_prompts_of_every_tag() -> None:
     assert set(Counter(prompt.metadata["tag"] for prompt in prompts).values()) == {8}
 
 
-@pytest.mark.parametrize(("limit", "rows"), [(None, 5), (2, 2), (5, 5), (9, 5)])
-def test_spread_rows_are_distinct_and_in_order(limit: int | None, rows: int) -> None:
-    found = spread(range(5), limit)
-    assert found == sorted(set(found)) and len(found) == rows
-
-
-def test_the_stream_shows_every_row_once_an_epoch_in_a_new_order() -> None:
-    first, second = (stream_rows(3, range(n, n + 7), 7) for n in (0, 7))
-    assert sorted(first) == sorted(second) == list(range(7)) and first != second
-
-
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
 
 
@@ -119,7 +99,6 @@ def test_a_template_words_the_prompt_from_the_columns(tmp_path: Path) -> None:
     ("data", "row", "message"),
     [
         ({"template": "{promt}"}, {"prompt": "x"}, r"names 'promt', and .*line 1 has .*'prompt'\]"),
-        ({"template": "{prompt} }"}, {"prompt": "x"}, "cannot be filled in.*twice"),
         ({"template": "{prompt}"}, {"messages": CHAT}, r"data\.template.*empty where rows have m"),
         ({"split": "test"}, {"prompt": "x"}, r"data\.split is 'test'.*null for a file"),
     ],
@@ -143,13 +122,12 @@ def test_rows_of_some_values_are_read_and_keep_their_numbers(tmp_path: Path) -> 
 
 
 def test_rows_are_read_by_the_number_of_items_in_a_column(tmp_path: Path) -> None:
-    lines = [{"prompt": str(n), "nums": list(range(n)), "len(x)": n % 2} for n in range(5)]
+    lines = [{"prompt": str(n), "nums": list(range(n))} for n in range(5)]
     text = "\n".join(map(json.dumps, lines))
     assert [prompt.text for prompt in _load(tmp_path, text, where={"len(nums)": [2, 3]})] == [
         "2",
         "3",
     ]
-    assert len(_load(tmp_path, text, where={"len(x)": 1})) == 2  # a column of that name
     with pytest.raises(ConfigError, match="holds no prompts with data.where"):
         _load(tmp_path, text, where={"len(absent)": 0})
 

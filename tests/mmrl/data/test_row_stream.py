@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.data.row_stream import RowStream
 from mmrl.data.rows import read_rows
+from mmrl.data.stream import RowStream
 
 
 def png(red: int) -> bytes:

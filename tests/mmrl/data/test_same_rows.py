@@ -157,16 +157,3 @@ def test_numbers_keep_their_digits(tmp_path: Path, suffix: str) -> None:
         prompt.answer for prompt in load_prompts(store(tmp_path, rows, suffix, "file"), "text")
     ]
     assert found == ["0.00001", "10000000000000000", "2.5", "-3.0", "0.0000001", "0.1"]
-
-
-def test_what_is_no_source_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "x.bin").write_bytes(b"\0" * 9)
-    for place, said in (
-        (f"{tmp_path}/none*.jsonl", r"no file matches the pattern '.*none\*\.jsonl'"),
-        (str(tmp_path), r"To read some of its files, give a pattern such as '.*/\*\.jsonl'"),
-        ("5", r"'5' is neither a \.jsonl, .* file nor a hub id"),
-    ):
-        for read in (lambda: load_prompts(place, "text"), lambda: [*open_rows(place)]):  # noqa: B023
-            with pytest.raises(ConfigError, match=said) as caught:
-                read()
-            assert "\n" not in str(caught.value)

@@ -10,7 +10,7 @@ import torch
 
 from mmrl.models.layouts.image_edit import ImageEdit
 from mmrl.objectives.masked import Masked
-from mmrl.objectives.masked_config import EditsConfig, MaskedConfig
+from mmrl.objectives.options import EditsConfig, MaskedConfig
 from mmrl.objectives.scored_rows import Rows
 from mmrl.types import Prompt
 from tests import by_path

@@ -18,11 +18,7 @@ from torch import Generator, Tensor
 
 from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.objectives.masked import Masked, draw_cosine_mask
-from mmrl.objectives.masked_config import (
-    CompletionsConfig,
-    MaskedConfig,
-    QuestionsConfig,
-)
+from mmrl.objectives.options import CompletionsConfig, MaskedConfig, QuestionsConfig
 from mmrl.objectives.scored_rows import Rows
 from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt

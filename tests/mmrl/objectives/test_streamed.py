@@ -11,9 +11,8 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.objectives.masked import Masked
-from mmrl.objectives.masked_config import MaskedConfig
+from mmrl.objectives.options import MaskedConfig
 from mmrl.objectives.scored_rows import Rows
-from mmrl.objectives.text import Completions
 from mmrl.sft import SFTConfig, train
 from tests.mmrl.objectives.completions import completions, options
 from tests.mmrl.starts import SHAPES, write_drawing
@@ -74,23 +73,8 @@ def pairs(folder: Path, **changes: Any) -> dict[str, Any]:
     return {**values, "image_size": 32, "max_prompt_length": 24, **STREAM, **changes}
 
 
-def test_a_missing_column_is_named_before_weights_load(data: Path, folder: Path) -> None:
+def test_a_missing_column_is_named_before_weights_load(folder: Path) -> None:
     config = MaskedConfig(**pairs(folder, text_column="caption"))
     message = r"row 0 has no 'caption'; it has \['image', 'text'\]. Name .* objective.text_column"
     with pytest.raises(ConfigError, match=message):
         Masked.outline(config)
-    trained = completions(data, **STREAM)
-    wrong = type(trained.config)(**{**vars(trained.config), "completion_column": "response"})
-    with pytest.raises(
-        ConfigError, match="rows.jsonl, line 1 has neither 'messages' nor 'response'"
-    ):
-        Completions.outline(wrong)
-
-
-def test_data_of_the_hub_are_said_to_be_unchecked(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    config = completions(data).config
-    away = type(config)(**{**vars(config), "data": "owner/absent", "streaming": True})
-    assert Completions.outline(away)[1].endswith("its columns could not be checked")

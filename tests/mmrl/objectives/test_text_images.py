@@ -199,5 +199,5 @@ def test_a_checkpoint_that_reads_codes_learns_answers_as_they_are_sampled(
     for picture in (ROWS[3], {**ROWS[0], "question": "<image> <image>"}):
         with pytest.raises(ConfigError, match="reads exactly one image"):
             seeing(write_rows(tmp_path / "more.jsonl", [picture]), **model)
-    with pytest.raises(ConfigError, match="nor image codes and their tokenizer"):
+    with pytest.raises(ConfigError, match="has images, and the network cannot see"):
         seeing(path, model=model["model"])

@@ -56,7 +56,7 @@ def test_every_form_of_a_row_is_the_same_example(tmp_path: Path) -> None:
         {"messages": [system(), turn(question), said], "image": "pictures/a.png"},
         {"messages": [system(), turn(f"<image>\n{question}"), said], "image": url(1)},
         {"question": f"<image>\n{question}", "answer": answer, "image": url(1)},
-        {"question": question, "answer": 3, "image": "pictures/a.png"},
+        {"question": question, "answer": "3", "image": "pictures/a.png"},
         {"messages": [system(), turn(parts)], "answer": answer, "image": url(1)},
     ]
     for row in messages:

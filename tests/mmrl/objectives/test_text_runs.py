@@ -10,11 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from mmrl.config import ConfigError
-from mmrl.models import load_policy
 from mmrl.objectives.text import CompletionConfig, Completions
-from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
-from mmrl.types import Prompt
 from tests.mmrl.objectives.completions import completions, options
 
 
@@ -31,25 +28,6 @@ def run(data: Path, output: Path, **changes: Any) -> Path:
 def held_out_loss(data: Path, **start: Any) -> float:
     with torch.no_grad():
         return completions(data, eval_data=str(data), **start).evaluate(Path(), 0)["eval/loss"]
-
-
-def test_a_new_network_trains_is_saved_as_llada_and_can_be_continued(
-    data: Path, tmp_path: Path
-) -> None:
-    changes = {"gradient_checkpointing": True}
-    first = run(data, tmp_path / "first", **changes)
-    raw = json.loads((first / "config.json").read_text())
-    assert (raw["model_type"], raw["architectures"]) == ("llada", ["LLaDAModelLM"])
-    policy = load_policy(first, vq=None)
-    canvas = policy.canvas([Prompt("0", "text", "two rings")], 4)
-    settings = SamplerConfig(name="static", steps=2)
-    rollout = sample(policy, canvas, settings, torch.Generator().manual_seed(0))
-    assert len(policy.decode(rollout.canvas, [Prompt("0", "text", "")])) == 1
-    start = {"model": str(first)}
-    second = run(data, tmp_path / "second", **changes, **start, attn_implementation="eager")
-    losses = [held_out_loss(data), held_out_loss(data, **start)]
-    losses.append(held_out_loss(data, **{**start, "model": str(second)}))
-    assert losses[0] > losses[1] > losses[2]
 
 
 @pytest.mark.slow
@@ -99,10 +77,8 @@ def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": ""}, "objective.data"),
         ({"corruption": {"name": "randon"}}, "Did you mean 'random'"),
         ({"corruption": {"name": "semi_ar", "block_size": 0}}, "objective.corruption.block_size"),
-        ({"fill": "completion"}, "objective.completion_length"),
         (
             {"corruption": {"name": "block"}, "fill": "row", "trained_padding": 0},
             "objective.trained_padding",

@@ -11,6 +11,7 @@ from huggingface_hub import constants
 from mmrl import eval as evaluate
 from mmrl import eval_v, rl, sft
 from mmrl.config import ConfigError, load_config
+from mmrl.models import load_model
 from mmrl.planning.plan import describe
 from mmrl.planning.plan_page import LINES, WIDTH
 from mmrl.planning.run_checks import check_geometry
@@ -94,6 +95,24 @@ def test_the_size_of_micro_batches_that_is_left_open_fits_every_task(
         describe(config, world_size=5)
 
 
+def test_auto_sizes_of_batches_are_those_of_the_plan_and_of_the_run(
+    world: SimpleNamespace, tmp_path: Path, printed: Callable
+) -> None:
+    words = [*command_line(world, tmp_path / "run"), "per_device_train_batch_size=auto"]
+    words += ["tasks.shapes.rollout_batch_size=auto", "max_steps=1"]
+    said, monkeypatch = printed(rl.main, words)[1], pytest.MonkeyPatch()
+    assert "tasks.shapes.rollout_batch_size: 8 per_device_train_batch_size: 8 run" in said
+    monkeypatch.setattr("mmrl.models.policy.load_model", load_model)
+    assert rl.main(words) == 0
+    monkeypatch.undo()
+    log = (tmp_path / "run" / "train.log").read_text()
+    for key in ("tasks.shapes.rollout_batch_size", "per_device_train_batch_size"):
+        assert f"{key}: 8, the largest that is estimated to fit" in log
+    for wrong in ("all", 0):
+        status, _, error = printed(rl.main, [*words, f"per_device_train_batch_size={wrong}"])
+        assert status == 1 and "it must be null or auto or at least 1" in error
+
+
 def test_a_reward_that_is_not_on_this_machine_is_named_and_nothing_is_downloaded(
     world: SimpleNamespace, tmp_path: Path, printed: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +165,9 @@ def test_a_plan_says_whether_a_run_fits_the_devices_named(printed: Callable) -> 
         assert found == status and verdict in said
         assert "AVX512" not in said and "computes it natively" in said
         assert ("is estimated to take" in error) == bool(status)
+        assert "188 steps from the first step" in said
+        assert "micro-batches of 2 per process" in said
+        assert "trained 8,015,581,184 of 8,015,581,184 parameters: embed, blocks" in said
     assert "devices is 'H9'" in printed(sft.main, [*words, "devices=9xH9"])[2]
 
 

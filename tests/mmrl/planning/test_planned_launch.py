@@ -45,5 +45,5 @@ def test_no_launch_configuration_of_the_project_is_refused_by_a_run(name: str) -
 
 
 def test_a_missing_launch_configuration_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="launch_config is '.*none.yaml', which is no file"):
+    with pytest.raises(ValueError, match="launch_config is '.*none.yaml'; it must be a file"):
         plan(str(tmp_path / "none.yaml"))

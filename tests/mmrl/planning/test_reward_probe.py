@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mmrl.planning.plan import describe
-from mmrl.planning.probe_samples import cut_at_words, make_dummy_samples
-from mmrl.planning.reward_probe import Probe, score_samples
+from mmrl.planning.reward_probe import Probe, make_dummy_samples, score_samples
 from mmrl.probe import main
 from mmrl.rewards.scoring.terms import Term
 from mmrl.rl import main as rl
@@ -92,9 +91,6 @@ def test_dummy_texts_are_blank_right_and_wrong_and_rewards_vary_on_them(
     texts = [sample.completion for sample in samples]
     assert texts[:3] == ["", "is 1", "<answer>is 2</answer>"]
     assert texts[4:7] == ["", "is 6", "<answer>is 7</answer>"]
-    for sample in samples:
-        chunks = cut_at_words(sample, 1).chunks or ()
-        assert "".join(chunk.text for chunk in chunks) == sample.completion
     rows = [{"prompt": f"a {color} ring?", "answer": color} for color in ("red", "blue", "green")]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = command_line(world, tmp_path / "run")

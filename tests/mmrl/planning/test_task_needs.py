@@ -3,7 +3,6 @@
 import json
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,19 +12,14 @@ from mmrl.config import ConfigError
 from mmrl.data.prompts import load_prompts
 from mmrl.models import load_policy
 from mmrl.models.families import FAMILIES
-from mmrl.models.task_names import TASKS, writes_images
-from mmrl.planning.known_sizes import SIZES, find_sizes
-from mmrl.planning.run_checks import check_model
 from mmrl.pretrained.checks import (
     check_checkpoints,
     check_network_blocks,
     check_prompts,
     check_task,
 )
-from mmrl.pretrained.known import known_config
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig
-from tests.mmrl.runs import run_config
 from tests.models.networks import write_small_llada_v, write_small_mmada
 
 QUESTION = '{"prompt": "which?", "image": "one.png"}\n'
@@ -45,12 +39,6 @@ def test_a_policy_can_do_what_its_family_says(tmp_path: Path) -> None:
         assert {name: type(task) for name, task in policy.layouts.items()} == FAMILIES[name].LAYOUTS
 
 
-def test_the_tasks_and_what_they_write_are_those_of_the_families() -> None:
-    layouts = [pair for family in FAMILIES.values() for pair in family.LAYOUTS.items()]
-    assert sorted({task for task, _ in layouts}) == TASKS
-    assert [task for task in TASKS if writes_images(task)] == ["image_edit", "text_to_image"]
-
-
 @pytest.mark.parametrize(
     ("family", "vq", "task", "named"),
     [
@@ -64,24 +52,6 @@ def test_a_checkpoint_that_lacks_what_a_task_needs_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=named):
         check_task(checkpoint(tmp_path, family, vq=vq), task, "for x")
-
-
-@pytest.mark.parametrize(
-    ("family", "vq", "task", "tokens"),
-    [
-        ("llava_llada", None, "image_to_text", None),
-        ("llada", None, "text", None),
-        ("mmada", None, "text", None),
-        ("mmada", "showlab/magvitv2", "image_to_text", 1024),
-        ("mmada", "showlab/magvitv2", "text_to_image", 1024),
-    ],
-)
-def test_other_checkpoints_say_how_many_tokens_an_image_has(
-    family: str, vq: str | None, task: str, tokens: int | None, tmp_path: Path
-) -> None:
-    assert check_task(checkpoint(tmp_path, family, vq=vq), task, "for x") == tokens
-    # one that is not here may be of any family
-    assert check_task(ModelConfig(path="owner/name", vq=None), "image_to_text", "for x") is None
 
 
 def test_images_in_prompts_must_be_whole_numbers_of_tokens_and_no_tower_can_be_trained(
@@ -137,24 +107,3 @@ def test_a_prompt_with_a_wrong_number_of_images_is_refused_with_its_place(
     check_prompts(ModelConfig(path="owner/name"), "image_to_text", prompts)  # of any family
     with pytest.raises(ConfigError, match=named) if named else nullcontext():
         check_prompts(checkpoint(tmp_path, family), "image_to_text", prompts)
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("GSAI-ML/LLaDA-8B-Instruct", "LLaDA-8B"),
-        ("GSAI-ML/LLaDA-V", "LLaDA-V-8B"),
-        ("Gen-Verse/MMaDA-8B-Base", "MMaDA-8B"),
-        ("Gen-Verse/TraDo-4B-Instruct", "SDAR-4B"),
-    ],
-)
-def test_a_published_policy_that_is_not_here_has_its_sizes(
-    path: str, name: str, world: SimpleNamespace, tmp_path: Path
-) -> None:
-    config = run_config(world, tmp_path)
-    assert find_sizes(path) == (name, SIZES[name])
-    assert find_sizes(world.policy) == (None, known_config(world.policy))
-    for gone in ("owner/name", "Gen-Verse/other"):
-        config.model.path = gone
-        with pytest.raises(FileNotFoundError, match=f"'{gone}' is neither an existing directory"):
-            check_model(config)

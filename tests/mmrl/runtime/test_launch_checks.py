@@ -10,7 +10,7 @@ import yaml
 from mmrl import rl, sft
 from mmrl.config import ConfigError
 from mmrl.objectives import text
-from mmrl.objectives.text_config import CompletionConfig
+from mmrl.objectives.options import CompletionConfig
 from mmrl.planning.planned_launch import use_launch
 from mmrl.planning.run_checks import check_run
 from mmrl.runtime.launch_checks import check_launch

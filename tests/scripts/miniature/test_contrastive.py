@@ -15,7 +15,7 @@ from mmrl.randomness import generator
 from mmrl.rewards import build_reward
 from mmrl.types import Sample
 from scripts.miniature import CLIP
-from scripts.miniature.captions import build_request_key, draw_near_miss
+from scripts.miniature.captions import draw_near_miss
 from scripts.miniature.contrastive import Contrastive, ContrastiveConfig
 
 COLORS = ("red", "green", "blue", "yellow")
@@ -57,20 +57,6 @@ def objective(path: Path, batch_size: int = 8, **options: object) -> Contrastive
     settings = {"network": small(path.with_name("sizes")), "save_dtype": "float32", **options}
     config = ContrastiveConfig(data=str(path), **settings)  # type: ignore[arg-type]
     return CLIP.load()(config, seed=3, batch_size=batch_size)
-
-
-def test_captions_that_ask_for_the_same_thing_have_one_key() -> None:
-    def row(first: str, second: str, relation: str) -> dict:
-        position = [relation, 0]
-        return {"include": [{"class": first}, {"class": second, "position": position}]}
-
-    left = build_request_key(row("ring", "cross", "left of"))
-    assert left == build_request_key(row("cross", "ring", "right of"))
-    assert left != build_request_key(row("ring", "cross", "right of"))
-    assert left != build_request_key(row("cross", "ring", "left of"))
-    above = build_request_key(row("ring", "cross", "above"))
-    assert above == build_request_key(row("cross", "ring", "below"))
-    assert above != left
 
 
 def test_a_near_miss_differs_in_one_word_or_in_two_that_changed_places() -> None:

@@ -1,0 +1,155 @@
+"""Options of the objectives that train a policy: `masked` and `text`."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+from mmrl.config import Settings, at_least, check, filled
+from mmrl.models.layouts.layout_config import ImageFit
+from mmrl.objectives.data_config import PairsConfig, SourceConfig
+from mmrl.pretrained.model_config import LoraConfig
+
+PARTS = ("text_to_image", "image_to_text", "text", "image_edit")
+"""Parts of the `masked` objective."""
+
+
+@dataclass(kw_only=True)
+class ObjectiveLora(LoraConfig):
+    """Low-rank adapters of a supervised run; peft's names."""
+
+    where: ClassVar[str] = "objective.lora"
+
+
+@dataclass(kw_only=True)
+class StartConfig(Settings):
+    """The network that the training of a policy starts from, and how it is saved."""
+
+    where: ClassVar[str] = "objective"
+
+    model: str = ""
+    """Checkpoint to continue from."""
+    new_weights: bool = False
+    """Draw the weights from the seed; of `model` only config.json and the tokenizer are read, and a
+    directory with these two is enough."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights that are not trained, where the run computes in bfloat16; elsewhere they are
+    float32. What is trained is float32 in any case, as accelerate's mixed precision and peft's
+    adapters are."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass, also those of a trained vision tower."""
+    lora: ObjectiveLora | None = None
+    """Train a low-rank adapter of `model` instead of all weights."""
+    train_vision_tower: bool = False
+    """Train the vision tower too; its projector always is."""
+    modules_to_train: list[str] | None = None
+    """Parts to train, as patterns of names: `vision.projector`, `blocks.*.attn`. Null trains
+    everything but the vision tower; with `lora` nothing, and what is named is trained in full
+    besides the adapter."""
+    attn_implementation: Literal["auto", "sdpa", "eager", "flex"] = "auto"
+    """Attention kernel; `auto` follows device and precision: `mmrl.models.network.attention`."""
+    encode_batch_size: Annotated[int, at_least(1)] = 8
+    """Images that the image tokenizer encodes at once, on the device of the run. Each is encoded
+    for its first micro-batch, and its codes stay in memory."""
+    save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Stored precision of the saved weights; the factors of an adapter keep theirs."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = "a checkpoint, or with new_weights a directory with config.json and tokenizer"
+        check(self.model != "", "objective.model", self.model, allowed)
+        allowed = "null with objective.new_weights, which would stay random"
+        for key in ("lora", "modules_to_train"):
+            fits = getattr(self, key) is None or not self.new_weights
+            check(fits, f"objective.{key}", getattr(self, key), allowed)
+
+
+@dataclass(kw_only=True)
+class CompletionConfig(StartConfig, SourceConfig):
+    """Training of a LLaDA-, MMaDA- or LLaDA-V-type model on completions of prompts."""
+
+    eval_data: str = ""
+    """Held-out data for `eval_steps`, read like `data`; empty evaluates nothing."""
+    eval_split: str | None = None
+    """Split of `eval_data`, if it is a hub data set."""
+    vq: str = ""
+    """Path or hub id of the image tokenizer, for images under a MMaDA-type checkpoint."""
+    image_fit: ImageFit = "crop"
+    """How an image becomes the square that is encoded, as `model.image_fit` of the policy that is
+    trained; only with `vq`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = "crop without objective.vq: a vision tower tiles images of any shape"
+        fits = bool(self.vq) or self.image_fit == "crop"
+        check(fits, "objective.image_fit", self.image_fit, allowed)
+
+
+@dataclass(kw_only=True)
+class QuestionsConfig(SourceConfig):
+    """Questions about images, one image each, and their answers."""
+
+    where: ClassVar[str] = "objective.questions"
+
+
+@dataclass(kw_only=True)
+class CompletionsConfig(SourceConfig):
+    """Text prompts and their completions."""
+
+    where: ClassVar[str] = "objective.completions"
+
+
+@dataclass(kw_only=True)
+class EditsConfig(PairsConfig):
+    """Edits: source image, instruction (`text_column`) and edited image (`image_column`)."""
+
+    where: ClassVar[str] = "objective.edits"
+
+    source_column: str = "source_image"  # type: ignore[misc]
+    """Column that holds the source images."""
+
+
+@dataclass(kw_only=True)
+class MaskedConfig(StartConfig, PairsConfig):
+    """Mixed training of a MMaDA-type model: text to image, image to text, and text."""
+
+    vq: Annotated[str, filled("the path or hub id of an image tokenizer")] = ""
+    """Path or hub id of the image tokenizer."""
+    image_size: Annotated[int, at_least(1)] = 256
+    """Side in pixels of the square that images become, cropped from their middle."""
+    max_prompt_length: Annotated[int, at_least(1)] = 256
+    """Longest prompt in tokens."""
+    cond_dropout_prob: Annotated[float, at_least(0, up_to=1)] = 0.1
+    """Share of text-to-image rows whose text is dropped, for classifier-free guidance; of edits
+    the share whose text is dropped and, drawn apart, the share whose source image is."""
+    min_mask_rate: Annotated[float, at_least(0, up_to=1)] = 0.0
+    """Lowest share of image tokens that is masked; lower shares are raised to it."""
+    shares: dict[str, float] = field(default_factory=lambda: {"text_to_image": 1.0})
+    """Share of every batch that goes to each of text_to_image, image_to_text, text, image_edit."""
+    weights: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS[:3], 1.0))
+    """Weight of each part in the loss; 1 where it is not named."""
+    questions: QuestionsConfig | None = None
+    """Data that the image-to-text part learns instead of captions: rows with an image, read as the
+    `text` objective reads them."""
+    completions: CompletionsConfig | None = None
+    """Data that the text part learns instead of captions: rows with a prompt and a completion."""
+    edits: EditsConfig | None = None
+    """Data of the image_edit part: rows of source image, instruction and edited image."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = set(self.shares) <= set(PARTS) and set(self.weights) <= set(PARTS)
+        check(known, "objective.shares, objective.weights", self.shares, f"of {', '.join(PARTS)}")
+        data = {"image_to_text": "questions", "text": "completions", "image_edit": "edits"}
+        for part, key in data.items():
+            learned, given = self.shares.get(part, 0.0) > 0, getattr(self, key) is not None
+            allowed = f"null where {part} has no share"
+            check(learned or not given, f"objective.{key}", "given", allowed)
+            allowed, needed = f"given where {part} has a share", learned and key == "edits"
+            check(given or not needed, f"objective.{key}", None, allowed)
+        total = sum(self.shares.values())
+        check(abs(total - 1) < 1e-6, "objective.shares", self.shares, "shares that add up to 1")
+
+    @property
+    def sources(self) -> dict[str, SourceConfig]:
+        """Data of the parts that learn answers instead of captions."""
+        given = {"image_to_text": self.questions, "text": self.completions}
+        return {part: source for part, source in given.items() if source is not None}
