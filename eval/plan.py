@@ -20,7 +20,7 @@ from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.probe_samples import FEW, make_dummy_samples
 from mmrl.planning.reward_probe import add_probes, offline, probe_rewards
 from mmrl.pretrained.known import find_here, image_tokens
-from mmrl.runtime.device import find_device
+from mmrl.runtime.computation import find_device
 from mmrl.runtime.launch import count_processes
 
 

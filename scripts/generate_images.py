@@ -112,7 +112,7 @@ USAGE = Usage("python scripts/generate_images.py", __doc__, Config)
 def generate(config: Config) -> list[Path]:
     """Sample and write the images; return their paths."""
     from mmrl.models import load_policy
-    from mmrl.runtime.device import find_device
+    from mmrl.runtime.computation import find_device
 
     prompts = checked(config)
     policy = load_policy(**policy_options(config.policy), device=find_device(config.device))
@@ -134,7 +134,7 @@ def generate(config: Config) -> list[Path]:
 def checked(config: Config) -> list[Prompt]:
     """The prompts, once everything is checked that is known before the policy loads."""
     from mmrl.run.run_lock import check_writable
-    from mmrl.runtime.device import find_device
+    from mmrl.runtime.computation import find_device
 
     check_writable("out", Path(config.out))
     check_checkpoints(config.policy)

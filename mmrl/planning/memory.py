@@ -43,7 +43,7 @@ def estimate(
     """
     network, size = outline_policy(raw), BYTES[config.model.dtype]
     sizes, recompute = count_policy(config, network), config.model.gradient_checkpointing
-    found = choose_planned(config, placement, dtype=config.model.dtype)
+    found = choose_planned(config.bf16, placement, dtype=config.model.dtype)
     sharded = placement.way in ("fsdp2", "zero3")
     update = sampling = 0.0
     for task in tasks:

@@ -65,7 +65,7 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     examples = size * micro * world_size
     plan.add("step", f"{examples} examples: {micro} micro-batches of {size} per process")
     kernel = getattr(options, "attn_implementation", None)
-    plan.add("computed", *choose_planned(config, placement, kernel).reasons)
+    plan.add("computed", *choose_planned(config.bf16, placement, kernel).reasons)
     if isinstance(options, StartConfig) and isinstance(network, Network):
         add_memory(plan, estimate_memory(config, options, network, placement), placement)
     return plan
@@ -97,7 +97,7 @@ def estimate_memory(
         network: without weights, its trained parts chosen.
         placement: how processes share the model.
     """
-    found, recompute = choose_planned(config, placement), options.gradient_checkpointing
+    found, recompute = choose_planned(config.bf16, placement), options.gradient_checkpointing
     packed = options.quantization_config
     bits, frozen = packed and packed.bits, BYTES[options.dtype] if found.bf16 else 4
     sizes = count_network(network, config.optimizer, frozen, 4, bits, lora=0)

@@ -6,8 +6,7 @@ closer to the mean gradient; its learning rate is larger by orders of magnitude.
 Muon (https://kellerjordan.github.io/posts/muon/) takes the update of a matrix to its nearest
 orthogonal matrix, here scaled to the size of an AdamW update (https://arxiv.org/abs/2502.16982) so
 that one learning rate and one weight decay serve both.
-bitsandbytes' AdamW keeps moments in blocks of 8 bits (https://arxiv.org/abs/2110.02861), or in
-pages of unified memory, which CUDA moves to the host.
+bitsandbytes' AdamW keeps moments in blocks of 8 bits (https://arxiv.org/abs/2110.02861).
 """
 
 from typing import Any
@@ -17,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from mmrl.config.checks import import_extra
-from mmrl.run_config import BNB_OPTIMIZERS, RunConfig
+from mmrl.run_config import RunConfig
 
 
 def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
@@ -31,7 +30,7 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not trained:
         raise ValueError("The objective has no trainable parameter: every one is frozen.")
-    if settings.optimizer in BNB_OPTIMIZERS:
+    if settings.optimizer == "adamw_8bit":
         return [_build_bnb(module, _groups(trained, settings), settings)]
     if settings.optimizer == "sgd":
         return [torch.optim.SGD(_groups(trained, settings), momentum=settings.momentum)]
@@ -53,8 +52,7 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
 def _build_bnb(module: nn.Module, groups: list[dict[str, Any]], settings: RunConfig) -> Optimizer:
     """An AdamW of bitsandbytes; moments of embeddings are of 32 bits, as its authors advise."""
     library = import_extra("bitsandbytes", "quantization")
-    kind = getattr(library.optim, BNB_OPTIMIZERS[settings.optimizer])
-    optimizer = kind(groups, **_adam_options(settings))
+    optimizer = library.optim.AdamW8bit(groups, **_adam_options(settings))
     # not the manager of the process, which keeps parameters of other optimisers by their place
     manager = library.optim.GlobalOptimManager
     optimizer.mng = manager.__new__(manager)

@@ -7,6 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -22,11 +23,10 @@ from mmrl.run.checkpoint import check_within
 from mmrl.run.metric_window import MetricWindow
 from mmrl.run.settings_changed import check_unchanged, dump_settings
 from mmrl.run_config import RunConfig
-from mmrl.runtime.compilation import compile_blocks
-from mmrl.runtime.computation import follow_device
+from mmrl.runtime.computation import choose_together
 from mmrl.runtime.failures import DivergenceError
 from mmrl.runtime.finiteness import check_finite, list_moments
-from mmrl.runtime.precision import autocast_forward, warn_of_change
+from mmrl.runtime.precision import autocast_forward, compile_blocks
 from mmrl.runtime.sharding import build_sharding
 from mmrl.runtime.sharding.tensors import held_part
 from mmrl.training.trainable import count_parts
@@ -55,8 +55,9 @@ class RunTrainer(ABC, Generic[Config]):
 
     def __init__(self, config: Config, accelerator: Accelerator, dtype: str = "float32") -> None:
         self.settings, self.accelerator = config, accelerator
-        self.config: Config = follow_device(config, accelerator, dtype)
-        half = bool(self.config.bf16) and not self.config.torch_compile
+        bf16 = choose_together(config.bf16, accelerator, dtype=dtype).bf16
+        self.config: Config = replace(config, bf16=bf16)
+        half = bf16 and not config.torch_compile
         self.sharding = build_sharding(accelerator, half)
         self.step, self.window = 0, MetricWindow()
 
@@ -172,7 +173,8 @@ class RunTrainer(ABC, Generic[Config]):
             self.window.load_state_dict(state["window"])
         self.step = step
         logger.info("resumed from %s at step %d", checkpoint, step)
-        warn_of_change(state.get("bf16"), bool(self.config.bf16))
+        if state.get("bf16") not in (None, self.config.bf16):
+            logger.warning("the checkpoint is of a run with bf16=%s", str(state["bf16"]).lower())
 
     def _saved_tensors(self) -> Iterator[tuple[str, Tensor]]:
         for module in self.modules:

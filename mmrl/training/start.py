@@ -90,7 +90,7 @@ def open_log(
 ) -> Iterator[None]:
     """Log into the run directory inside the context; write `config.yaml` and `env.txt`."""
     with RunLog(run, accelerator.process_index):
-        computation = choose_together(config, accelerator, attn_implementation, dtype)
+        computation = choose_together(config.bf16, accelerator, attn_implementation, dtype)
         for reason in computation.reasons:
             logger.info("%s", reason)
         run.create(config, computation.reasons)

@@ -21,8 +21,7 @@ from mmrl.estimators.scoring import predict_values
 from mmrl.models import Policy
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from mmrl.models.weights import read_weights, write_weights
-from mmrl.runtime.compilation import compile_blocks
-from mmrl.runtime.precision import autocast_forward
+from mmrl.runtime.precision import autocast_forward, compile_blocks
 from mmrl.runtime.sharding.sharding import Sharding
 from mmrl.runtime.sharding.tensors import held_part
 from mmrl.training.optimizers import build_optimizers
