@@ -5,6 +5,7 @@ The launcher passes its configuration file on as environment variables. They are
 """
 
 import os
+import signal
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +36,14 @@ def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelera
     # accelerate refuses groups of processes on the CPU; `mmrl.runtime.sharding` forms them itself
     with patch_environment(ACCELERATE_USE_PARALLELISM_CONFIG="false"):
         return Accelerator(cpu=cpu and not deepspeed, kwargs_handlers=[group], **options)
+
+
+def end_with_launcher() -> None:
+    """Ask Linux to send a launched process SIGTERM when its launcher is killed."""
+    from torch import multiprocessing
+
+    if count_processes() > 1:
+        multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)  # pyright: ignore
 
 
 def leave_out_kernels() -> None:

@@ -19,16 +19,16 @@ from mmrl.run.run_directory import RunDirectory
 from mmrl.run.run_lock import lock_directory
 from mmrl.run.run_log import RunLog
 from mmrl.run_config import RunConfig
+from mmrl.runtime.activity import limit_silence
 from mmrl.runtime.computation import choose_together
 from mmrl.runtime.failures import explain_lost_peers
-from mmrl.runtime.launch import join_processes
+from mmrl.runtime.launch import end_with_launcher, join_processes
 from mmrl.runtime.launch_checks import check_launch
-from mmrl.runtime.watchdog import end_with_launcher, watch_run
 
 logger = logging.getLogger(__name__)
 GRACE = 30.0
-"""Seconds by which the watchdog waits longer than a reward may take, and collectives longer than
-the watchdog: the first to end says most."""
+"""Seconds by which a process may be silent longer than a reward may take, and collectives may take
+longer than a process may be silent: the first to end says most."""
 
 
 def start_processes(config: RunConfig) -> Accelerator:
@@ -72,8 +72,8 @@ def open_directory(
     if config.push_to_hub:
         check_upload(config.hub_model_id)
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    limit = config.ddp_timeout + GRACE
-    with watch_run(limit), lock_directory(run.path, run.is_main), explain_lost_peers():
+    limit_silence(config.ddp_timeout + GRACE)
+    with lock_directory(run.path, run.is_main), explain_lost_peers():
         recover_checkpoints(run.checkpoints)
         checkpoint = run.starting_point(config)
         accelerator.wait_for_everyone()  # before any of them writes there

@@ -14,8 +14,8 @@ from mmrl.estimators import score
 from mmrl.models import load_policy
 from mmrl.pretrained.model_config import ROLES
 from mmrl.rl import train
-from mmrl.runtime.precision import compile_blocks
 from mmrl.runtime.failures import DivergenceError
+from mmrl.runtime.precision import compile_blocks
 from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import LORA, VQ, rollouts, run_config, task_config, trainer_of
 
