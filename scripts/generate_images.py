@@ -30,8 +30,16 @@ from mmrl.models.image_tokenizers import OWN_VQ  # noqa: E402
 from mmrl.pretrained.checks import check_checkpoints, check_task  # noqa: E402
 from mmrl.pretrained.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
-from mmrl.run.denoising_frames import painted  # noqa: E402
-from mmrl.run.image_grid import BLACK, Cell, draw_heading, enlarge, page, scale, stack  # noqa: E402
+from mmrl.run.image_grid import (  # noqa: E402
+    BLACK,
+    Cell,
+    draw_heading,
+    enlarge,
+    page,
+    painted,
+    scale,
+    stack,
+)
 from mmrl.samplers import RULES, SamplerConfig, check_blocks, sample  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
 

@@ -5,12 +5,10 @@ evaluations and checkpoints that follow; the step takes longer than the others, 
 held in memory.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import torch.profiler
 
@@ -18,13 +16,12 @@ from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity, watch
 
 logger = logging.getLogger(__name__)
-
 FIRST_PHASES = ("rollouts", "update")
 """Activities with which a step begins, of `mmrl.rl` and `mmrl.sft`."""
 
 
 class RunProfile:
-    """Traces steps between `start` and `close`.
+    """Traces steps.
 
     Args:
         run: its directory.
@@ -34,16 +31,21 @@ class RunProfile:
     def __init__(self, run: RunDirectory, steps: Sequence[int]) -> None:
         self.folder, self.steps = run.path / "profile", set(steps if run.is_main else ())
         self.trace: torch.profiler.profile | None = None
-        self.step, self._listening = 1, ExitStack()
+        self.step = 1
 
-    def start(self) -> None:
-        """Listen to the phases of the run, where steps are traced."""
-        if self.steps:
-            self._listening.enter_context(watch(self._enter))
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """Name the phases inside the context in traces; drop that of a step that does not end."""
+        if not self.steps:
+            yield
+            return
+        with watch(self._enter):
+            yield
+        if self.trace is not None:
+            self.trace.stop()
 
     @contextmanager
     def _enter(self, name: str) -> Iterator[None]:
-        """Name a phase in the trace, which the first one of a step starts."""
         if name in FIRST_PHASES and self.trace is None and self.step in self.steps:
             # without a GPU its library reports an error that is none
             os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -53,23 +55,13 @@ class RunProfile:
             yield
 
     def end_step(self, step: int) -> None:
-        """Write the trace of a step, if there is one.
-
-        Args:
-            step: its number in the run.
-        """
+        """Write the trace of the step, if there is one, by its number in the run."""
         self.step += 1
         trace, self.trace = self.trace, None
         if trace is not None:
+            self.folder.mkdir(exist_ok=True)
             path = self.folder / f"step_{step:06d}.json.gz"
-            path.parent.mkdir(exist_ok=True)
             with activity("writing the trace"):
                 trace.stop()
                 trace.export_chrome_trace(str(path))
             logger.info("trace of step %d: %s", step, path)
-
-    def close(self) -> None:
-        """Drop the trace of a step that was not finished."""
-        self._listening.close()
-        if self.trace is not None:
-            self.trace.stop()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config import ConfigError, to_yaml
-from mmrl.run.checkpoint import check_within, checkpoint_steps, find_checkpoint
+from mmrl.run.checkpoint import check_within, find_checkpoint
 from mmrl.run.environment import environment_text
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run.run_lock import check_writable
@@ -52,7 +52,7 @@ class RunDirectory:
         checkpoint = find_checkpoint(config.resume_from_checkpoint, self.checkpoints)
         if checkpoint is None:
             self._check_fresh(restart=config.resume_from_checkpoint == "auto")
-        elif checkpoint.name.isdigit() and getattr(config, "num_train_epochs", None) is None:
+        elif getattr(config, "num_train_epochs", None) is None:
             check_within(int(checkpoint.name), config.max_steps, checkpoint)
         return checkpoint
 
@@ -61,15 +61,10 @@ class RunDirectory:
         finished = self.final.exists()
         if not finished and (restart or not begun):
             return
-        kind, advice = "a finished run" if finished else "a run", "Choose"
-        if finished and not checkpoint_steps(self.checkpoints):
-            kind += " without checkpoints"
-        else:
-            larger = " and a larger max_steps" if finished else ""
-            advice = f"Continue it with resume_from_checkpoint=auto{larger}, or choose"
+        kind, larger = ("finished ", " and a larger max_steps") if finished else ("", "")
         raise ConfigError(
-            f"output_dir is '{self.path}', which already holds {kind}. {advice} another"
-            " output_dir, or remove it."
+            f"output_dir is '{self.path}', which already holds a {kind}run. Continue it with"
+            f" resume_from_checkpoint=auto{larger}, or choose another output_dir, or remove it."
         )
 
     def create(self, config: Any, computation: Sequence[str] = ()) -> None:

@@ -1,13 +1,16 @@
-"""`train.log` of a run, and its lines on the console."""
+"""`train.log` of a run, its lines on the console, and failures that are only warnings."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import write
 
+logger = logging.getLogger(__name__)
 OWN = ("mmrl", "__main__")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -62,3 +65,14 @@ class _ConsoleHandler(logging.Handler):
         streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
         if _is_own(record) or not {sys.stderr, sys.stdout}.intersection(streams):
             write(self.format(record))
+
+
+@contextmanager
+def warn_of_failure(what: str, repeat: str) -> Iterator[None]:
+    """Warn of a failure inside the context, where `what` is done, and how to `repeat` it. For what
+    follows a model: it changes neither that nor how a run ends."""
+    try:
+        yield
+    except Exception as error:  # code of others raises anything
+        said = " ".join(str(error).split()) or "no reason given"
+        logger.warning("%s failed (%s: %s). %s", what, type(error).__name__, said, repeat)

@@ -98,9 +98,10 @@ def check() -> None:
         Interrupted: a stop is requested.
     """
     request = _request.get()
-    if request.in_step is not None:
-        if request.agreed(request.requested) if request.in_step else request.requested:
-            raise Interrupted
+    if request.in_step is None:
+        return
+    if request.agreed(request.requested) if request.in_step else request.requested:
+        raise Interrupted
 
 
 def take_save_request() -> bool:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from accelerate.utils import gather_object
 
 from mmrl.run.checkpoint import write_directory
-from mmrl.run.failures import warn_of_failure
 from mmrl.run.model_card import write_card
 from mmrl.run.profile import RunProfile
 from mmrl.run.report import write_report
 from mmrl.run.run_directory import RunDirectory
+from mmrl.run.run_log import warn_of_failure
 from mmrl.runtime.activity import activity
 from mmrl.runtime.interrupt import take_save_request
 from mmrl.runtime.launch import any_process
@@ -65,17 +65,17 @@ class Progress:
             start_trackers(self.accelerator, self.run.path, self.config, resumed=self.begun > 0)
         self._steps = activity("step", self.config.max_steps, self.begun)
         self.steps = self._steps.__enter__()
-        self.profile = RunProfile(
-            self.run, self.config.profile_steps if self.config.profile else []
-        )
-        self.profile.start()
+        chosen = self.config.profile_steps if self.config.profile else []
+        self.profile = RunProfile(self.run, chosen)
+        self._listening = self.profile.listen()
+        self._listening.__enter__()
         self.clock = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.checkpoints.close()
         with warn_of_failure("the profile", "Run some more steps with profile=true."):
-            self.profile.close()
+            self._listening.__exit__(None, None, None)
         self._steps.__exit__(None, None, None)
         again = f"All metrics are in '{self.run.metrics}': log them again from there."
         for tracker in self.accelerator.trackers:

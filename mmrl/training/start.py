@@ -13,7 +13,6 @@ from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
 
 from mmrl import begin
-from mmrl.run.checkpoint import recover_checkpoints
 from mmrl.run.hub_upload import check_upload
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.run_lock import lock_directory
@@ -74,7 +73,6 @@ def open_directory(
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     limit_silence(config.ddp_timeout + GRACE)
     with lock_directory(run.path, run.is_main), explain_lost_peers():
-        recover_checkpoints(run.checkpoints)
         checkpoint = run.starting_point(config)
         accelerator.wait_for_everyone()  # before any of them writes there
         yield run, checkpoint

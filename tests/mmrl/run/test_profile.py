@@ -29,16 +29,15 @@ def test_a_chosen_step_is_traced_from_its_first_phase_on(
     steps: list[int], is_main: bool, tmp_path: Path
 ) -> None:
     profile = RunProfile(RunDirectory(tmp_path, is_main), steps)
-    profile.start()
-    for step in (11, 12, 13):
-        with activity("rollouts"), activity("denoising step"):
-            torch.ones(3, 3) @ torch.ones(3, 3)
-        with activity("update"):
-            torch.ones(3, 3).exp()
-        profile.end_step(step)
-        with activity("evaluating"):
-            torch.ones(3, 3).log()
-    profile.close()
+    with profile.listen():
+        for step in (11, 12, 13):
+            with activity("rollouts"), activity("denoising step"):
+                torch.ones(3, 3) @ torch.ones(3, 3)
+            with activity("update"):
+                torch.ones(3, 3).exp()
+            profile.end_step(step)
+            with activity("evaluating"):
+                torch.ones(3, 3).log()
     traces = [*tmp_path.rglob("*.gz")]
     if not (steps and is_main):
         assert not traces
