@@ -16,8 +16,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from mmrl.run.curves import WINDOW, Points, line_plot
 from mmrl.run.metrics_file import is_number, read_metrics
-from mmrl.run.report_samples import choose_samples
-from mmrl.run.sample_files import samples_of
+from mmrl.run.sample_files import choose_samples
 
 FIGURES = {
     "Reward": r"^(.*/)?reward$",
@@ -54,7 +53,7 @@ def write_report(run: str | Path) -> Path:
         name=run.name,
         summary=_summary(metrics),
         scores=_scores(metrics),
-        grids=_grids(samples_of(run)),
+        grids=_grids(run / "samples"),
         samples=choose_samples(run),
         figures=_figures(metrics),
         window=WINDOW,

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config import ConfigError, to_yaml
-from mmrl.run.checkpoint import check_within, find_checkpoint
+from mmrl.run.checkpoint import check_within, checkpoint_steps, find_checkpoint
 from mmrl.run.environment import environment_text
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run.run_lock import check_writable
-from mmrl.run.sample_files import samples_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ class RunDirectory:
     def __init__(self, path: str | Path, is_main: bool = True) -> None:
         self.path, self.is_main = Path(path), is_main
         self.checkpoints = self.path / "checkpoints"
-        self.samples = samples_of(self.path)
+        self.samples = self.path / "samples"
         self.final = self.path / "final"
         self.metrics = self.path / "metrics.jsonl"
 
@@ -61,10 +60,13 @@ class RunDirectory:
         finished = self.final.exists()
         if not finished and (restart or not begun):
             return
-        kind, larger = ("finished ", " and a larger max_steps") if finished else ("", "")
+        kind, larger = ("a finished", " and a larger max_steps") if finished else ("a", "")
+        advice = f"Continue it with resume_from_checkpoint=auto{larger}, or choose"
+        if finished and not checkpoint_steps(self.checkpoints):
+            advice = "It has no checkpoints: choose"
         raise ConfigError(
-            f"output_dir is '{self.path}', which already holds a {kind}run. Continue it with"
-            f" resume_from_checkpoint=auto{larger}, or choose another output_dir, or remove it."
+            f"output_dir is '{self.path}', which already holds {kind} run. {advice} another"
+            " output_dir, or remove it."
         )
 
     def create(self, config: Any, computation: Sequence[str] = ()) -> None:

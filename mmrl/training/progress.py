@@ -4,6 +4,7 @@ import logging
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from accelerate.utils import gather_object
 
 from mmrl.run.checkpoint import write_directory
 from mmrl.run.model_card import write_card
-from mmrl.run.profile import RunProfile
+from mmrl.run.profile import trace_steps
 from mmrl.run.report import write_report
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.run_log import warn_of_failure
@@ -65,17 +66,17 @@ class Progress:
             start_trackers(self.accelerator, self.run.path, self.config, resumed=self.begun > 0)
         self._steps = activity("step", self.config.max_steps, self.begun)
         self.steps = self._steps.__enter__()
-        chosen = self.config.profile_steps if self.config.profile else []
-        self.profile = RunProfile(self.run, chosen)
-        self._listening = self.profile.listen()
-        self._listening.__enter__()
+        self._tracing, self._trace = ExitStack(), None
+        if self.config.profile and self.run.is_main:
+            tracing = trace_steps(self.run.path / "profile", self.config.profile_steps, self.begun)
+            self._trace = self._tracing.enter_context(tracing)
         self.clock = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.checkpoints.close()
         with warn_of_failure("the profile", "Run some more steps with profile=true."):
-            self._listening.__exit__(None, None, None)
+            self._tracing.close()
         self._steps.__exit__(None, None, None)
         again = f"All metrics are in '{self.run.metrics}': log them again from there."
         for tracker in self.accelerator.trackers:
@@ -93,7 +94,8 @@ class Progress:
         the last step."""
         self.steps.reach(self.trainer.step)
         self.steps.remark = remark
-        self.profile.end_step(self.trainer.step)
+        if self._trace is not None:
+            self._trace.step()
         if self._is_due(self.config.logging_steps) or self.trainer.step == self.config.max_steps:
             self._log(self.trainer.take_metrics())
 

@@ -16,7 +16,7 @@ from mmrl import begin
 from mmrl.run.hub_upload import check_upload
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.run_lock import lock_directory
-from mmrl.run.run_log import RunLog
+from mmrl.run.run_log import log_run
 from mmrl.run_config import RunConfig
 from mmrl.runtime.activity import limit_silence
 from mmrl.runtime.computation import choose_together
@@ -87,7 +87,7 @@ def open_log(
     dtype: str = "float32",
 ) -> Iterator[None]:
     """Log into the run directory inside the context; write `config.yaml` and `env.txt`."""
-    with RunLog(run, accelerator.process_index):
+    with log_run(run, accelerator.process_index):
         computation = choose_together(config.bf16, accelerator, attn_implementation, dtype)
         for reason in computation.reasons:
             logger.info("%s", reason)
