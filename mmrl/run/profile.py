@@ -12,6 +12,7 @@ from pathlib import Path
 
 from torch.profiler import ProfilerAction, profile, record_function
 
+from mmrl.run.run_log import warn_of_failure
 from mmrl.runtime.activity import activity, watch
 
 logger = logging.getLogger(__name__)
@@ -33,12 +34,12 @@ def trace_steps(folder: Path, steps: Sequence[int], begun: int) -> Iterator[prof
     def write(trace: profile) -> None:
         folder.mkdir(exist_ok=True)
         path = folder / f"step_{begun + trace.step_num:06d}.json.gz"
-        with activity("writing the trace"):
+        advice = "Run some more steps with profile=true."
+        with warn_of_failure("the profile", advice), activity("writing the trace"):
             trace.export_chrome_trace(str(path))
-        logger.info("trace of step %d: %s", begun + trace.step_num, path)
+            logger.info("trace of step %d: %s", begun + trace.step_num, path)
 
-    os.environ.setdefault(
-        "KINETO_LOG_LEVEL", "99"
-    )  # without a GPU it reports an error that is none
+    # without a GPU its library reports an error that is none
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with watch(record_function), profile(schedule=schedule, on_trace_ready=write) as trace:
         yield trace

@@ -41,10 +41,7 @@ FILES = ("config.yaml", "env.txt")
 
 
 def write_report(run: str | Path) -> Path:
-    """Write `report.html` of a run directory from its metrics, samples and configuration.
-
-    Missing parts are left out.
-    """
+    """Write `report.html` of a run directory from what there is of metrics, samples and settings."""
     run = Path(run)
     metrics = collect_points(read_metrics(run / "metrics.jsonl"))
     places = FileSystemLoader(Path(__file__).parent)
@@ -102,17 +99,14 @@ def _scores(metrics: Mapping[str, Points]) -> list[list[str]]:
     compared = ["change"] * (len(steps) > 1)
     rows = [["metric", *(f"step {step}" for step in steps), *compared]] if found else []
     for name, points in sorted(found.items()):
-        values, errors = dict(points), dict(metrics.get(f"{name}/stderr", []))
-        cells = [_format(values.get(step), errors.get(step)) for step in steps]
+        values = dict(points)
+        errors = {n: f" ± {error:.3f}" for n, error in metrics.get(f"{name}/stderr", [])}
+        cells = [f"{values[n]:.3f}{errors.get(n, '')}" if n in values else "-" for n in steps]
         if compared:
-            known_both = steps[0] in values and steps[-1] in values
-            cells.append(f"{values[steps[-1]] - values[steps[0]]:+.3f}" if known_both else "-")
+            both = "-" not in cells
+            cells.append(f"{values[steps[-1]] - values[steps[0]]:+.3f}" if both else "-")
         rows.append([name.removeprefix("eval/"), *cells])
     return rows
-
-
-def _format(value: float | None, error: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}" + ("" if error is None else f" ± {error:.3f}")
 
 
 def _grids(folder: Path) -> dict[str, list[tuple[int, str]]]:
