@@ -41,7 +41,7 @@ FILES = ("config.yaml", "env.txt")
 
 
 def write_report(run: str | Path) -> Path:
-    """Write `report.html` of a run directory from what there is of metrics, samples and settings."""
+    """Write `report.html` of a run directory from its metrics, samples and settings, if any."""
     run = Path(run)
     metrics = collect_points(read_metrics(run / "metrics.jsonl"))
     places = FileSystemLoader(Path(__file__).parent)

@@ -27,8 +27,7 @@ from mmrl.rollouts.tasks import Task
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import Interrupted, leave_together
 from mmrl.training.adapter_dropout import adapter_dropout
-from mmrl.training.micro_batches import Part, Prepared, split_parts
-from mmrl.training.mini_batches import split_mini_batches
+from mmrl.training.micro_batches import Part, Prepared, split_mini_batches, split_parts
 from mmrl.training.trained_policy import TrainedPolicy
 from mmrl.types import Canvas, Passes
 

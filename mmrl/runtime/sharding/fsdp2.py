@@ -140,7 +140,7 @@ class FSDP2(Sharding):
 
 
 @contextmanager
-def _sample_whole(model: nn.Module, ragged: bool) -> Iterator[None]:
+def _sample_whole(model: nn.Module, forwards_differ: bool) -> Iterator[None]:
     """Gather all weights once; calls inside need no other process."""
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     with torch.no_grad():

@@ -169,7 +169,7 @@ class Zero3(Zero2):
             sample_by_block(policy, self.accelerator.device)
 
     @contextmanager
-    def _sample_whole(self, model: nn.Module, ragged: bool) -> Iterator[None]:
+    def _sample_whole(self, model: nn.Module, forwards_differ: bool) -> Iterator[None]:
         """Gather once what is not kept whole; calls inside need no other process."""
         from deepspeed.runtime.zero import GatheredParameters
         from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK

@@ -17,7 +17,7 @@ from mmrl.planning.run_checks import check_geometry
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
-from mmrl.training.mini_batches import split_mini_batches
+from mmrl.training.micro_batches import split_mini_batches
 from mmrl.training.trainer import Trainer
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.runs import rollouts, run_config, trainer_of

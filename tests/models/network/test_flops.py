@@ -16,8 +16,7 @@ from mmrl.models.network.flops import (
     row_sizes,
 )
 from mmrl.pretrained.model_config import LoraConfig
-from mmrl.training.adapter import add_adapter
-from mmrl.training.lora_layer import InPlaceLora
+from mmrl.training.adapter import InPlaceLora, add_adapter
 from tests.models.networks import small_network
 
 ROWS, LENGTH, WANTED = 3, 11, 4
