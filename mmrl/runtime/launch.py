@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import (
-    DistributedType,
     InitProcessGroupKwargs,
     gather_object,
     patch_environment,
@@ -69,12 +68,6 @@ def find_sharding() -> str | None:
 def count_processes() -> int:
     """The number of processes that the launcher has started."""
     return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def is_sharded(accelerator: Accelerator) -> bool:
-    """Whether the processes of this run share one copy of the model by FSDP."""
-    launched = accelerator.distributed_type != DistributedType.NO
-    return launched and find_sharding() == "FSDP"
 
 
 def any_process(flag: bool) -> bool:

@@ -17,7 +17,7 @@ from mmrl.run_config import build_schedule
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import Interrupted, leave_together
 from mmrl.runtime.precision import widen
-from mmrl.runtime.sharding.pace import keep_pace
+from mmrl.runtime.sharding.sampling import keep_pace
 from mmrl.runtime.sharding.tensors import use_state
 from mmrl.sft_config import SFTConfig
 from mmrl.training.adapter_dropout import adapter_dropout

@@ -27,9 +27,8 @@ from mmrl.models.weights import read_rows
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.runtime.launch import leave_out_kernels
 from mmrl.runtime.precision import widen
-from mmrl.runtime.sharding.shard_loading import read_shards
+from mmrl.runtime.sharding.loading import divide_parameters, read_shards
 from mmrl.runtime.sharding.tensors import held_part
-from mmrl.runtime.sharding.zero_loading import divide_parameters
 from mmrl.training.trainable import train_parts
 from tests.models.networks import CONFIG, small_network
 from tests.models.small_policies import POLICIES, small_policy
