@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mmrl.models.network.attention import ATTENTION, choose_attention
 from mmrl.planning.plan import describe
 from mmrl.runtime import computation
 from mmrl.runtime.computation import choose, native_bfloat16
-from mmrl.runtime.precision import autocast_forward
 from mmrl.sft import train
 from tests.mmrl.runs import run_config, trainer_of
 from tests.mmrl.supervised_runs import config
@@ -106,19 +105,6 @@ def test_auto_attention_is_the_kernel_it_names(
     for other in {"sdpa", "eager"} - {kernel}:
         monkeypatch.setitem(ATTENTION, other, lambda *_: pytest.fail("the other kernel"))
     assert torch.equal(ATTENTION["auto"](q, k, v, None), expected)
-
-
-def test_autocast_computes_products_in_bfloat16_and_returns_float32() -> None:
-    class Doubled(nn.Linear):
-        def forward(self, x: Tensor) -> Tensor:
-            inside.append(super().forward(x))
-            return inside[-1]
-
-    inside: list[Tensor] = []
-    module = Doubled(4, 4)
-    autocast_forward(module, CPU)
-    assert module(torch.ones(1, 4)).dtype == torch.float32
-    assert inside[-1].dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from mmrl.models import load_model
 from mmrl.models.loading import save_model
 from mmrl.models.network.core import Block
 from mmrl.models.network.network import Network
-from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.weights import read_rows
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
@@ -154,15 +153,6 @@ def test_a_continued_adapter_is_that_of_the_whole_model(
     with acting_as(0, 1):
         found = held(build, (1,))
     assert torch.equal(found["head.weight"], moved.head.weight)
-
-
-def test_a_copy_reads_the_weights_again_and_adds_its_head(saved: Path) -> None:
-    def build(deferred: bool) -> nn.Module:
-        network = load_model(saved, deferred=deferred)
-        head = ValueHead(network.width, network.device, torch.float32)
-        return ValueNetwork(copy_backbone(network), head)
-
-    assert_parts(build)
 
 
 @pytest.mark.slow
