@@ -11,11 +11,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import (
-    InitProcessGroupKwargs,
-    gather_object,
-    patch_environment,
-)
+from accelerate.utils import InitProcessGroupKwargs, gather_object, patch_environment
 
 
 def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelerator:

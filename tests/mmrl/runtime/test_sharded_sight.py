@@ -25,9 +25,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 @pytest.fixture(scope="module", params=PAIRS)
 def runs(
-    alone: SimpleNamespace,
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
+    alone: SimpleNamespace, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> SimpleNamespace:
     """The runs of `one` process, and those of `two` that share the model in some way."""
     both: Pair = request.getfixturevalue(PAIRS[request.param])

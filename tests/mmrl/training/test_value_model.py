@@ -13,12 +13,7 @@ from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainer import Trainer
-from tests.mmrl.runs import (
-    LORA,
-    rollouts,
-    run_config,
-    trainer_of,
-)
+from tests.mmrl.runs import LORA, rollouts, run_config, trainer_of
 
 SAMPLER = SamplerConfig(name="maskgit", steps=4)
 ADAPTERS = pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])

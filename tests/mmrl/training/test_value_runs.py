@@ -10,14 +10,7 @@ from safetensors.torch import load_file
 from mmrl.models import load_policy
 from mmrl.rl import train
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import (
-    LORA,
-    SHAPES,
-    VQ,
-    command_line,
-    metrics,
-    same_weights,
-)
+from tests.mmrl.runs import LORA, SHAPES, VQ, command_line, metrics, same_weights
 from tests.mmrl.training.test_value_model import config_of, method
 
 
