@@ -136,14 +136,9 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
 
     def state(self) -> dict[str, Any]:
         """Trained weights, optimisers, schedules and average."""
-        frozen = self._frozen()
-        weights, data = (
-            self.sharding.weights(self.network),
-            getattr(self.objective, "data_state", dict),
-        )
         return {
-            "data": data(),
-            "network": {name: value for name, value in weights.items() if name not in frozen},
+            "data": getattr(self.objective, "data_state", dict)(),
+            "network": self._trained_tensors(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "schedules": [schedule.state_dict() for schedule in self.schedules],
             "ema": None if self.ema is None else self.ema.state_dict(),
@@ -151,10 +146,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
 
     def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
         """Continue from `state`. What is not trained is as the objective loaded it."""
-        missing, unexpected = self.sharding.load_weights(self.network, state["network"])
-        wrong = [*(set(missing) - self._frozen()), *unexpected]
-        if wrong:
-            raise ValueError(f"{len(wrong)} tensors differ from those trained here: {wrong[:4]}")
+        self.sharding.assign(self._trained_tensors(), state["network"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             self.sharding.load_optimizer(optimizer, saved)
         for schedule, saved in zip(self.schedules, state["schedules"], strict=True):
@@ -164,9 +156,11 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         if state.get("data"):
             self.objective.load_data_state(state["data"])  # type: ignore[attr-defined]
 
-    def _frozen(self) -> set[str]:
+    def _trained_tensors(self) -> dict[str, Tensor]:
         named = self.network.named_parameters(remove_duplicate=False)
-        return {name for name, parameter in named if not parameter.requires_grad}
+        frozen = {name for name, parameter in named if not parameter.requires_grad}
+        weights = self.sharding.weights(self.network)
+        return {name: value for name, value in weights.items() if name not in frozen}
 
     def _batch(self, micro: int) -> Any:
         index = self.step * self.config.gradient_accumulation_steps + micro

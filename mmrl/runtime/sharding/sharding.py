@@ -100,19 +100,6 @@ class Sharding:
         """The `state_dict` of a module, as this process holds it."""
         return module.state_dict()
 
-    def load_weights(
-        self, module: nn.Module, state: Mapping[str, Tensor]
-    ) -> tuple[list[str], list[str]]:
-        """Load whole tensors into those of a module, as these are held.
-
-        Returns:
-            The names that are missing in the state, and those that are not in the module.
-        """
-        own = module.state_dict()
-        parts = {n: take_part(t, own[n]) if n in own else t for n, t in state.items()}
-        found = module.load_state_dict(parts, strict=False)
-        return found.missing_keys, found.unexpected_keys
-
     def gather(self, state: Any) -> Any:
         """A nested state with whole tensors on the CPU on the main process, without them on the
         others. All processes call this that take part. The tensors are copies, which the next step
@@ -126,8 +113,8 @@ class Sharding:
         Raises:
             ValueError: the names are not the same.
         """
-        if targets.keys() != values.keys():
-            raise ValueError(f"{len(targets)} tensors are trained here, {len(values)} are stored")
+        if wrong := sorted(targets.keys() ^ values.keys()):
+            raise ValueError(f"{len(wrong)} tensors differ from those trained here: {wrong[:4]}")
         for name, target in targets.items():
             write_part(target, take_part(values[name], target))
 

@@ -28,7 +28,7 @@ from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.loading import divide_parameters
 from mmrl.runtime.sharding.sampling import RolloutWeights, choose_together, sample_by_block
 from mmrl.runtime.sharding.sharding import MASTER, Sharding, check_count, find_blocks
-from mmrl.runtime.sharding.tensors import held_part, slice_whole, take_part, write_part
+from mmrl.runtime.sharding.tensors import held_part, slice_whole
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
@@ -100,14 +100,6 @@ class Zero2(Sharding):
         """Copy whole tensors into weights, and into the master weights of the optimiser."""
         super().assign(targets, values)
         self.engine.optimizer.refresh_fp32_params()
-
-    def load_weights(
-        self, module: nn.Module, state: Mapping[str, Tensor]
-    ) -> tuple[list[str], list[str]]:
-        """Load whole tensors into weights, and into the master weights of the optimiser."""
-        found = super().load_weights(module, state)
-        self.engine.optimizer.refresh_fp32_params()
-        return found
 
     def load_optimizer(self, optimizer: EngineOptimizer, state: dict[str, Any]) -> None:
         """Load an optimiser's `state_dict` of whole tensors, counted as in one process."""
@@ -224,18 +216,6 @@ class Zero3(Zero2):
     def weights(self, module: nn.Module) -> dict[str, Tensor]:
         """The `state_dict` of a module, as this process holds it."""
         return {name: held_part(t) for name, t in module.state_dict(keep_vars=True).items()}
-
-    @torch.no_grad()
-    def load_weights(
-        self, module: nn.Module, state: Mapping[str, Tensor]
-    ) -> tuple[list[str], list[str]]:
-        """Load this process's part of whole tensors into weights and master weights."""
-        own = module.state_dict(keep_vars=True)
-        for name in [name for name in own if name in state]:  # in one order on all processes
-            part = held_part(own[name])
-            write_part(part, take_part(state[name], part))
-        self.engine.optimizer.refresh_fp32_params()
-        return sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
 
 
 class EngineOptimizer:
