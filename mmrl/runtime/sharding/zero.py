@@ -308,8 +308,8 @@ class EngineOptimizer:
         """Give every flat tensor a state of the same names, as the first step would."""
         zero = self.zero
         parted = self.engine.zero_optimization_partition_weights()
-        name = "fp32_partitioned_groups_flat" if parted else "single_partition_of_fp32_groups"
-        for flat in getattr(zero, name):
+        held = "fp32_partitioned_groups_flat" if parted else "single_partition_of_fp32_groups"
+        for flat in getattr(zero, held):
             own = self.optimizer.state[flat]
             for name, value in values.items():
                 if value is not None and not _is_moment(value):
@@ -317,7 +317,7 @@ class EngineOptimizer:
                 elif value is not None and name != MASTER:
                     own.setdefault(name, torch.zeros_like(flat))
         if not parted:
-            self.zero._lazy_init_hp_params_optimizer_state()
+            zero._lazy_init_hp_params_optimizer_state()
 
     def _set(self, parameter: Any, name: str, value: Tensor) -> None:
         from deepspeed import utils
