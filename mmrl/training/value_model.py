@@ -47,9 +47,8 @@ class ValueModel:
         self.sharding, network = sharding, policy.network
         self.rate = config.learning_rate * config.value.learning_rate_scale
         # nothing of the policy is adapted or wrapped yet
-        backbone = copy_backbone(
-            network, shared_parameters(network, config.model, sharding.gathers)
-        )
+        shared = shared_parameters(network, config.model, sharding.gathers)
+        backbone = copy_backbone(network, shared)
         backbone.set_attention(config.model.attn_implementation)
         weight = next(network.parameters())
         dtype = weight.dtype if config.model.lora is None else torch.float32  # as the adapter has
