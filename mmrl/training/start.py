@@ -20,7 +20,6 @@ from mmrl.run.run_log import log_run
 from mmrl.run_config import RunConfig
 from mmrl.runtime.activity import limit_silence
 from mmrl.runtime.computation import choose_together
-from mmrl.runtime.failures import explain_lost_peers
 from mmrl.runtime.launch import end_with_launcher, join_processes
 from mmrl.runtime.launch_checks import check_launch
 
@@ -72,7 +71,7 @@ def open_directory(
         check_upload(config.hub_model_id)
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     limit_silence(config.ddp_timeout + GRACE)
-    with lock_directory(run.path, run.is_main), explain_lost_peers():
+    with lock_directory(run.path, run.is_main):
         checkpoint = run.starting_point(config)
         accelerator.wait_for_everyone()  # before any of them writes there
         yield run, checkpoint
