@@ -106,7 +106,8 @@ def _is_of_disk(error: BaseException) -> bool:
 def _set_aside(path: Path) -> Path:
     """Rename what is to be removed: a kill must not leave a part of it under its name."""
     aside = path.with_name(path.name + _REMOVED)
-    shutil.rmtree(aside, ignore_errors=True)
+    if aside.exists():
+        shutil.rmtree(aside)
     return path.rename(aside)
 
 
