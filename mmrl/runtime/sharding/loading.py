@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor import DTensor, Shard
 
 from mmrl.models.network.network import Network
 from mmrl.models.network.stored_weights import StoredWeights
@@ -36,14 +35,11 @@ def read_shards(model: nn.Module, device: torch.device) -> None:
             whole = torch.empty_like(parameter, device=stored.device)
             stored.copy_rows(name, slice(None), whole)
             return nn.Parameter(whole, trained)
-        mesh, placements = parameter.device_mesh, parameter.placements
-        (rows, *_), (first, *_) = compute_local_shape_and_global_offset(
-            parameter.shape, mesh, placements
-        )
         local = torch.empty_like(parameter.to_local(), device=device)
-        stored.copy_rows(name, slice(first, first + rows), local)
+        stored.copy_rows(name, find_rows(parameter), local)
         size = {"shape": parameter.shape, "stride": parameter.stride()}
-        value = DTensor.from_local(local, mesh, placements, run_check=False, **size)
+        place = parameter.device_mesh, parameter.placements
+        value = DTensor.from_local(local, *place, run_check=False, **size)
         return nn.Parameter(value, trained)
 
     replace_unread(model, read)
@@ -72,6 +68,19 @@ def list_unread(network: Network) -> Iterator[tuple[str, nn.Module, str, nn.Para
             if parameter is not None and parameter.is_meta:
                 name = f"{layer}.{own}".removeprefix(".").replace(".base_layer.", ".")
                 yield name, module, own, parameter
+
+
+def find_rows(shard: DTensor) -> slice:
+    """The rows of the whole tensor that this process holds; processes have equal shares, but the
+    last ones less where they do not divide the rows."""
+    mesh, total = shard.device_mesh, shard.shape[0]
+    [place] = (mesh.mesh == torch.distributed.get_rank()).nonzero().tolist()
+    for dim, placement in enumerate(shard.placements):
+        if isinstance(placement, Shard):
+            share = -(-total // mesh.size(dim))
+            first = min(place[dim] * share, total)
+            return slice(first, min(first + share, total))
+    return slice(0, total)
 
 
 def divide_parameters(model: nn.Module, settings: Mapping[str, Any]) -> None:
