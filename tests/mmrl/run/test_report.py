@@ -98,6 +98,12 @@ def test_the_first_steps_are_compared_with_the_last_by_task(tmp_path: Path) -> N
     assert "Mean a/reward: 0.500 over the first and 8.500 over the last 2 of 10 logged" in page
 
 
+def test_long_curves_get_a_running_mean(tmp_path: Path) -> None:
+    write_metrics(tmp_path, [{"step": n, "reward": float(n % 2)} for n in range(100)])
+    page = write_report(tmp_path).read_text()
+    assert page.count("stroke-opacity: 0.35") == 1 and "reward: 0 → 0.5" in page
+
+
 def test_completions_go_from_the_best_to_the_worst(tmp_path: Path) -> None:
     write_rows(tmp_path, "eval_sums_000003", texts([n / 20 for n in range(17)]))
     write_rows(tmp_path, "completions_a_b_000003", texts([1.0, float("nan"), 0.0, 2.0]))
