@@ -13,7 +13,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +90,13 @@ class RunDirectory:
         with self.metrics.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def keep_metrics(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Keep the lines that are wanted, and drop a last one that a kill has truncated."""
-        if not self.is_main or not self.metrics.exists():
-            return
-        kept = filter(wanted, self.read_metrics())
-        aside = self.metrics.with_suffix(".partial")
-        aside.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        os.replace(aside, self.metrics)
+    def keep_metrics(self, last: int) -> None:
+        """Keep the lines up to a step, and drop a last one that a kill has truncated."""
+        if self.is_main and self.metrics.exists():
+            kept = [line for line in self.read_metrics() if line["step"] <= last]
+            aside = self.metrics.with_suffix(".partial")
+            aside.write_text("".join(json.dumps(line) + "\n" for line in kept))
+            os.replace(aside, self.metrics)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of `metrics.jsonl`."""
