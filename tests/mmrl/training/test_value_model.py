@@ -14,6 +14,7 @@ from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import LORA, rollouts, run_config, trainer_of
+from tests.mmrl.training.test_mini_batches import weights
 
 SAMPLER = SamplerConfig(name="maskgit", steps=4)
 ADAPTERS = pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
@@ -37,12 +38,6 @@ def prepared(config: RLConfig) -> tuple[Trainer, dict[str, tuple[Task, RolloutBa
     for _, batch in work.values():
         batch.advantages = torch.linspace(-1, 1, len(batch))
     return trainer, work
-
-
-def weights(trainer: Trainer) -> dict[str, Tensor]:
-    """What is trained of the policy."""
-    named = trainer.trained.named_parameters()
-    return {n: p.detach().clone() for n, p in named if p.requires_grad}
 
 
 def value_weights(trainer: Trainer) -> dict[str, Tensor]:
@@ -143,11 +138,9 @@ def test_a_rollout_that_no_reward_applies_to_teaches_neither_policy_nor_values(
     trainer.update(work)
     _, batch = work["shapes"]
     batch.rewards[:] = torch.nan
-    before = {**weights(trainer), **value_weights(trainer)}
     values = trainer.update(work)
     assert values["grad_norm"] == 0 == values.get("val/grad_norm", 0)
     assert values["loss/value_avg"] == values["policy_loss"] == 0
-    assert len(before) > 2
 
 
 def test_the_head_and_the_copy_learn_at_their_own_rate(
