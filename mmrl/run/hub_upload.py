@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 def check_upload(repository: str | None) -> None:
     """Raise a ConfigError where the name of a repository has not its form, or there is no token."""
-    from huggingface_hub import constants, get_token
+    from huggingface_hub import get_token
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -26,8 +26,6 @@ def check_upload(repository: str | None) -> None:
         raise ConfigError(f"hub_model_id is '{repository}'; it must be {allowed}.") from error
     advice = "Log in by `hf auth login`, or set the environment variable HF_TOKEN."
     check(get_token() is not None, "push_to_hub", True, "false without a token of the hub", advice)
-    offline = constants.is_offline_mode()
-    check(not offline, "push_to_hub", True, "false with HF_HUB_OFFLINE", "Unset that variable.")
 
 
 def upload(folder: Path, repository: str, private: bool | None) -> None:

@@ -30,7 +30,6 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         asked["uploaded"] = repo_id, {path.name for path in Path(folder_path).iterdir()}
 
     monkeypatch.setattr("huggingface_hub.get_token", lambda: TOKEN)
-    monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)
     monkeypatch.setattr(HfApi, "create_repo", create)
     monkeypatch.setattr(HfApi, "upload_folder", receive)
     return asked

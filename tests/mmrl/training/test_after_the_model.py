@@ -33,7 +33,6 @@ def test_a_finished_run_ends_with_status_0_whatever_fails_after_its_model(
     broken: list[str], images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_x")
-    monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)
     done: list[str] = []
     monkeypatch.setattr(HfApi, "create_repo", lambda *_, **__: SimpleNamespace(repo_id="me/model"))
     monkeypatch.setattr(HfApi, "upload_folder", lambda *_, **__: done.append("upload"))
