@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 from mmrl.config import ConfigError
 from mmrl.models.weights import write_or_defer
 from mmrl.run.checkpoint import check_within
-from mmrl.run.metrics_file import MetricWindow
+from mmrl.run.metric_window import MetricWindow
 from mmrl.run.settings_changed import check_unchanged, dump_settings
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import choose_together

@@ -49,9 +49,8 @@ def read_shards(model: nn.Module, device: torch.device) -> None:
 def replace_unread(model: nn.Module, read: Read) -> None:
     """Replace each parameter on the meta device of the networks in a model; tied weights stay one
     parameter."""
-    for network in [module for module in model.modules() if isinstance(module, Network)]:
-        if network.stored is None:
-            continue
+    networks = [module for module in model.modules() if isinstance(module, Network)]
+    for network in (each for each in networks if each.stored is not None):
         done: dict[Tensor, nn.Parameter] = {}
         for name, module, own, parameter in list_unread(network):
             if parameter not in done:
