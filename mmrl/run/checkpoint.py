@@ -63,8 +63,7 @@ def write_directory(
             while writes:
                 writes.pop(0)()  # and its tensors are freed
             for path in filter(Path.is_file, aside.rglob("*")):
-                with path.open("rb+") as file:
-                    os.fsync(file.fileno())  # some file systems report a full disk only then
+                _flush(path)
             old = _set_aside(target) if target.exists() else None
             aside.rename(target)
             if old is not None:
@@ -75,6 +74,12 @@ def write_directory(
     if background is None:
         wait_for_everyone()
     return target
+
+
+def _flush(path: Path) -> None:
+    """Force a file to disk: some file systems report a full one only then."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 @contextmanager
