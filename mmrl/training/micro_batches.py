@@ -46,8 +46,8 @@ class Prepared:
         """Keep the values [K, b, L] of the next micro-batch, and estimate its advantages."""
         config, batch = self.task.algorithm.value, self.batch
         assert config is not None
-        known, passes = batch.rewards[rows, None].isnan(), self.passes[rows]
-        rewards = batch.position_rewards()[rows].masked_fill(known, torch.nan).to(values.device)
+        unknown, passes = batch.rewards[rows, None].isnan(), self.passes[rows]
+        rewards = batch.position_rewards()[rows].masked_fill(unknown, torch.nan).to(values.device)
         self.values.append(values)
         found = compute_advantages(values, rewards, passes.scored, config, passes.steps)
         self.estimates.append(found)
