@@ -213,7 +213,7 @@ def reach(done: int) -> None:
     advance(done - display.stack[-1].done if display is not None and display.stack else 0)
 
 
-def limit_silence(seconds: float) -> None:
+def end_when_idle(seconds: float) -> None:
     """End this process where its command makes no progress for that long, see `Display`."""
     if (display := _display.get()) is not None:
         display.limit = seconds

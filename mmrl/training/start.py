@@ -18,15 +18,15 @@ from mmrl.run.run_directory import RunDirectory
 from mmrl.run.run_lock import lock_directory
 from mmrl.run.run_log import log_run
 from mmrl.run_config import RunConfig
-from mmrl.runtime.activity import limit_silence
+from mmrl.runtime.activity import end_when_idle
 from mmrl.runtime.computation import choose_together
 from mmrl.runtime.launch import end_with_launcher, join_processes
 from mmrl.runtime.launch_checks import check_launch
 
 logger = logging.getLogger(__name__)
 GRACE = 30.0
-"""Seconds by which a process may be silent longer than a reward may take, and collectives may take
-longer than a process may be silent: the first to end says most."""
+"""Seconds by which a process may be idle longer than a reward may take, and collectives may take
+longer than a process may be idle: the first to end says most."""
 
 
 def start_processes(config: RunConfig) -> Accelerator:
@@ -70,7 +70,7 @@ def open_directory(
     if config.push_to_hub:
         check_upload(config.hub_model_id)
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    limit_silence(config.ddp_timeout + GRACE)
+    end_when_idle(config.ddp_timeout + GRACE)
     with lock_directory(run.path, run.is_main):
         checkpoint = run.starting_point(config)
         accelerator.wait_for_everyone()  # before any of them writes there

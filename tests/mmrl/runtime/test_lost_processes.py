@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mmrl.runtime import activity as shown
-from mmrl.runtime.activity import Display, activity, advance, limit_silence
+from mmrl.runtime.activity import Display, activity, advance, end_when_idle
 from tests.mmrl.runs import ACCELERATE, command_line, launcher, module_process, wait_for
 
 HANGING = "tasks.shapes.rewards=[{name: tests/mmrl/hanging_reward.py:HangingReward}]"
@@ -39,7 +39,7 @@ def test_a_run_ends_only_where_it_makes_no_progress(
     monkeypatch.setattr(shown, "end_at_once", ended.append)
     monkeypatch.setattr(shown, "REFRESH", 0.05)
     with Display(shown=False), activity("rollouts", 8):
-        limit_silence(0.2)
+        end_when_idle(0.2)
         for _ in range(20):
             time.sleep(0.02)
             if moving:
