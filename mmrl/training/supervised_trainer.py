@@ -65,7 +65,9 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
             raise
-        norms = self.clip_gradients({"grad_norm": self.network}, self._name_losses(found))
+        first = self.step * len(found)
+        named = [([f"micro-batch {first + n}"], each["loss"]) for n, each in enumerate(found)]
+        norms = self.clip_gradients({"grad_norm": self.network}, named)
         for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
             optimizer.step()
             schedule.step()
@@ -77,11 +79,6 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
             self.window.add(metrics)
         losses = torch.stack([metrics["loss"] for metrics in found])
         return float(losses.mean())  # no wait: the norm has been read already
-
-    def _name_losses(self, found: list[dict[str, Tensor]]) -> list[tuple[list[str], Tensor]]:
-        """The micro-batches of a step, with their losses over all ranks."""
-        first = self.step * len(found)
-        return [([f"micro-batch {first + n}"], metrics["loss"]) for n, metrics in enumerate(found)]
 
     def _add_gradients(self) -> list[dict[str, Tensor]]:
         """Go backward from every micro-batch of a step; return their metrics."""
@@ -114,11 +111,8 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         metrics: dict[str, float] = {}
         self.network.eval()
         averaged = self._saved_weights()
-        pace = (
-            keep_pace(self.network, self.accelerator.device)
-            if self.sharding.gathers
-            else nullcontext()
-        )
+        shared, device = self.sharding.gathers, self.accelerator.device
+        pace = keep_pace(self.network, device) if shared else nullcontext()
         with activity("evaluating"), averaged, leave_together(), pace:
             if self.accelerator.is_main_process:
                 metrics = self.objective.evaluate(folder, self.step)
