@@ -42,7 +42,7 @@ from mmrl.rollouts.held_out import Batch, Evaluation, list_rows, list_samples, s
 from mmrl.rollouts.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
-from mmrl.runtime.device import find_device
+from mmrl.runtime.computation import find_device
 from mmrl.runtime.launch import join_processes
 from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.sharding import build_sharding

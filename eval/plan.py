@@ -19,7 +19,7 @@ from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, cut
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import FEW, add_probes, make_dummy_samples, offline, probe_rewards
 from mmrl.pretrained.known import find_here, image_tokens
-from mmrl.runtime.device import find_device
+from mmrl.runtime.computation import find_device
 from mmrl.runtime.launch import count_processes
 
 

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LambdaLR
 
 TRACKERS = ("tensorboard", "trackio", "wandb")
-BNB_OPTIMIZERS = {
-    "adamw_8bit": "AdamW8bit",
-    "paged_adamw": "PagedAdamW",
-    "paged_adamw_8bit": "PagedAdamW8bit",
-}
-"""AdamW of bitsandbytes: name in transformers -> class."""
 MAX_LEARNING_RATE = 1_000_000
 """A larger learning rate is a typing error."""
 PLAIN_SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
@@ -45,10 +39,9 @@ class RunConfig(Settings):
     """Seed of every random draw: new weights, the order of examples, rollouts and masks."""
     max_steps: Annotated[int, at_least(1)] = 100
     """Steps of the whole run."""
-    optimizer: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "sgd"] = "adamw"
-    """`sgd` is plain gradient descent with momentum; its learning rates are far larger. Those of
-    bitsandbytes keep AdamW's moments in 8 bits (embeddings in 32), or in pages that move to the
-    memory of the host while a GPU has no room."""
+    optimizer: Literal["adamw", "adamw_8bit", "sgd"] = "adamw"
+    """`sgd` is plain gradient descent with momentum; its learning rates are far larger.
+    `adamw_8bit` is that of bitsandbytes, whose moments have 8 bits (of embeddings 32)."""
     learning_rate: Annotated[float, above(0, up_to=MAX_LEARNING_RATE)] = 1e-5
     """Highest learning rate."""
     lr_scheduler_type: str = "constant_with_warmup"
@@ -142,7 +135,7 @@ class RunConfig(Settings):
 
     def _check_optimizer(self) -> None:
         """Raise a ConfigError for a number that no optimiser can train with."""
-        if self.optimizer in BNB_OPTIMIZERS:
+        if self.optimizer == "adamw_8bit":
             advice = 'Install bitsandbytes: pip install -e ".[quantization]"'
             here = bool(find_spec("bitsandbytes"))
             check(here, "optimizer", self.optimizer, "adamw or sgd without bitsandbytes", advice)

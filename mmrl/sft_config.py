@@ -27,12 +27,10 @@ class SFTConfig(RunConfig):
     """Examples per device and micro-batch."""
     gradient_accumulation_steps: Annotated[int, at_least(1)] = 1
     """Micro-batches per optimiser step."""
-    optimizer: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "muon", "sgd"] = (
-        "adamw"
-    )
+    optimizer: Literal["adamw", "adamw_8bit", "muon", "sgd"] = "adamw"
     """`muon` trains hidden matrices with Muon and everything else with AdamW; `sgd` is plain
-    gradient descent with momentum. Those of bitsandbytes keep AdamW's moments in 8 bits (embeddings
-    in 32), or in pages that move to the memory of the host while a GPU has no room."""
+    gradient descent with momentum; `adamw_8bit` is that of bitsandbytes, whose moments have 8 bits
+    (of embeddings 32)."""
     learning_rate: float = 1e-4
     lr_scheduler_type: str = "cosine"
     ema_decay: Annotated[float, at_least(0, below=1)] = 0.0

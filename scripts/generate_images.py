@@ -30,8 +30,16 @@ from mmrl.models.image_tokenizers import OWN_VQ  # noqa: E402
 from mmrl.pretrained.checks import check_checkpoints, check_task  # noqa: E402
 from mmrl.pretrained.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
-from mmrl.run.denoising_frames import painted  # noqa: E402
-from mmrl.run.image_grid import BLACK, Cell, draw_heading, enlarge, page, scale, stack  # noqa: E402
+from mmrl.run.image_grid import (  # noqa: E402
+    BLACK,
+    Cell,
+    draw_heading,
+    enlarge,
+    page,
+    painted,
+    scale,
+    stack,
+)
 from mmrl.samplers import RULES, SamplerConfig, check_blocks, sample  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
 
@@ -112,7 +120,7 @@ USAGE = Usage("python scripts/generate_images.py", __doc__, Config)
 def generate(config: Config) -> list[Path]:
     """Sample and write the images; return their paths."""
     from mmrl.models import load_policy
-    from mmrl.runtime.device import find_device
+    from mmrl.runtime.computation import find_device
 
     prompts = checked(config)
     policy = load_policy(**policy_options(config.policy), device=find_device(config.device))
@@ -134,7 +142,7 @@ def generate(config: Config) -> list[Path]:
 def checked(config: Config) -> list[Prompt]:
     """The prompts, once everything is checked that is known before the policy loads."""
     from mmrl.run.run_lock import check_writable
-    from mmrl.runtime.device import find_device
+    from mmrl.runtime.computation import find_device
 
     check_writable("out", Path(config.out))
     check_checkpoints(config.policy)

@@ -80,7 +80,7 @@ mmrl.estimators
 mmrl.algorithms
 mmrl.pretrained
 mmrl.run
-mmrl.training.lora_layer mmrl.training.adapter_dropout
+mmrl.training.adapter_dropout
 mmrl.training.adapter
 mmrl.training.trainable
 mmrl.objectives

@@ -72,7 +72,7 @@ class Checkpoints:
             FileNotFoundError, ValueError: see `load_policy`.
         """
         from mmrl.models import load_policy
-        from mmrl.runtime.device import find_device
+        from mmrl.runtime.computation import find_device
 
         check(name in self.models, "checkpoint", name, "one of the list")
         if name not in self._policies:

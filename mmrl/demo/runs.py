@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, find_samples, samples_of
+from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, find_samples
 
 DEEPEST = 5
 """Folders between a place that is named and the runs below it."""
@@ -50,6 +50,6 @@ def find_completions(run: Path) -> dict[str, Path]:
     return {
         f"{task}{remark}, step {step}": path
         for kind, remark in ((HELD_OUT, ", held out"), (ROLLOUTS, ""))
-        for task, files in find_samples(samples_of(run), kind).items()
+        for task, files in find_samples(run / "samples", kind).items()
         for step, path in files.items()
     }

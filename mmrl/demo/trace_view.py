@@ -8,8 +8,7 @@ from typing import Literal
 from PIL import Image, ImageDraw
 
 from mmrl.demo.traces import Trace
-from mmrl.run.denoising_frames import cell_boxes, painted
-from mmrl.run.image_grid import scale
+from mmrl.run.image_grid import cell_boxes, painted, scale
 from mmrl.run.sample_files import embed
 
 View = Literal["result", "step", "log-prob"]

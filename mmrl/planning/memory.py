@@ -22,7 +22,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.placement import ALONE, Placement
-from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
+from mmrl.runtime.sharding.sampling import gathers_once
 from mmrl.training.trainable import trained_in_full
 
 
@@ -37,7 +37,7 @@ def estimate(
     """
     network, size = outline_policy(raw), BYTES[config.model.dtype]
     sizes, recompute = count_policy(config, network), config.model.gradient_checkpointing
-    found = choose_planned(config, placement, dtype=config.model.dtype)
+    found = choose_planned(config.bf16, placement, dtype=config.model.dtype)
     sharded = placement.way in ("fsdp2", "zero3")
     update = sampling = 0.0
     for task in tasks:
@@ -45,7 +45,7 @@ def estimate(
         update = max(update, micro.train(recompute, _count_graphs(config, task, micro)))
         sampling = max(sampling, step.sample(task.config.sampler))
     weights, memory = sizes.weights + sizes.adapter, placement.memory or 0.0
-    whole = choose_rollout_weights(config.rollout_weights, weights, memory) == "whole" and sharded
+    whole = gathers_once(config.rollout_weights, weights, memory) and sharded
     needs = estimate_network(
         sizes, placement, config, found, update, recompute, sampling, whole=whole
     )

@@ -131,7 +131,7 @@ def count_moments(optimizer: str, numbers: float, size: float, embedding: bool =
     the moments of embeddings and small tensors in 32 bits."""
     if optimizer.endswith("8bit") and numbers >= 4096 and not embedding:
         return 2 * numbers * (1 + 4 / 256)  # a float32 scale for each 256
-    size = 4 if optimizer in ("adamw_8bit", "paged_adamw", "paged_adamw_8bit") else size
+    size = 4 if optimizer == "adamw_8bit" else size
     return (1 if optimizer == "sgd" else 2) * numbers * size
 
 
@@ -164,7 +164,7 @@ def estimate_network(
     needs.add("adapter", sizes.adapter / parts, away)
     name = "kept gradients" if way == "zero3" else "gradients"
     needs.add(name, sizes.trained / divided, apart)
-    needs.add("optimiser", sizes.moments / divided, apart or config.optimizer.startswith("paged"))
+    needs.add("optimiser", sizes.moments / divided, apart)
     if way in ("zero2", "zero3"):
         needs.add("optimiser", sizes.trained / divided, apart)
     bucket = min(BUCKET, sizes.trained) if way in ("zero2", "zero3") else 0.0
@@ -179,7 +179,7 @@ def estimate_network(
         needs.add("snapshot", model + sizes.trained + sizes.moments, placement.device != "cpu")
     # FSDP2 keeps the buffer of a unit until the next one has arrived, and gathers bfloat16
     gathered = {"fsdp2": 2 * sizes.unit, "zero3": min(sizes.weights, LIVE)}.get(way, 0.0)
-    narrow = way == "fsdp2" and found.bf16 and not found.torch_compile
+    narrow = way == "fsdp2" and found.bf16 and not config.torch_compile
     casts = found.bf16 and not narrow
     if sampling is not None:
         everything = sizes.trained - (sizes.wide / 2 if narrow else 0.0)

@@ -46,7 +46,7 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     plan.add("batch sizes", *(f"{key}: {size}" for key, size in chosen.items()))
     add_run(plan, start, config.optimizer_steps, f"{config.max_steps} steps", world_size)
     kernel, dtype = config.model.attn_implementation, config.model.dtype
-    plan.add("computed", *choose_planned(config, placement, kernel, dtype).reasons)
+    plan.add("computed", *choose_planned(config.bf16, placement, kernel, dtype).reasons)
     if config.sync_ref_model and config.needs_reference:
         alpha, steps = config.ref_model_mixup_alpha, config.ref_model_sync_steps
         moves = f"moves by {alpha:g} towards the policy every {steps} optimiser steps"

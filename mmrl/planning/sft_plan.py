@@ -61,7 +61,7 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     examples = size * micro * world_size
     plan.add("step", f"{examples} examples: {micro} micro-batches of {size} per process")
     kernel = getattr(options, "attn_implementation", None)
-    plan.add("computed", *choose_planned(config, placement, kernel).reasons)
+    plan.add("computed", *choose_planned(config.bf16, placement, kernel).reasons)
     if isinstance(options, StartConfig) and isinstance(network, Network):
         add_memory(plan, estimate_memory(config, options, network, placement), placement)
     return plan
@@ -72,7 +72,7 @@ def estimate_memory(
 ) -> Needs:
     """Bytes of a process by what holds them, at the longest rows that the settings allow, of a
     network without weights whose trained parts are chosen."""
-    found, recompute = choose_planned(config, placement), options.gradient_checkpointing
+    found, recompute = choose_planned(config.bf16, placement), options.gradient_checkpointing
     frozen = BYTES[options.dtype] if found.bf16 else 4
     sizes = count_network(network, config.optimizer, frozen, 4, bits=None, lora=0)
     rows, shape = config.per_device_train_batch_size, _row_shape(options, network)

@@ -97,7 +97,7 @@ class RolloutBatch:
             **{name: take(getattr(self, name)) for name in tensors},
         )
 
-    def earned(self) -> Tensor:
+    def position_rewards(self) -> Tensor:
         """[B, L] rewards for the row up to a position, as advantages among the group."""
         if self.token_rewards is not None:
             return self.token_rewards
@@ -153,8 +153,8 @@ def sample_groups(
     prompts = [chosen[place] for place, _ in names]
     pending, parts, samples = task.scorer.begin(len(prompts)), [], []
     started = time.perf_counter()
-    ragged = not _has_fixed_forwards(task, policy, chosen)
-    with activity("rollouts", len(prompts)), leave_together(), policy.sampling(ragged):
+    forwards_differ = not _has_fixed_forwards(task, policy, chosen)
+    with activity("rollouts", len(prompts)), leave_together(), policy.sampling(forwards_differ):
         seeds = (seed, "rollout", task.name, step)
         for part, completions in _sample_batches(task, policy, prompts, names, seeds):
             parts.append(part)
@@ -195,8 +195,8 @@ def score_groups(groups: Groups) -> RolloutBatch:
     counted, overlong = _check_lengths(task, scores, rollout.canvas)
     completions = [sample.completion for sample in groups.samples]
     described = describe(task.diversity, Completions(completions, list_tokens(rollout.canvas)))
-    earned = assign_credit(task, counted, *groups.place, lookaheads=lookaheads)
-    metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
+    credit = assign_credit(task, counted, *groups.place, lookaheads=lookaheads)
+    metrics = credit.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, groups.prompts[0])
     metrics |= (
         groups.metrics
@@ -206,18 +206,18 @@ def score_groups(groups: Groups) -> RolloutBatch:
     length = rollout.canvas.tokens.shape[1]
     measured = measure(task.diversity, described, task.config.num_generations)
     metrics |= measured.gather().metrics()
-    columns, slices = earned.columns, earned.slices
+    columns, slices = credit.columns, credit.slices
     chunks = [sample.chunks for sample in groups.samples]
     return RolloutBatch(
         prompts=groups.prompts,
         rollout=rollout,
         completions=completions,
-        rewards=earned.rewards,
-        advantages=earned.advantages,
+        rewards=credit.rewards,
+        advantages=credit.advantages,
         names=groups.names,
         scores=scores.components,
         metrics=metrics,
-        left_out=earned.left_out,
+        left_out=credit.left_out,
         token_rewards=columns if columns is None else place_rewards(columns, chunks, length),
         token_advantages=slices if slices is None else credit_tokens(rollout, slices),
     )

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -17,9 +17,7 @@ from safetensors import SafetensorError
 from mmrl.config import check
 
 logger = logging.getLogger(__name__)
-ASIDE = ".partial"
-_REPLACED = ".replaced"
-_REMOVED = ".removed"
+ASIDE, _REMOVED = ".partial", ".removed"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -64,15 +62,24 @@ def write_directory(
         with _remove_unfinished(aside, target):
             while writes:
                 writes.pop(0)()  # and its tensors are freed
-            for path in aside.rglob("*"):
+            for path in filter(Path.is_file, aside.rglob("*")):
                 _flush(path)
-            _replace(aside, target)
+            old = _set_aside(target) if target.exists() else None
+            aside.rename(target)
+            if old is not None:
+                shutil.rmtree(old, ignore_errors=True)
 
     if is_main:
         complete() if background is None else background(complete)
     if background is None:
         wait_for_everyone()
     return target
+
+
+def _flush(path: Path) -> None:
+    """Force a file to disk: some file systems report a full one only then."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 @contextmanager
@@ -101,27 +108,17 @@ def _is_of_disk(error: BaseException) -> bool:
     return isinstance(error, OSError)
 
 
-def _flush(path: Path) -> None:
-    """Force a file to disk: some file systems report a full one only then."""
-    if path.is_file():
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-
-
-def _replace(aside: Path, target: Path) -> None:
-    old = target.with_name(target.name + _REPLACED)
-    if target.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        os.rename(target, old)
-    os.rename(aside, target)
-    shutil.rmtree(old, ignore_errors=True)
+def _set_aside(path: Path) -> Path:
+    """Rename what is to be removed: a kill must not leave a part of it under its name."""
+    aside = path.with_name(path.name + _REMOVED)
+    if aside.exists():
+        shutil.rmtree(aside)
+    return path.rename(aside)
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
     """Return the steps of the complete checkpoints of a folder, oldest first."""
-    if not folder.is_dir():
-        return []
-    return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdigit())
+    return sorted(int(entry.name) for entry in folder.glob("*") if entry.name.isdigit())
 
 
 def model_folders(run: Path) -> list[Path]:
@@ -140,17 +137,14 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
     """
     if resume_from_checkpoint is None:
         return None
+    steps = checkpoint_steps(folder)
     if resume_from_checkpoint == "auto":
-        steps = checkpoint_steps(folder)
         return folder / str(steps[-1]) if steps else None
     path = Path(resume_from_checkpoint)
-    known = ", ".join(str(step) for step in checkpoint_steps(folder)) or "none"
-    check(
-        path.is_dir() and path.name.isdigit(),
-        "resume_from_checkpoint",
-        str(path),
-        f"auto, null or a checkpoint directory named by its step; '{folder}' holds: {known}",
-    )
+    known = ", ".join(map(str, steps)) or "none"
+    allowed = f"auto, null or a checkpoint directory named by its step; '{folder}' holds: {known}"
+    found = path.is_dir() and path.name.isdigit()
+    check(found, "resume_from_checkpoint", str(path), allowed)
     return path
 
 
@@ -161,15 +155,6 @@ def check_within(step: int, max_steps: int, checkpoint: Path) -> None:
     check(step <= max_steps, "max_steps", max_steps, allowed, advice)
 
 
-def recover_checkpoints(folder: Path) -> None:
-    """Restore checkpoints that a kill between the two renames of a replacement has left aside."""
-    for old in folder.glob("*" + _REPLACED):
-        target = old.with_name(old.name.removesuffix(_REPLACED))
-        if not target.exists():
-            with suppress(FileNotFoundError):  # another process was first
-                old.rename(target)
-
-
 def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
     """Remove later and surplus checkpoints of a run at `step`, and leftovers of interrupted writes.
 
@@ -178,16 +163,13 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
         step: of the checkpoint just written or resumed from; later ones are of an abandoned run.
         keep: how many to keep up to `step`, the newest ones; None keeps all.
     """
-    recover_checkpoints(folder)
-    for ending in (ASIDE, _REPLACED, _REMOVED):
+    for ending in (ASIDE, _REMOVED):
         for entry in folder.glob("*" + ending):
             shutil.rmtree(entry, ignore_errors=True)
     steps = checkpoint_steps(folder)
     earlier = [n for n in steps if n <= step]
     kept = earlier[-keep:] if keep else earlier
     for n in reversed(steps):  # those of an abandoned run first
-        if n > step or n not in kept:
-            removed = folder / f"{n}{_REMOVED}"
-            (folder / str(n)).rename(removed)  # a kill must not leave a part of it under its name
-            shutil.rmtree(removed)
+        if n not in kept:
+            shutil.rmtree(_set_aside(folder / str(n)))
             logger.info("removed checkpoint %d", n)

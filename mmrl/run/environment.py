@@ -14,17 +14,14 @@ PACKAGES = ("torch", "transformers", "accelerate", "peft", "datasets", "safetens
 
 
 def environment_text(computation: Sequence[str] = ()) -> str:
-    """Return command line, commit, machine and versions, one per line.
-
-    Args:
-        computation: lines on how the machine computes.
-    """
+    """Command line, commit, machine, how it computes (`computation`) and versions, in lines."""
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     lines = [
         f"command: {' '.join(sys.argv)}",
         f"commit: {git_commit()}",
         f"python: {platform.python_version()} on {platform.platform()}",
         f"cpu threads: {torch.get_num_threads()} of {os.cpu_count()}",
-        f"gpu: {', '.join(list_gpus()) or 'none'}",
+        f"gpu: {', '.join(gpus) or 'none'}",
         *computation,
         *(f"{name}: {metadata.version(name)}" for name in PACKAGES),
     ]
@@ -42,8 +39,3 @@ def git_commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return commit.stdout.strip() + (" with local changes" if changes.stdout else "")
-
-
-def list_gpus() -> list[str]:
-    """Names of the GPUs that this process sees."""
-    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -8,32 +8,24 @@ import shlex
 from pathlib import Path
 
 from mmrl.config import ConfigError, check
-from mmrl.run.failures import warn_of_failure
+from mmrl.run.run_log import warn_of_failure
 
 logger = logging.getLogger(__name__)
 
 
 def check_upload(repository: str | None) -> None:
-    """Check what is possible before a run: the form of a repository's name, and a token.
-
-    Raises:
-        ConfigError: see above.
-    """
-    from huggingface_hub import constants, get_token
+    """Raise a ConfigError where the name of a repository has not its form, or there is no token."""
+    from huggingface_hub import get_token
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
     try:
-        validate_repo_id(repository or "name")
+        validate_repo_id(repository)
     except HFValidationError as error:
-        raise ConfigError(
-            f"hub_model_id is '{repository}'; it must be null for the name of output_dir, or a"
-            " repository of the hub: owner/name or name."
-        ) from error
+        allowed = "null for the name of output_dir, owner/name or name"
+        raise ConfigError(f"hub_model_id is '{repository}'; it must be {allowed}.") from error
     advice = "Log in by `hf auth login`, or set the environment variable HF_TOKEN."
     check(get_token() is not None, "push_to_hub", True, "false without a token of the hub", advice)
-    offline = constants.is_offline_mode()
-    check(not offline, "push_to_hub", True, "false with HF_HUB_OFFLINE", "Unset that variable.")
 
 
 def upload(folder: Path, repository: str, private: bool | None) -> None:

@@ -1,6 +1,6 @@
-"""Images with captions, arranged on one page."""
+"""Images with captions, arranged on one page; images while they are denoised."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from PIL import Image, ImageDraw, ImageFont
@@ -8,6 +8,8 @@ from PIL import Image, ImageDraw, ImageFont
 GAP, FONT_SIZE, LINE = 6, 12, 15
 """Pixels between images, of the font and of a line."""
 WHITE, BLACK = (255, 255, 255), (32, 32, 32)
+GREY, EDGE = (228, 228, 228), (204, 204, 204)
+"""Cells that are still masked."""
 
 
 @dataclass
@@ -88,3 +90,25 @@ def scale(image: Image.Image, side: int) -> Image.Image:
 def enlarge(image: Image.Image, side: int) -> Image.Image:
     """Enlarge an image by a whole factor to at least `side` pixels width."""
     return scale(image, image.width * max(1, -(-side // image.width)))
+
+
+def painted(
+    image: Image.Image, written_at: Sequence[int], grid: tuple[int, int], step: int
+) -> Image.Image:
+    """The finished image with every cell (of `grid` height × width, row by row) that was written
+    after `step` painted grey; -1 leaves nothing."""
+    shown = image.copy()
+    draw = ImageDraw.Draw(shown)
+    for cell, box in zip(written_at, cell_boxes(image.size, grid), strict=True):
+        if cell > step:
+            draw.rectangle(box, fill=GREY, outline=EDGE)
+    return shown
+
+
+def cell_boxes(size: tuple[int, int], grid: tuple[int, int]) -> Iterator[tuple[int, ...]]:
+    """Left, top, right and bottom pixel of each cell of an image, row by row."""
+    (across, down), (height, width) = size, grid
+    for y in range(height):
+        for x in range(width):
+            end = (x + 1) * across // width - 1, (y + 1) * down // height - 1
+            yield (x * across // width, y * down // height, *end)

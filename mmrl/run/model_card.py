@@ -12,13 +12,8 @@ from mmrl.run.checkpoint import ASIDE
 
 
 def write_card(folder: Path, settings: Any, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Write the card of a trained policy beside it; nothing into a folder of anything else.
-
-    Args:
-        folder: of the model or the adapter.
-        settings: of the run.
-        metrics: lines of its `metrics.jsonl`.
-    """
+    """Write the card of a trained policy beside it; nothing into a folder of anything else. It is
+    of the settings of a run and the lines of its `metrics.jsonl`."""
     if (folder / "tokenizer.json").is_file():
         plain = to_plain(settings)
         # a folder is written under another name, see `write_directory`
@@ -29,14 +24,7 @@ def write_card(folder: Path, settings: Any, metrics: Sequence[Mapping[str, Any]]
 def model_card(
     settings: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], adapter: bool, place: str
 ) -> ModelCard:
-    """The card of a model.
-
-    Args:
-        settings: of a run of `mmrl.rl` or `mmrl.sft`, as plain values.
-        metrics: lines of its `metrics.jsonl`.
-        adapter: whether it is an adapter.
-        place: path or hub id of the trained model.
-    """
+    """The card of a model or an `adapter` that is loaded from `place`, a path or hub id."""
     model = settings.get("model") or {"path": settings.get("objective", {}).get("model", "")}
     known = bool(model["path"]) and not Path(model["path"]).expanduser().is_dir()
     kind = "reinforcement-learning" if "tasks" in settings else "sft"

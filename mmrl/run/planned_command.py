@@ -10,14 +10,9 @@ from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.run.checkpoint import CheckpointError
-from mmrl.runtime.failures import (
-    DivergenceError,
-    LostMemoryError,
-    PeerLostError,
-    explain_lost_memory,
-)
+from mmrl.runtime.failures import DivergenceError, LostError, explain_losses
 
-ERRORS = RewardError, CheckpointError, DivergenceError, LostMemoryError, PeerLostError
+ERRORS = RewardError, CheckpointError, DivergenceError, LostError
 
 
 def run_planned(
@@ -44,7 +39,7 @@ def run_planned(
     def run() -> None:
         config = load_ready(usage.config, words) if load is None else load(words)
         if not config.dry_run:
-            with explain_lost_memory():
+            with explain_losses():
                 work(config)
             return
         found = import_module(plan).describe(config)

@@ -1,75 +1,45 @@
 """Traces of chosen steps of a run, as `profile/step_<n>.json.gz`, for Perfetto or chrome://tracing.
 
-The first process writes them. A trace begins with the first phase of its step and ends before the
-evaluations and checkpoints that follow; the step takes longer than the others, and its events are
-held in memory.
+A traced step takes longer than the others, and its events are held in memory. Its trace also has
+the evaluations and checkpoints between the step before and it.
 """
-
-from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from pathlib import Path
 
-import torch.profiler
+from torch.profiler import ProfilerAction, profile, record_function
 
-from mmrl.run.run_directory import RunDirectory
+from mmrl.run.run_log import warn_of_failure
 from mmrl.runtime.activity import activity, watch
 
 logger = logging.getLogger(__name__)
 
-FIRST_PHASES = ("rollouts", "update")
-"""Activities with which a step begins, of `mmrl.rl` and `mmrl.sft`."""
 
-
-class RunProfile:
-    """Traces steps between `start` and `close`.
+@contextmanager
+def trace_steps(folder: Path, steps: Sequence[int], begun: int) -> Iterator[profile]:
+    """A profiler whose `step()` ends a step, and which writes traces with the names of phases.
 
     Args:
-        run: its directory.
+        folder: of the traces.
         steps: that are traced, counted from 1 as this command takes them.
+        begun: steps that the run has done before.
     """
 
-    def __init__(self, run: RunDirectory, steps: Sequence[int]) -> None:
-        self.folder, self.steps = run.path / "profile", set(steps if run.is_main else ())
-        self.trace: torch.profiler.profile | None = None
-        self.step, self._listening = 1, ExitStack()
+    def schedule(done: int) -> ProfilerAction:
+        return ProfilerAction.RECORD_AND_SAVE if done + 1 in steps else ProfilerAction.NONE
 
-    def start(self) -> None:
-        """Listen to the phases of the run, where steps are traced."""
-        if self.steps:
-            self._listening.enter_context(watch(self._enter))
+    def write(trace: profile) -> None:
+        folder.mkdir(exist_ok=True)
+        path = folder / f"step_{begun + trace.step_num:06d}.json.gz"
+        advice = "Run some more steps with profile=true."
+        with warn_of_failure("the profile", advice), activity("writing the trace"):
+            trace.export_chrome_trace(str(path))
+            logger.info("trace of step %d: %s", begun + trace.step_num, path)
 
-    @contextmanager
-    def _enter(self, name: str) -> Iterator[None]:
-        """Name a phase in the trace, which the first one of a step starts."""
-        if name in FIRST_PHASES and self.trace is None and self.step in self.steps:
-            # without a GPU its library reports an error that is none
-            os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-            self.trace = torch.profiler.profile()
-            self.trace.start()
-        with torch.profiler.record_function(name):
-            yield
-
-    def end_step(self, step: int) -> None:
-        """Write the trace of a step, if there is one.
-
-        Args:
-            step: its number in the run.
-        """
-        self.step += 1
-        trace, self.trace = self.trace, None
-        if trace is not None:
-            path = self.folder / f"step_{step:06d}.json.gz"
-            path.parent.mkdir(exist_ok=True)
-            with activity("writing the trace"):
-                trace.stop()
-                trace.export_chrome_trace(str(path))
-            logger.info("trace of step %d: %s", step, path)
-
-    def close(self) -> None:
-        """Drop the trace of a step that was not finished."""
-        self._listening.close()
-        if self.trace is not None:
-            self.trace.stop()
+    # without a GPU its library reports an error that is none
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    with watch(record_function), profile(schedule=schedule, on_trace_ready=write) as trace:
+        yield trace

@@ -16,8 +16,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from mmrl.run.curves import WINDOW, Points, line_plot
 from mmrl.run.metrics_file import is_number, read_metrics
-from mmrl.run.report_samples import choose_samples
-from mmrl.run.sample_files import samples_of
+from mmrl.run.sample_files import choose_samples
 
 FIGURES = {
     "Reward": r"^(.*/)?reward$",
@@ -42,10 +41,7 @@ FILES = ("config.yaml", "env.txt")
 
 
 def write_report(run: str | Path) -> Path:
-    """Write `report.html` of a run directory from its metrics, samples and configuration.
-
-    Missing parts are left out.
-    """
+    """Write `report.html` of a run directory from its metrics, samples and settings, if any."""
     run = Path(run)
     metrics = collect_points(read_metrics(run / "metrics.jsonl"))
     places = FileSystemLoader(Path(__file__).parent)
@@ -54,7 +50,7 @@ def write_report(run: str | Path) -> Path:
         name=run.name,
         summary=_summary(metrics),
         scores=_scores(metrics),
-        grids=_grids(samples_of(run)),
+        grids=_grids(run / "samples"),
         samples=choose_samples(run),
         figures=_figures(metrics),
         window=WINDOW,
@@ -103,17 +99,14 @@ def _scores(metrics: Mapping[str, Points]) -> list[list[str]]:
     compared = ["change"] * (len(steps) > 1)
     rows = [["metric", *(f"step {step}" for step in steps), *compared]] if found else []
     for name, points in sorted(found.items()):
-        values, errors = dict(points), dict(metrics.get(f"{name}/stderr", []))
-        cells = [_format(values.get(step), errors.get(step)) for step in steps]
+        values = dict(points)
+        errors = {n: f" ± {error:.3f}" for n, error in metrics.get(f"{name}/stderr", [])}
+        cells = [f"{values[n]:.3f}{errors.get(n, '')}" if n in values else "-" for n in steps]
         if compared:
-            known_both = steps[0] in values and steps[-1] in values
-            cells.append(f"{values[steps[-1]] - values[steps[0]]:+.3f}" if known_both else "-")
+            both = "-" not in cells
+            cells.append(f"{values[steps[-1]] - values[steps[0]]:+.3f}" if both else "-")
         rows.append([name.removeprefix("eval/"), *cells])
     return rows
-
-
-def _format(value: float | None, error: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}" + ("" if error is None else f" ± {error:.3f}")
 
 
 def _grids(folder: Path) -> dict[str, list[tuple[int, str]]]:

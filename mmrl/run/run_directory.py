@@ -13,7 +13,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from mmrl.run.checkpoint import check_within, checkpoint_steps, find_checkpoint
 from mmrl.run.environment import environment_text
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run.run_lock import check_writable
-from mmrl.run.sample_files import samples_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ class RunDirectory:
     def __init__(self, path: str | Path, is_main: bool = True) -> None:
         self.path, self.is_main = Path(path), is_main
         self.checkpoints = self.path / "checkpoints"
-        self.samples = samples_of(self.path)
+        self.samples = self.path / "samples"
         self.final = self.path / "final"
         self.metrics = self.path / "metrics.jsonl"
 
@@ -52,7 +51,7 @@ class RunDirectory:
         checkpoint = find_checkpoint(config.resume_from_checkpoint, self.checkpoints)
         if checkpoint is None:
             self._check_fresh(restart=config.resume_from_checkpoint == "auto")
-        elif checkpoint.name.isdigit() and getattr(config, "num_train_epochs", None) is None:
+        elif getattr(config, "num_train_epochs", None) is None:
             check_within(int(checkpoint.name), config.max_steps, checkpoint)
         return checkpoint
 
@@ -61,14 +60,12 @@ class RunDirectory:
         finished = self.final.exists()
         if not finished and (restart or not begun):
             return
-        kind, advice = "a finished run" if finished else "a run", "Choose"
+        kind, larger = ("a finished", " and a larger max_steps") if finished else ("a", "")
+        advice = f"Continue it with resume_from_checkpoint=auto{larger}, or choose"
         if finished and not checkpoint_steps(self.checkpoints):
-            kind += " without checkpoints"
-        else:
-            larger = " and a larger max_steps" if finished else ""
-            advice = f"Continue it with resume_from_checkpoint=auto{larger}, or choose"
+            advice = "It has no checkpoints: choose"
         raise ConfigError(
-            f"output_dir is '{self.path}', which already holds {kind}. {advice} another"
+            f"output_dir is '{self.path}', which already holds {kind} run. {advice} another"
             " output_dir, or remove it."
         )
 
@@ -93,14 +90,13 @@ class RunDirectory:
         with self.metrics.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def keep_metrics(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Keep the lines that are wanted, and drop a last one that a kill has truncated."""
-        if not self.is_main or not self.metrics.exists():
-            return
-        kept = filter(wanted, self.read_metrics())
-        aside = self.metrics.with_suffix(".partial")
-        aside.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        os.replace(aside, self.metrics)
+    def keep_metrics(self, last: int) -> None:
+        """Keep the lines up to a step, and drop a last one that a kill has truncated."""
+        if self.is_main and self.metrics.exists():
+            kept = [line for line in self.read_metrics() if line["step"] <= last]
+            aside = self.metrics.with_suffix(".partial")
+            aside.write_text("".join(json.dumps(line) + "\n" for line in kept))
+            os.replace(aside, self.metrics)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of `metrics.jsonl`."""

@@ -31,9 +31,8 @@ def lock_directory(folder: Path, is_main: bool = True) -> Iterator[None]:
     if not is_main:
         yield
         return
-    made = not folder.exists()
+    made, lock = not folder.exists(), FileLock(folder / ".lock", blocking=False)
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock", blocking=False)
     try:
         lock.acquire()
     except Timeout:
@@ -56,8 +55,6 @@ def lock_directory(folder: Path, is_main: bool = True) -> Iterator[None]:
 def check_writable(key: str, path: Path) -> None:
     """Raise a ConfigError unless a directory can be written, or made where it does not exist."""
     place = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
-    for holds, what in (
-        (place.is_dir(), "is a file"),
-        (os.access(place, os.W_OK | os.X_OK), "cannot be written"),
-    ):
-        check(holds, key, str(path), "a directory, existing or new", f"'{place}' {what}.")
+    why = "cannot be written" if place.is_dir() else "is a file"
+    holds = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+    check(holds, key, str(path), "a directory, existing or new", f"'{place}' {why}.")

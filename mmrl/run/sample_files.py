@@ -1,4 +1,4 @@
-"""Files of completions in `samples/` of a run directory: their names, and what is in them.
+"""Files of completions in `samples/` of a run directory: their names, and what is shown of them.
 
 A directory may come from anywhere: what is damaged is named, nothing in it is executed.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
 from mmrl.config import ConfigError
+from mmrl.run.metrics_file import is_number
 
 if TYPE_CHECKING:
     import pyarrow
@@ -24,16 +27,14 @@ FIXED = ("step", "id", "prompt", "image", "completion")
 FIXED += ("tokens", "written_at", "logprobs", "grid", "blocks")
 """Columns that are no scores."""
 LARGEST_FILE, MOST_PIXELS, SIDE = 2**30, 2**26, 160
-
-
-def samples_of(run: Path) -> Path:
-    """Where the completions of a run are."""
-    return run / "samples"
+TITLES = {HELD_OUT: "Held-out completions", ROLLOUTS: "Rollouts"}
+MOST_ROWS, MOST_CHARACTERS = 9, 4000
+"""Completions of a step, spread from the best to the worst, and characters of each."""
 
 
 def sample_file(run: Path, kind: str, task: str, step: int) -> Path:
     """Where the completions of a task and step are, or will be."""
-    return samples_of(run) / f"{kind}_{task}_{step:06d}.parquet"
+    return run / "samples" / f"{kind}_{task}_{step:06d}.parquet"
 
 
 def find_samples(folder: Path, kind: str) -> dict[str, dict[int, Path]]:
@@ -93,3 +94,46 @@ def embed(image: Image.Image, side: int = SIDE) -> str:
     width = small.width * max(1, side // 2 // max(small.size))
     style = f"width:{width}px;height:auto;image-rendering:pixelated"
     return f'<img alt="" style="{style}" src="data:image/png;base64,{data}">'
+
+
+def choose_samples(run: Path) -> dict[str, list[dict[str, Any]]]:
+    """Tables of completions by title, of the first and the last step, from the best to the worst,
+    as the template of a report has them."""
+    return {
+        f"{title}: {task}": [_table(n, files[n]) for n in dict.fromkeys((min(files), max(files)))]
+        for kind, title in TITLES.items()
+        for task, files in find_samples(run / "samples", kind).items()
+    }
+
+
+def _table(step: int, path: Path) -> dict[str, Any]:
+    try:
+        table = read_samples(path)
+    except ConfigError as error:
+        return {"problem": str(error)}
+    scores = score_names(table)
+    main = "reward" if "reward" in scores else next(iter(scores), None)
+    values = table[main].to_pylist() if main else [0.0] * len(table)
+    ranks = [-value if is_number(value) else math.inf for value in values]
+    order = sorted(range(len(ranks)), key=ranks.__getitem__)
+    count = min(MOST_ROWS, len(order))
+    shown = [order[n * (len(order) - 1) // max(1, count - 1)] for n in range(count)]
+    rows = [_row(row, scores) for row in table.take(shown).to_pylist()]
+    return {"step": step, "scores": scores, "rows": rows}
+
+
+def _row(row: dict[str, Any], scores: Sequence[str]) -> dict[str, Any]:
+    completion = row["completion"]
+    stored = isinstance(completion, dict)
+    return {
+        "prompt": _cut(row["prompt"]),
+        "image": embed_stored(row["image"]) if row.get("image") else "",
+        "completion": "" if stored else _cut(completion),
+        "drawn": embed_stored(completion) if stored else "",
+        "scores": [row[name] if is_number(row[name]) else None for name in scores],
+    }
+
+
+def _cut(text: Any) -> str:
+    shown = str(text or "")
+    return f"{shown[:MOST_CHARACTERS]} …" if len(shown) > MOST_CHARACTERS else shown

@@ -51,13 +51,10 @@ def check_unchanged(stored: Mapping[str, Any] | None, config: Any, allowed: bool
     old, new = (dict(flatten(each, lists=False)) for each in settings)
     before, now = ({_section(key) for key in keys} for keys in (old, new))
     # settings that the run of the checkpoint did not know yet had their defaults
-    usual = {key: value for key, value in _list_defaults(config) if _section(key) in before}
-    old = {key: value for key, value in usual.items() if key in new} | old
-    changed = [
-        key
-        for key in sorted({**old, **new})
-        if old.get(key) != new.get(key) and not _fits(key, FREE.split())
-    ]
+    usual = {k: v for k, v in _list_defaults(config) if _section(k) in before and k in new}
+    old = usual | old
+    changed = [key for key in sorted(old | new) if old.get(key) != new.get(key)]
+    changed = [key for key in changed if not _fits(key, FREE.split())]
     if not changed:
         return
     removed = [key for key in changed if key not in new and _section(key) in now]

@@ -6,26 +6,26 @@
                 advance(len(batch))
 
 On a terminal it is a bar of tqdm, elsewhere (a file, CI) a line after `SILENCE` seconds without
-one. A thread shows it, so that long operations do not delay it.
-
-`watch` lets a profiler measure the phases.
+one. A thread shows it, so that long operations do not delay it, and ends a process that makes no
+progress. `watch` lets a profiler measure the phases.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from tqdm import tqdm
 
-from mmrl.runtime.interrupt import check
+from mmrl.runtime.interrupt import check, end_at_once
 
 Watcher = Callable[[str], AbstractContextManager[Any]]
 """Opens a context around a phase of this name."""
@@ -34,10 +34,10 @@ SILENCE = 3.5
 """Seconds without a line after which one is written without a terminal."""
 
 REFRESH = 0.5
-"""Seconds between two updates of the bar."""
+"""Seconds between two updates of the bar, and two checks of the progress."""
 
 _display: ContextVar[Display | None] = ContextVar("display", default=None)
-_watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
+_watcher: ContextVar[Watcher] = ContextVar("watcher", default=lambda _: nullcontext())
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Activity:
     """A phase: how much of it is done, and a remark that is shown with it.
 
     Attributes:
-        timed: whether a watchdog ends a run in which the phase makes no progress.
+        timed: whether a run ends in which the phase makes no progress.
     """
 
     name: str
@@ -67,12 +67,8 @@ class Activity:
         return f"{self.name} {count} {self.remark}".rstrip()
 
     def bar(self, within: str, columns: int | None) -> str:
-        """A bar with the rate of this process, and the activities inside this one.
-
-        Args:
-            within: those activities.
-            columns: 0 leaves out what moves; None is as wide as the terminal.
-        """
+        """A bar with the rate of this process, and the activities `within` this one; with 0
+        `columns` without what moves, with None as wide as the terminal."""
         here, spent = self.done - self.before, self.moved - self.started
         return tqdm.format_meter(
             self.done,
@@ -92,6 +88,10 @@ class Display:
 
     Args:
         shown: whether this process shows them; None for the first launched process alone.
+
+    Attributes:
+        limit: seconds without progress after which the process ends, with the calls of all its
+            threads on standard error. The launcher then ends the others and names its rank.
     """
 
     written = 0.0
@@ -100,7 +100,7 @@ class Display:
     def __init__(self, shown: bool | None = None) -> None:
         self.shown = os.environ.get("RANK", "0") == "0" if shown is None else shown
         self.stack: list[Activity] = []
-        self.begun = self.moved = time.monotonic()
+        self.moved, self.limit = time.monotonic(), float("inf")
         self._closed = threading.Event()
 
     @property
@@ -112,35 +112,43 @@ class Display:
 
     def __enter__(self) -> Display:
         self._token = _display.set(self)
-        terminal = sys.stderr.isatty()
-        self._line = tqdm(
-            bar_format="{desc}",
-            disable=not (self.shown and terminal),
-            leave=False,
-            dynamic_ncols=True,
-        )
-        self._thread = threading.Thread(target=self._show, name="display", daemon=True)
-        if self.shown:
-            self._thread.start()
+        hidden = not (self.shown and sys.stderr.isatty())
+        self._line = tqdm(bar_format="{desc}", disable=hidden, leave=False, dynamic_ncols=True)
+        self._thread = threading.Thread(target=self._accompany, name="display", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         _display.reset(self._token)
         self._closed.set()
-        if self.shown:
-            self._thread.join()
+        self._thread.join()
         self._line.close()
 
-    def _show(self) -> None:
-        try:
-            while not self._closed.wait(REFRESH):
-                stack = list(self.stack)
-                if not self._line.disable:
-                    self._line.set_description_str(_describe(stack, None))
-                elif stack and _since(Display.written) > SILENCE:
-                    write(_describe(stack, 0))
-        except OSError:  # the reader has closed; the work continues without output
-            return
+    def _accompany(self) -> None:
+        while not self._closed.wait(REFRESH):
+            if self.idle > self.limit:
+                return self._end_run()
+            try:
+                self._show(list(self.stack))
+            except OSError:  # the reader has closed; the work continues without output
+                self.shown = False
+
+    def _show(self, stack: list[Activity]) -> None:
+        if self.shown and not self._line.disable:
+            self._line.set_description_str(_describe(stack, None))
+        elif self.shown and stack and _since(Display.written) > SILENCE:
+            write(_describe(stack, 0))
+
+    def _end_run(self) -> None:
+        said = (
+            f"\nerror: rank {os.environ.get('RANK', '0')} has made no progress for"
+            f" {self.idle:.0f} s in '{', '.join(map(str, list(self.stack)))}'; its calls follow."
+            " Raise ddp_timeout if they only need longer, and run again with"
+            " resume_from_checkpoint=auto.\n"
+        )
+        os.write(2, said.encode())  # not through a stream that another thread may hold
+        faulthandler.dump_traceback(2, all_threads=True)
+        end_at_once(1)
 
 
 def write(text: str) -> None:
@@ -160,32 +168,27 @@ def activity(name: str, total: int = 0, done: int = 0, timed: bool = True) -> It
         done: number done before the start, as in a resumed run.
         timed: False for a phase that may take any time, such as a download.
     """
-    mine, display = Activity(name, total, done, timed=timed), _display.get()
-    with ExitStack() as watched:
-        for watcher in _watchers.get():
-            watched.enter_context(watcher(name))
-        if display is None:
+    mine, display = Activity(name, total, done, timed=timed), _display.get() or Display()
+    display.stack.append(mine)
+    try:
+        with _watcher.get()(name):
             yield mine
-            return
-        display.stack.append(mine)
-        try:
-            yield mine
-        except RuntimeError as error:
-            error.phases = (*getattr(error, "phases", ()), name)  # type: ignore[attr-defined]
-            raise
-        finally:
-            display.moved = time.monotonic()
-            display.stack[:] = [one for one in display.stack if one is not mine]
+    except RuntimeError as error:
+        error.phases = (*getattr(error, "phases", ()), name)  # type: ignore[attr-defined]
+        raise
+    finally:
+        display.moved = time.monotonic()
+        display.stack[:] = [one for one in display.stack if one is not mine]
 
 
 @contextmanager
 def watch(watcher: Watcher) -> Iterator[None]:
     """Open the watcher's context around every phase of this thread inside the context."""
-    token = _watchers.set((*_watchers.get(), watcher))
+    token = _watcher.set(watcher)
     try:
         yield
     finally:
-        _watchers.reset(token)
+        _watcher.reset(token)
 
 
 def advance(count: int = 1) -> None:
@@ -210,9 +213,10 @@ def reach(done: int) -> None:
     advance(done - display.stack[-1].done if display is not None and display.stack else 0)
 
 
-def current_display() -> Display | None:
-    """The display that is open in this thread."""
-    return _display.get()
+def end_when_idle(seconds: float) -> None:
+    """End this process where its command makes no progress for that long, see `Display`."""
+    if (display := _display.get()) is not None:
+        display.limit = seconds
 
 
 @contextmanager

@@ -1,49 +1,34 @@
-"""Precision and attention kernel of a run, where `auto` follows the device.
+"""How a run computes: its device, precision and attention kernel, where `auto` follows the device.
 
-All processes of a run compute alike: in bfloat16 only where every device has it.
+All processes of a run compute alike: in bfloat16 only where every device has instructions that
+multiply bfloat16 matrices. These are CUDA from compute capability 8, x86 with AVX512-BF16 or
+AMX-BF16, ARM with BF16. Elsewhere numbers are converted to float32 and back around every product,
+which makes a step on a CPU 2 to 9 times as long. torch does not say it of other devices.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, NamedTuple
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from mmrl.config import check
+from mmrl.config import ConfigError
 from mmrl.models.network.attention import choose_attention
 from mmrl.runtime.placement import Placement
-from mmrl.runtime.precision import native_bfloat16
+
+Precision = Literal["auto", True, False]
 
 
-class Settings(Protocol):
-    """The settings read here."""
-
-    bf16: Literal["auto", True, False]
-    torch_compile: bool
-
-
-T = TypeVar("T", bound=Settings)
-
-
-@dataclass(frozen=True)
-class Computation:
-    """The choices for a run.
-
-    Attributes:
-        bf16: whether the network runs under bfloat16 autocast.
-        torch_compile: whether its blocks are compiled.
-        reasons: a line for each choice.
-    """
+class Computation(NamedTuple):
+    """Whether a network runs under bfloat16 autocast, and a line for each choice."""
 
     bf16: bool
-    torch_compile: bool
     reasons: tuple[str, ...] = ()
 
 
 def choose(
-    settings: Settings,
+    bf16: Precision,
     device: torch.device | None = None,
     natives: Sequence[tuple[bool, str]] = (),
     attn_implementation: str | None = None,
@@ -52,60 +37,49 @@ def choose(
     """Choose how a run computes.
 
     Args:
-        settings: of the run.
+        bf16: the setting.
         device: of this process; None for the device of a run with one process.
         natives: `native_bfloat16` of every process; empty for this device alone.
         attn_implementation: the setting; None where the run has none.
         dtype: name of the dtype of the weights.
-
-    Raises:
-        ConfigError: a precision that is neither `auto` nor true or false.
     """
     if device is None:
         found = torch.accelerator.current_accelerator(check_available=True)
         device = found or torch.device("cpu")
-    bf16, why = _choose_precision(settings.bf16, natives or [native_bfloat16(device)], dtype)
-    reasons = [f"bf16: {str(bf16).lower()}, {why}"]
+    chosen, why = _choose_precision(bf16, natives or [native_bfloat16(device)], dtype)
+    reasons = [f"bf16: {str(chosen).lower()}, {why}"]
     if attn_implementation is not None:
-        product = torch.bfloat16 if bf16 else getattr(torch, dtype)
+        product = torch.bfloat16 if chosen else getattr(torch, dtype)
         kernel, why = choose_attention(attn_implementation, device.type, product)
         reasons.append(f"attn_implementation: {kernel}, {why}")
-    return Computation(bf16, settings.torch_compile, tuple(reasons))
+    return Computation(chosen, tuple(reasons))
 
 
 def choose_planned(
-    settings: Settings, placement: Placement, kernel: str | None = None, dtype: str = "float32"
+    bf16: Precision, placement: Placement, kernel: str | None = None, dtype: str = "float32"
 ) -> Computation:
     """`choose` for the devices of a plan, which need not be here."""
-    named, chosen = placement.named, {"attn_implementation": kernel, "dtype": dtype}
+    named = placement.named
     if named is None and (placement.device == "cpu" or torch.accelerator.is_available()):
-        return choose(settings, **chosen)
-    why = f"{named.name if named else 'a GPU'} computes it natively"
-    native = (True, why) if named is None or named.bf16 else (False, f"{named.name} emulates it")
-    return choose(settings, torch.device("cuda"), [native], **chosen)
+        return choose(bf16, attn_implementation=kernel, dtype=dtype)
+    native = True, f"{named.name if named else 'a GPU'} computes it natively"
+    if named is not None and not named.bf16:
+        native = False, f"{named.name} emulates it"
+    return choose(bf16, torch.device("cuda"), [native], kernel, dtype)
 
 
 def choose_together(
-    settings: Settings, accelerator: Accelerator, kernel: str | None = None, dtype: str = "float32"
+    bf16: Precision, accelerator: Accelerator, kernel: str | None = None, dtype: str = "float32"
 ) -> Computation:
     """`choose` for a run of several processes; every process calls this."""
     natives = gather_object([native_bfloat16(accelerator.device)])
-    return choose(settings, accelerator.device, natives, kernel, dtype)
-
-
-def follow_device(settings: T, accelerator: Accelerator, dtype: str = "float32") -> T:
-    """Replace `auto` in the settings by the choice for the device; every process calls this."""
-    if settings.bf16 != "auto":
-        return settings
-    chosen: dict[str, Any] = {"bf16": choose_together(settings, accelerator, dtype=dtype).bf16}
-    return replace(settings, **chosen)  # type: ignore[type-var]
+    return choose(bf16, accelerator.device, natives, kernel, dtype)
 
 
 def _choose_precision(
-    wish: Literal["auto", True, False], natives: Sequence[tuple[bool, str]], dtype: str
+    wish: Precision, natives: Sequence[tuple[bool, str]], dtype: str
 ) -> tuple[bool, str]:
     """Whether a run computes in bfloat16, and the reason."""
-    check(wish in ("auto", True, False), "bf16", wish, "auto, true or false")
     if wish != "auto":
         return wish, "as set"
     if dtype == "float64":
@@ -113,3 +87,40 @@ def _choose_precision(
     lacking = [rank for rank, (native, _) in enumerate(natives) if not native]
     where = f"process {lacking[0]}: " if lacking and len(natives) > 1 else ""
     return not lacking, where + natives[lacking[0] if lacking else 0][1]
+
+
+def native_bfloat16(device: torch.device) -> tuple[bool, str]:
+    """Whether a device computes bfloat16 natively, and the reason, which names the device."""
+    if device.type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+        return native, f"as torch says of {torch.cuda.get_device_name(device)}"
+    if device.type != "cpu":
+        return False, f"torch does not say whether this {device.type} device computes it natively"
+    found = torch.cpu.get_capabilities()
+    arm = str(found.get("architecture", "")).startswith(("arm", "aarch"))
+    names = {"bf16": "BF16"} if arm else {"avx512_bf16": "AVX512-BF16", "amx_bf16": "AMX-BF16"}
+    here = [name for key, name in names.items() if found.get(key)]
+    if not here:
+        return False, f"this CPU has no {' or '.join(names.values())} instructions"
+    if not torch.backends.mkldnn.is_available():
+        return False, f"this torch has no oneDNN to use the {here[0]} instructions of this CPU"
+    return True, f"this CPU has {here[0]} instructions"
+
+
+def find_device(name: str) -> torch.device:
+    """The device of a single-process program, by its torch name; `auto` is the GPU if there is one.
+
+    Raises:
+        ConfigError: there is no such device, or not on this machine.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise ConfigError(
+            f"device is {name!r}, which this machine does not offer ({reason})."
+            " Set it to auto, cpu or cuda."
+        ) from error
+    return torch.device(name)

@@ -17,48 +17,32 @@ class DivergenceError(RuntimeError):
     """A loss or gradient that is no longer finite."""
 
 
-class LostMemoryError(RuntimeError):
-    """No memory is left on a device."""
-
-
-class PeerLostError(RuntimeError):
-    """Another process of the run has ended."""
+class LostError(RuntimeError):
+    """No memory is left on a device, or another process of the run has ended."""
 
 
 @contextmanager
-def explain_lost_memory() -> Iterator[None]:
-    """Turn torch's error into one line with the phase, the sizes and what to lower.
+def explain_losses() -> Iterator[None]:
+    """Turn torch's errors of memory and of connections into one line of what to do.
 
     Raises:
-        LostMemoryError: no memory is left on a device.
+        LostError: with the phase and the sizes where no memory is left.
     """
     try:
         yield
     except RuntimeError as error:
         import torch  # by what raised, it is imported already
 
-        if not isinstance(error, torch.OutOfMemoryError):
-            raise
-        phases = " of ".join(f"'{name}'" for name in getattr(error, "phases", ()))
-        place = f"in {phases}" if phases else "between two phases"
-        sizes = ". ".join(str(error).splitlines()[0].split(". ")[:3]).rstrip(".")
-        raise LostMemoryError(f"no memory is left {place}. {sizes}. {ADVICE}") from error
-
-
-@contextmanager
-def explain_lost_peers() -> Iterator[None]:
-    """Turn the error of a broken connection to another process into a readable one.
-
-    Raises:
-        PeerLostError: another process has ended.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if os.environ.get("WORLD_SIZE", "1") == "1" or not CONNECTION.search(str(error)):
-            raise
-        raise PeerLostError(
-            "another process of the run has ended or cannot be reached"
-            f" ({str(error).strip().splitlines()[0][:160]}). Its log and the report of the"
-            " launcher say more; run again with resume_from_checkpoint=auto."
-        ) from error
+        first = str(error).strip().partition("\n")[0]
+        if isinstance(error, torch.OutOfMemoryError):
+            phases = " of ".join(f"'{name}'" for name in getattr(error, "phases", ()))
+            place = f"in {phases}" if phases else "between two phases"
+            sizes = ". ".join(first.split(". ")[:3]).rstrip(".")
+            raise LostError(f"no memory is left {place}. {sizes}. {ADVICE}") from error
+        if os.environ.get("WORLD_SIZE", "1") != "1" and CONNECTION.search(str(error)):
+            raise LostError(
+                f"another process of the run has ended or cannot be reached ({first[:160]}). Its"
+                " log and the report of the launcher say more; run again with"
+                " resume_from_checkpoint=auto."
+            ) from error
+        raise

@@ -17,7 +17,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from types import FrameType
 
@@ -26,12 +26,9 @@ import psutil
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAVE_SIGNAL = signal.SIGUSR1
 """Asks for a checkpoint after the current step, as schedulers do before they pre-empt a run."""
-
-SAME_REQUEST = 0.3
-"""Seconds in which further signals count as the first: `timeout` and others send several."""
-
-SAME_REQUEST_LAUNCHED = 2.0
-"""The same under a launcher, which forwards the Ctrl-C that the terminal sends to all."""
+SAME_REQUEST, SAME_REQUEST_LAUNCHED = 0.3, 2.0
+"""Seconds in which further signals count as the first: `timeout` and others send several, and a
+launcher forwards the Ctrl-C that the terminal sends to all."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -91,10 +88,7 @@ class StopRequest:
             end_at_once()
 
 
-_NONE = StopRequest()
-"""That nobody makes, where none is open."""
-
-_request: ContextVar[StopRequest] = ContextVar("stop request", default=_NONE)
+_request: ContextVar[StopRequest] = ContextVar("stop request", default=StopRequest())  # noqa: B039
 
 
 def check() -> None:
@@ -140,18 +134,14 @@ def leave_together(in_step: bool = False) -> Iterator[None]:
         raise Interrupted
 
 
-@contextmanager
-def hold_stops() -> Iterator[None]:
+def hold_stops() -> AbstractContextManager[None]:
     """A part of a phase that no process leaves, because the others would wait for it."""
-    with _request.get().phase(None):
-        yield
+    return _request.get().phase(None)
 
 
 def end_at_once(status: int = 130) -> None:
     """End this process and its children, whatever its threads are doing."""
     for child in psutil.Process().children(recursive=True):
-        try:
+        with suppress(psutil.Error):
             child.kill()
-        except psutil.Error:
-            continue
     os._exit(status)

@@ -5,17 +5,13 @@ The launcher passes its configuration file on as environment variables. They are
 """
 
 import os
+import signal
 from datetime import timedelta
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import (
-    DistributedType,
-    InitProcessGroupKwargs,
-    gather_object,
-    patch_environment,
-)
+from accelerate.utils import InitProcessGroupKwargs, gather_object, patch_environment
 
 
 def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelerator:
@@ -35,6 +31,14 @@ def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelera
     # accelerate refuses groups of processes on the CPU; `mmrl.runtime.sharding` forms them itself
     with patch_environment(ACCELERATE_USE_PARALLELISM_CONFIG="false"):
         return Accelerator(cpu=cpu and not deepspeed, kwargs_handlers=[group], **options)
+
+
+def end_with_launcher() -> None:
+    """Ask Linux to send a launched process SIGTERM when its launcher is killed."""
+    from torch import multiprocessing
+
+    if count_processes() > 1:
+        multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)  # pyright: ignore
 
 
 def leave_out_kernels() -> None:
@@ -60,12 +64,6 @@ def find_sharding() -> str | None:
 def count_processes() -> int:
     """The number of processes that the launcher has started."""
     return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def is_sharded(accelerator: Accelerator) -> bool:
-    """Whether the processes of this run share one copy of the model by FSDP."""
-    launched = accelerator.distributed_type != DistributedType.NO
-    return launched and find_sharding() == "FSDP"
 
 
 def any_process(flag: bool) -> bool:

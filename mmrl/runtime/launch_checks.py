@@ -6,51 +6,39 @@ says of them is refused rather than ignored.
 
 import importlib.util
 import os
-from collections.abc import Mapping
-from typing import NamedTuple
+import shutil
 
 import torch
 
 from mmrl.config import ConfigError, check
-from mmrl.runtime.compilation import check_compiler
 from mmrl.runtime.launch import count_processes, find_sharding, is_set
 
-
-class Fixed(NamedTuple):
-    """A key of the configuration: its name, the only value that is followed, and what to do."""
-
-    key: str
-    wanted: str
-    advice: str
-
-
-_PRECISION = Fixed("mixed_precision", "no", "bf16=auto of the run, or bf16=true, decides instead.")
-_FSDP = {
-    "FSDP_VERSION": Fixed("fsdp_version", "2", "configs/accelerate/fsdp2.yaml is such."),
-    "FSDP_ACTIVATION_CHECKPOINTING": Fixed(
-        "fsdp_activation_checkpointing", "false", "Set model.gradient_checkpointing=true instead."
-    ),
+Fixed = dict[str, tuple[str, str, str]]
+"""By the variable of the launcher: the key of the configuration, the only value that is followed,
+and what to do instead."""
+_PRECISION = "mixed_precision", "no", "bf16=auto of the run, or bf16=true, decides instead."
+_RECOMPUTE = "Set model.gradient_checkpointing=true instead."
+_FSDP: Fixed = {
+    "FSDP_VERSION": ("fsdp_version", "2", "configs/accelerate/fsdp2.yaml is such."),
+    "FSDP_ACTIVATION_CHECKPOINTING": ("fsdp_activation_checkpointing", "false", _RECOMPUTE),
     "ACCELERATE_MIXED_PRECISION": _PRECISION,
 }
-_DEEPSPEED = {
-    "ACCELERATE_DEEPSPEED_CONFIG_FILE": Fixed(
-        "deepspeed_config_file",
-        "none",
-        "zero_stage, offload_optimizer_device and offload_param_device are keys of the accelerate"
-        " configuration; the run decides the rest.",
+_FILE = (
+    "zero_stage, offload_optimizer_device and offload_param_device are keys of the accelerate"
+    " configuration; the run decides the rest."
+)
+_STEPS = "per_device_train_batch_size of the run decides."
+_NORM = "max_grad_norm of the run decides instead."
+_DEEPSPEED: Fixed = {
+    "ACCELERATE_DEEPSPEED_CONFIG_FILE": ("deepspeed_config_file", "none", _FILE),
+    "ACCELERATE_DEEPSPEED_ZERO3_INIT": (
+        *("zero3_init_flag", "false"),
+        "It would also shard the networks of rewards.",
     ),
-    "ACCELERATE_DEEPSPEED_ZERO3_INIT": Fixed(
-        "zero3_init_flag", "false", "It would also shard the networks of rewards."
-    ),
-    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": Fixed(
-        "gradient_accumulation_steps", "auto", "per_device_train_batch_size of the run decides."
-    ),
-    "ACCELERATE_GRADIENT_CLIPPING": Fixed(
-        "gradient_clipping", "auto", "max_grad_norm of the run decides instead."
-    ),
+    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": ("gradient_accumulation_steps", "auto", _STEPS),
+    "ACCELERATE_GRADIENT_CLIPPING": ("gradient_clipping", "auto", _NORM),
     "ACCELERATE_MIXED_PRECISION": _PRECISION,
 }
-"""By the variable of the launcher."""
 
 
 def check_launch(optimizer: str = "adamw", torch_compile: bool = False) -> None:
@@ -64,7 +52,10 @@ def check_launch(optimizer: str = "adamw", torch_compile: bool = False) -> None:
         ConfigError: a kind of sharding, or a key of it, that is not followed, or not with this
             optimiser; or no compiler.
     """
-    check_compiler(torch_compile)
+    if torch_compile and not torch.accelerator.is_available():
+        names = (os.environ.get("CXX", "g++"), "clang++")
+        allowed = f"true where a C++ compiler is installed ({' or '.join(names)}), or false"
+        check(any(map(shutil.which, names)), "torch_compile", True, allowed)
     kind, fits = find_sharding(), optimizer in ("adamw", "sgd")
     megatron = is_set("ACCELERATE_USE_MEGATRON_LM")
     allowed = "MULTI_GPU, FSDP or DEEPSPEED: configs/accelerate has a file of each"
@@ -77,10 +68,6 @@ def check_launch(optimizer: str = "adamw", torch_compile: bool = False) -> None:
     advice = "configs/accelerate/multi_gpu.yaml leaves tensors whole on every device."
     allowed = "adamw or sgd where the model is sharded"
     check(kind is None or fits, "optimizer", optimizer, allowed, advice)
-    # a dry run may plan for another machine, see `mmrl.planning.planned_launch`
-    pages = torch.cuda.is_available() or not is_set("ACCELERATE_USE_CPU", "true")
-    allowed = "adamw, adamw_8bit or sgd without a GPU of CUDA, whose memory the pages are of"
-    check(pages or not optimizer.startswith("paged"), "optimizer", optimizer, allowed)
 
 
 def check_value_model() -> None:
@@ -113,7 +100,8 @@ def check_images(key: str, value: object, mixed: bool, trained: bool) -> None:
         check(not (mixed and apart), key, value, allowed, advice)
 
 
-def _check_fixed(fixed: Mapping[str, Fixed], absent: Mapping[str, str]) -> None:
+def _check_fixed(fixed: Fixed, absent: dict[str, str]) -> None:
+    """Check every key; `absent` are values of variables that the launcher leaves out."""
     for variable, (key, wanted, advice) in fixed.items():
         value = os.environ.get(variable, absent.get(variable, wanted))
         check(value.lower() == wanted, key, value, f"{wanted} in this launch", advice)
@@ -127,8 +115,7 @@ def _check_deepspeed(torch_compile: bool) -> None:
         )
     stage = _zero_stage()
     check(stage in ("2", "3"), "zero_stage", stage, "2 or 3", "See configs/accelerate/zero*.yaml.")
-    absent = {"ACCELERATE_DEEPSPEED_ZERO3_INIT": "true"} if stage == "3" else {}
-    _check_fixed(_DEEPSPEED, absent)
+    _check_fixed(_DEEPSPEED, {"ACCELERATE_DEEPSPEED_ZERO3_INIT": str(stage == "3")})
     moments, weights = (
         os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{name}_DEVICE", "none")
         for name in ("OPTIMIZER", "PARAM")

@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import peft
 import torch
+from peft.tuners.lora import Linear
+from peft.utils.integrations import dequantize_module_weight
 from torch import Tensor, nn
 
 from mmrl.config import check_choice
@@ -39,10 +42,6 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
     Raises:
         ConfigError: a role that no layer of the network has.
     """
-    import peft
-
-    from mmrl.training.lora_layer import InPlaceLora
-
     options = {name: getattr(settings, name) for name in OPTIONS}
     for role in settings.target_modules:
         check_choice("model.lora.target_modules", role, network.layer_roles)
@@ -98,8 +97,6 @@ def place_adapter(network: Network) -> None:
 @torch.no_grad()
 def draw_adapter(network: Network, seed: int) -> None:
     """Draw the first factors of an adapter from a generator named by the seed."""
-    from peft.utils.integrations import dequantize_module_weight
-
     draw = generator(seed, "adapter")
     for name, parameter in network.named_parameters():
         if "lora_A" in name:
@@ -115,3 +112,36 @@ def draw_adapter(network: Network, seed: int) -> None:
             else:
                 weight = network.stored.read(f"{layer}.weight").to(parameter.device)
             parameter.data = weight.to(parameter.dtype).norm(dim=1)
+
+
+class InPlaceLora(Linear):
+    """peft's LoRA layer with its product added in place: y = W x, y += (alpha / r) B (A x).
+
+    peft allocates four buffers of the size of the output for every layer, this one a single buffer.
+    On a long row they are most of the transient memory of an update, and on a CPU, whose allocator
+    cannot return them between those kept for the backward pass, they add up over the layers. peft
+    still computes everything but the plain case.
+    """
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """x [..., in] -> [..., out]."""
+        if args or kwargs or not self._is_plain(x):
+            return super().forward(x, *args, **kwargs)
+        [name] = self.active_adapters
+        # flat, because adding in place to a view would copy its gradient
+        rows = x.reshape(-1, x.shape[-1])
+        result = self.base_layer(rows)
+        kept = self.lora_dropout[name](x).reshape(rows.shape)
+        low = self.lora_A[name](kept).to(result.dtype)
+        weight = self.lora_B[name].weight.to(result.dtype)
+        result.addmm_(low, weight.T, alpha=self.scaling[name])
+        return result.view(*x.shape[:-1], -1)
+
+    def _is_plain(self, x: Tensor) -> bool:
+        if self.disable_adapters or self.merged or len(self.active_adapters) != 1:
+            return False
+        [name] = self.active_adapters
+        if name not in self.lora_A or name in self.lora_variant:
+            return False
+        weight = self.lora_A[name].weight
+        return x.dtype == weight.dtype or torch.is_autocast_enabled(x.device.type)

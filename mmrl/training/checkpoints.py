@@ -13,7 +13,6 @@ from mmrl.run.checkpoint import (
     prune_checkpoints,
     write_directory,
 )
-from mmrl.run.hub_upload import upload
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run_config import RunConfig
 from mmrl.runtime.activity import activity
@@ -57,9 +56,8 @@ class Checkpoints:
         Raises:
             CheckpointError: this one, or the last one in the background, could not be written.
         """
-        self.settle()
-        self.step = step
-        target = self.run.checkpoints / str(step)
+        self.finish_saving()
+        self.step, target = step, self.run.checkpoints / str(step)
 
         def complete(work: Callable[[], None]) -> None:
             work()
@@ -75,19 +73,13 @@ class Checkpoints:
         if background is None and self.run.is_main:
             complete(lambda: None)
 
-    def upload_final(self) -> None:
-        """Upload the finished model."""
-        repository = self.config.hub_model_id or self.run.path.resolve().name
-        with activity(f"uploading to {repository}", timed=False):
-            upload(self.run.final, repository, self.config.hub_private_repo)
-
     @property
     def failed(self) -> bool:
         """Whether the writing of the last checkpoint has failed, on this process."""
         writing = self._writing
         return writing is not None and writing.done() and writing.exception() is not None
 
-    def settle(self) -> None:
+    def finish_saving(self) -> None:
         """Wait until the last checkpoint is complete; all processes call this.
 
         Raises:

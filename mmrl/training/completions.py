@@ -1,4 +1,12 @@
-"""Completions with their scores: a parquet file per task and step."""
+"""Completions with their scores: a parquet file per task and step.
+
+Columns are as in TRL: step, prompt, completion, one per reward, reward, advantage; and `id`, which
+distinguishes prompts of equal text. Under `image` edits have their source, and other prompts with
+images the first of these, at most `LARGEST_SHOWN` pixels wide and high. An image is stored as
+Hugging Face's image feature does, `{bytes, path}`. How a completion was written is in `tokens`,
+`written_at` and `logprobs`, lists over its positions; for images in `grid`, their height and width
+in tokens; where responses are written block by block in `blocks`.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +33,21 @@ LARGEST_SHOWN = 256
 
 
 def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBatch) -> None:
-    """Write the rollouts of all processes to `samples/completions_<task>_<step>.parquet`.
-
-    Columns as in TRL: step, prompt, completion, one per reward, reward, advantage; and `id`, which
-    distinguishes prompts of equal text. Under `image` edits have their source, and other prompts
-    with images the first of these, at most `LARGEST_SHOWN` pixels wide and high. An image is
-    stored as Hugging Face's image feature does, `{bytes, path}`. How a completion was written is in
-    `tokens`, `written_at` and `logprobs`, lists over its positions; for images in `grid`, their
-    height and width in tokens; where responses are written block by block in `blocks`.
-    """
+    """Write the rollouts of all processes to `samples/completions_<task>_<step>.parquet`."""
     blocks = batch.rollout.blocks
-    rows = gather_object([_row(step, batch, i, blocks) for i in range(len(batch))])
-    if not run.is_main:
-        return
-    _write_table(rows, sample_file(run.path, ROLLOUTS, task, step))
+    rows = [
+        {
+            **_written(step, batch.prompts[i], batch.completions[i]),
+            **_trace(batch.rollout, i, blocks),
+            **{key: scores[i] for key, scores in batch.scores.items()},
+            "reward": float(batch.rewards[i]),
+            "advantage": float(batch.advantages[i]),
+        }
+        for i in range(len(batch))
+    ]
+    rows = gather_object(rows)
+    if run.is_main:
+        _write_table(rows, sample_file(run.path, ROLLOUTS, task, step))
 
 
 def write_evaluation(
@@ -47,14 +56,12 @@ def write_evaluation(
     """Write completions of an evaluation to `samples/eval_<task>_<step>.parquet`, on the main
     process: at most `count`, spread over the held-out prompts, with the columns of rollouts that
     an evaluation has."""
-    if count < 1:
-        return
     rows = [
         {
             **_written(step, result.prompts[n], result.completions[n]),
             **{key: scores[n] for key, scores in result.scores.items()},
         }
-        for n in spread(range(len(result.prompts)), count)
+        for n in (spread(range(len(result.prompts)), count) if count > 0 else ())
     ]
     if rows:
         _write_table(rows, sample_file(run.path, HELD_OUT, task, step))
@@ -65,30 +72,19 @@ def _write_table(rows: list[dict[str, Any]], path: Path) -> None:
     import pyarrow.parquet as pq
 
     columns = dict.fromkeys(key for row in rows for key in row)
-    found = {key: [row.get(key) for row in rows] for key in columns}
-    pq.write_table(pa.table(found), path)
-
-
-def _row(step: int, batch: RolloutBatch, i: int, blocks: Tensor | None) -> dict[str, Any]:
-    return {
-        **_written(step, batch.prompts[i], batch.completions[i]),
-        **_trace(batch.rollout, i, blocks),
-        **{key: scores[i] for key, scores in batch.scores.items()},
-        "reward": float(batch.rewards[i]),
-        "advantage": float(batch.advantages[i]),
-    }
+    pq.write_table(pa.table({key: [row.get(key) for row in rows] for key in columns}), path)
 
 
 def _trace(rollout: Rollout, i: int, blocks: Tensor | None) -> dict[str, Any]:
+    """How row `i` was written, at its positions that count."""
     canvas = rollout.canvas
-    counted = canvas.scorable[i]
-    written = {
-        "tokens": canvas.tokens[i][counted].tolist(),
-        "written_at": rollout.written_at[i][counted].tolist(),
-        "logprobs": rollout.logprobs[i][counted].tolist(),
+    known = {
+        "tokens": canvas.tokens,
+        "written_at": rollout.written_at,
+        "logprobs": rollout.logprobs,
+        **({} if blocks is None else {"blocks": blocks}),
     }
-    if blocks is not None:
-        written["blocks"] = blocks[i][counted].tolist()
+    written = {name: each[i][canvas.scorable[i]].tolist() for name, each in known.items()}
     return written if canvas.grid is None else {**written, "grid": list(canvas.grid)}
 
 

@@ -1,13 +1,15 @@
-"""The parts of an optimiser step whose gradients are added up: rows of its batch, their passes.
+"""Mini-batches, and the parts of an optimiser step whose gradients are added up.
 
-The graphs of one part are in memory at a time. Where the loss is a sum over passes, a part is one
-pass of a micro-batch and has its own share of the loss; where it is not (an evidence bound under a
-ratio, an upper bound, ratios of blocks or sequences, a geometric mean), all passes form one part.
+A part is rows of a batch with their passes; the graphs of one part are in memory at a time. Where
+the loss is a sum over passes, a part is one pass of a micro-batch and has its own share of the
+loss; where it is not (an evidence bound under a ratio, an upper bound, ratios of blocks or
+sequences, a geometric mean), all passes form one part.
 """
 
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import lcm
 
 import torch
 from torch import Tensor
@@ -15,6 +17,7 @@ from torch import Tensor
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.loss import LossInputs, Weights, batch_weights, policy_loss
 from mmrl.algorithms.value import Estimates, compute_advantages, value_loss
+from mmrl.randomness import permutation
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Passes
@@ -43,12 +46,11 @@ class Prepared:
         """Keep the values [K, b, L] of the next micro-batch, and estimate its advantages."""
         config, batch = self.task.algorithm.value, self.batch
         assert config is not None
-        earned = batch.earned()[rows].masked_fill(batch.rewards[rows, None].isnan(), torch.nan)
-        scored = self.passes.scored[:, rows]
-        steps = None if self.passes.steps is None else self.passes.steps[rows]
+        unknown, passes = batch.rewards[rows, None].isnan(), self.passes[rows]
+        rewards = batch.position_rewards()[rows].masked_fill(unknown, torch.nan).to(values.device)
         self.values.append(values)
-        paid = earned.to(values.device)
-        self.estimates.append(compute_advantages(values, paid, scored, config, steps))
+        found = compute_advantages(values, rewards, passes.scored, config, passes.steps)
+        self.estimates.append(found)
 
 
 @dataclass
@@ -121,3 +123,31 @@ def split_parts(
         used = item.passes.scored[:, rows].flatten(1).any(1) | everywhere
         for draw in used.nonzero().flatten().tolist() or [0]:
             yield Part(item, m, rows, slice(draw, draw + 1))
+
+
+def split_mini_batches(
+    batch: RolloutBatch, number: int, num_generations: int, *names: int | str
+) -> list[RolloutBatch]:
+    """Split this process's rollouts into mini-batches, each of which gives one optimiser step.
+
+    Blocks of consecutive groups, as small as divide evenly, are shuffled and then split. So every
+    mini-batch has as many rollouts of each block as any other, each process as many as any other,
+    and which rollouts it has depends on neither the number of processes nor the micro-batch. A
+    group need not stay together: its advantages are computed before.
+
+    Args:
+        batch: of whole groups; its length is a multiple of `number`.
+        number: of mini-batches; with 1 the batch stays as it is.
+        num_generations: size of a group.
+        names: name the draw of the order.
+    """
+    if number == 1:
+        return [batch]
+    size = lcm(number, num_generations)
+    share = size // number
+    rows: list[list[int]] = [[] for _ in range(number)]
+    for first in range(0, len(batch), size):
+        order = permutation(size, *names, *batch.names[first])
+        for n, own in enumerate(rows):
+            own += sorted(first + place for place in order[n * share : (n + 1) * share])
+    return [batch.select(own) for own in rows]

@@ -6,18 +6,18 @@ closer to the mean gradient; its learning rate is larger by orders of magnitude.
 Muon (https://kellerjordan.github.io/posts/muon/) takes the update of a matrix to its nearest
 orthogonal matrix, here scaled to the size of an AdamW update (https://arxiv.org/abs/2502.16982) so
 that one learning rate and one weight decay serve both.
-bitsandbytes' AdamW keeps moments in blocks of 8 bits (https://arxiv.org/abs/2110.02861), or in
-pages of unified memory, which CUDA moves to the host.
+bitsandbytes' AdamW keeps moments in blocks of 8 bits (https://arxiv.org/abs/2110.02861).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mmrl.config.checks import import_extra
-from mmrl.run_config import BNB_OPTIMIZERS, RunConfig
+from mmrl.run_config import RunConfig
 
 
 def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
@@ -28,20 +28,18 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
     Raises:
         ValueError: nothing is trainable.
     """
-    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    trained = [p for p in module.parameters() if p.requires_grad]
     if not trained:
         raise ValueError("The objective has no trainable parameter: every one is frozen.")
-    if settings.optimizer in BNB_OPTIMIZERS:
+    if settings.optimizer == "adamw_8bit":
         return [_build_bnb(module, _groups(trained, settings), settings)]
     if settings.optimizer == "sgd":
         return [torch.optim.SGD(_groups(trained, settings), momentum=settings.momentum)]
-    muon = hidden_matrices(module) if settings.optimizer == "muon" else []
-    taken = {id(p) for p in muon}
-    matrices = {name: p for name, p in trained.items() if id(p) in taken}
-    rest = {name: p for name, p in trained.items() if id(p) not in taken}
+    muon = {id(p) for p in hidden_matrices(module)} if settings.optimizer == "muon" else set()
+    matrices, rest = ([p for p in trained if (id(p) in muon) == own] for own in (True, False))
     optimizers: list[Optimizer] = []
     if rest:
-        fused = all(p.is_cuda for p in rest.values()) or None  # one kernel for many weights
+        fused = all(p.is_cuda for p in rest) or None  # one kernel for many weights
         groups = _groups(rest, settings)
         optimizers.append(torch.optim.AdamW(groups, **_adam_options(settings), fused=fused))
     if matrices:
@@ -53,8 +51,7 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
 def _build_bnb(module: nn.Module, groups: list[dict[str, Any]], settings: RunConfig) -> Optimizer:
     """An AdamW of bitsandbytes; moments of embeddings are of 32 bits, as its authors advise."""
     library = import_extra("bitsandbytes", "quantization")
-    kind = getattr(library.optim, BNB_OPTIMIZERS[settings.optimizer])
-    optimizer = kind(groups, **_adam_options(settings))
+    optimizer = library.optim.AdamW8bit(groups, **_adam_options(settings))
     # not the manager of the process, which keeps parameters of other optimisers by their place
     manager = library.optim.GlobalOptimManager
     optimizer.mng = manager.__new__(manager)
@@ -64,30 +61,22 @@ def _build_bnb(module: nn.Module, groups: list[dict[str, Any]], settings: RunCon
     return optimizer
 
 
-def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
-    """Return trained weights of linear layers, without embeddings and output heads.
-
-    A head is a linear layer with as many rows as some embedding has entries.
-    """
+def hidden_matrices(module: nn.Module) -> list[Tensor]:
+    """Weights of linear layers, without output heads: these have as many rows as some embedding has
+    entries."""
     entries = {m.num_embeddings for m in module.modules() if isinstance(m, nn.Embedding)}
     linear = [m for m in module.modules() if isinstance(m, nn.Linear)]
-    return [
-        m.weight  # type: ignore[misc]
-        for m in linear
-        if m.weight.requires_grad and m.out_features not in entries
-    ]
+    return [m.weight for m in linear if m.out_features not in entries]
 
 
 def _adam_options(settings: RunConfig) -> dict[str, Any]:
     return {"betas": (settings.adam_beta1, settings.adam_beta2), "eps": settings.adam_epsilon}
 
 
-def _groups(named: dict[str, nn.Parameter], settings: RunConfig) -> list[dict[str, Any]]:
+def _groups(parameters: Sequence[nn.Parameter], settings: RunConfig) -> list[dict[str, Any]]:
     groups: dict[float, list[nn.Parameter]] = {}
-    for parameter in named.values():
+    for parameter in parameters:
         shape = getattr(parameter, "ds_shape", parameter.shape)  # of one that ZeRO-3 divides
         groups.setdefault(settings.weight_decay if len(shape) >= 2 else 0.0, []).append(parameter)
-    return [
-        {"params": parameters, "lr": settings.learning_rate, "weight_decay": decay}
-        for decay, parameters in groups.items()
-    ]
+    rate = settings.learning_rate
+    return [{"params": p, "lr": rate, "weight_decay": decay} for decay, p in groups.items()]

@@ -4,6 +4,7 @@ import logging
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from accelerate.utils import gather_object
 
 from mmrl.run.checkpoint import write_directory
-from mmrl.run.failures import warn_of_failure
+from mmrl.run.hub_upload import upload
 from mmrl.run.model_card import write_card
-from mmrl.run.profile import RunProfile
+from mmrl.run.profile import trace_steps
 from mmrl.run.report import write_report
 from mmrl.run.run_directory import RunDirectory
+from mmrl.run.run_log import warn_of_failure
 from mmrl.runtime.activity import activity
 from mmrl.runtime.interrupt import take_save_request
 from mmrl.runtime.launch import any_process
@@ -52,9 +54,9 @@ class Progress:
         self.checkpoints = Checkpoints(run, self.config, self.accelerator)
 
     def __enter__(self) -> "Self":
-        self.begun = self.trainer.step
+        self.begun, self._open, self._trace = self.trainer.step, ExitStack(), None
         # a run that starts anew keeps no line, not even of the evaluation before its first step
-        self.run.keep_metrics(lambda line: line["step"] <= (self.begun or -1))
+        self.run.keep_metrics(self.begun or -1)
         self.checkpoints.resume(self.begun)
         lines = self.run.read_metrics() if self.run.is_main else []
         # lines of training steps have a learning rate, those of an evaluation have none
@@ -63,20 +65,20 @@ class Progress:
         self.evaluated = self.begun if evaluated else -1
         if self.config.report_to:
             start_trackers(self.accelerator, self.run.path, self.config, resumed=self.begun > 0)
-        self._steps = activity("step", self.config.max_steps, self.begun)
-        self.steps = self._steps.__enter__()
-        self.profile = RunProfile(
-            self.run, self.config.profile_steps if self.config.profile else []
-        )
-        self.profile.start()
+        self._open.callback(self._finish_trackers)
+        steps = activity("step", self.config.max_steps, self.begun)
+        self.steps = self._open.enter_context(steps)
+        if self.config.profile and self.run.is_main:
+            traced = trace_steps(self.run.path / "profile", self.config.profile_steps, self.begun)
+            self._trace = self._open.enter_context(traced)
+        self._open.callback(self.checkpoints.close)
         self.clock = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.checkpoints.close()
-        with warn_of_failure("the profile", "Run some more steps with profile=true."):
-            self.profile.close()
-        self._steps.__exit__(None, None, None)
+        self._open.close()
+
+    def _finish_trackers(self) -> None:
         again = f"All metrics are in '{self.run.metrics}': log them again from there."
         for tracker in self.accelerator.trackers:
             with warn_of_failure(f"the end of {tracker.name}", again):
@@ -93,7 +95,8 @@ class Progress:
         the last step."""
         self.steps.reach(self.trainer.step)
         self.steps.remark = remark
-        self.profile.end_step(self.trainer.step)
+        if self._trace is not None:
+            self._trace.step()
         if self._is_due(self.config.logging_steps) or self.trainer.step == self.config.max_steps:
             self._log(self.trainer.take_metrics())
 
@@ -130,24 +133,25 @@ class Progress:
         Returns:
             Whether the run reached its last step and evaluated it where that is due.
         """
-        finished = self.trainer.step >= self.config.max_steps and not self._is_evaluation_due()
+        step = self.trainer.step
+        finished = step >= self.config.max_steps and not self._is_evaluation_due()
+        if not finished and self.checkpoints.step != step:
+            self.write_checkpoint()
+        self.checkpoints.finish_saving()
         if finished:
-            self.checkpoints.settle()
             with activity(f"writing {self.run.final}"):
                 wait = self.accelerator.wait_for_everyone
                 save = partial(self._save_with_card, self.trainer.save_model)
                 write_directory(self.run.final, save, self.run.is_main, wait)
             logger.info("finished; the model is in %s", self.run.final)
         else:
-            if self.checkpoints.step != self.trainer.step:
-                self.write_checkpoint()
-            self.checkpoints.settle()
-            step = self.trainer.step
             logger.info("stopped at step %d; resume_from_checkpoint=auto continues", step)
         if self.run.is_main:
             self._report()
             if finished and self.config.push_to_hub:
-                self.checkpoints.upload_final()
+                repository = self.config.hub_model_id or self.run.path.resolve().name
+                with activity(f"uploading to {repository}", timed=False):
+                    upload(self.run.final, repository, self.config.hub_private_repo)
         return finished
 
     def write_checkpoint(self) -> None:

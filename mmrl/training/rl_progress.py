@@ -44,14 +44,8 @@ class RLProgress(Progress):
         self.trainer.window.add({k: v for k, v in values.items() if math.isfinite(v)})
         self.record(_remark(values))
         wanted = map(self._is_due, (self.config.save_steps, self.config.log_completions_steps or 0))
-        if any(wanted) or self.trainer.step == self.config.max_steps:
-            self._write_rollouts(batches)
-
-    def _write_rollouts(self, batches: Mapping[str, RolloutBatch]) -> None:
-        """Write the rollouts of this step to `samples/`, where that is wanted."""
-        if not self.config.log_completions:
-            return
-        for name, batch in batches.items():
+        due = any(wanted) or self.trainer.step == self.config.max_steps
+        for name, batch in batches.items() if due and self.config.log_completions else ():
             write_completions(self.run, name, self.trainer.step, batch)
             scores = {"reward": batch.rewards.tolist(), **batch.scores}
             self._track(f"samples/{name}", Evaluation(batch.prompts, batch.completions, scores))

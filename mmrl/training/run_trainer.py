@@ -8,6 +8,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -16,6 +17,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from mmrl.config import ConfigError
 from mmrl.models.weights import write_or_defer
@@ -23,11 +25,10 @@ from mmrl.run.checkpoint import check_within
 from mmrl.run.metric_window import MetricWindow
 from mmrl.run.settings_changed import check_unchanged, dump_settings
 from mmrl.run_config import RunConfig
-from mmrl.runtime.compilation import compile_blocks
-from mmrl.runtime.computation import follow_device
+from mmrl.runtime.computation import choose_together
 from mmrl.runtime.failures import DivergenceError
-from mmrl.runtime.finiteness import check_finite, list_moments
-from mmrl.runtime.precision import autocast_forward, warn_of_change
+from mmrl.runtime.launch import any_process
+from mmrl.runtime.precision import autocast_forward, compile_blocks
 from mmrl.runtime.sharding import build_sharding
 from mmrl.runtime.sharding.tensors import held_part
 from mmrl.training.trainable import count_parts
@@ -56,8 +57,9 @@ class RunTrainer(ABC, Generic[Config]):
 
     def __init__(self, config: Config, accelerator: Accelerator, dtype: str = "float32") -> None:
         self.settings, self.accelerator = config, accelerator
-        self.config: Config = follow_device(config, accelerator, dtype)
-        half = bool(self.config.bf16) and not self.config.torch_compile
+        bf16 = choose_together(config.bf16, accelerator, dtype=dtype).bf16
+        self.config: Config = replace(config, bf16=bf16)
+        half = bf16 and not config.torch_compile
         self.sharding = build_sharding(accelerator, half)
         self.step, self.window = 0, MetricWindow()
 
@@ -96,11 +98,8 @@ class RunTrainer(ABC, Generic[Config]):
         """Clip the gradients of models to `max_grad_norm`; all processes call this.
 
         Args:
-            models: by the name of the norm of their gradient.
+            models: by the name of the norm of their gradient; returned are these norms before.
             losses: what each micro-batch of this process was about, and its loss.
-
-        Returns:
-            The norms before.
 
         Raises:
             DivergenceError: one is not finite; the weights are left as they were.
@@ -118,16 +117,20 @@ class RunTrainer(ABC, Generic[Config]):
         )
 
     def save_model(self, folder: Path, merge: bool | None = None) -> None:
-        """Write the model in its public format. Rank 0 writes.
-
-        Args:
-            folder: existing.
-            merge: whether to write the whole model of an adapter; None follows `merge_adapter`.
+        """Write the model in its public format, the whole of an adapter's with `merge`, where None
+        follows `merge_adapter`. All processes call this, and rank 0 writes.
 
         Raises:
             DivergenceError: weights or the state of the optimisers are not finite.
         """
-        check_finite(self.step, self._saved_tensors())
+        # gradients are checked before they are applied, but the step itself may be too long
+        bad = next((name for name, tensor in self._saved_tensors() if not _is_finite(tensor)), "")
+        if any_process(bool(bad)):
+            raise DivergenceError(
+                f"after step {self.step} {bad or 'a tensor of another process'} is no longer"
+                " finite, and nothing of it is saved. Lower learning_rate or weight_decay, and"
+                " resume from the last checkpoint."
+            )
         if self.sharding.takes_part:
             self.write_model(folder, self.settings.merge_adapter if merge is None else merge)
 
@@ -173,7 +176,8 @@ class RunTrainer(ABC, Generic[Config]):
             self.window.load_state_dict(state["window"])
         self.step = step
         logger.info("resumed from %s at step %d", checkpoint, step)
-        warn_of_change(state.get("bf16"), bool(self.config.bf16))
+        if state.get("bf16") not in (None, self.config.bf16):
+            logger.warning("the checkpoint is of a run with bf16=%s", str(state["bf16"]).lower())
 
     def _saved_tensors(self) -> Iterator[tuple[str, Tensor]]:
         for module in self.modules:
@@ -181,15 +185,20 @@ class RunTrainer(ABC, Generic[Config]):
                 if parameter.requires_grad:
                     yield f"the weight {name}", held_part(parameter)
         for optimizer in self.optimizers:
-            yield from list_moments(optimizer)
+            for state in optimizer.state.values():
+                for name, value in state.items():
+                    if isinstance(value, Tensor):
+                        yield f"{name} of the optimiser", value
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return not local.is_floating_point() or bool(torch.isfinite(local).all())
 
 
 def describe_nonfinite(losses: Sequence[tuple[Sequence[str], Tensor]]) -> str:
-    """Which micro-batches of any process have a loss that is not finite; all processes call this.
-
-    Args:
-        losses: what each micro-batch of this process was about, and its loss.
-    """
+    """Which micro-batches of any process have a loss that is not finite; all processes call this
+    with what each of theirs was about, and its loss."""
     bad = [name for names, loss in losses if not torch.isfinite(loss) for name in names]
     found = list(dict.fromkeys(gather_object(bad)))
     if not found:

@@ -13,22 +13,20 @@ from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
 
 from mmrl import begin
-from mmrl.run.checkpoint import recover_checkpoints
 from mmrl.run.hub_upload import check_upload
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.run_lock import lock_directory
-from mmrl.run.run_log import RunLog
+from mmrl.run.run_log import log_run
 from mmrl.run_config import RunConfig
+from mmrl.runtime.activity import end_when_idle
 from mmrl.runtime.computation import choose_together
-from mmrl.runtime.failures import explain_lost_peers
-from mmrl.runtime.launch import join_processes
+from mmrl.runtime.launch import end_with_launcher, join_processes
 from mmrl.runtime.launch_checks import check_launch
-from mmrl.runtime.watchdog import end_with_launcher, watch_run
 
 logger = logging.getLogger(__name__)
 GRACE = 30.0
-"""Seconds by which the watchdog waits longer than a reward may take, and collectives longer than
-the watchdog: the first to end says most."""
+"""Seconds by which a process may be idle longer than a reward may take, and collectives may take
+longer than a process may be idle: the first to end says most."""
 
 
 def start_processes(config: RunConfig) -> Accelerator:
@@ -72,9 +70,8 @@ def open_directory(
     if config.push_to_hub:
         check_upload(config.hub_model_id)
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    limit = config.ddp_timeout + GRACE
-    with watch_run(limit), lock_directory(run.path, run.is_main), explain_lost_peers():
-        recover_checkpoints(run.checkpoints)
+    end_when_idle(config.ddp_timeout + GRACE)
+    with lock_directory(run.path, run.is_main):
         checkpoint = run.starting_point(config)
         accelerator.wait_for_everyone()  # before any of them writes there
         yield run, checkpoint
@@ -89,8 +86,8 @@ def open_log(
     dtype: str = "float32",
 ) -> Iterator[None]:
     """Log into the run directory inside the context; write `config.yaml` and `env.txt`."""
-    with RunLog(run, accelerator.process_index):
-        computation = choose_together(config, accelerator, attn_implementation, dtype)
+    with log_run(run, accelerator.process_index):
+        computation = choose_together(config.bf16, accelerator, attn_implementation, dtype)
         for reason in computation.reasons:
             logger.info("%s", reason)
         run.create(config, computation.reasons)

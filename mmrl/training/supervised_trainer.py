@@ -17,7 +17,7 @@ from mmrl.run_config import build_schedule
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import Interrupted, leave_together
 from mmrl.runtime.precision import widen
-from mmrl.runtime.sharding.pace import keep_pace
+from mmrl.runtime.sharding.sampling import keep_pace
 from mmrl.runtime.sharding.tensors import use_state
 from mmrl.sft_config import SFTConfig
 from mmrl.training.adapter_dropout import adapter_dropout
@@ -65,7 +65,9 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
             raise
-        norms = self.clip_gradients({"grad_norm": self.network}, self._name_losses(found))
+        first = self.step * len(found)
+        named = [([f"micro-batch {first + n}"], each["loss"]) for n, each in enumerate(found)]
+        norms = self.clip_gradients({"grad_norm": self.network}, named)
         for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
             optimizer.step()
             schedule.step()
@@ -77,11 +79,6 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
             self.window.add(metrics)
         losses = torch.stack([metrics["loss"] for metrics in found])
         return float(losses.mean())  # no wait: the norm has been read already
-
-    def _name_losses(self, found: list[dict[str, Tensor]]) -> list[tuple[list[str], Tensor]]:
-        """The micro-batches of a step, with their losses over all ranks."""
-        first = self.step * len(found)
-        return [([f"micro-batch {first + n}"], metrics["loss"]) for n, metrics in enumerate(found)]
 
     def _add_gradients(self) -> list[dict[str, Tensor]]:
         """Go backward from every micro-batch of a step; return their metrics."""
@@ -114,11 +111,8 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         metrics: dict[str, float] = {}
         self.network.eval()
         averaged = self._saved_weights()
-        pace = (
-            keep_pace(self.network, self.accelerator.device)
-            if self.sharding.gathers
-            else nullcontext()
-        )
+        shared, device = self.sharding.gathers, self.accelerator.device
+        pace = keep_pace(self.network, device) if shared else nullcontext()
         with activity("evaluating"), averaged, leave_together(), pace:
             if self.accelerator.is_main_process:
                 metrics = self.objective.evaluate(folder, self.step)
@@ -136,14 +130,9 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
 
     def state(self) -> dict[str, Any]:
         """Trained weights, optimisers, schedules and average."""
-        frozen = self._frozen()
-        weights, data = (
-            self.sharding.weights(self.network),
-            getattr(self.objective, "data_state", dict),
-        )
         return {
-            "data": data(),
-            "network": {name: value for name, value in weights.items() if name not in frozen},
+            "data": getattr(self.objective, "data_state", dict)(),
+            "network": self._trained_tensors(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "schedules": [schedule.state_dict() for schedule in self.schedules],
             "ema": None if self.ema is None else self.ema.state_dict(),
@@ -151,10 +140,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
 
     def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
         """Continue from `state`. What is not trained is as the objective loaded it."""
-        missing, unexpected = self.sharding.load_weights(self.network, state["network"])
-        wrong = [*(set(missing) - self._frozen()), *unexpected]
-        if wrong:
-            raise ValueError(f"{len(wrong)} tensors differ from those trained here: {wrong[:4]}")
+        self.sharding.assign(self._trained_tensors(), state["network"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             self.sharding.load_optimizer(optimizer, saved)
         for schedule, saved in zip(self.schedules, state["schedules"], strict=True):
@@ -164,9 +150,11 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         if state.get("data"):
             self.objective.load_data_state(state["data"])  # type: ignore[attr-defined]
 
-    def _frozen(self) -> set[str]:
+    def _trained_tensors(self) -> dict[str, Tensor]:
         named = self.network.named_parameters(remove_duplicate=False)
-        return {name for name, parameter in named if not parameter.requires_grad}
+        frozen = {name for name, parameter in named if not parameter.requires_grad}
+        weights = self.sharding.weights(self.network)
+        return {name: value for name, value in weights.items() if name not in frozen}
 
     def _batch(self, micro: int) -> Any:
         index = self.step * self.config.gradient_accumulation_steps + micro

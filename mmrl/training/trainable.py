@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
 from mmrl.models.quantization import count_parameters
@@ -29,11 +28,8 @@ TOWER, ADAPTER = "vision.tower", ".lora_"
 
 
 def train_parts(network: Network, model: ModelConfig, seed: int) -> nn.Module:
-    """Freeze what is not trained, and put an adapter on the network where one is wanted.
-
-    Returns:
-        The network, wrapped where it has an adapter.
-    """
+    """Freeze what is not trained, and put an adapter on the network where one is wanted; return
+    the network, wrapped where it has an adapter."""
     full = trained_in_full(network, model)  # names change with an adapter
     module = network if model.lora is None else add_adapter(network, model.lora, seed, model.path)
     own = {id(p) for p in full.values()}
@@ -65,15 +61,9 @@ def trained_in_full(network: Network, model: ModelConfig) -> dict[str, nn.Parame
 def shared_parameters(
     network: Network, model: ModelConfig, sharded: bool = False
 ) -> dict[int, nn.Parameter]:
-    """Parameters by `id` that a copy of a network can share, as the memo of `deepcopy`: those that
-    are never trained, such as a frozen tower.
-
-    Args:
-        network: before `train_parts`.
-        model: what is trained.
-        sharded: whether the weights of network and copy are to be sharded. Shards are copies, so
-            all are shared, and a second whole network need not fit the device.
-    """
+    """Parameters by `id` that a copy of a network can share before `train_parts`, as the memo of
+    `deepcopy`: those that are never trained, such as a frozen tower. Of a network that is to be
+    sharded all are: shards are copies, and a second whole network need not fit the device."""
     trained = {} if sharded else trained_in_full(network, model)
     return {id(p): p for name, p in network.named_parameters() if name not in trained}
 
@@ -99,12 +89,8 @@ def count_parts(network: nn.Module) -> dict[str, list[int]]:
 
 
 def copy_start(network: nn.Module, adapter: bool = False) -> dict[str, Tensor]:
-    """Copies of what is trained in full beside an adapter, which a reference policy needs.
-
-    Args:
-        network: with the adapter.
-        adapter: whether to copy that as well.
-    """
+    """Copies of what is trained in full beside an adapter, which a reference policy needs; with
+    `adapter` of that as well."""
     return {
         name: copy_part(parameter)
         for name, parameter in network.named_parameters()
@@ -117,14 +103,13 @@ def swap_values(network: nn.Module, values: Mapping[str, Tensor]) -> Iterator[No
     """Give some parameters other values inside the context; no graph may cross the swap."""
     parameters = {name: p for name, p in network.named_parameters() if name in values}
     own = {name: copy_part(p) for name, p in parameters.items()}
+
+    def write(those: Mapping[str, Tensor]) -> None:
+        for name, parameter in parameters.items():
+            write_part(held_part(parameter), those[name])
+
     try:
-        _write(parameters, values)
+        write(values)
         yield
     finally:
-        _write(parameters, own)
-
-
-@torch.no_grad()
-def _write(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    for name, parameter in parameters.items():
-        write_part(held_part(parameter), values[name])
+        write(own)

@@ -14,17 +14,12 @@ from mmrl.models import Policy
 from mmrl.models.adapter_weights import adapter_tensors, has_adapter
 from mmrl.models.policy import merge_directory
 from mmrl.pretrained.known import adapter_directory
-from mmrl.rl_config import MAX_AUTO_BATCH, RLConfig
+from mmrl.rl_config import RLConfig
 from mmrl.run_config import build_schedule
 from mmrl.runtime.sharding.tensors import held_part, write_part
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
-from mmrl.training.trainable import (
-    copy_start,
-    freeze_copy,
-    swap_values,
-    train_parts,
-)
+from mmrl.training.trainable import copy_start, freeze_copy, swap_values, train_parts
 from mmrl.training.value_model import ValueModel
 
 logger = logging.getLogger(__name__)
@@ -57,20 +52,13 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         self.trained = policy.model = train_parts(policy.network, model, config.seed)
         self.log_trained(policy.network)
         self.micro_batch_size = config.micro_batch_size(accelerator.num_processes)
-        if config.per_device_train_batch_size is None:
-            logger.info(
-                "per_device_train_batch_size: %d, the largest number up to %d that divides the"
-                " rollouts per device and mini-batch of every task",
-                self.micro_batch_size,
-                MAX_AUTO_BATCH,
-            )
+        logger.info("per_device_train_batch_size: %d", self.micro_batch_size)
         self.sharding.shard_policy(policy, config.rollout_weights)
         keeps_start = config.needs_reference and model.lora is not None
         # where an adapter is continued, the reference is the policy with it as it was
         self.reference_is_base = not self.reference_moves and adapter_directory(model.path) is None
-        self.initial_values = (
-            copy_start(policy.network, not self.reference_is_base) if keeps_start else {}
-        )
+        adapted = not self.reference_is_base
+        self.initial_values = copy_start(policy.network, adapted) if keeps_start else {}
         [optimizer] = build_optimizers(policy.model, config)
         self.modules = [self.trained]
         if self.value is not None:

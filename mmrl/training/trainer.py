@@ -27,8 +27,7 @@ from mmrl.rollouts.tasks import Task
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import Interrupted, leave_together
 from mmrl.training.adapter_dropout import adapter_dropout
-from mmrl.training.micro_batches import Part, Prepared, split_parts
-from mmrl.training.mini_batches import split_mini_batches
+from mmrl.training.micro_batches import Part, Prepared, split_mini_batches, split_parts
 from mmrl.training.trained_policy import TrainedPolicy
 from mmrl.types import Canvas, Passes
 
@@ -80,26 +79,18 @@ class Trainer(TrainedPolicy):
         self, work: list[tuple[Task, RolloutBatch]], iteration: int
     ) -> Iterator[list[tuple[Task, RolloutBatch]]]:
         """Yield the mini-batches of all tasks, in the order of an inner iteration."""
-        number, names = self.config.num_mini_batches, (self.config.seed, "mini_batches")
-        parts = [
-            split_mini_batches(
-                batch, number, task.config.num_generations, *names, task.name, self.step, iteration
-            )
-            for task, batch in work
-        ]
+        number, tasks = self.config.num_mini_batches, [task for task, _ in work]
+        parts = []
+        for task, batch in work:
+            names = self.config.seed, "mini_batches", task.name, self.step, iteration
+            parts.append(split_mini_batches(batch, number, task.config.num_generations, *names))
         for some in zip(*parts, strict=True):
-            yield [(task, part) for (task, _), part in zip(work, some, strict=True)]
+            yield list(zip(tasks, some, strict=True))
 
     @torch.no_grad()
     def _prepare(self, task: Task, batch: RolloutBatch, iteration: int) -> Prepared:
         """Draw the masks of an optimiser step, and which rollouts are scored without their prompt;
-        score old and reference policy.
-
-        Args:
-            task: method and options.
-            batch: its rollouts.
-            iteration: inner iteration.
-        """
+        score old and reference policy."""
         algorithm, seed = task.algorithm, self.config.seed
         names = [(task.name, self.step, *name, iteration) for name in batch.names]
         masks = [generator(seed, "masks", *name) for name in names]
@@ -115,11 +106,11 @@ class Trainer(TrainedPolicy):
         uncertain = algorithm.top_entropy_quantile < 1
         seen = canvas.freeze_images(self.policy.model) if uncertain or needs_old else canvas
         if uncertain:
-            passes = self._restrict_to_uncertain(prepared, seen)
+            self._restrict_to_uncertain(prepared, seen)
         with self.reference() if algorithm.needs_reference else nullcontext():
             known = canvas.freeze_images(self.policy.model) if algorithm.needs_reference else canvas
         for rows in self._scoring_batches(len(batch)):
-            some = passes[rows]
+            some = prepared.passes[rows]
             # with a single step old is new without its gradient, so it costs nothing
             scores = self._score(prepared, rows, some, seen) if needs_old else None
             prepared.old.append(None if scores is None else scores.logprobs)
@@ -146,7 +137,7 @@ class Trainer(TrainedPolicy):
         local = torch.tensor([len(passes)], device=self.policy.device)
         return passes.pad_draws(int(torch.as_tensor(self.accelerator.gather(local)).max()))
 
-    def _restrict_to_uncertain(self, item: Prepared, seen: Canvas) -> Passes:
+    def _restrict_to_uncertain(self, item: Prepared, seen: Canvas) -> None:
         """Keep the tokens of highest entropy under the policy before this update."""
         share = item.task.algorithm.top_entropy_quantile
         kept = []
@@ -156,7 +147,6 @@ class Trainer(TrainedPolicy):
             kept.append(highest_entropy(entropy, some.scored, share))
         item.passes = self._pad_draws(item.passes.restrict_to(torch.cat(kept, 1)))
         item.size = self._size(item.task, item.batch, item.passes)
-        return item.passes
 
     def _inner_step(
         self,
@@ -164,29 +154,21 @@ class Trainer(TrainedPolicy):
         sums: dict[str, Tensor],
         leaving: AbstractContextManager[None] | None,
     ) -> None:
-        """One optimiser step on a mini-batch of all tasks.
-
-        Args:
-            plan: the prepared mini-batch of each task.
-            sums: metrics, which this adds to.
-            leaving: context that a stop may leave; None where the step must be finished.
-        """
-        work = [
-            part
-            # the last part, which all wrapped models take part in, has to ask the value model
-            for item in sorted(plan, key=lambda item: item.task.algorithm.value is not None)
-            for part in split_parts(
-                item, self._micro_batches(len(item.batch)), self.sharding.shards
-            )
-        ]
+        """One optimiser step on a prepared mini-batch of all tasks, which adds its metrics to
+        `sums`; a stop may leave the context `leaving`, or else the step is finished."""
+        work: list[Part] = []
+        # the last part, which all wrapped models take part in, has to ask the value model
+        for item in sorted(plan, key=lambda item: item.task.algorithm.value is not None):
+            rows = self._micro_batches(len(item.batch))
+            work += split_parts(item, rows, self.sharding.shards)
         with activity("update", len(work)):
-            losses = []
+            losses, alone = [], len(plan) == 1
             # processes may have different numbers of parts, and communicate in the last
             with leaving or nullcontext():
                 for part in work[:-1]:
-                    losses += self._add_gradient(part, sums, alone=len(plan) == 1)
+                    losses += self._add_gradient(part, sums, alone)
                     advance()
-            losses += self._add_gradient(work[-1], sums, alone=len(plan) == 1, last=True)
+            losses += self._add_gradient(work[-1], sums, alone, last=True)
             norms = self.clip_gradients(self._clipped_models(), losses)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
@@ -204,11 +186,8 @@ class Trainer(TrainedPolicy):
     def _add_gradient(
         self, part: Part, sums: dict[str, Tensor], alone: bool, last: bool = False
     ) -> list[tuple[list[str], Tensor]]:
-        """Add the gradient of a part, and its metrics; the last reduces it over the processes.
-
-        Returns:
-            The prompts of the part, with each of its losses.
-        """
+        """Add the gradient of a part, which the last one reduces over the processes, and its
+        metrics; return its prompts with each of its losses."""
         weight, found = part.item.task.config.weight, []
         prefix = "" if alone else f"{part.item.task.name}/"
         # undoes the mean over processes: the terms are shares of a sum
@@ -223,7 +202,7 @@ class Trainer(TrainedPolicy):
         return found
 
     def _losses(self, part: Part) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-        """Yield the loss of the policy, then that of the value model, graph by graph."""
+        """The loss of the policy, then that of the value model, graph by graph."""
         yield self._loss(part)
         if self.value is not None and part.item.values:
             canvas = part.item.batch.rollout.canvas[part.rows]

@@ -21,8 +21,7 @@ from mmrl.estimators.scoring import predict_values
 from mmrl.models import Policy
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from mmrl.models.weights import read_weights, write_weights
-from mmrl.runtime.compilation import compile_blocks
-from mmrl.runtime.precision import autocast_forward
+from mmrl.runtime.precision import autocast_forward, compile_blocks
 from mmrl.runtime.sharding.sharding import Sharding
 from mmrl.runtime.sharding.tensors import held_part
 from mmrl.training.optimizers import build_optimizers
@@ -45,12 +44,22 @@ class ValueModel:
 
     def __init__(self, config: RLConfig, policy: Policy, sharding: Sharding) -> None:
         assert config.value is not None
-        self.sharding = sharding
+        self.sharding, network = sharding, policy.network
         self.rate = config.learning_rate * config.value.learning_rate_scale
-        weight = next(policy.network.parameters())
+        # nothing of the policy is adapted or wrapped yet
+        shared = shared_parameters(network, config.model, sharding.gathers)
+        backbone = copy_backbone(network, shared)
+        backbone.set_attention(config.model.attn_implementation)
+        weight = next(network.parameters())
         dtype = weight.dtype if config.model.lora is None else torch.float32  # as the adapter has
-        head = ValueHead(policy.network.width, policy.device, dtype)
-        self.trained = copy_policy(config, policy, head, sharding)
+        train_parts(backbone, config.model, config.seed)
+        head = ValueHead(network.width, policy.device, dtype)
+        self.trained = ValueNetwork(backbone, head).eval()
+        if config.torch_compile:
+            compile_blocks(self.trained)
+        sharding.shard(self.trained)
+        if config.bf16:
+            autocast_forward(self.trained, sharding.accelerator.device)
         self.network = sharding.wrap(self.trained)
 
     def __call__(self, canvas: Canvas, passes: Passes) -> Tensor:
@@ -81,21 +90,3 @@ class ValueModel:
 
     def _tensors(self) -> dict[str, Tensor]:
         return {n: held_part(p) for n, p in self.trained.named_parameters() if p.requires_grad}
-
-
-def copy_policy(
-    config: RLConfig, policy: Policy, head: ValueHead, sharding: Sharding
-) -> ValueNetwork:
-    """The head on a copy of the policy, of which nothing is adapted or wrapped yet."""
-    network = policy.network
-    shared = shared_parameters(network, config.model, sharding.gathers)
-    backbone = copy_backbone(network, shared)
-    backbone.set_attention(config.model.attn_implementation)
-    train_parts(backbone, config.model, config.seed)
-    copy = ValueNetwork(backbone, head)
-    if config.torch_compile:
-        compile_blocks(copy)
-    sharding.shard(copy)
-    if config.bf16:
-        autocast_forward(copy, sharding.accelerator.device)
-    return copy.eval()

@@ -45,7 +45,6 @@ from mmrl.pretrained.model_config import policy_options  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
 from mmrl.rollouts.rollout import sample_groups, score_groups  # noqa: E402
 from mmrl.rollouts.tasks import Task  # noqa: E402
-from mmrl.runtime.computation import follow_device  # noqa: E402
 from mmrl.runtime.launch import join_processes  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
 
@@ -85,13 +84,13 @@ class StepRun:
         words = [f"config={s.run}", *s.options, "learning_rate=1e-12", "max_steps=1000"]
         self.accelerator, config = join_processes(), load_config(RLConfig, words)
         model = config.model
-        self.config = follow_device(config, self.accelerator, model.dtype)
         [(name, options)] = config.tasks.items()
         options.rewards = [{"name": "checksum", "reward": checksum}]
         self.task = Task(name, options)
         self.task.build_rewards()
         self.policy: Any = load_policy(**policy_options(model), device=self.accelerator.device)
-        self.trainer = Trainer(self.config, self.policy, self.accelerator)
+        self.trainer = Trainer(config, self.policy, self.accelerator)
+        self.config = self.trainer.config
         for network in filter(None, (self.policy.network, self.trainer.frozen)):
             network.register_forward_pre_hook(self._note, with_kwargs=True)
         self.work: dict[str, list[tuple[int, ...]]] = defaultdict(list)

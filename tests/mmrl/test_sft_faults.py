@@ -122,15 +122,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(
 
 def blocking(patch: pytest.MonkeyPatch, step: int) -> threading.Event:
     """Let the background writing of one checkpoint wait until the event is set."""
-    released, original = threading.Event(), checkpoint._replace
+    released, original = threading.Event(), checkpoint._flush
 
-    def replace(aside: Path, target: Path) -> None:
-        if target.name == str(step):
+    def flush(path: Path) -> None:
+        if f"{step}.partial" in path.parts:
             assert threading.current_thread() is not threading.main_thread()
             assert released.wait(timeout=20)
-        original(aside, target)
+        original(path)
 
-    patch.setattr(checkpoint, "_replace", replace)
+    patch.setattr(checkpoint, "_flush", flush)
     return released
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mmrl.run.denoising_frames import EDGE, GREY
-from mmrl.run.image_grid import GAP
+from mmrl.run.image_grid import EDGE, GAP, GREY
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "generate_images.py"
 SPEC = importlib.util.spec_from_file_location("generate_images", SCRIPT)

@@ -36,9 +36,8 @@ from torch.optim import Optimizer
 
 from mmrl.models.network.norm import RMSNorm
 from mmrl.runtime.placement import read_placement
-from mmrl.runtime.sharding.pace import sample_by_block
-from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
-from mmrl.runtime.sharding.shard_loading import read_shards
+from mmrl.runtime.sharding.loading import read_shards
+from mmrl.runtime.sharding.sampling import RolloutWeights, choose_together, sample_by_block
 from mmrl.runtime.sharding.sharding import Sharding, find_blocks
 
 if TYPE_CHECKING:
@@ -67,16 +66,8 @@ class FSDP2(Sharding):
     def shard(
         self, model: nn.Module, trained: bool = True, leave: Sequence[nn.Parameter] = ()
     ) -> None:
-        """Shard every block, and the model; read the shards of one that is not loaded yet.
-
-        Args:
-            model: with blocks of the core.
-            trained: of no consequence here.
-            leave: parameters that every process keeps whole.
-
-        Raises:
-            ConfigError: a model without a block of the core, or with weights of 4 bits.
-        """
+        """Shard every block, and the model, without the parameters to `leave` whole; read the
+        shards of one that is not loaded yet."""
         blocks = find_blocks(model)
         place, device = read_placement(), self.accelerator.device
         mesh = init_device_mesh(device.type, (place.world_size,))
@@ -109,13 +100,10 @@ class FSDP2(Sharding):
     def shard_policy(
         self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
     ) -> None:
-        """`shard` of a policy's model, and the context in which it samples.
-
-        Where rollouts have whole weights, those that are not trained stay whole: only what changes,
-        such as an adapter, is gathered again.
-        """
+        """`shard` of a policy's model, and the context in which it samples. Where rollouts have
+        whole weights, those that are not trained stay whole."""
         model = policy.model
-        whole = choose_together(rollout_weights, model, self.accelerator) == "whole"
+        whole = choose_together(rollout_weights, model, self.accelerator)
         frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
         self.shard(model, trained, frozen if whole else ())
         if whole:
@@ -140,7 +128,7 @@ class FSDP2(Sharding):
 
 
 @contextmanager
-def _sample_whole(model: nn.Module, ragged: bool) -> Iterator[None]:
+def _sample_whole(model: nn.Module, forwards_differ: bool) -> Iterator[None]:
     """Gather all weights once; calls inside need no other process."""
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     with torch.no_grad():

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from mmrl.config import ConfigError
 from mmrl.models.network.core import Block
-from mmrl.runtime.sharding.rollout_weights import RolloutWeights
+from mmrl.runtime.sharding.sampling import RolloutWeights
 from mmrl.runtime.sharding.tensors import gather_whole, take_part, write_part
 
 if TYPE_CHECKING:
@@ -62,13 +62,8 @@ class Sharding:
     def shard_policy(
         self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
     ) -> None:
-        """`shard` of a policy's model, and the context in which it samples.
-
-        Args:
-            policy: with what is trained marked.
-            rollout_weights: see `mmrl.runtime.sharding.rollout_weights`.
-            trained: whether it is trained.
-        """
+        """`shard` of the model of a policy, with what is trained marked, and the context in which
+        it samples by `rollout_weights`, see `mmrl.runtime.sharding.sampling`."""
         self.shard(policy.model, trained)
 
     def prepare(
@@ -84,12 +79,8 @@ class Sharding:
 
     @contextmanager
     def accumulate(self, models: Sequence[nn.Module], last: bool) -> Iterator[None]:
-        """Forward and backward passes of a micro-batch.
-
-        Args:
-            models: as `prepare` and `wrap` returned them.
-            last: whether it is the last before an optimiser step.
-        """
+        """Forward and backward passes of a micro-batch, maybe the last before an optimiser step,
+        of models as `prepare` and `wrap` returned them."""
         with ExitStack() as stack:
             for model in () if last else models:
                 stack.enter_context(self.accelerator.no_sync(model))
@@ -100,31 +91,14 @@ class Sharding:
         self.accelerator.backward(loss)
 
     def clip_gradient(self, model: nn.Module, limit: float) -> Tensor:
-        """Scale a model's gradient down to a norm; return its norm before, on the CPU.
-
-        Args:
-            model: that `shard` was called with.
-            limit: largest norm.
-        """
+        """Scale the gradient of a model, that `shard` was called with, down to a norm; return its
+        norm before, on the CPU."""
         norm = self.accelerator.clip_grad_norm_(model.parameters(), limit)
         return gather_whole(torch.as_tensor(0.0 if norm is None else norm))
 
     def weights(self, module: nn.Module) -> dict[str, Tensor]:
         """The `state_dict` of a module, as this process holds it."""
         return module.state_dict()
-
-    def load_weights(
-        self, module: nn.Module, state: Mapping[str, Tensor]
-    ) -> tuple[list[str], list[str]]:
-        """Load whole tensors into those of a module, as these are held.
-
-        Returns:
-            The names that are missing in the state, and those that are not in the module.
-        """
-        own = module.state_dict()
-        parts = {n: take_part(t, own[n]) if n in own else t for n, t in state.items()}
-        found = module.load_state_dict(parts, strict=False)
-        return found.missing_keys, found.unexpected_keys
 
     def gather(self, state: Any) -> Any:
         """A nested state with whole tensors on the CPU on the main process, without them on the
@@ -139,8 +113,8 @@ class Sharding:
         Raises:
             ValueError: the names are not the same.
         """
-        if targets.keys() != values.keys():
-            raise ValueError(f"{len(targets)} tensors are trained here, {len(values)} are stored")
+        if wrong := sorted(targets.keys() ^ values.keys()):
+            raise ValueError(f"{len(wrong)} tensors differ from those trained here: {wrong[:4]}")
         for name, target in targets.items():
             write_part(target, take_part(values[name], target))
 
@@ -151,9 +125,7 @@ class Sharding:
             ValueError: it is of another number of parameters.
         """
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        stored = sum(len(group["params"]) for group in state["param_groups"])
-        if stored != len(parameters):
-            raise ValueError(f"{len(parameters)} tensors are optimised here, {stored} are stored")
+        check_count(state, len(parameters))
         moments = {
             place: {
                 name: take_part(value, parameters[place]) if isinstance(value, Tensor) else value
@@ -163,6 +135,13 @@ class Sharding:
             for place, values in state["state"].items()
         }
         optimizer.load_state_dict({**state, "state": moments})
+
+
+def check_count(state: dict[str, Any], count: int) -> None:
+    """Raise a ValueError unless an optimiser's state is of so many tensors."""
+    stored = sum(len(group["params"]) for group in state["param_groups"])
+    if stored != count:
+        raise ValueError(f"{count} tensors are optimised here, {stored} are stored")
 
 
 def find_blocks(model: nn.Module) -> list[Block]:

@@ -29,13 +29,11 @@ def gather_whole(value: Any, keep: bool = True) -> Any:
     if not isinstance(value, Tensor):
         return value
     if hasattr(value, "parameter"):
-        gathered = gather_slices(value)
-        return gathered.cpu() if keep else None
-    if not isinstance(value, DTensor):
-        return value.to("cpu", copy=True) if keep else None
-    gathered = value.full_tensor()
-    # what is gathered may be the first rows of a larger, padded tensor
-    return gathered.to("cpu", copy=True) if keep else None
+        value = gather_slices(value)
+    elif isinstance(value, DTensor):
+        value = value.full_tensor()
+    # also of what is gathered: it may be a part of a larger, padded tensor
+    return value.to("cpu", copy=True) if keep else None
 
 
 def take_part(tensor: Tensor, target: Tensor) -> Tensor:

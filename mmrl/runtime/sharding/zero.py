@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,11 +25,10 @@ from torch.optim import Optimizer
 
 from mmrl.models.network.vision import find_vision
 from mmrl.runtime.placement import read_placement
-from mmrl.runtime.sharding.pace import sample_by_block
-from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
-from mmrl.runtime.sharding.sharding import MASTER, Sharding, find_blocks
-from mmrl.runtime.sharding.tensors import held_part, slice_whole, take_part, write_part
-from mmrl.runtime.sharding.zero_loading import divide_parameters
+from mmrl.runtime.sharding.loading import divide_parameters
+from mmrl.runtime.sharding.sampling import RolloutWeights, choose_together, sample_by_block
+from mmrl.runtime.sharding.sharding import MASTER, Sharding, check_count, find_blocks
+from mmrl.runtime.sharding.tensors import held_part, slice_whole
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
@@ -41,11 +41,7 @@ class Zero2(Sharding):
     engine: Any = None
 
     def shard(self, model: nn.Module, trained: bool = True) -> None:
-        """Refuse a model that DeepSpeed cannot train.
-
-        Raises:
-            ConfigError: a model without a block of the core, or with weights of 4 bits.
-        """
+        """Refuse a model that DeepSpeed cannot train, as `find_blocks` does."""
         find_blocks(model)
 
     def prepare(
@@ -66,7 +62,7 @@ class Zero2(Sharding):
 
     @contextmanager
     def accumulate(self, models: Sequence[nn.Module], last: bool) -> Iterator[None]:
-        """Tell the engine whether the backward passes of this part are the last before a step."""
+        """Tell the engine whether a micro-batch is the last before a step."""
         self.engine.set_gradient_accumulation_boundary(last)
         yield
 
@@ -105,14 +101,6 @@ class Zero2(Sharding):
         super().assign(targets, values)
         self.engine.optimizer.refresh_fp32_params()
 
-    def load_weights(
-        self, module: nn.Module, state: Mapping[str, Tensor]
-    ) -> tuple[list[str], list[str]]:
-        """Load whole tensors into weights, and into the master weights of the optimiser."""
-        found = super().load_weights(module, state)
-        self.engine.optimizer.refresh_fp32_params()
-        return found
-
     def load_optimizer(self, optimizer: EngineOptimizer, state: dict[str, Any]) -> None:
         """Load an optimiser's `state_dict` of whole tensors, counted as in one process."""
         optimizer.load_state_dict(state)
@@ -129,11 +117,8 @@ class Zero3(Zero2):
         self.keeps_frozen = False
 
     def shard(self, model: nn.Module, trained: bool = True) -> None:
-        """Leave this process its part of every parameter; read those of one that is not loaded yet.
-
-        Raises:
-            ConfigError: a model without a block of the core, or with weights of 4 bits.
-        """
+        """Leave this process its part of every parameter; read those of one that is not loaded
+        yet."""
         super().shard(model, trained)
         for vision in find_vision(model):
             # gathered at once, as processes encode different numbers of images
@@ -154,13 +139,10 @@ class Zero3(Zero2):
     def shard_policy(
         self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
     ) -> None:
-        """`shard` of a policy's model, and the context in which it samples.
-
-        Where rollouts have whole weights on the device, those that are not trained stay whole
-        beside their parts: only what changes, such as an adapter, is gathered again.
-        """
+        """`shard` of a policy's model, and the context in which it samples. Where rollouts have
+        whole weights on the device, those that are not trained stay whole beside their parts."""
         model = policy.model
-        whole = choose_together(rollout_weights, model, self.accelerator) == "whole"
+        whole = choose_together(rollout_weights, model, self.accelerator)
         self.shard(model, trained)
         self.keeps_frozen = whole and not read_placement().offload_weights
         if whole:
@@ -169,7 +151,7 @@ class Zero3(Zero2):
             sample_by_block(policy, self.accelerator.device)
 
     @contextmanager
-    def _sample_whole(self, model: nn.Module, ragged: bool) -> Iterator[None]:
+    def _sample_whole(self, model: nn.Module, forwards_differ: bool) -> Iterator[None]:
         """Gather once what is not kept whole; calls inside need no other process."""
         from deepspeed.runtime.zero import GatheredParameters
         from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
@@ -235,27 +217,10 @@ class Zero3(Zero2):
         """The `state_dict` of a module, as this process holds it."""
         return {name: held_part(t) for name, t in module.state_dict(keep_vars=True).items()}
 
-    @torch.no_grad()
-    def load_weights(
-        self, module: nn.Module, state: Mapping[str, Tensor]
-    ) -> tuple[list[str], list[str]]:
-        """Load this process's part of whole tensors into weights and master weights."""
-        own = module.state_dict(keep_vars=True)
-        for name in [name for name in own if name in state]:  # in one order on all processes
-            part = held_part(own[name])
-            write_part(part, take_part(state[name], part))
-        self.engine.optimizer.refresh_fp32_params()
-        return sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-
 
 class EngineOptimizer:
-    """An engine's optimiser, with the parameters and the state that it has in one process.
-
-    Args:
-        engine: of the model.
-        groups: the parameters of each group, as they were before the engine was built.
-        optimizer: that the groups are of, which the engine steps on its flat tensors.
-    """
+    """An engine's optimiser, with the parameters and the state that it has in one process: the
+    `groups` of parameters before the engine was built, which steps `optimizer` on flat tensors."""
 
     def __init__(self, engine: Any, groups: list[list[Tensor]], optimizer: Optimizer) -> None:
         self.engine, self.groups, self.optimizer = engine, groups, optimizer
@@ -310,11 +275,11 @@ class EngineOptimizer:
                 values[MASTER] = self._keep(safe_get_full_fp32_param(parameter))
             if values:
                 state[place] = values
-        groups: list[dict[str, Any]] = []
-        for group, parameters in zip(self.param_groups, self.groups, strict=True):
-            first = sum(len(one["params"]) for one in groups)
-            numbers = list(range(first, first + len(parameters)))
-            groups.append({**group, "fused": None, "params": numbers})
+        places = iter(range(len(self._parameters)))
+        groups = [
+            {**group, "fused": None, "params": list(islice(places, len(parameters)))}
+            for group, parameters in zip(self.param_groups, self.groups, strict=True)
+        ]
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -323,11 +288,7 @@ class EngineOptimizer:
         Raises:
             ValueError: it is of another number of parameters.
         """
-        stored = sum(len(group["params"]) for group in state["param_groups"])
-        if stored != len(self._parameters):
-            raise ValueError(
-                f"{len(self._parameters)} tensors are optimised here, {stored} are stored"
-            )
+        check_count(state, len(self._parameters))
         self._begin(next(iter(state["state"].values()), {}))
         for place, values in state["state"].items():
             for name, value in values.items():
@@ -347,10 +308,8 @@ class EngineOptimizer:
         """Give every flat tensor a state of the same names, as the first step would."""
         zero = self.zero
         parted = self.engine.zero_optimization_partition_weights()
-        flats = (
-            zero.fp32_partitioned_groups_flat if parted else zero.single_partition_of_fp32_groups
-        )
-        for flat in flats:
+        held = "fp32_partitioned_groups_flat" if parted else "single_partition_of_fp32_groups"
+        for flat in getattr(zero, held):
             own = self.optimizer.state[flat]
             for name, value in values.items():
                 if value is not None and not _is_moment(value):
@@ -358,21 +317,17 @@ class EngineOptimizer:
                 elif value is not None and name != MASTER:
                     own.setdefault(name, torch.zeros_like(flat))
         if not parted:
-            self.zero._lazy_init_hp_params_optimizer_state()
+            zero._lazy_init_hp_params_optimizer_state()
 
     def _set(self, parameter: Any, name: str, value: Tensor) -> None:
         from deepspeed import utils
 
-        if self.engine.zero_optimization_partition_weights():
-            part = slice_whole(value, held_part(parameter))
-            if name == MASTER:
-                utils.safe_set_local_fp32_param(parameter, part)
-            else:
-                utils.safe_set_local_optimizer_state(parameter, part, name)
-        elif name == MASTER:
-            utils.safe_set_full_fp32_param(parameter, value)
+        which = "local" if self.engine.zero_optimization_partition_weights() else "full"
+        part = slice_whole(value, held_part(parameter)) if which == "local" else value
+        if name == MASTER:
+            getattr(utils, f"safe_set_{which}_fp32_param")(parameter, part)
         else:
-            utils.safe_set_full_optimizer_state(parameter, value, name)
+            getattr(utils, f"safe_set_{which}_optimizer_state")(parameter, part, name)
 
 
 def _is_moment(value: Any) -> bool:

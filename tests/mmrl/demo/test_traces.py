@@ -9,7 +9,7 @@ from mmrl.config import ConfigError
 from mmrl.demo.trace_view import MASKED, describe, draw_frame, position_color, show_traces
 from mmrl.demo.traces import Trace, read_sampler, sample_trace
 from mmrl.models import Policy, load_policy
-from mmrl.run.denoising_frames import EDGE, GREY
+from mmrl.run.image_grid import EDGE, GREY
 from mmrl.types import Prompt
 
 DATASETS = Path(__file__).resolve().parents[3] / "datasets"

@@ -140,7 +140,7 @@ def network_8b() -> Any:
 
 
 def test_each_way_divides_what_it_shares_and_gathers_the_rest() -> None:
-    found, config = Computation(True, False), RunConfig(save_steps=0)
+    found, config = Computation(True), RunConfig(save_steps=0)
     sizes = count_network(network_8b(), "adamw", 4, 4, bits=None, lora=0)
 
     def needs(place: Placement, whole: bool = False, **changes: Any) -> dict[str, float]:
@@ -172,7 +172,7 @@ def test_each_way_divides_what_it_shares_and_gathers_the_rest() -> None:
 
 
 def test_what_an_adapter_leaves_frozen_stays_whole_where_rollouts_gather_once() -> None:
-    found, network = Computation(True, False), outline_policy(SIZES["LLaDA-8B"])
+    found, network = Computation(True), outline_policy(SIZES["LLaDA-8B"])
     network.requires_grad_(False)
     sizes = count_network(network, "adamw", 2, 2, bits=None, lora=10**8)
     args = (SHARED, RunConfig(save_steps=0), found, 0.0, False, 0.0)

@@ -123,8 +123,8 @@ def test_every_call_keeps_pace_with_other_processes_once_with_or_without_a_quest
     depth: list[int] = []
 
     class Pace:
-        def __init__(self, ragged: bool) -> None:
-            assert ragged
+        def __init__(self, forwards_differ: bool) -> None:
+            assert forwards_differ
 
         def __enter__(self) -> None:
             depth.append(1)

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from xml.etree import ElementTree
 
 from mmrl.run.curves import line_plot
@@ -12,8 +10,3 @@ def test_every_curve_is_drawn_and_named_with_its_first_and_last_value() -> None:
     texts = [each.text for each in ElementTree.fromstring(svg).iter() if each.tag.endswith("text")]
     assert {f"{name}: 1 → 2" for name in names} | {"step", "one: 7 → 7"} <= {*texts}
     assert svg == line_plot(curves) and "date" not in svg.lower()
-
-
-def test_matplotlib_is_imported_only_when_a_plot_is_drawn() -> None:
-    code = "import sys, mmrl.run.report; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -3,7 +3,7 @@ from PIL import Image
 
 from mmrl.rollouts.held_out import Evaluation
 from mmrl.rollouts.held_out_grid import write_grid
-from mmrl.run.image_grid import BLACK, GAP, Cell, draw_heading, enlarge, page, scale, stack
+from mmrl.run.image_grid import BLACK, GAP, Cell, enlarge, page, scale
 from mmrl.types import Prompt
 
 
@@ -29,11 +29,6 @@ def test_a_long_caption_wraps_to_the_width_of_its_image() -> None:
     assert _dark(long) > _dark(short) > 0
 
 
-def test_a_heading_is_as_wide_as_its_row() -> None:
-    assert draw_heading("some words " * 20, 120).width == 120
-    assert stack([draw_heading("a", 50), draw_heading("b", 120)]).width == 120
-
-
 def test_small_images_are_enlarged_without_blur_and_large_ones_shrunk() -> None:
     image = Image.fromarray(np.array([[0, 255], [255, 0]], np.uint8)).convert("RGB")
     assert len(scale(image, 64).getcolors() or []) == 2
@@ -50,8 +45,3 @@ def test_a_grid_of_an_evaluation_is_spread_over_the_prompts(tmp_path) -> None:
     with Image.open(tmp_path / "grid.png") as grid:
         reds = [grid.getpixel((GAP + n * (128 + GAP), GAP))[0] for n in range(4)]
     assert reds == [0, 60, 120, 180]
-
-
-def test_an_evaluation_of_text_writes_no_grid(tmp_path) -> None:
-    write_grid(Evaluation([Prompt("0", "text", "x")], ["y"], {}), tmp_path / "grid.png", 4)
-    assert not (tmp_path / "grid.png").exists()

@@ -11,8 +11,7 @@ import torch
 
 from mmrl.config import ConfigError
 from mmrl.rl import train
-from mmrl.run.profile import RunProfile
-from mmrl.run.run_directory import RunDirectory
+from mmrl.run.profile import trace_steps
 from mmrl.runtime.activity import activity
 from mmrl.sft import train as train_supervised
 from tests.mmrl import supervised_runs
@@ -24,29 +23,17 @@ def names_in(path: Path) -> list[Any]:
         return [event.get("name") for event in json.load(file)["traceEvents"]]
 
 
-@pytest.mark.parametrize(("steps", "is_main"), [([2], True), ([2], False), ([], True)])
-def test_a_chosen_step_is_traced_from_its_first_phase_on(
-    steps: list[int], is_main: bool, tmp_path: Path
-) -> None:
-    profile = RunProfile(RunDirectory(tmp_path, is_main), steps)
-    profile.start()
-    for step in (11, 12, 13):
-        with activity("rollouts"), activity("denoising step"):
-            torch.ones(3, 3) @ torch.ones(3, 3)
-        with activity("update"):
-            torch.ones(3, 3).exp()
-        profile.end_step(step)
-        with activity("evaluating"):
-            torch.ones(3, 3).log()
-    profile.close()
-    traces = [*tmp_path.rglob("*.gz")]
-    if not (steps and is_main):
-        assert not traces
-        return
-    assert [path.name for path in traces] == ["step_000012.json.gz"]
-    names = names_in(traces[0])
-    assert {"rollouts", "denoising step", "update", "aten::mm", "aten::exp"} <= {*names}
-    assert "aten::log" not in names
+def test_a_chosen_step_is_traced_with_its_phases(tmp_path: Path) -> None:
+    with trace_steps(tmp_path / "profile", [2], begun=10) as profile:
+        for kernel in (torch.log, torch.exp, torch.sin):
+            with activity("rollouts"), activity("denoising step"):
+                kernel(torch.ones(3, 3))
+            profile.step()
+    [trace] = tmp_path.rglob("*.gz")
+    assert trace.name == "step_000012.json.gz"
+    names = {*names_in(trace)}
+    assert {"rollouts", "denoising step", "aten::exp"} <= names
+    assert not {"aten::log", "aten::sin"} & names
 
 
 def test_steps_are_counted_from_one(world: SimpleNamespace, tmp_path: Path) -> None:

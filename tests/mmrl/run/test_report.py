@@ -114,11 +114,11 @@ def test_completions_go_from_the_best_to_the_worst(tmp_path: Path) -> None:
     assert "<td>0.800</td>" in many and "<td>-</td>" in few
 
 
-def test_of_many_steps_the_first_and_the_last_are_among_those_shown(tmp_path: Path) -> None:
+def test_of_many_steps_the_first_and_the_last_are_shown(tmp_path: Path) -> None:
     for step in range(1, 41):
         write_rows(tmp_path, f"eval_t_{step:06d}", texts([0.0, 1.0]))
     shown = re.findall(r"<summary>step (\d+)", write_report(tmp_path).read_text())
-    assert shown[0] == "1" and shown[-1] == "40" and len(shown) == 6
+    assert shown == ["1", "40"]
 
 
 def test_broken_images_and_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:

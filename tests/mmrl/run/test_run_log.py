@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mmrl.run.run_directory import RunDirectory
-from mmrl.run.run_log import RunLog
+from mmrl.run.run_log import log_run
 
 own, library = logging.getLogger("mmrl.anything"), logging.getLogger("some_library")
 
@@ -35,7 +35,7 @@ def test_every_line_stands_once_in_the_log_and_on_the_console(
 ) -> None:
     if moment == "before":
         root.addHandler(logging.StreamHandler(sys.stderr))
-    with RunLog(RunDirectory(tmp_path)):
+    with log_run(RunDirectory(tmp_path)):
         if moment == "meanwhile":
             root.addHandler(logging.StreamHandler(sys.stderr))
         if moment == "by force":
@@ -52,7 +52,7 @@ def test_every_line_stands_once_in_the_log_and_on_the_console(
 def test_loggers_are_afterwards_as_they_were(root: logging.Logger, tmp_path: Path) -> None:
     loggers = [root, *map(logging.getLogger, ("mmrl", "models", "rewards", "eval", "__main__"))]
     before = [(logger.level, logger.propagate, logger.handlers[:]) for logger in loggers]
-    with RunLog(RunDirectory(tmp_path)):
+    with log_run(RunDirectory(tmp_path)):
         assert before != [(logger.level, logger.propagate, logger.handlers) for logger in loggers]
     assert before == [(logger.level, logger.propagate, logger.handlers) for logger in loggers]
     say_all()

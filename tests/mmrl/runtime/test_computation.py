@@ -6,24 +6,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from mmrl.config import ConfigError
 from mmrl.models.network.attention import ATTENTION, choose_attention
 from mmrl.planning.plan import describe
 from mmrl.runtime import computation
-from mmrl.runtime.computation import choose
-from mmrl.runtime.precision import autocast_forward, native_bfloat16
+from mmrl.runtime.computation import choose, native_bfloat16
 from mmrl.sft import train
 from tests.mmrl.runs import run_config, trainer_of
 from tests.mmrl.supervised_runs import config
 
 CPU = torch.device("cpu")
 NATIVE, PLAIN = (True, "this CPU has bfloat16"), (False, "this CPU has none")
-
-
-def settings(bf16: Any = "auto") -> Any:
-    return SimpleNamespace(bf16=bf16, torch_compile=False)
 
 
 def on(found: tuple[bool, str], patch: pytest.MonkeyPatch) -> None:
@@ -79,13 +73,8 @@ def test_a_cpu_is_native_by_its_instructions(
 def test_a_run_computes_in_bfloat16_where_all_its_devices_do_or_where_it_is_set(
     wish: Any, natives: list[tuple[bool, str]], dtype: str, line: str
 ) -> None:
-    chosen = choose(settings(wish), CPU, natives, dtype=dtype)
+    chosen = choose(wish, CPU, natives, dtype=dtype)
     assert chosen.reasons == (line,) and chosen.bf16 is ("true" in line)
-
-
-def test_a_precision_that_is_no_choice_is_refused_from_python_too() -> None:
-    with pytest.raises(ConfigError, match="bf16 is 'maybe'.*auto, true or false"):
-        choose(settings("maybe"), CPU, [NATIVE])
 
 
 @pytest.mark.parametrize(
@@ -103,7 +92,7 @@ def test_the_attention_kernel_follows_device_and_precision(
 ) -> None:
     chosen, why = choose_attention(wish, device, dtype)
     assert chosen == kernel and why
-    said = choose(settings(dtype == torch.bfloat16), torch.device(device), [NATIVE], wish)
+    said = choose(dtype == torch.bfloat16, torch.device(device), [NATIVE], wish)
     assert said.reasons[1] == f"attn_implementation: {kernel}, {why}"
 
 
@@ -116,19 +105,6 @@ def test_auto_attention_is_the_kernel_it_names(
     for other in {"sdpa", "eager"} - {kernel}:
         monkeypatch.setitem(ATTENTION, other, lambda *_: pytest.fail("the other kernel"))
     assert torch.equal(ATTENTION["auto"](q, k, v, None), expected)
-
-
-def test_autocast_computes_products_in_bfloat16_and_returns_float32() -> None:
-    class Doubled(nn.Linear):
-        def forward(self, x: Tensor) -> Tensor:
-            inside.append(super().forward(x))
-            return inside[-1]
-
-    inside: list[Tensor] = []
-    module = Doubled(4, 4)
-    autocast_forward(module, CPU)
-    assert module(torch.ones(1, 4)).dtype == torch.float32
-    assert inside[-1].dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -164,7 +140,7 @@ def test_a_run_says_once_how_it_computes_and_warns_where_that_has_changed(
     again.resume_from_checkpoint = "auto"
     train(again)
     assert "bf16: true, this CPU has bfloat16" in log.read_text()
-    assert "a run in float32 and is resumed in the other precision" in log.read_text()
+    assert "the checkpoint is of a run with bf16=false" in log.read_text()
 
 
 def test_the_plan_follows_the_device(

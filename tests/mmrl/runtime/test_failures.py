@@ -9,12 +9,7 @@ import torch
 
 from mmrl.rl import main
 from mmrl.runtime.activity import Display, activity
-from mmrl.runtime.failures import (
-    LostMemoryError,
-    PeerLostError,
-    explain_lost_memory,
-    explain_lost_peers,
-)
+from mmrl.runtime.failures import LostError, explain_losses
 from tests.mmrl.runs import command_line
 
 SAID = (
@@ -29,8 +24,8 @@ def run_out() -> None:
 
 def test_the_phase_the_sizes_and_what_to_lower_are_named() -> None:
     with (
-        pytest.raises(LostMemoryError) as error,
-        explain_lost_memory(),
+        pytest.raises(LostError) as error,
+        explain_losses(),
         Display(shown=False),
         activity("update"),
         activity("micro-batch"),
@@ -45,8 +40,8 @@ def test_the_phase_the_sizes_and_what_to_lower_are_named() -> None:
 @pytest.mark.parametrize(
     ("said", "processes", "error"),
     [
-        ("[gloo/transport/tcp/pair.cc:534] Connection closed by peer", "2", PeerLostError),
-        ("NCCL error in: NCCLUtils.cpp:94", "2", PeerLostError),
+        ("[gloo/transport/tcp/pair.cc:534] Connection closed by peer", "2", LostError),
+        ("NCCL error in: NCCLUtils.cpp:94", "2", LostError),
         ("Connection closed by peer", "1", RuntimeError),
         ("mat1 and mat2 shapes cannot be multiplied", "2", RuntimeError),
     ],
@@ -55,11 +50,7 @@ def test_a_broken_connection_to_another_process_is_a_readable_error_and_others_a
     said: str, processes: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", processes)
-    with (
-        pytest.raises(RuntimeError, match=re.escape(said)) as found,
-        explain_lost_memory(),
-        explain_lost_peers(),
-    ):
+    with pytest.raises(RuntimeError, match=re.escape(said)) as found, explain_losses():
         raise RuntimeError(f"{said}\nmore")
     assert type(found.value) is error
 

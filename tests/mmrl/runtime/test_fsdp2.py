@@ -20,7 +20,7 @@ from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.runtime.precision import autocast_forward
 from mmrl.runtime.sharding.fsdp2 import FSDP2
-from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
+from mmrl.runtime.sharding.sampling import gathers_once
 from mmrl.training.trainable import train_parts
 from tests.mmrl.runs import LORA, run_config
 from tests.models.networks import small_network
@@ -130,7 +130,7 @@ def test_the_log_of_a_run_says_what_rollouts_gather_and_why(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mmrl.runtime.sharding.rollout_weights.device_memory", lambda _: 64 * GIB)
+    monkeypatch.setattr("mmrl.runtime.sharding.sampling.device_memory", lambda _: 64 * GIB)
     with caplog.at_level("INFO", "mmrl"):
         shared_policy(run_config(world, tmp_path), "auto")
     [line] = [line for line in caplog.messages if line.startswith("weights: ")]
@@ -150,4 +150,4 @@ def test_the_log_of_a_run_says_what_rollouts_gather_and_why(
 def test_rollouts_have_whole_weights_where_they_take_half_of_the_smallest_device(
     wish: Any, memory: int, choice: str
 ) -> None:
-    assert choose_rollout_weights(wish, 16 * GIB, memory * GIB) == choice
+    assert gathers_once(wish, 16 * GIB, memory * GIB) == (choice == "whole")

@@ -1,6 +1,5 @@
 """What the commands set before torch is imported: its OpenMP sleeps where only the CPU computes."""
 
-import ast
 import json
 import os
 import subprocess
@@ -44,25 +43,3 @@ def test_openmp_sleeps_on_a_cpu_unless_the_user_says_otherwise(variables: dict, 
     modules, environment = json.loads(run(code, **variables).stdout)
     assert {name: environment[name] for name in NAMES if name in environment} == seen
     assert "torch" not in modules
-
-
-def programs() -> list[Path]:
-    found = [path for folder in ("scripts", "datasets") for path in (ROOT / folder).rglob("*.py")]
-    return [path for path in found if '\nif __name__ == "__main__"' in path.read_text()]
-
-
-@pytest.mark.parametrize("path", programs(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_scripts_import_mmrl_before_anything_with_torch(path: Path) -> None:
-    names = [
-        name.partition(".")[0]
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in (
-            [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else [a.name for a in node.names]
-        )
-    ]
-    heavy = {"torch", "accelerate", "transformers", "safetensors", "peft", "diffusers"}
-    first = next((name for name in names if name in {"mmrl", *heavy}), "mmrl")
-    assert first == "mmrl"

@@ -21,15 +21,13 @@ from mmrl.models import load_model
 from mmrl.models.loading import save_model
 from mmrl.models.network.core import Block
 from mmrl.models.network.network import Network
-from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.weights import read_rows
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.runtime.launch import leave_out_kernels
 from mmrl.runtime.precision import widen
-from mmrl.runtime.sharding.shard_loading import read_shards
+from mmrl.runtime.sharding.loading import divide_parameters, read_shards
 from mmrl.runtime.sharding.tensors import held_part
-from mmrl.runtime.sharding.zero_loading import divide_parameters
 from mmrl.training.trainable import train_parts
 from tests.models.networks import CONFIG, small_network
 from tests.models.small_policies import POLICIES, small_policy
@@ -155,15 +153,6 @@ def test_a_continued_adapter_is_that_of_the_whole_model(
     with acting_as(0, 1):
         found = held(build, (1,))
     assert torch.equal(found["head.weight"], moved.head.weight)
-
-
-def test_a_copy_reads_the_weights_again_and_adds_its_head(saved: Path) -> None:
-    def build(deferred: bool) -> nn.Module:
-        network = load_model(saved, deferred=deferred)
-        head = ValueHead(network.width, network.device, torch.float32)
-        return ValueNetwork(copy_backbone(network), head)
-
-    assert_parts(build)
 
 
 @pytest.mark.slow

@@ -12,11 +12,7 @@ from safetensors.torch import load_file
 from mmrl.models import load_policy
 from mmrl.objectives.masked import Masked
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import (
-    VQ,
-    metrics,
-    same_weights,
-)
+from tests.mmrl.runs import VQ, metrics, same_weights
 from tests.mmrl.same_runs import close, equal_metrics, same_rollouts
 from tests.mmrl.sharded_runs import KINDS, STOPPED, reinforce, supervise
 

@@ -30,9 +30,7 @@ def one(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def two(
-    world: SimpleNamespace,
-    tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
+    world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Callable[[str], Path]:
     """The same runs of a pair, by its name."""
 

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from mmrl.data.stream import stream_rows
 from tests.mmrl import sharded_sight
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics
@@ -26,9 +25,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 @pytest.fixture(scope="module", params=PAIRS)
 def runs(
-    alone: SimpleNamespace,
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
+    alone: SimpleNamespace, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> SimpleNamespace:
     """The runs of `one` process, and those of `two` that share the model in some way."""
     both: Pair = request.getfixturevalue(PAIRS[request.param])
@@ -47,12 +44,6 @@ def test_questions_and_words_are_learned_together_as_in_one_process(
     close(runs.one / kind / "final", runs.two / kind / "final", 1e-5)
     updates = [line for line in metrics(runs.two / kind) if "loss" in line]
     assert len(updates) == 2 and updates[-1]["sight/kl"] > 0
-
-
-def test_one_process_of_mixed_rows_reads_words_alone_while_the_other_sees() -> None:
-    rows = list(stream_rows(0, range(8), 8))
-    shown = [row % 2 == 0 for row in rows]  # rows with a picture and without take turns
-    assert any(mine != yours for mine, yours in zip(shown[::2], shown[1::2], strict=True))
 
 
 def test_supervised_rows_with_images_and_without_are_learned_as_in_one_process(

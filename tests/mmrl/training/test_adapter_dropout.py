@@ -59,9 +59,7 @@ def test_as_many_entries_are_dropped_as_was_asked_and_the_mean_stays() -> None:
 
 
 @pytest.mark.parametrize("variant", [{}, {"use_dora": True}, {"use_rslora": True}])
-def test_a_row_is_dropped_alike_in_every_batch_and_otherwise_in_another_step(
-    variant: dict,
-) -> None:
+def test_a_row_is_dropped_alike_in_every_batch_and_otherwise_in_another_step(variant: dict) -> None:
     model = adapted(**variant)
     whole = logits(model, IDS, 0, "step", 1)
     assert torch.equal(whole, logits(model, IDS, 0, "step", 1))

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 from accelerate.tracking import TensorBoardTracker
 from huggingface_hub import HfApi
+from torch.profiler import profile
 
 from mmrl.config import to_yaml
 from mmrl.models import load_vq
-from mmrl.run.profile import RunProfile
 from mmrl.sft import main
 from mmrl.training import progress
 from tests.mmrl.supervised_runs import config
@@ -19,7 +19,7 @@ FAULTS = {
     "the model card of": (progress, "write_card", "resume_from_checkpoint=auto writes final/"),
     "the upload of": (HfApi, "create_repo", "hf upload me/model"),
     "the end of tensorboard": (TensorBoardTracker, "finish", "metrics.jsonl"),
-    "the profile": (RunProfile, "close", "profile=true"),
+    "the profile": (profile, "export_chrome_trace", "profile=true"),
 }
 """What fails -> the function that raises, and what the warning advises."""
 
@@ -33,7 +33,6 @@ def test_a_finished_run_ends_with_status_0_whatever_fails_after_its_model(
     broken: list[str], images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_x")
-    monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)
     done: list[str] = []
     monkeypatch.setattr(HfApi, "create_repo", lambda *_, **__: SimpleNamespace(repo_id="me/model"))
     monkeypatch.setattr(HfApi, "upload_folder", lambda *_, **__: done.append("upload"))

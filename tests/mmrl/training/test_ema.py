@@ -2,34 +2,14 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
-from torch import nn
 
 from mmrl.models.image_tokenizers.magvit import MagvitConfig
-from mmrl.training.ema import ExponentialAverage
 from mmrl.training.supervised_trainer import SupervisedTrainer
 from scripts.miniature.reconstruction import Reconstruction, ReconstructionConfig
 from tests.mmrl.supervised_runs import NETWORK, config
-
-
-def scalar(value: float) -> nn.Module:
-    module = nn.Module()
-    module.weight = nn.Parameter(torch.tensor([value]))
-    return module
-
-
-def test_the_average_is_in_the_module_only_while_it_is_applied() -> None:
-    module = scalar(1.0)
-    average = ExponentialAverage(module, decay=0.5)
-    module.weight.data.fill_(3.0)
-    average.update()
-    with pytest.raises(KeyError), average.apply():
-        assert module.weight.item() == pytest.approx(3.0 - 2.0 * 2 / 11)
-        raise KeyError
-    assert module.weight.item() == 3.0
 
 
 def test_a_run_saves_the_average_and_goes_on_with_the_weights(images: Path, tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from peft.tuners.lora import Linear
 from torch import Generator, Tensor
 
 from mmrl.pretrained.model_config import LoraConfig
-from mmrl.training.adapter import add_adapter
-from mmrl.training.lora_layer import InPlaceLora
+from mmrl.training.adapter import InPlaceLora, add_adapter
 from tests.models.networks import small_network
 
 IDS = torch.randint(40, (3, 12), generator=Generator().manual_seed(1))

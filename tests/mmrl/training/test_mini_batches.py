@@ -9,19 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.forwards import count_forwards
 from mmrl.config import ConfigError
 from mmrl.estimators.scoring import score
 from mmrl.planning.plan import describe
 from mmrl.planning.run_checks import check_geometry
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
-from mmrl.rollouts.tasks import Task
-from mmrl.training.mini_batches import split_mini_batches
+from mmrl.training.micro_batches import split_mini_batches
 from mmrl.training.trainer import Trainer
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.runs import rollouts, run_config, trainer_of
-from tests.mmrl.training.test_methods import counted
 
 ORDER = (0, "mini_batches", "shapes", 7, 0)
 RATE = 0.5
@@ -125,6 +122,8 @@ def test_mini_batches_are_steps_against_the_logprobs_of_the_policy_that_sampled(
     _, batch = work["shapes"]
     batch.advantages = torch.linspace(-1, 1, len(batch)) * 4
     values = trainer.update(work)
+    assert trainer.schedule.state_dict()["last_epoch"] == 2
+    assert config.optimizer_steps == 2 * config.max_steps
     assert values["approx_kl"] > 1e-4, "the second mini-batch is of a policy that has moved"
     assert values["clip_ratio/low_mean"] + values["clip_ratio/high_mean"] > 0
     with torch.no_grad():
@@ -136,44 +135,6 @@ def test_mini_batches_are_steps_against_the_logprobs_of_the_policy_that_sampled(
         step_by_hand(other, batch, rows, old)
     for name, tensor in weights(trainer).items():
         torch.testing.assert_close(tensor, weights(other)[name], atol=1e-6, rtol=0)
-
-
-def stepped(
-    world: SimpleNamespace, output: Path, algorithm: dict, number: int
-) -> tuple[Trainer, Task, dict[str, float], list[tuple[bool, int]]]:
-    config = run_config(world, output, algorithm=algorithm, num_mini_batches=number)
-    trainer, calls = trainer_of(config), []
-    work = rollouts(config, trainer)
-    work["shapes"][1].advantages = torch.linspace(-1, 1, 8)
-    counted(trainer, calls)
-    return trainer, work["shapes"][0], trainer.update(work), calls
-
-
-VALUE = {"name": "trace_rl", "slice_size": 2, "num_iterations": 2}
-
-
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        {"bound": "elbo", "num_draws": 4, "ratio_level": "sequence", "num_iterations": 1},
-        {**VALUE, "value": {}},
-        pytest.param({"num_iterations": 2, "beta": 0.1}, marks=pytest.mark.slow),
-    ],
-    ids=["elbo", "value-copy", "kl"],
-)
-def test_all_iterations_go_through_all_mini_batches_at_the_declared_cost(
-    world: SimpleNamespace, tmp_path: Path, algorithm: dict
-) -> None:
-    trainer, task, values, calls = stepped(world, tmp_path, algorithm, 2)
-    iterations = task.algorithm.num_iterations
-    assert trainer.schedule.state_dict()["last_epoch"] == 2 * iterations
-    assert trainer.config.optimizer_steps == 2 * iterations * trainer.config.max_steps
-    assert values["approx_kl"] > 0 and values["grad_norm"] > 0
-    cost = count_forwards(task.algorithm, 3, 64, 2)
-    assert sum(n for _, n in calls) == 8 * iterations * cost.total
-    assert sum(n for grad, n in calls if grad) == 8 * iterations * cost.backward
-    if task.algorithm.value is not None:
-        assert values["loss/value_avg"] > 0 and values["val/mean"] != 0
 
 
 def test_the_reference_follows_after_so_many_optimiser_steps(

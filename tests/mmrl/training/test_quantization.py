@@ -17,14 +17,7 @@ from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl import train
 from mmrl.training.adapter import add_adapter
-from tests.mmrl.runs import (
-    LORA,
-    VQ,
-    metrics,
-    run_config,
-    same_weights,
-    write_world,
-)
+from tests.mmrl.runs import LORA, VQ, metrics, run_config, same_weights, write_world
 from tests.models.networks import small_network
 
 bitsandbytes = pytest.importorskip("bitsandbytes")

@@ -137,22 +137,11 @@ def test_trackio_shows_metrics_settings_and_samples_without_any_network(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     run, store = tmp_path / "run", tmp_path / "trackio"
-    words = [
-        *command_line(world, run),
-        "report_to=[trackio]",
-        "max_steps=1",
-        "save_steps=1",
-        "eval_steps=1",
-        f"tasks.shapes.eval_prompts={world.held_out}",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", TRACKED, *words],
-        env={**os.environ, "TRACKIO_DIR": str(store), "CUDA_VISIBLE_DEVICES": ""},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    words = [*command_line(world, run), "report_to=[trackio]", "max_steps=1", "save_steps=1"]
+    words += ["eval_steps=1", f"tasks.shapes.eval_prompts={world.held_out}"]
+    env = {**os.environ, "TRACKIO_DIR": str(store), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", TRACKED, *words]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-4000:]
     [said] = [line for line in done.stdout.splitlines() if line.startswith("{")]
     found = json.loads(said)
@@ -161,7 +150,6 @@ def test_trackio_shows_metrics_settings_and_samples_without_any_network(
     rewards = {line["step"]: line["reward"] for line in lines if "reward" in line}
     own = {line["step"]: line["reward"] for line in metrics(run) if "reward" in line}
     assert rewards == pytest.approx(own) and len(own) == 2
-    assert any("diversity/tokens" in line for line in lines)
     assert json.loads(found["config"]["max_steps"]) in (1, 2)
     grids = [line["step"] for line in lines if "samples/eval_shapes" in line]
     assert {0, 1} <= set(grids)

@@ -10,14 +10,7 @@ from safetensors.torch import load_file
 from mmrl.models import load_policy
 from mmrl.rl import train
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import (
-    LORA,
-    SHAPES,
-    VQ,
-    command_line,
-    metrics,
-    same_weights,
-)
+from tests.mmrl.runs import LORA, SHAPES, VQ, command_line, metrics, same_weights
 from tests.mmrl.training.test_value_model import config_of, method
 
 
@@ -62,27 +55,11 @@ def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
 ) -> None:
     value = "{name: trace_rl, slice_size: 1, num_iterations: 2, value: {}}"
     reward = f"rewards=[{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}]"
-    other = [
-        f"tasks.other.{word}"
-        for word in (
-            f"prompts={world.prompts}",
-            "num_prompts=2",
-            "num_generations=2",
-            "sampler.steps=3",
-            reward,
-            "algorithm={num_iterations: 2}",
-        )
-    ]
-    common = [
-        *other,
-        "max_steps=2",
-        "save_steps=1",
-        "learning_rate=1e-4",
-        "adam_epsilon=1e-3",
-        "per_device_train_batch_size=2",
-        f"tasks.shapes.algorithm={value}",
-        f"tasks.shapes.{reward}",
-    ]
+    other = f"prompts={world.prompts} num_prompts=2 num_generations=2 sampler.steps=3".split()
+    other += [reward, "algorithm={num_iterations: 2}"]
+    common = ["max_steps=2", "save_steps=1", "learning_rate=1e-4", "adam_epsilon=1e-3"]
+    common += ["per_device_train_batch_size=2", f"tasks.shapes.algorithm={value}"]
+    common += [f"tasks.shapes.{reward}", *(f"tasks.other.{word}" for word in other)]
     pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *common])
     for line in metrics(tmp_path / "one"):
         assert line["shapes/loss/value_avg"] > 0 and "other/loss/value_avg" not in line

@@ -1,33 +1,65 @@
-"""Different numbers of forward passes of a model that processes share.
+"""How a model that processes share samples: with weights gathered once per phase, or by block.
 
-A forward pass gathers weights from all processes, so that all must take part in each. Where
-completions have a fixed length, processes make the same forward passes and need no agreement; this
-is for prompts, evaluations and samplers where their numbers differ.
+A denoising step of a block is short, so gathering it from the other processes can take longer than
+the step. Gathered once per phase, weights cost memory instead: that of one whole copy.
+
+By block a forward pass gathers weights from all processes, so that all must take part in each.
+Where completions have a fixed length, processes make the same forward passes; for prompts,
+evaluations and samplers where their numbers differ, they agree on each.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
 from PIL import Image
 from torch import nn
 
 from mmrl.features import PromptImage
 from mmrl.models.network.vision import find_vision
 from mmrl.runtime.interrupt import Interrupted, hold_stops
+from mmrl.runtime.placement import device_memory
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
+
+logger = logging.getLogger(__name__)
+RolloutWeights = Literal["whole", "by_block", "auto"]
+SHARE = 0.5
+"""Largest share of a device's memory that `auto` gives to whole weights: the rest is for shards,
+caches and logits."""
+_LOOK, _READ = 0, 1
+"""Kinds of calls, by the weights that they gather: with images, and of tokens alone."""
+
+
+def gathers_once(wish: RolloutWeights, weights: float, memory: float) -> bool:
+    """Whether weights of so many bytes are gathered once per phase on devices whose smallest has
+    `memory` bytes, 0 where it is not known."""
+    return wish == "whole" or wish == "auto" and weights <= SHARE * memory
+
+
+def choose_together(wish: RolloutWeights, model: nn.Module, accelerator: Accelerator) -> bool:
+    """`gathers_once` for the devices of this run, with a line in the log; every process calls
+    this."""
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    memory = min(gather_object([device_memory(accelerator.device)]))
+    whole = gathers_once(wish, weights, memory)
+    choice = "whole" if whole else "by_block"
+    logger.info("weights: rollouts gather them %s (rollout_weights: %s)", choice, wish)
+    return whole
 
 
 def sample_by_block(policy: Policy, device: torch.device) -> None:
     """Let a policy sample while every forward pass gathers its weights, block by block; processes
     agree on each pass only where their numbers differ."""
     model = policy.model
-    policy.sampling = lambda ragged: keep_pace(model, device) if ragged else hold_stops()
+    policy.sampling = lambda differ: keep_pace(model, device) if differ else hold_stops()
     policy.shares_forwards = True
 
 
@@ -35,10 +67,9 @@ def sample_by_block(policy: Policy, device: torch.device) -> None:
 def keep_pace(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Let processes call a sharded model different numbers of times, without gradient.
 
-    A call gathers weights from all processes, so all must take part, and a call that encodes images
-    gathers other weights than one that reads tokens. Before each call the processes agree on its
-    kind: images, as long as any process has some. A process that needs the other kind, has finished
-    or was asked to stop takes part with a blank input, until all have left.
+    Before each call the processes agree on its kind: images, as long as any process has some. A
+    process that needs the other kind, has finished or was asked to stop takes part with a blank
+    input, until all have left.
     """
     blanks, along = _blank_calls(model, device), False
 
@@ -73,9 +104,6 @@ def keep_pace(model: nn.Module, device: torch.device) -> Iterator[None]:
         call_along(kind)
     if left is not None:
         raise left
-
-
-_LOOK, _READ = 0, 1
 
 
 def _blank_calls(model: nn.Module, device: torch.device) -> list[dict[str, Any]]:

@@ -12,9 +12,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from mmrl.runtime import watchdog as dog
-from mmrl.runtime.activity import Display, activity, advance
-from mmrl.runtime.watchdog import watch_run
+from mmrl.runtime import activity as shown
+from mmrl.runtime.activity import Display, activity, advance, end_when_idle
 from tests.mmrl.runs import ACCELERATE, command_line, launcher, module_process, wait_for
 
 HANGING = "tasks.shapes.rewards=[{name: tests/mmrl/hanging_reward.py:HangingReward}]"
@@ -32,19 +31,15 @@ def test_progress_of_any_phase_counts_and_loading_is_not_timed() -> None:
         assert display.idle < 0.02
 
 
-@pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Statuses with which the watchdog would have ended this process."""
-    statuses: list[int] = []
-    monkeypatch.setattr(dog, "end_at_once", statuses.append)
-    return statuses
-
-
 @pytest.mark.parametrize("moving", [True, False])
 def test_a_run_ends_only_where_it_makes_no_progress(
-    moving: bool, ended: list[int], capfd: pytest.CaptureFixture[str]
+    moving: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with Display(shown=False), activity("rollouts", 8), watch_run(0.2):
+    ended: list[int] = []
+    monkeypatch.setattr(shown, "end_at_once", ended.append)
+    monkeypatch.setattr(shown, "REFRESH", 0.05)
+    with Display(shown=False), activity("rollouts", 8):
+        end_when_idle(0.2)
         for _ in range(20):
             time.sleep(0.02)
             if moving:
