@@ -84,14 +84,6 @@ class Served(Protocol):
 
 
 @runtime_checkable
-class Versioned(Protocol):
-    """A served reward whose server says which version of it scores."""
-
-    versions: set[str]
-    """Those that have scored so far; scores of different versions are not comparable."""
-
-
-@runtime_checkable
 class ChecksMetadata(Protocol):
     """A reward that finds prompts which it cannot score before anything is sampled."""
 
