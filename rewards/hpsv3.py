@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.rewards.networks.checkpoints import find_checkpoint, read_safetensors
+from mmrl.rewards.networks.checkpoints import find_checkpoint, load_part, read_weights
 from mmrl.rewards.networks.hpsv3_question import CHAT, IMAGE_TOKEN, QUESTION, REWARD_TOKEN
 from mmrl.rewards.networks.placement import NetworkOptions
-from mmrl.rewards.networks.pretrained import load_part
 from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
 
@@ -78,7 +77,7 @@ class HPSv3Reward(NetworkOptions):
         if self.tokenizer.convert_tokens_to_ids(IMAGE_TOKEN) != config.image_token_id:
             raise ConfigError(f"{key} {self.backbone!r} has a tokenizer without {IMAGE_TOKEN}.")
         path = find_checkpoint(self.checkpoint, FILE, "hpsv3.checkpoint")
-        weights = read_safetensors(path, "hpsv3.checkpoint", self.place)
+        weights = read_weights(path, "hpsv3.checkpoint", device=self.place)
         what = f"hpsv3.checkpoint {path}"
         network = build_network(weights, config, getattr(torch, self.dtype), what)
         rows = network.backbone.language_model.embed_tokens.num_embeddings

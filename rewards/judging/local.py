@@ -13,8 +13,8 @@ from mmrl.config import import_extra
 from mmrl.rewards.http import stop
 from mmrl.rewards.http.service import Deadline
 from mmrl.rewards.judging.reply import CutReply
+from mmrl.rewards.networks.checkpoints import load_part
 from mmrl.rewards.networks.placement import resolve_device
-from mmrl.rewards.networks.pretrained import load_part
 
 PATCH_SIZE = 14
 """Side of a patch where the processor names none (Qwen2.5-VL)."""

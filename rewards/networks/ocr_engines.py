@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from mmrl.config import ConfigError, at_least
+from mmrl.rewards.networks.checkpoints import load_network, load_part
 from mmrl.rewards.networks.placement import resolve_device
-from mmrl.rewards.networks.pretrained import load_network, load_part
 
 Reader = Callable[[Sequence[Image.Image]], list[str]]
 

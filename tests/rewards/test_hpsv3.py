@@ -219,7 +219,7 @@ def test_a_file_of_another_network_is_refused(
 
 def test_files_and_backbones_of_another_kind_are_named(entry: dict, tmp_path: Path) -> None:
     (tmp_path / "HPSv3.safetensors").write_bytes(b"\x00" * 20)
-    with pytest.raises(ValueError, match="not a readable safetensors file"):
+    with pytest.raises(ValueError, match="not a readable checkpoint"):
         build_reward({**entry, "checkpoint": str(tmp_path)})
     with pytest.raises(FileNotFoundError, match="holds no HPSv3.safetensors"):
         build_reward({**entry, "checkpoint": str(tmp_path.parent)})
