@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from PIL import Image
 
-from mmrl.config import at_least, check_choice
+from mmrl.config import at_least
 from mmrl.rewards.detection.coco_names import COCO_NAMES
 from mmrl.rewards.detection.geneval_rules import (
     COLORS,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from mmrl.rewards.detection.instance_segmenter import Found
 
-_ATTRIBUTES = {"class": None, "color": COLORS}
+_ATTRIBUTES = {"class": COCO_NAMES, "color": COLORS}
 _GREY = "#999"
 _COLOR_PROMPTS = ("a photo of a {} {}", "a photo of a {}-colored {}", "a photo of a {} object")
 
@@ -100,8 +100,6 @@ class CompositionalReward(NetworkOptions):
         """Raise a ValueError where metadata with `include` is not GenEval's."""
         if "include" in metadata:
             check_metadata(metadata, _ATTRIBUTES)
-            for name in list_classes(metadata):
-                check_choice("class", name, COCO_NAMES)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None for a sample whose metadata has no `include`."""

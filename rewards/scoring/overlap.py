@@ -136,17 +136,12 @@ class Overlap:
             for worker in self._workers.values():
                 worker.stop()
             self.changed.notify_all()
-        for patience in (1.0, longest):
-            until = time.monotonic() + patience
-            for worker in self._workers.values():
-                worker.thread.join(max(0.0, until - time.monotonic()))
-            left = [w.thread.name for w in self._workers.values() if w.thread.is_alive()]
-            if not left:
-                return
-            if patience < longest:
-                text = "waiting at most %.0f s for a call of %s to end"
-            else:
-                text = "after %.0f s a call of %s has not ended; it ends with this process"
+        until = time.monotonic() + longest
+        for worker in self._workers.values():
+            worker.thread.join(max(0.0, until - time.monotonic()))
+        left = [w.thread.name for w in self._workers.values() if w.thread.is_alive()]
+        if left:
+            text = "after %.0f s a call of %s has not ended; it ends with this process"
             logger.warning(text, longest, " and ".join(left))
 
 

@@ -293,7 +293,7 @@ def test_a_mask2former_of_other_classes_is_refused(entry: dict, tmp_path: Path) 
 def test_malformed_metadata_and_texts_are_refused(entry: dict) -> None:
     reward = seeing(entry, CATS)
     reward.check({"answer": 1})
-    with pytest.raises(ValueError, match="color='mauve'"):
+    with pytest.raises(ValueError, match="color is 'mauve'"):
         reward([sample("colors", {"class": "cat", "count": 1, "color": "mauve"})])
     with pytest.raises(ValueError, match="'compositional' scores images.*str"):
         reward([Sample("a cat", "words")])

@@ -221,7 +221,7 @@ def test_files_and_backbones_of_another_kind_are_named(entry: dict, tmp_path: Pa
     (tmp_path / "HPSv3.safetensors").write_bytes(b"\x00" * 20)
     with pytest.raises(ValueError, match="not a readable checkpoint"):
         build_reward({**entry, "checkpoint": str(tmp_path)})
-    with pytest.raises(FileNotFoundError, match="holds no HPSv3.safetensors"):
+    with pytest.raises(FileNotFoundError, match="no HPSv3.safetensors is"):
         build_reward({**entry, "checkpoint": str(tmp_path.parent)})
     config = json.loads((Path(entry["backbone"]) / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "qwen3"}))

@@ -170,11 +170,11 @@ def test_positions_follow_box_geometry_with_a_margin() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tag": "texture"}, "tag 'texture'"),
-        ({"include": []}, r"include=\[\]"),
+        ({"tag": "texture"}, "tag is 'texture'"),
+        ({"include": []}, r"include is \[\]"),
         ({"include": [{"class": "circle"}]}, "a class and a count"),
-        ({"include": [{"class": "bus", "count": 1}]}, "class='bus'"),
-        ({"include": [{"class": "ring", "count": 1, "colour": "red"}]}, "key 'colour'"),
+        ({"include": [{"class": "bus", "count": 1}]}, "class is 'bus'"),
+        ({"include": [{"class": "ring", "count": 1, "colour": "red"}]}, "is 'colour'"),
         ({"include": [{"class": "ring", "count": 1, "position": ["above", 3]}]}, "'above', 3"),
     ],
 )

@@ -52,7 +52,7 @@ def test_the_total_is_the_weighted_sum_of_scaled_scores() -> None:
 @pytest.mark.parametrize(
     ("name", "good", "bad", "said"),
     [
-        ("shapes", {"color": 1}, {"include": [], "tag": "colors"}, "include="),
+        ("shapes", {"color": 1}, {"include": [], "tag": "colors"}, "include is"),
         ("math", {"answer": "#### 7"}, {"answer": " "}, "is empty"),
         ("countdown", {"numbers": [1, 2], "target": 3}, {"numbers": ["x"], "target": 3}, "whole"),
         ("countdown", {}, {"numbers": [1, 2]}, "a prompt has no target"),
