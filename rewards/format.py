@@ -25,11 +25,7 @@ Rule = Literal["once", "d1", "maskgrpo"]
 
 @dataclass(kw_only=True, eq=False)
 class FormatReward(Settings):
-    r"""Score the layout of completions; needs no metadata.
-
-    Raises:
-        ValueError: an unknown mode or rule, or no tags.
-    """
+    """Score the layout of completions; needs no metadata."""
 
     where: ClassVar[str] = "format"
     scale: ClassVar[str] = "0 or 1; xmlcount up to 0.5"

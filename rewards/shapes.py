@@ -57,11 +57,7 @@ class ShapesVerdict(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class ShapesReward(Settings):
-    """Score images against GenEval metadata of the shapes world.
-
-    Raises:
-        ValueError: If the mode is unknown.
-    """
+    """Score images against GenEval metadata of the shapes world."""
 
     where: ClassVar[str] = "shapes"
     scale: ClassVar[str] = "0 to 1"
@@ -100,7 +96,7 @@ def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> 
         exact: Whether an object that was not asked for, or a patch that is no shape, is a failure.
 
     Raises:
-        ValueError: If the tag is unknown or the metadata is malformed; the message names the part.
+        ConfigError: If the metadata is malformed; the message names the part.
     """
     check_asked(metadata)
     judged = conditions(detect(image), metadata, exact)

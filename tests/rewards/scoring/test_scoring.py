@@ -274,13 +274,13 @@ def test_rewards_that_cut_differently_cannot_be_added_up_part_by_part() -> None:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([], "rewards is empty"),
+        ([], "rewards is \[\]; it must be at least one"),
         ([{"name": "clipp"}], r"rewards\[0\].name is 'clipp'; allowed: .*clip, .*'clip'"),
         ([{"weight": 1.0}], r"rewards\[0\].name is None"),
         ([{"name": "clip", "batchsize": 3}], r"rewards\[0\].batchsize is not a setting"),
         ([{"name": "clip", "weight": "heavy"}], r"rewards\[0\].weight is 'heavy'"),
         ([{"name": "clip", "scale": math.nan}], r"rewards\[0\].scale is nan"),
-        ([{"reward": length}], r"rewards\[0\] is a callable; give it a `name`"),
+        ([{"reward": length}], r"rewards\[0\] is .* it must be a callable with a `name`"),
     ],
 )
 def test_a_wrong_entry_is_refused_before_anything_is_built(
