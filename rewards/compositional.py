@@ -53,8 +53,7 @@ class CompositionalReward(NetworkOptions):
     """Score images against GenEval metadata.
 
     Raises:
-        FileNotFoundError, ValueError: a wrong option, or models that are not there or not
-            complete; NotHereError where they are to come from the hub.
+        FileNotFoundError, ValueError: models that are not there or not complete.
     """
 
     name: ClassVar[str] = "compositional"
@@ -122,15 +121,7 @@ class CompositionalReward(NetworkOptions):
     ) -> float:
         counting = metadata["tag"] == "counting"
         threshold = self.counting_threshold if counting else self.threshold
-        objects = select_objects(found, threshold, self.max_objects)
-        if self.mode == "continuous":
-            color, related = self._measures(image)
-            return fmean(continuous_terms(metadata["include"], objects, color, related))
-        holds = [holds for holds, _ in self._conditions(image, metadata, objects)]
-        return float(all(holds)) if self.mode == "strict" else sum(holds) / len(holds)
-
-    def _measures(self, image: Image.Image) -> tuple[Any, Any]:
-        """What tells the colours of objects of a class, and where one lies relative to another."""
+        objects, include = select_objects(found, threshold, self.max_objects), metadata["include"]
 
         def color(taken: Sequence[Found], name: str) -> list[str]:
             return self.colors([crop(image, item.box, item.mask) for item in taken], name)
@@ -138,26 +129,19 @@ class CompositionalReward(NetworkOptions):
         def related(a: Found, b: Found) -> set[str]:
             return find_relations(a.box, b.box)
 
-        return color, related
-
-    def _conditions(
-        self, image: Image.Image, metadata: Mapping[str, Any], objects: Mapping[str, list[Found]]
-    ) -> list[Condition]:
-        color, related = self._measures(image)
-        include = metadata["include"]
-        conditions = list(include_conditions(include, objects, {"color": color}, related))
-        conditions += exclude_conditions((metadata.get("exclude") or ()), objects)
-        if self.exact:
-            conditions += _no_more_than_asked(include, objects)
-        return conditions
+        if self.mode == "continuous":
+            return fmean(continuous_terms(include, objects, color, related))
+        conditions = [
+            *include_conditions(include, objects, {"color": color}, related),
+            *exclude_conditions((metadata.get("exclude") or ()), objects),
+            *(_no_more_than_asked(include, objects) if self.exact else ()),
+        ]
+        holds = [holds for holds, _ in conditions]
+        return float(all(holds)) if self.mode == "strict" else sum(holds) / len(holds)
 
 
 class ColorClassifier:
-    """GenEval's: the colour whose three descriptions, averaged, lie closest to the image.
-
-    Args:
-        encoder: a CLIP.
-    """
+    """GenEval's: the colour whose three descriptions, averaged, lie closest to the image."""
 
     def __init__(self, encoder: DualEncoder) -> None:
         self.encoder = encoder

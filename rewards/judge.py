@@ -15,12 +15,14 @@ With `num_votes` a request is drawn several times at `temperature`, each time wi
 again.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from mmrl.config import above, at_least, check
 from mmrl.config.constraints import check_settings
@@ -35,23 +37,14 @@ from mmrl.rewards.judging.template import Template, load_template
 from mmrl.rewards.parsing.images import Files, data_url
 from mmrl.types import Chunk, Cutting, Sample
 
+if TYPE_CHECKING:
+    from mmrl.rewards.judging.local import LocalJudge
+
 AGAIN = (ReplyError, Unreadable)
 """Errors after which the judge is asked again; others were retried, or are final."""
 
 LONGEST_REASON = 1000
 """Characters of the reason in a reply (structured), so that a judge does not fill `max_tokens`."""
-
-
-class Backend(Protocol):
-    """Answers requests in the form of chat completions."""
-
-    def ask(self, requests: Sequence[dict[str, Any]], deadline: Deadline) -> list[str | Exception]:
-        """The replies in order; an exception where there is none."""
-        ...
-
-    def ready(self, model: str) -> str:
-        """Why it could not answer now; empty if it could."""
-        ...
 
 
 @dataclass(kw_only=True, eq=False)
@@ -125,7 +118,7 @@ class JudgeReward(ServiceOptions):
         self.cutting = None if size is None else Cutting(size, self.chunk_at)
         self._template = self._checked_template()
         self._cache = ReplyCache(Path(self.cache_dir).expanduser() if self.cache_dir else None)
-        self._backend: Backend = self._build_backend()
+        self._backend = self._build_backend()
 
     def __call__(self, samples: list[Sample]) -> list[float | list[float] | None]:
         """Score a batch.
@@ -288,7 +281,7 @@ class JudgeReward(ServiceOptions):
         )
         return template
 
-    def _build_backend(self) -> Backend:
+    def _build_backend(self) -> Endpoint | LocalJudge:
         if self.backend == "transformers":
             from mmrl.rewards.judging.local import LocalJudge
 
