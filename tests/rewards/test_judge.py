@@ -135,10 +135,6 @@ def test_unified_reward_is_read_by_its_labels_and_needs_all_of_them(url: str) ->
         reward([text("words")])
 
 
-def test_thoughts_and_a_fence_around_the_reply_are_taken_off(url: str) -> None:
-    assert judge(url, "fenced")([text("a")]) == [4.0]
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_reply_without_a_score_is_asked_for_once_more_and_then_a_failure(
     url: str, fault: str
