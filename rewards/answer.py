@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mmrl.config import Settings
+from mmrl.config import Settings, check
 from mmrl.rewards.parsing.choices import find_choice, find_reference, read_choices
 from mmrl.rewards.parsing.extraction import extract, find_stated, is_truncated
 from mmrl.rewards.parsing.metadata import read_sample, read_values, write_value
@@ -104,8 +104,7 @@ def is_short_answer(said: str, answer: str, decimals: int | None = None) -> bool
 def _read_answers(metadata: Mapping[str, Any]) -> list[str]:
     """The answer and what is right as well."""
     others = metadata.get("answers") or []
-    if not isinstance(others, list):
-        raise ValueError(f"answers={others!r} must be a list of further right answers.")
+    check(isinstance(others, list), "answers", others, "a list of further right answers")
     answers = (metadata["answer"], *others)
     return list(dict.fromkeys(write_value(answer, "answer") for answer in answers))
 
@@ -113,18 +112,14 @@ def _read_answers(metadata: Mapping[str, Any]) -> list[str]:
 def _read_precision(metadata: Mapping[str, Any]) -> int | None:
     """Decimals of numbers that count; None where answers are words."""
     given = metadata.get("precision")
-    if given is None:
-        return None
-    if isinstance(given, bool) or given not in range(16):
-        raise ValueError(f"precision={given!r} must be a number of decimals, 0 to 15.")
-    return int(given)
+    decimals = given is None or (not isinstance(given, bool) and given in range(16))
+    check(decimals, "precision", given, "a number of decimals, 0 to 15")
+    return None if given is None else int(given)
 
 
 def _choices(metadata: Mapping[str, Any]) -> list[str] | None:
     choices = metadata.get("choices")
-    if choices is None:
-        return None
-    texts = isinstance(choices, list) and all(isinstance(text, str) for text in choices)
-    if not texts or not 2 <= len(choices) <= 26:
-        raise ValueError(f"choices={choices!r} must be a list of 2 to 26 texts.")
+    if choices is not None:
+        texts = isinstance(choices, list) and all(isinstance(text, str) for text in choices)
+        check(texts and 2 <= len(choices) <= 26, "choices", choices, "a list of 2 to 26 texts")
     return choices

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from PIL import Image
 
-from mmrl.config import at_least, check_choice
+from mmrl.config import at_least
 from mmrl.rewards.detection.coco_names import COCO_NAMES
 from mmrl.rewards.detection.geneval_rules import (
     COLORS,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from mmrl.rewards.detection.instance_segmenter import Found
 
-_ATTRIBUTES = {"class": None, "color": COLORS}
+_ATTRIBUTES = {"class": COCO_NAMES, "color": COLORS}
 _GREY = "#999"
 _COLOR_PROMPTS = ("a photo of a {} {}", "a photo of a {}-colored {}", "a photo of a {} object")
 
@@ -53,8 +53,7 @@ class CompositionalReward(NetworkOptions):
     """Score images against GenEval metadata.
 
     Raises:
-        FileNotFoundError, ValueError: a wrong option, or models that are not there or not
-            complete; NotHereError where they are to come from the hub.
+        FileNotFoundError, ValueError: models that are not there or not complete.
     """
 
     name: ClassVar[str] = "compositional"
@@ -100,8 +99,6 @@ class CompositionalReward(NetworkOptions):
         """Raise a ValueError where metadata with `include` is not GenEval's."""
         if "include" in metadata:
             check_metadata(metadata, _ATTRIBUTES)
-            for name in list_classes(metadata):
-                check_choice("class", name, COCO_NAMES)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None for a sample whose metadata has no `include`."""
@@ -124,15 +121,7 @@ class CompositionalReward(NetworkOptions):
     ) -> float:
         counting = metadata["tag"] == "counting"
         threshold = self.counting_threshold if counting else self.threshold
-        objects = select_objects(found, threshold, self.max_objects)
-        if self.mode == "continuous":
-            color, related = self._measures(image)
-            return fmean(continuous_terms(metadata["include"], objects, color, related))
-        holds = [holds for holds, _ in self._conditions(image, metadata, objects)]
-        return float(all(holds)) if self.mode == "strict" else sum(holds) / len(holds)
-
-    def _measures(self, image: Image.Image) -> tuple[Any, Any]:
-        """What tells the colours of objects of a class, and where one lies relative to another."""
+        objects, include = select_objects(found, threshold, self.max_objects), metadata["include"]
 
         def color(taken: Sequence[Found], name: str) -> list[str]:
             return self.colors([crop(image, item.box, item.mask) for item in taken], name)
@@ -140,26 +129,19 @@ class CompositionalReward(NetworkOptions):
         def related(a: Found, b: Found) -> set[str]:
             return find_relations(a.box, b.box)
 
-        return color, related
-
-    def _conditions(
-        self, image: Image.Image, metadata: Mapping[str, Any], objects: Mapping[str, list[Found]]
-    ) -> list[Condition]:
-        color, related = self._measures(image)
-        include = metadata["include"]
-        conditions = list(include_conditions(include, objects, {"color": color}, related))
-        conditions += exclude_conditions((metadata.get("exclude") or ()), objects)
-        if self.exact:
-            conditions += _no_more_than_asked(include, objects)
-        return conditions
+        if self.mode == "continuous":
+            return fmean(continuous_terms(include, objects, color, related))
+        conditions = [
+            *include_conditions(include, objects, {"color": color}, related),
+            *exclude_conditions((metadata.get("exclude") or ()), objects),
+            *(_no_more_than_asked(include, objects) if self.exact else ()),
+        ]
+        holds = [holds for holds, _ in conditions]
+        return float(all(holds)) if self.mode == "strict" else sum(holds) / len(holds)
 
 
 class ColorClassifier:
-    """GenEval's: the colour whose three descriptions, averaged, lie closest to the image.
-
-    Args:
-        encoder: a CLIP.
-    """
+    """GenEval's: the colour whose three descriptions, averaged, lie closest to the image."""
 
     def __init__(self, encoder: DualEncoder) -> None:
         self.encoder = encoder

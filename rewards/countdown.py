@@ -23,11 +23,7 @@ _EQUATION = re.compile(r"([^=]*)=[-\d.\s]+")
 
 @dataclass(kw_only=True, eq=False)
 class CountdownReward(Settings):
-    """Score expressions against the metadata `numbers` and `target`.
-
-    Raises:
-        ValueError: a partial credit outside [0, 1).
-    """
+    """Score expressions against the metadata `numbers` and `target`."""
 
     where: ClassVar[str] = "countdown"
     scale: ClassVar[str] = "0 to 1"
@@ -53,11 +49,11 @@ class CountdownReward(Settings):
         if content is None:
             return None
         completion, (numbers, target) = content
-        numbers, target = _read_problem(numbers, target)
+        problem = _read_problem(numbers, target)
         found = extract(completion, ("boxed", "answer"))
         if found is None:
             return 0.0
-        return 1.0 if solves(found[1], numbers, target) else self.partial
+        return 1.0 if solves(found[1], *problem) else self.partial
 
 
 def solves(written: str, numbers: list[int], target: int) -> bool:

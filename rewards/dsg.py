@@ -10,6 +10,7 @@ no if one of its parents does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar, NamedTuple
 
 from mmrl.config import check
@@ -55,19 +56,10 @@ class DSGReward(JudgeReward):
         questions = [read_questions(sample.metadata) for sample in samples]
         for sample in samples:
             image_of(sample, "dsg")
-        answers = iter(
-            self._answers(
-                [
-                    Sample(question.text, sample.completion)
-                    for sample, own in zip(samples, questions, strict=True)
-                    for question in own
-                ]
-            )
-        )
-        results = [
-            self._result(sample, own, [next(answers) for _ in own])
-            for sample, own in zip(samples, questions, strict=True)
-        ]
+        pairs = list(zip(samples, questions, strict=True))
+        asked = [Sample(one.text, sample.completion) for sample, own in pairs for one in own]
+        answers = iter(self._answers(asked))
+        results = [self._result(one, own, [next(answers) for _ in own]) for one, own in pairs]
         if any(isinstance(result, Exception) for result in results):
             raise PartialFailure(results)
         return [result for result in results if not isinstance(result, Exception)]
@@ -121,8 +113,7 @@ def read_questions(metadata: Mapping[str, Any]) -> list[Question]:
             questions that depend on each other in a circle.
     """
     rows = metadata.get("questions") or []
-    if not isinstance(rows, list):
-        raise ValueError(f"questions is {rows!r:.200}; it must be a list of questions")
+    check(isinstance(rows, list), "questions", rows, "a list of questions")
     questions = [_read_question(row) for row in rows]
     parents = {question.number: question.parents for question in questions}
     if len(parents) < len(questions):
@@ -133,12 +124,11 @@ def read_questions(metadata: Mapping[str, Any]) -> list[Question]:
             raise ValueError(
                 f"question {question.number} depends on {unknown}, which are not there"
             )
-    left = dict(parents)
-    while free := [number for number, above in left.items() if not set(above) & left.keys()]:
-        for number in free:
-            del left[number]
-    if left:
-        raise ValueError(f"questions {sorted(left)} depend on each other in a circle")
+    try:
+        TopologicalSorter(parents).prepare()
+    except CycleError as error:
+        circle = sorted(set(error.args[1]))
+        raise ValueError(f"questions {circle} depend on each other in a circle") from None
     return questions
 
 

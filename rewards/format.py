@@ -18,24 +18,14 @@ from mmrl.rewards.parsing.programs import find_python, is_python
 from mmrl.types import Sample
 
 Mode = Literal[
-    "soft",
-    "strict",
-    "boxed",
-    "xmlcount",
-    "integer",
-    "boxed_and_answer_tags",
-    "code_block",
+    "soft", "strict", "boxed", "xmlcount", "integer", "boxed_and_answer_tags", "code_block"
 ]
 Rule = Literal["once", "d1", "maskgrpo"]
 
 
 @dataclass(kw_only=True, eq=False)
 class FormatReward(Settings):
-    r"""Score the layout of completions; needs no metadata.
-
-    Raises:
-        ValueError: an unknown mode or rule, or no tags.
-    """
+    """Score the layout of completions; needs no metadata."""
 
     where: ClassVar[str] = "format"
     scale: ClassVar[str] = "0 or 1; xmlcount up to 0.5"
@@ -81,10 +71,10 @@ class FormatReward(Settings):
                 return float((find_boxed(text) or text).isdigit())
             case "integer":
                 return float(xml_rules.read_answer(text, last).isdigit())
-        if self.mode == "xmlcount":
-            if self.rule == "maskgrpo":
+            case "xmlcount" if self.rule == "maskgrpo":
                 return xml_rules.count_pair(text, first)
-            return xml_rules.count_marks(text, first, last)
+            case "xmlcount":
+                return xml_rules.count_marks(text, first, last)
         return float(self._fits(text))
 
     def _fits(self, text: str) -> bool:
@@ -94,8 +84,7 @@ class FormatReward(Settings):
             return has_layout(text, self.tags, strict)
         if self.rule == "maskgrpo" and not strict:
             return xml_rules.contains_pair(text, self.tags[0])
-        matches = xml_rules.matches_strict if strict else xml_rules.matches_soft
-        return matches(text, self.tags, self.multiline and self.rule == "d1")
+        return xml_rules.matches(text, self.tags, strict, self.multiline and self.rule == "d1")
 
 
 def has_layout(text: str, tags: list[str], strict: bool) -> bool:
@@ -111,6 +100,6 @@ def has_layout(text: str, tags: list[str], strict: bool) -> bool:
     if not all(part.strip() for part in inside) or any(text.count(mark) != 1 for mark in marks):
         return False
     if not strict:
-        return xml_rules.matches_soft(text.lstrip(), tags, True)
+        return xml_rules.matches(text.lstrip(), tags, False, True)
     lines = text.removesuffix("\n")
-    return not lines.endswith("\n") and xml_rules.matches_strict(f"{lines}\n", tags, True)
+    return not lines.endswith("\n") and xml_rules.matches(f"{lines}\n", tags, True, True)

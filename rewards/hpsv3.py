@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from PIL import Image
 
-from mmrl.config import ConfigError
-from mmrl.rewards.networks.checkpoints import find_checkpoint, read_safetensors
+from mmrl.config import check
+from mmrl.rewards.networks.checkpoints import find_checkpoint, load_part, read_weights
 from mmrl.rewards.networks.hpsv3_question import CHAT, IMAGE_TOKEN, QUESTION, REWARD_TOKEN
 from mmrl.rewards.networks.placement import NetworkOptions
-from mmrl.rewards.networks.pretrained import load_part
 from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
 
@@ -41,7 +40,7 @@ class HPSv3Reward(NetworkOptions):
 
     Raises:
         FileNotFoundError, ValueError: checkpoint or backbone that are not there, not complete, or
-            of another kind; NotHereError where they are to come from the hub.
+            of another kind.
     """
 
     name: ClassVar[str] = "hpsv3"
@@ -67,26 +66,21 @@ class HPSv3Reward(NetworkOptions):
 
         key = "hpsv3.backbone"
         config = load_part(AutoConfig, self.backbone, key)
-        if config.model_type != "qwen2_vl":
-            raise ConfigError(
-                f"{key} is {self.backbone!r}, a {config.model_type}; HPSv3 is built on a qwen2_vl."
-            )
+        allowed = f"a qwen2_vl, and not a {config.model_type}"
+        check(config.model_type == "qwen2_vl", key, self.backbone, allowed)
         self.tokenizer = load_part(AutoTokenizer, self.backbone, key)
         self.images = load_part(AutoImageProcessor, self.backbone, key, backend="pil")
         self.tokenizer.add_tokens([REWARD_TOKEN], special_tokens=True)
         self.reward_id = self.tokenizer.convert_tokens_to_ids(REWARD_TOKEN)
-        if self.tokenizer.convert_tokens_to_ids(IMAGE_TOKEN) != config.image_token_id:
-            raise ConfigError(f"{key} {self.backbone!r} has a tokenizer without {IMAGE_TOKEN}.")
+        has_images = self.tokenizer.convert_tokens_to_ids(IMAGE_TOKEN) == config.image_token_id
+        check(has_images, key, self.backbone, f"a model whose tokenizer has {IMAGE_TOKEN}")
         path = find_checkpoint(self.checkpoint, FILE, "hpsv3.checkpoint")
-        weights = read_safetensors(path, "hpsv3.checkpoint", self.place)
+        weights = read_weights(path, "hpsv3.checkpoint", device=self.place)
         what = f"hpsv3.checkpoint {path}"
         network = build_network(weights, config, getattr(torch, self.dtype), what)
         rows = network.backbone.language_model.embed_tokens.num_embeddings
-        if rows <= self.reward_id:
-            raise ConfigError(
-                f"{what} has {rows} tokens, and {REWARD_TOKEN} is number {self.reward_id} of"
-                f" {key} {self.backbone!r}; name the model that the checkpoint was trained from."
-            )
+        allowed = f"the model that {what} was trained from, which has {rows} tokens"
+        check(rows > self.reward_id, key, self.backbone, allowed)
         self.network = self.freeze(network)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, ClassVar
 from PIL import Image
 
 from mmrl.config import check, import_extra
-from mmrl.rewards.networks.checkpoints import find_checkpoint, read_weights
+from mmrl.rewards.networks.checkpoints import find_checkpoint, load_part, read_weights
 from mmrl.rewards.networks.placement import NetworkOptions
-from mmrl.rewards.networks.pretrained import load_part
 from mmrl.rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, image_of
 from mmrl.types import Sample
 

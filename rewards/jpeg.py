@@ -20,11 +20,7 @@ QUALITY = 95
 
 @dataclass(kw_only=True, eq=False)
 class JPEGReward(Settings):
-    """Kilobytes of an image as JPEG.
-
-    Raises:
-        ValueError: another mode.
-    """
+    """Kilobytes of an image as JPEG."""
 
     where: ClassVar[str] = "jpeg"
     scale: ClassVar[str] = "kilobytes; below 0 for compressibility"

@@ -15,13 +15,16 @@ With `num_votes` a request is drawn several times at `temperature`, each time wi
 again.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from mmrl.config import ConfigError, above, at_least, check
+from mmrl.config import above, at_least, check
 from mmrl.config.constraints import check_settings
 from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.http.errors import Unreadable
@@ -30,27 +33,17 @@ from mmrl.rewards.judging.cache import ReplyCache, hash_request
 from mmrl.rewards.judging.endpoint import Endpoint
 from mmrl.rewards.judging.reply import CutReply, ReplyError, read_score
 from mmrl.rewards.judging.template import Template, load_template
-from mmrl.rewards.judging.votes import Jury
 from mmrl.rewards.parsing.images import Files, data_url
 from mmrl.types import Chunk, Cutting, Sample
+
+if TYPE_CHECKING:
+    from mmrl.rewards.judging.local import LocalJudge
 
 AGAIN = (ReplyError, Unreadable)
 """Errors after which the judge is asked again; others were retried, or are final."""
 
 LONGEST_REASON = 1000
 """Characters of the reason in a reply (structured), so that a judge does not fill `max_tokens`."""
-
-
-class Backend(Protocol):
-    """Answers requests in the form of chat completions."""
-
-    def ask(self, requests: Sequence[dict[str, Any]], deadline: Deadline) -> list[str | Exception]:
-        """The replies in order; an exception where there is none."""
-        ...
-
-    def ready(self, model: str) -> str:
-        """Why it could not answer now; empty if it could."""
-        ...
 
 
 @dataclass(kw_only=True, eq=False)
@@ -90,9 +83,8 @@ class JudgeReward(ServiceOptions):
     """What their scores become: the mean, or the score that all have. For `firm_agreement` a common
     0 is none."""
     fallback: Literal["zero", "outcome"] = "zero"
-    """The score without agreement: 0, or that of the completion by `outcome`, from -1 to 1."""
-    outcome: dict[str, Any] | None = None
-    """Entry of a reward from 0 to 1 (fallback: outcome); null is {name: answer}."""
+    """The score without agreement: 0, or that of the completion by the reward `answer`, as -1 or
+    1."""
     structured: bool = True
     """Send the JSON schema of the reply along, which servers that know it then keep to."""
     extra_body: dict[str, Any] | None = None
@@ -123,7 +115,7 @@ class JudgeReward(ServiceOptions):
         self.cutting = None if size is None else Cutting(size, self.chunk_at)
         self._template = self._checked_template()
         self._cache = ReplyCache(Path(self.cache_dir).expanduser() if self.cache_dir else None)
-        self._backend: Backend = self._build_backend()
+        self._backend = self._build_backend()
 
     def __call__(self, samples: list[Sample]) -> list[float | list[float] | None]:
         """Score a batch.
@@ -141,7 +133,7 @@ class JudgeReward(ServiceOptions):
         scores = self._scores({k: r for own in asked for draws in own for k, r in draws.items()})
         results = [
             _result(
-                [self._jury.decide([scores[key] for key in draws], sample) for draws in own],
+                [self._decide([scores[key] for key in draws], sample) for draws in own],
                 self.cutting is not None and sample.chunks is not None,
             )
             for own, sample in zip(asked, samples, strict=True)
@@ -235,12 +227,27 @@ class JudgeReward(ServiceOptions):
         check(not same, "judge.num_votes", self.num_votes, "1 with temperature 0", advice)
         drawn = sorted({"seed", "n"} & set(self.extra_body or {})) if self.temperature else []
         check(not drawn, "judge.extra_body", drawn, "of other fields, num_votes sets these")
-        given = self.outcome is None or self.fallback == "outcome"
-        check(given, "judge.outcome", self.outcome, "null unless judge.fallback is outcome")
-        outcome = None
-        if self.fallback == "outcome":
-            outcome = build_reward(self.outcome or {"name": "answer"}, "judge.outcome")
-        self._jury = Jury(self.votes, outcome)
+        self._outcome = build_reward("answer") if self.fallback == "outcome" else None
+
+    def _decide(self, votes: Sequence[float | Exception], sample: Sample) -> float | Exception:
+        """The score of a completion, or of a chunk of it; the first error among the votes, or of
+        the outcome."""
+        errors = [vote for vote in votes if isinstance(vote, Exception)]
+        if errors:
+            return errors[0]
+        score = count_votes(self.votes, [vote for vote in votes if isinstance(vote, float)])
+        if score is not None or self._outcome is None:
+            return score or 0.0
+        try:
+            [found] = self._outcome([sample])
+        except ValueError as error:
+            return error
+        if not isinstance(found, float):
+            return ValueError(
+                f"the answer reward has no score of {sample.prompt[:80]!r}, about which the votes"
+                " disagree; set judge.fallback to zero where prompts have no answer."
+            )
+        return 2.0 * found - 1.0
 
     def _check_shown(self, sample: Sample) -> None:
         is_text = isinstance(sample.completion, str)
@@ -256,30 +263,22 @@ class JudgeReward(ServiceOptions):
             )
 
     def _checked_template(self) -> Template:
-        self.template = self.template or ("general" if self.cutting is None else "process")
+        whole = self.cutting is None
+        self.template = self.template or ("general" if whole else "process")
         template = load_template(self.template)
-        named = f"judge.template {self.template}"
-        if self.cutting is None:
-            if template.fields & {"before", "chunk"}:
-                raise ConfigError(
-                    f"{named} asks about a chunk, and judge.chunk_size is null; set it, or use"
-                    " another template."
-                )
-            return template
-        if "chunk" not in template.fields:
-            raise ConfigError(
-                f"judge.chunk_size is {self.chunk_size}, and {named} has no {{chunk}}; use"
-                " process, or set judge.chunk_size to null."
-            )
-        for field in ("answer", "completion"):
-            if field in template.fields:
-                raise ConfigError(
-                    f"{named} shows {{{field}}}, and a chunk is judged by the text before it"
-                    " alone: who knows the end judges the end. Take it out."
-                )
+        wanted = set() if whole else {"chunk"}
+        barred = {"before", "chunk"} if whole else {"answer", "completion"}
+        check(
+            wanted <= template.fields and not barred & template.fields,
+            f"judge.chunk_size is {self.chunk_size}, and what judge.template {self.template} shows",
+            sorted(template.fields),
+            "without before and chunk" if whole else "with chunk, without answer and completion",
+            "A chunk is judged by the text before it alone: set judge.chunk_size for templates such"
+            " as process, and leave it null for others.",
+        )
         return template
 
-    def _build_backend(self) -> Backend:
+    def _build_backend(self) -> Endpoint | LocalJudge:
         if self.backend == "transformers":
             from mmrl.rewards.judging.local import LocalJudge
 
@@ -288,6 +287,15 @@ class JudgeReward(ServiceOptions):
         check(bool(self.urls), "judge.urls", self.urls, "a list of addresses", advice)
         keys = ("judge.urls", "judge.api_key_env")
         return Endpoint(self.open_service(self.urls or [], self.api_key_env, keys))
+
+
+def count_votes(rule: str, votes: Sequence[float]) -> float | None:
+    """The score that votes become by a rule of `JudgeReward.votes`; None where they do not agree
+    (for `firm_agreement`, or agree on 0)."""
+    if rule == "mean":
+        return fmean(votes)
+    common = votes[0] if len(set(votes)) == 1 else None
+    return common or None if rule == "firm_agreement" else common
 
 
 def _result(

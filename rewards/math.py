@@ -33,11 +33,7 @@ _MISSPELT_BOX = re.compile(r"\\?[.\s]?f?boxed\s*\{(.*?)\}?", re.DOTALL)
 
 @dataclass(kw_only=True, eq=False)
 class MathReward(Settings):
-    """Score completions against the metadata `answer`.
-
-    Raises:
-        ValueError: an unknown source, a partial credit outside [0, 1) or a timeout not above 0.
-    """
+    """Score completions against the metadata `answer`."""
 
     where: ClassVar[str] = "math"
     scale: ClassVar[str] = "0 to 1"

@@ -10,21 +10,27 @@ read scores 0, as published; unlike there, an engine that fails is a failure and
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from importlib.util import find_spec
+from typing import Annotated, Any, ClassVar, Literal
 
-from mmrl.config import check
+import numpy as np
+from PIL import Image
+
+from mmrl.config import at_least, check
 from mmrl.config.constraints import check_settings
-from mmrl.rewards.networks.ocr_engines import ENGINES, OCROptions, require
+from mmrl.rewards.networks.checkpoints import load_network, load_part
+from mmrl.rewards.networks.placement import resolve_device
 from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
 
+Reader = Callable[[Sequence[Image.Image]], list[str]]
 _QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”')
 
 
 @dataclass(kw_only=True, eq=False)
-class OCRReward(OCROptions):
+class OCRReward:
     """Share of a wanted text that can be read in an image.
 
     Raises:
@@ -37,11 +43,23 @@ class OCRReward(OCROptions):
 
     engine: Literal["got", "paddleocr"] = "got"
     """What reads: GOT-OCR 2.0 by transformers, or the package paddleocr (3 or later)."""
+    model: str = "stepfun-ai/GOT-OCR-2.0-hf"
+    """Hub id or directory of `got`."""
+    max_tokens: Annotated[int, at_least(1)] = 256
+    """Longest reading of `got`."""
+    device: str = "auto"
+    """`auto` or a torch device (of `paddleocr`: whether it is a GPU)."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Precision of the weights of `got`."""
+    batch_size: Annotated[int, at_least(1)] = 8
+    """Images that `got` reads at once."""
 
     def __post_init__(self) -> None:
         check_settings(self, "ocr")
-        require(self.engine)
-        self.read = ENGINES[self.engine](self)
+        there = self.engine == "got" or find_spec(self.engine) is not None
+        advice = f"pip install {self.engine}, or set ocr.engine to got."
+        check(there, "ocr.engine", self.engine, "a package that is installed", advice)
+        self.read: Reader = ENGINES[self.engine](self)
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the wanted text is empty or no text."""
@@ -57,6 +75,56 @@ class OCRReward(OCROptions):
         for n, reading in zip(places, readings, strict=True):
             scores[n] = score_reading(reading, wanted[n] or "")
         return scores
+
+
+def got(options: OCRReward) -> Reader:
+    """GOT-OCR 2.0 (Wei et al. 2024, arXiv:2409.01704) by transformers, greedily."""
+    import torch
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    processor = load_part(AutoProcessor, options.model, "ocr.model")
+    network = load_network(AutoModelForImageTextToText, options.model, "ocr.model")
+    device = resolve_device(options.device)
+    network = network.to(device, getattr(torch, options.dtype)).eval().requires_grad_(False)
+    words = processor.tokenizer
+    ends = words.convert_tokens_to_ids("<|im_end|>")
+    greedy = {"do_sample": False, "max_new_tokens": options.max_tokens}
+
+    @torch.no_grad()
+    def read(images: Sequence[Image.Image]) -> list[str]:
+        texts: list[str] = []
+        for start in range(0, len(images), options.batch_size):
+            part = list(images[start : start + options.batch_size])
+            # Every image is as many tokens behind the same words, so nothing is padded.
+            inputs = processor(part, return_tensors="pt").to(device, network.dtype)
+            written = network.generate(**inputs, **greedy, eos_token_id=ends, pad_token_id=ends)
+            new = written[:, inputs["input_ids"].shape[1] :]
+            texts += words.batch_decode(new, skip_special_tokens=True)
+        return texts
+
+    return read
+
+
+def paddleocr(options: OCRReward) -> Reader:
+    """PaddleOCR 3, English; the lines of an image in the order it finds them."""
+    from paddleocr import PaddleOCR  # pyright: ignore[reportMissingImports]
+
+    engine = PaddleOCR(
+        lang="en",
+        device="gpu" if resolve_device(options.device).type == "cuda" else "cpu",
+        use_doc_orientation_classify=False,
+        use_doc_unwarping=False,
+        use_textline_orientation=False,
+    )
+
+    def read(image: Image.Image) -> str:
+        pages = engine.predict(np.ascontiguousarray(np.asarray(image)[..., ::-1]))  # in BGR
+        return " ".join(line for page in pages for line in page["rec_texts"])
+
+    return lambda images: [read(image) for image in images]
+
+
+ENGINES: dict[str, Callable[[OCRReward], Reader]] = {"got": got, "paddleocr": paddleocr}
 
 
 def find_wanted_text(prompt: str, metadata: Mapping[str, Any]) -> str | None:

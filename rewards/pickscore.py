@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from PIL import Image
 
+from mmrl.rewards.networks.checkpoints import load_network, load_part
 from mmrl.rewards.networks.dual_encoder import DualEncoder, EncoderReward
-from mmrl.rewards.networks.pretrained import load_network, load_part
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,7 @@ can only help. `exact=False` is GenEval's rule.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from PIL import Image
 
@@ -42,32 +42,22 @@ _SEEN = {
 }
 
 
-@dataclass(frozen=True)
-class ShapesVerdict:
-    """Whether an image fulfils a prompt, and to what degree.
+class ShapesVerdict(NamedTuple):
+    """Whether an image fulfils a prompt: whether every condition holds, the share of those that do,
+    in [0, 1], and those that do not, as text.
 
-    Attributes:
-        strict: Whether every condition holds.
-        partial: Share of the conditions that hold, in [0, 1]. Conditions are: the count of each
-            clause, each of its attributes, each position, each exclusion; if `exact`, everything
-            shown that was not asked for is one more that fails.
-        reason: The conditions that fail, as text; empty if all hold.
-        objects: What was found in the image.
+    Conditions are: the count of each clause, each of its attributes, each position, each exclusion;
+    if `exact`, everything shown that was not asked for is one more that fails.
     """
 
     strict: bool
     partial: float
     reason: str
-    objects: tuple[DetectedObject, ...]
 
 
 @dataclass(kw_only=True, eq=False)
 class ShapesReward(Settings):
-    """Score images against GenEval metadata of the shapes world.
-
-    Raises:
-        ValueError: If the mode is unknown.
-    """
+    """Score images against GenEval metadata of the shapes world."""
 
     where: ClassVar[str] = "shapes"
     scale: ClassVar[str] = "0 to 1"
@@ -105,18 +95,13 @@ def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> 
             also name a `size` and a `background`.
         exact: Whether an object that was not asked for, or a patch that is no shape, is a failure.
 
-    Returns:
-        The verdict, with the objects found.
-
     Raises:
-        ValueError: If the tag is unknown or the metadata is malformed; the message names the part.
+        ConfigError: If the metadata is malformed; the message names the part.
     """
     check_asked(metadata)
-    detection = detect(image)
-    judged = conditions(detection, metadata, exact)
+    judged = conditions(detect(image), metadata, exact)
     failed = [text for holds, text in judged if not holds]
-    partial = 1 - len(failed) / len(judged)
-    return ShapesVerdict(not failed, partial, "; ".join(failed), detection.objects)
+    return ShapesVerdict(not failed, 1 - len(failed) / len(judged), "; ".join(failed))
 
 
 def check_asked(metadata: Mapping[str, Any], tags: Sequence[str] = TAGS) -> None:

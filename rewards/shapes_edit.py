@@ -28,11 +28,7 @@ AT_HOME = 0.08
 
 @dataclass(kw_only=True, eq=False)
 class ShapesEditReward(Settings):
-    """Score edits of images of the shapes world.
-
-    Raises:
-        ValueError: If the mode is unknown.
-    """
+    """Score edits of images of the shapes world."""
 
     where: ClassVar[str] = "shapes_edit"
     scale: ClassVar[str] = "0 to 1"

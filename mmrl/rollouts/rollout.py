@@ -201,7 +201,7 @@ def score_groups(groups: Groups) -> RolloutBatch:
     metrics |= (
         groups.metrics
         | overlong
-        | {"time/reward_s": scores.timing.work_s, "time/reward_wait_s": scores.timing.wait_s}
+        | {"time/reward_s": sum(scores.seconds.values()), "time/reward_wait_s": scores.wait_s}
     )
     length = rollout.canvas.tokens.shape[1]
     measured = measure(task.diversity, described, task.config.num_generations)
@@ -282,8 +282,8 @@ def _sample_batches(
 
 def _component_metrics(local: RewardScores) -> dict[str, float]:
     """Per reward, over all processes: `rewards/<key>/mean` and `/std` of the scores, the number of
-    samples without one (`/failures`, and `/none` where the reward did not apply), the mean
-    `/latency_s`, and the largest `/queue` of any process."""
+    samples without one (`/failures`, and `/none` where the reward did not apply), and the seconds
+    of its calls (`/time_s`, of the slowest process)."""
     metrics = {}
     for key, mine in local.components.items():
         scores = torch.tensor(gather_object(mine), dtype=torch.float64)
@@ -294,8 +294,7 @@ def _component_metrics(local: RewardScores) -> dict[str, float]:
         failures = sum(gather_object(local.failed[key]))
         metrics[f"rewards/{key}/failures"] = float(failures)
         metrics[f"rewards/{key}/none"] = float(scores.isnan().sum()) - failures
-        metrics[f"rewards/{key}/latency_s"] = fmean(gather_object([local.timing.latency_s[key]]))
-        metrics[f"rewards/{key}/queue"] = float(max(gather_object([local.timing.queue[key]])))
+        metrics[f"rewards/{key}/time_s"] = max(gather_object([local.seconds[key]]))
     return metrics
 
 

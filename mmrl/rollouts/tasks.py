@@ -23,7 +23,6 @@ from mmrl.rewards.scoring.terms import Term
 from mmrl.rollouts.diversity.metrics import DiversityMetric
 from mmrl.rollouts.diversity.registry import build_metrics
 from mmrl.rollouts.pairing import find_differences
-from mmrl.rollouts.policy_queries import bind_policy
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Cutting, Prompt
@@ -176,11 +175,6 @@ class Task:
         self._check_chunks()
         _ = self.diversity  # its checkpoints, if there are any, are read here
         return self.scorer, self.eval_scorer
-
-    def bind_policy(self, policy: Policy, seed: int) -> None:
-        """Give the rewards that query the policy access to it."""
-        for scorer in (self.scorer, self.eval_scorer):
-            bind_policy(scorer, policy, seed)
 
     def _check_chunks(self) -> None:
         """Check that there are chunks to score, and that accuracy is of whole completions; warn

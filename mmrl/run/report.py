@@ -32,7 +32,7 @@ FIGURES = {
     "Entropy of masked tokens": r"^(.*/)?entropy$",
     "Gradient norm": r"^grad_norm$",
     "Seconds per step": r"^(.*/)?(step_time|time/(rollout|reward|reward_wait|score|update)_s)$",
-    "Reward latency (seconds)": r"^(.*/)?rewards/[^/]+/latency_s$",
+    "Seconds in rewards": r"^(.*/)?rewards/[^/]+/time_s$",
 }
 """Title -> pattern of the metrics drawn together; other metrics of supervised training have a
 figure each."""

@@ -9,6 +9,8 @@ objects and their attributes.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from mmrl.config import check, check_choice
+
 TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
 RELATIONS = ("left of", "right of", "above", "below")
 _COLORS = "red orange yellow green blue purple pink brown black white"
@@ -140,37 +142,9 @@ def find_directions(rest: tuple[float, float], length: float) -> set[str]:
     return {name for name, part in zip(RELATIONS, along, strict=True) if part / length > 0.5}
 
 
-def check_clauses(key: str, clauses: Any) -> None:
-    """Raise a ValueError unless a value is a list of clauses, each with a class and a count."""
-    if not isinstance(clauses, list):
-        raise ValueError(
-            f"{key} is {clauses!r}; it must be a list of clauses such as"
-            ' {"class": "bird", "count": 1}'
-        )
-    for n, clause in enumerate(clauses):
-        count = clause.get("count") if isinstance(clause, Mapping) else None
-        named = isinstance(clause, Mapping) and isinstance(clause.get("class"), str)
-        if not named or type(count) is not int or count < 1:
-            raise ValueError(
-                f"{key}[{n}] is {clause!r}; it must have a class and a count of at least 1"
-            )
-
-
-def check_position(clause: Mapping[str, Any], clauses: int) -> None:
-    """Raise a ValueError unless the `position` of a clause, if any, refers to one of `clauses`."""
-    match clause.get("position", (RELATIONS[0], 0)):
-        case (relation, other) if relation in RELATIONS and type(other) is int:
-            if 0 <= other < clauses:
-                return
-    raise ValueError(
-        f"position={clause['position']!r} must be [relation, index of an include clause] with a"
-        f" relation out of {', '.join(RELATIONS)}."
-    )
-
-
 def check_metadata(
     metadata: Mapping[str, Any],
-    attributes: Mapping[str, Sequence[str] | None],
+    attributes: Mapping[str, Sequence[str]],
     tags: Sequence[str] = TAGS,
 ) -> None:
     """Check GenEval metadata.
@@ -178,40 +152,35 @@ def check_metadata(
     Args:
         metadata: with `tag`, `include` and, optionally, `exclude`.
         attributes: keys of a clause other than `count` and `position`, with their allowed values
-            (`class` is one of them); None allows every text.
+            (`class` is one of them).
         tags: allowed.
 
     Raises:
-        ValueError: If the tag is unknown, `include` is missing or empty, or a clause has an
+        ConfigError: If the tag is unknown, `include` is missing or empty, or a clause has an
             unknown key or a value that is not allowed.
     """
-    if metadata.get("tag") not in tags:
-        raise ValueError(f"Unknown tag {metadata.get('tag')!r}; allowed are {', '.join(tags)}.")
-    include, exclude = metadata.get("include"), metadata.get("exclude") or []
-    if not include:
-        raise ValueError(f"include={include!r} must be a list of at least one clause.")
-    check_clauses("include", include)
-    check_clauses("exclude", exclude)
-    for clause in (*include, *exclude):
-        _check_clause(clause, len(include), attributes)
+    check_choice("tag", metadata.get("tag"), tags)
+    include, exclude = metadata.get("include") or [], metadata.get("exclude") or []
+    check(bool(include), "include", include, "a list of at least one clause")
+    for key, clauses in (("include", include), ("exclude", exclude)):
+        check(isinstance(clauses, list), key, clauses, "a list of clauses")
+        for n, clause in enumerate(clauses):
+            _check_clause(f"{key}[{n}]", clause, attributes, len(include))
 
 
 def _check_clause(
-    clause: Any, clauses: int, attributes: Mapping[str, Sequence[str] | None]
+    where: str, clause: Any, attributes: Mapping[str, Sequence[str]], clauses: int
 ) -> None:
-    keys = (*attributes, "count", "position")
-    for name, value in clause.items():
-        if name not in keys:
-            raise ValueError(
-                f"Unknown key {name!r} in clause {clause!r}; allowed are {', '.join(keys)}."
-            )
-        if name in attributes:
-            _check_attribute(name, value, attributes[name])
-    check_position(clause, clauses)
-
-
-def _check_attribute(name: str, value: Any, allowed: Sequence[str] | None) -> None:
-    if allowed is None and not (isinstance(value, str) and value.strip()):
-        raise ValueError(f"{name}={value!r} must be a text that is not empty.")
-    if allowed is not None and value not in allowed:
-        raise ValueError(f"{name}={value!r} is not known here; allowed are {', '.join(allowed)}.")
+    named = isinstance(clause, Mapping) and {"class", "count"} <= clause.keys()
+    check(named, where, clause, 'a clause with a class and a count: {"class": "bird", "count": 1}')
+    for key, value in clause.items():
+        check_choice(f"a key of {where}", key, (*attributes, "count", "position"))
+        if key in attributes:
+            check_choice(f"{where}.{key}", value, attributes[key])
+        elif key == "count":
+            check(type(value) is int and value >= 1, f"{where}.count", value, "1 or more")
+        else:
+            relation, other = value if isinstance(value, list | tuple) else ("", None)
+            holds = relation in RELATIONS and type(other) is int and 0 <= other < clauses
+            allowed = f"[relation, index of a clause], with one of {', '.join(RELATIONS)}"
+            check(holds, f"{where}.position", value, allowed)

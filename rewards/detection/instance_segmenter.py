@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from mmrl.config import ConfigError
 from mmrl.rewards.detection.coco_names import COCO_NAMES
 from mmrl.rewards.detection.geneval_rules import Box
+from mmrl.rewards.networks.checkpoints import load_network
 from mmrl.rewards.networks.placement import NetworkOptions
-from mmrl.rewards.networks.pretrained import load_network
 
 EDGES = {"shortest_edge": 800, "longest_edge": 1333}
 DIVISOR = 32

@@ -42,11 +42,10 @@ class ReplyCache:
             return None
         try:
             entry = json.loads(path.read_text(encoding="utf-8"))
-            if entry["request"] == key:
-                return entry["reply"]
+            return entry["reply"] if entry["request"] == key else None
         except (OSError, ValueError, LookupError, TypeError) as error:
             logger.warning("%s cannot be read (%s); the judge is asked again", path, error)
-        return None
+            return None
 
     def put(self, key: str, reply: str) -> None:
         """Keep a reply."""

@@ -13,8 +13,8 @@ from mmrl.config import import_extra
 from mmrl.rewards.http import stop
 from mmrl.rewards.http.service import Deadline
 from mmrl.rewards.judging.reply import CutReply
+from mmrl.rewards.networks.checkpoints import load_part
 from mmrl.rewards.networks.placement import resolve_device
-from mmrl.rewards.networks.pretrained import load_part
 
 PATCH_SIZE = 14
 """Side of a patch where the processor names none (Qwen2.5-VL)."""
@@ -46,10 +46,10 @@ class LocalJudge:
     def ask(self, requests: Sequence[dict[str, Any]], deadline: Deadline) -> list[str | Exception]:
         """The replies in order; a TimeoutError for those not begun before the deadline."""
         replies: list[str | Exception] = []
+        late = TimeoutError("the deadline passed before this judge was asked")
         for first in range(0, len(requests), self.batch_size):
             stop.check()
             some = requests[first : first + self.batch_size]
-            late = TimeoutError("the deadline passed before this judge was asked")
             replies += self._replies(some) if deadline.left else [late] * len(some)
         return replies
 
@@ -80,12 +80,8 @@ class LocalJudge:
 
 def _local(message: dict[str, Any]) -> dict[str, Any]:
     """A message with images as the processor's template knows them."""
-    if isinstance(message["content"], str):
+    content = message["content"]
+    if isinstance(content, str):
         return message
-    parts = [
-        {"type": "image", "image": part["image_url"]["url"]}
-        if part["type"] == "image_url"
-        else part
-        for part in message["content"]
-    ]
-    return {**message, "content": parts}
+    shown = [{"type": "image", "image": p["image_url"]["url"]} for p in content if "image_url" in p]
+    return {**message, "content": [*shown, *(part for part in content if "text" in part)]}

@@ -1,4 +1,4 @@
-"""Checkpoint files of rewards: found by path or hub id, read without running their code."""
+"""Checkpoints of rewards, by path or hub id: read without running their code, and complete."""
 
 from __future__ import annotations
 
@@ -7,12 +7,52 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from mmrl.config import NotHereError
-from mmrl.config.checks import explain_absence
+from safetensors import SafetensorError
+
+from mmrl.config import ConfigError, NotHereError
+from mmrl.config.checks import explain_absence, is_cached, is_hub_id
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+
+def load_network(cls: Any, name: str, key: str) -> Any:
+    """A network of transformers in float32 with every weight from its checkpoint.
+
+    Args:
+        cls: has `from_pretrained`.
+        name: directory or hub id.
+        key: configuration key, for messages.
+
+    Raises:
+        ConfigError: no such checkpoint, one of another kind, or one with weights missing (which
+            transformers alone would draw at random, with a warning); NotHereError for a hub id
+            that is neither here nor can be downloaded.
+    """
+    network, report = load_part(cls, name, key, dtype="float32", output_loading_info=True)
+    missing, misshapen = sorted(report["missing_keys"]), report["mismatched_keys"]
+    if missing or misshapen:
+        raise ConfigError(
+            f"{key} {name!r} does not have all weights of a {type(network).__name__}: missing"
+            f" {missing[:5]}, of another shape {list(misshapen)[:5]}. Check that the checkpoint is"
+            " complete and of this kind."
+        )
+    return network
+
+
+def load_part(cls: Any, name: str, key: str, **options: Any) -> Any:
+    """`cls.from_pretrained(name)`, with the errors of `load_network`."""
+    path = Path(name).expanduser()
+    try:
+        return cls.from_pretrained(str(path) if path.is_dir() else name, **options)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        if is_hub_id(name) and not path.exists() and not is_cached(name):
+            raise NotHereError(f"{key}: {explain_absence(name, error)}") from None
+        raise ConfigError(
+            f"{key} is {name!r}, from which no {cls.__name__} can be loaded: {error}. Give a"
+            " complete directory, or a hub id that is cached or can be downloaded."
+        ) from error
 
 
 def find_checkpoint(checkpoint: str, file_name: str, key: str) -> Path:
@@ -27,60 +67,53 @@ def find_checkpoint(checkpoint: str, file_name: str, key: str) -> Path:
         FileNotFoundError: nothing is there.
         NotHereError: a hub id whose file is not here and cannot be downloaded.
     """
+    from huggingface_hub import hf_hub_download
+
     path = Path(checkpoint)
-    if path.is_file():
-        return path
-    if path.is_dir():
-        if (path / file_name).is_file():
-            return path / file_name
-        raise FileNotFoundError(f"{key}: the directory {path} holds no {file_name}.")
-    if path.suffix or checkpoint.count("/") != 1:
+    for found in (path, path / file_name):
+        if found.is_file():
+            return found
+    if path.is_dir() or path.suffix or checkpoint.count("/") != 1:
         raise FileNotFoundError(
-            f"{key} is {checkpoint!r}, which is not a file; give the path of {file_name}, its"
+            f"{key} is {checkpoint!r}, where no {file_name} is; give the path of that file, its"
             " directory, or the hub id (owner/name) of a repository that has it."
         )
-    return _download(checkpoint, file_name, key)
+    try:
+        return Path(hf_hub_download(checkpoint, file_name))
+    except OSError as error:
+        absence = explain_absence(checkpoint, error)
+        raise NotHereError(f"{key} needs {file_name} of that repository: {absence}") from None
 
 
-def read_weights(path: Path, key: str, within: str | None = None) -> dict[str, Tensor]:
-    """Tensors by name, on the CPU.
+def read_weights(
+    path: Path, key: str, within: str | None = None, device: str | torch.device = "cpu"
+) -> dict[str, Tensor]:
+    """Tensors by name.
 
     Args:
-        path: a file that torch wrote. Nothing in it is executed: it is read with `weights_only`.
+        path: a safetensors file, or one that torch wrote. Nothing in it is executed: it is read
+            with `weights_only`.
         key: configuration key, for messages.
         within: where the file holds a dict of several things, the name of the weights in it.
+        device: where they are put.
 
     Raises:
         ValueError: the file is truncated, not such a dict, or contains more than weights.
     """
     import torch
+    from safetensors.torch import load_file
 
     form = "a dict of weights" if within is None else f"a dict with {within}"
+    damaged = (RuntimeError, EOFError, LookupError, TypeError, ValueError, UnpicklingError)
     try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
+        if path.suffix == ".safetensors":
+            return load_file(path, device=str(device))
+        stored = torch.load(path, map_location=device, weights_only=True)
         return dict(stored if within is None else stored[within])
-    except (RuntimeError, EOFError, LookupError, TypeError, ValueError, UnpicklingError) as error:
+    except (*damaged, SafetensorError) as error:
         raise ValueError(
             f"{key} {path} is not a readable checkpoint ({form}): {error!r}. It may be truncated;"
             " remove it and fetch it again."
-        ) from error
-
-
-def read_safetensors(path: Path, key: str, device: torch.device) -> dict[str, Tensor]:
-    """Tensors by name of a safetensors file, read to a device.
-
-    Raises:
-        ValueError: the file is truncated or no such file.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path, device=str(device))
-    except SafetensorError as error:
-        raise ValueError(
-            f"{key} {path} is not a readable safetensors file: {error}. It may be truncated; remove"
-            " it and fetch it again."
         ) from error
 
 
@@ -110,13 +143,3 @@ def fill_network(
     unexpected = [name for name in result.unexpected_keys if not name.endswith(stale or ("\0",))]
     if result.missing_keys or unexpected:
         raise ValueError(f"{what}: missing {result.missing_keys[:5]}, unexpected {unexpected[:5]}.")
-
-
-def _download(hub_id: str, file_name: str, key: str) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download(hub_id, file_name))
-    except OSError as error:
-        absence = explain_absence(hub_id, error)
-        raise NotHereError(f"{key} needs {file_name} of that repository: {absence}") from None

@@ -57,11 +57,10 @@ class DualEncoder:
         """[n, D] float32 rows of length one, on the CPU."""
         import torch
 
-        return self._encode(
-            images,
-            lambda part: torch.stack([self.transform(image) for image in part]),
-            self._encode_pixels,
-        )
+        def collate(part: Sequence[Image.Image]) -> Tensor:
+            return torch.stack([self.transform(image) for image in part])
+
+        return self._encode(images, collate, self._encode_pixels)
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """[n, D] float32 rows of length one, on the CPU."""

@@ -76,11 +76,7 @@ class ImageRewardNetwork(nn.Module):
 
 
 def build_network(weights: Mapping[str, Tensor], what: str) -> ImageRewardNetwork:
-    """The network that published weights belong to, filled with them.
-
-    Args:
-        weights: by their published names.
-        what: the checkpoint, for messages.
+    """The network that published weights belong to, filled with them; `what` begins messages.
 
     Raises:
         ValueError: weights are missing, unknown, or of no such network.
@@ -88,10 +84,7 @@ def build_network(weights: Mapping[str, Tensor], what: str) -> ImageRewardNetwor
     try:
         network = ImageRewardNetwork(_vision_sizes(weights), _text_sizes(weights))
     except (KeyError, IndexError, AttributeError, ZeroDivisionError) as error:
-        raise ValueError(
-            f"{what} holds no ImageReward network ({error!r}); its weights are named"
-            f" {_VISION}…, {_TEXT}… and mlp.layers.…"
-        ) from error
+        raise ValueError(f"{what} holds no ImageReward network: {error!r}") from error
     ours = {rename_weight(name): value for name, value in weights.items()}
     ours.pop(None, None)
     fill_network(network, ours, f"{what} is no ImageReward network")  # type: ignore[arg-type]

@@ -1,6 +1,5 @@
 """Any open_clip model as the two towers of a reward, named in the reward's configuration."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -8,7 +7,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from mmrl.config import NotHereError, check_choice, import_extra
+from mmrl.config import NotHereError, check, check_choice, import_extra
 from mmrl.config.checks import explain_absence, is_cached
 from mmrl.rewards.networks.dual_encoder import DualEncoder, EncoderReward
 from mmrl.rewards.networks.placement import NetworkOptions
@@ -46,7 +45,7 @@ def load_encoder(
     """
     open_clip = import_extra("open_clip", "clip")
     architecture = resolve_architecture(model, f"{prefix}model")
-    weights = resolve_weights(architecture, pretrained, f"{prefix}pretrained")
+    weights = _resolve_weights(architecture, pretrained, f"{prefix}pretrained")
     try:
         loaded: Any = open_clip.create_model_from_pretrained(
             architecture,
@@ -56,8 +55,9 @@ def load_encoder(
         )
         tokenizer = open_clip.get_tokenizer(architecture)
     except (RuntimeError, ValueError, OSError, EOFError, UnpicklingError, SafetensorError) as error:
-        hub_id = find_repository(architecture, weights)
-        if hub_id is not None and not is_cached(hub_id):
+        parts = _published(architecture, weights).get("hf_hub", "").split("/")
+        hub_id = "/".join(parts[:2]) or architecture.partition("hf-hub:")[2]
+        if hub_id and not is_cached(hub_id):
             absence = f"with weights {weights!r}: {explain_absence(hub_id, error)}"
             raise NotHereError(f"{prefix}model {model!r} {absence}") from None
         raise ValueError(
@@ -69,15 +69,10 @@ def load_encoder(
 
 
 def resolve_architecture(model: str, key: str) -> str:
-    """The name open_clip's loader takes for `model`.
-
-    Args:
-        model: a built-in architecture (`ViT-L-14`), a directory with `open_clip_config.json`, or
-            `hf-hub:owner/name`.
-        key: configuration key, for messages.
+    """The name open_clip's loader takes for `OpenCLIPReward.model`.
 
     Raises:
-        FileNotFoundError: a directory without `open_clip_config.json`.
+        FileNotFoundError: a directory without `open_clip_config.json`; the message names `key`.
         ValueError: neither a directory nor a built-in architecture, or no open_clip.
     """
     open_clip = import_extra("open_clip", "clip")
@@ -95,26 +90,14 @@ def resolve_architecture(model: str, key: str) -> str:
     return name
 
 
-def resolve_weights(architecture: str, pretrained: str | None, key: str) -> str | None:
-    """The checkpoint of a resolved architecture: a file, a published tag, or None when the
-    architecture's own place holds the weights.
-
-    Args:
-        architecture: from `resolve_architecture`.
-        pretrained: a file, a tag, or None; None takes `openai` where that tag exists.
-        key: configuration key, for messages.
-
-    Raises:
-        ValueError: weights given for a directory or hub id, none given for a built-in
-            architecture without an `openai` tag, or an unknown tag.
-    """
+def _resolve_weights(architecture: str, pretrained: str | None, key: str) -> str | None:
+    """The checkpoint of a resolved architecture: a file or a published tag; None where a directory
+    or hub id holds the weights."""
     from open_clip.pretrained import list_pretrained_tags_by_model
 
     if architecture.startswith(("hf-hub:", "local-dir:")):
-        if pretrained is not None:
-            raise ValueError(
-                f"{key} is {pretrained!r}, but {architecture} brings its own weights; remove {key}."
-            )
+        allowed = f"null, because {architecture} brings its own weights"
+        check(pretrained is None, key, pretrained, allowed)
         return None
     if pretrained is not None and Path(pretrained).is_file():
         return pretrained
@@ -125,25 +108,17 @@ def resolve_weights(architecture: str, pretrained: str | None, key: str) -> str 
     return pretrained
 
 
-def find_repository(architecture: str, pretrained: str | None) -> str | None:
-    """The repository of the hub that has the weights; None for weights of this machine."""
-    if architecture.startswith("hf-hub:"):
-        return architecture.removeprefix("hf-hub:")
-    parts = find_published(architecture, pretrained).get("hf_hub", "").split("/")
-    return "/".join(parts[:2]) or None
-
-
-def find_published(architecture: str, pretrained: str | None) -> Mapping[str, Any]:
-    """What open_clip knows of published weights."""
-    from open_clip.pretrained import get_pretrained_cfg
-
-    return (get_pretrained_cfg(architecture, pretrained) if pretrained else None) or {}
-
-
 def uses_quick_gelu(architecture: str, pretrained: str | None) -> bool:
     """Whether these published weights were trained with QuickGELU.
 
     The architecture file does not say: `ViT-L-14` names plain GELU, while its `openai` weights
     need QuickGELU and score differently, without an error, when run with the other activation.
     """
-    return bool(find_published(architecture, pretrained).get("quick_gelu", False))
+    return bool(_published(architecture, pretrained).get("quick_gelu", False))
+
+
+def _published(architecture: str, pretrained: str | None) -> dict[str, Any]:
+    """What open_clip knows of published weights."""
+    from open_clip.pretrained import get_pretrained_cfg
+
+    return (get_pretrained_cfg(architecture, pretrained) if pretrained else None) or {}

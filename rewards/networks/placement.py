@@ -19,11 +19,7 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True, eq=False)
 class NetworkOptions:
-    """Options that all rewards with a network have.
-
-    Raises:
-        ConfigError: `batch_size` or `fill` is below 1.
-    """
+    """Options that all rewards with a network have."""
 
     name: ClassVar[str] = "network"
     """Of the reward, in messages."""

@@ -4,7 +4,7 @@ import base64
 import io
 import math
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -109,19 +109,13 @@ PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
 
 
 def png(image: Image.Image) -> bytes:
-    """A PNG file that decodes to the same pixels."""
-    buffer = io.BytesIO()
-    kept = image if image.mode in PNG_MODES else as_rgb(image)
-    # fast compression, because such files serve one request
-    kept.save(buffer, format="PNG", compress_level=1)
-    return buffer.getvalue()
+    """A PNG file that decodes to the same pixels, compressed fast: it serves one request."""
+    return _file(image if image.mode in PNG_MODES else as_rgb(image), "PNG", compress_level=1)
 
 
 def jpeg(image: Image.Image, quality: int) -> bytes:
     """A JPEG file, whose pixels differ slightly from those of the image."""
-    buffer = io.BytesIO()
-    as_rgb(image).save(buffer, format="JPEG", quality=quality)
-    return buffer.getvalue()
+    return _file(as_rgb(image), "JPEG", quality=quality)
 
 
 def data_url(image: Image.Image, max_pixels: int) -> str:
@@ -131,6 +125,10 @@ def data_url(image: Image.Image, max_pixels: int) -> str:
     if scale < 1:
         size = [max(1, math.floor(side * scale)) for side in image.size]
         image = image.resize((size[0], size[1]), Image.Resampling.LANCZOS)
+    return f"data:image/png;base64,{base64.b64encode(_file(image, 'PNG')).decode()}"
+
+
+def _file(image: Image.Image, form: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    image.save(buffer, format=form, **options)
+    return buffer.getvalue()

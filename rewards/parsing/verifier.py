@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -46,30 +47,15 @@ class Verifier:
             VerifierError: the process ended or went silent without using up its time.
         """
         with self._lock:
-            process = self._running()
-            assert process.stdin is not None
-            print(json.dumps([gold, answer]), file=process.stdin, flush=True)
+            if self._process is None or self._process.poll() is not None:
+                self.close()
+                self._process = _start(self.timeout)
+            print(json.dumps([gold, answer]), file=self._process.stdin, flush=True)
             # The clock is a backstop for a machine in trouble; the limit is processor time.
-            reply = _line(process, 20 * self.timeout + 60)
+            reply = _line(self._process, 20 * self.timeout + 60)
             if reply:
                 return json.loads(reply)
-            return self._gave_up(process, gold, answer)
-
-    def close(self) -> None:
-        """End the process; the next comparison starts another."""
-        if self._process is not None:
-            _end(self._process)
-            self._process = None
-
-    def _running(self) -> subprocess.Popen[str]:
-        if self._process is None or self._process.poll() is not None:
-            self.close()
-            self._process = _start(self.timeout)
-        return self._process
-
-    def _gave_up(self, process: subprocess.Popen[str], gold: str, answer: str) -> None:
-        code = _end(process)
-        self._process = None
+            code = self.close()
         if code != -signal.SIGPROF:
             raise VerifierError(
                 f"math-verify ended with exit status {code} on the answer {answer[:80]!r} to "
@@ -83,6 +69,11 @@ class Verifier:
             gold[:80],
             self.hung,
         )
+
+    def close(self) -> int | None:
+        """End the process and return its status; the next comparison starts another."""
+        process, self._process = self._process, None
+        return process and _end(process)
 
 
 def _start(timeout: float) -> subprocess.Popen[str]:
@@ -111,13 +102,9 @@ def _line(process: subprocess.Popen[str], seconds: float) -> str:
 
 
 def _end(process: subprocess.Popen[str]) -> int:
-    if process.poll() is None:
+    with process:  # closes its pipes and waits for it
         # It closes its pipe a moment before it can be waited for; only a live one is killed.
-        try:
-            process.wait(timeout=0.5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            stream.close()
-    return process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=0.5)
+        process.kill()
+    return process.returncode

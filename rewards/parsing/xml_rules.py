@@ -11,23 +11,19 @@ MARK = 0.125
 PER_CHARACTER = 0.001
 
 
-def matches_soft(text: str, tags: list[str], multiline: bool) -> bool:
+def matches(text: str, tags: list[str], strict: bool, multiline: bool) -> bool:
     """Whether a text begins with the tags in their order, white space between them.
 
     Args:
         text: a completion.
         tags: names of the tags.
+        strict: whether it is these alone, every tag in its own line, a line end after the last.
         multiline: whether text in a tag may have several lines.
     """
-    expression = r"\s*".join(f"<{tag}>.*?</{tag}>" for tag in tags)
-    return re.match(expression, text, re.DOTALL if multiline else 0) is not None
-
-
-def matches_strict(text: str, tags: list[str], multiline: bool) -> bool:
-    """Whether a text is the tags in their order, every tag in its own line, a line end after the
-    last; see `matches_soft`."""
+    soft = r"\s*".join(f"<{tag}>.*?</{tag}>" for tag in tags)
     lines = "".join(rf"<{tag}>\n.*?\n</{tag}>\n" for tag in tags)
-    return re.match(f"{lines}$", text, re.DOTALL if multiline else 0) is not None
+    expression = f"{lines}$" if strict else soft
+    return re.match(expression, text, re.DOTALL if multiline else 0) is not None
 
 
 def contains_pair(text: str, tag: str) -> bool:

@@ -27,12 +27,6 @@ from mmrl.config.by_name import write_name
 from mmrl.config.checks import suggest
 from mmrl.config.constraints import field_types
 
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_POSITIONAL = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    inspect.Parameter.VAR_POSITIONAL,
-)
 _ADAPTER = (
     "It is called with a list of samples alone. A function (prompts, completions, **kwargs) is"
     " called by one that is: def mine(samples): return theirs(prompts=[s.prompt for s in samples],"
@@ -80,20 +74,40 @@ def check_own_options(found: Any, options: Mapping[str, Any], where: str) -> dic
     Raises:
         ConfigError: it cannot be called with samples, or not with these options.
     """
-    if isinstance(found, type):
-        if not any("__call__" in vars(cls) for cls in found.__mro__):
-            raise ConfigError(
-                f"{where}: the class {found.__name__} has no __call__(self, samples), so it is no"
-                " reward."
-            )
-        return _convert(found, _parameters(found), options, where)
+    is_class = isinstance(found, type)
+    if is_class and not any("__call__" in vars(cls) for cls in found.__mro__):
+        raise ConfigError(
+            f"{where}: the class {found.__name__} has no __call__(self, samples), so it is no"
+            " reward."
+        )
     if not callable(found):
         raise ConfigError(f"{where} is {found!r}; it must be a function or a class.")
-    parameters = _parameters(found)
-    if parameters is not None:
-        _check_call(found, parameters, where)
-        parameters = parameters[1:] if parameters[0].kind in _POSITIONAL[:2] else parameters
-    return _convert(found, parameters, options, where)
+    parameters, name = _parameters(found), write_name(found)
+    if parameters is None:
+        return dict(options)
+    if not is_class:
+        called = found if inspect.isroutine(found) else type(found).__call__
+        if inspect.iscoroutinefunction(called) or inspect.isgeneratorfunction(called):
+            raise ConfigError(
+                f"{where}: {name} is async or yields; it must return a list of scores."
+            )
+        if not parameters or parameters[0].name in ("prompts", "completions"):
+            raise ConfigError(f"{where}: {name} takes no list of samples. {_ADAPTER}")
+    try:
+        inspect.signature(found).bind(*([] if is_class else [[]]), **options)
+    except TypeError as error:
+        known = [each.name for each in parameters[not is_class :]]
+        near = "".join(suggest(key, known) for key in options if key not in known)
+        advice = "" if is_class else f" {_ADAPTER}"
+        raise ConfigError(
+            f"{where}: {name}({', '.join(map(str, parameters))}) cannot be called with samples and"
+            f" {dict(options)}: {error}.{near}{advice}"
+        ) from None
+    hints = _read_hints(found)
+    typed = {key: hints[key] for key in options if key in hints and _is_checkable(hints[key])}
+    schema = dataclasses.make_dataclass("Options", typed.items(), kw_only=True)
+    values = merge(schema, {key: options[key] for key in typed}, where=where)
+    return {**options, **{key: getattr(values, key) for key in typed}}
 
 
 def _parameters(found: Any) -> list[inspect.Parameter] | None:
@@ -102,50 +116,6 @@ def _parameters(found: Any) -> list[inspect.Parameter] | None:
         return list(inspect.signature(found).parameters.values())
     except (TypeError, ValueError):
         return None
-
-
-def _check_call(found: Any, parameters: list[inspect.Parameter], where: str) -> None:
-    called = found if inspect.isroutine(found) else type(found).__call__
-    if inspect.iscoroutinefunction(called) or inspect.isgeneratorfunction(called):
-        raise ConfigError(
-            f"{where}: {write_name(found)} is async or yields; it must return a list of scores."
-        )
-    first = parameters[0] if parameters else None
-    if first is None or first.kind not in _POSITIONAL or first.name in ("prompts", "completions"):
-        raise ConfigError(f"{where}: {write_name(found)} takes no list of samples. {_ADAPTER}")
-
-
-def _convert(
-    found: Any, parameters: list[inspect.Parameter] | None, options: Mapping[str, Any], where: str
-) -> dict[str, Any]:
-    if parameters is None:
-        return dict(options)
-    known = {parameter.name: parameter for parameter in parameters if parameter.kind in _NAMED}
-    is_open = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    for key in options:
-        if key not in known and not is_open:
-            raise ConfigError(
-                f"{where}.{key} is no argument of {write_name(found)}.{suggest(key, [*known])}"
-                f" It takes {', '.join(known) or 'none'}."
-            )
-    missing = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is inspect.Parameter.empty
-        and parameter.name not in options
-        and parameter.kind in (*_NAMED, inspect.Parameter.POSITIONAL_ONLY)
-    ]
-    if missing:
-        hint = "" if isinstance(found, type) else f" {_ADAPTER}"
-        raise ConfigError(
-            f"{where}.{missing[0]} has no value, and {write_name(found)} has no default for it;"
-            f" set it in the entry.{hint}"
-        )
-    hints = _read_hints(found)
-    typed = {key: hints[key] for key in options if key in hints and _is_checkable(hints[key])}
-    schema = dataclasses.make_dataclass("Options", typed.items(), kw_only=True)
-    values = merge(schema, {key: options[key] for key in typed}, where=where)
-    return {**options, **{key: getattr(values, key) for key in typed}}
 
 
 def _read_hints(found: Any) -> dict[str, Any]:

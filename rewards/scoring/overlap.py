@@ -23,11 +23,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from mmrl.rewards.http.stop import Stopped, stopped_by
 from mmrl.rewards.scoring.failures import RewardError
-from mmrl.rewards.scoring.term_scores import Lot, TermScores
+from mmrl.rewards.scoring.term_scores import TermScores
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class Overlap:
         if id(reward) not in self._workers:
             self._workers[id(reward)] = _Worker(column.term.key, self)
         with self.changed:
-            self._workers[id(reward)].lots.append(column.hand_over(samples))
+            self._workers[id(reward)].lots.append((column, samples))
             self.changed.notify_all()
 
     def check(self) -> None:
@@ -135,17 +136,12 @@ class Overlap:
             for worker in self._workers.values():
                 worker.stop()
             self.changed.notify_all()
-        for patience in (1.0, longest):
-            until = time.monotonic() + patience
-            for worker in self._workers.values():
-                worker.thread.join(max(0.0, until - time.monotonic()))
-            left = [w.thread.name for w in self._workers.values() if w.thread.is_alive()]
-            if not left:
-                return
-            if patience < longest:
-                text = "waiting at most %.0f s for a call of %s to end"
-            else:
-                text = "after %.0f s a call of %s has not ended; it ends with this process"
+        until = time.monotonic() + longest
+        for worker in self._workers.values():
+            worker.thread.join(max(0.0, until - time.monotonic()))
+        left = [w.thread.name for w in self._workers.values() if w.thread.is_alive()]
+        if left:
+            text = "after %.0f s a call of %s has not ended; it ends with this process"
             logger.warning(text, longest, " and ".join(left))
 
 
@@ -155,7 +151,7 @@ class _Worker:
     def __init__(self, name: str, overlap: Overlap) -> None:
         import torch
 
-        self.lots: deque[Lot] = deque()
+        self.lots: deque[tuple[TermScores, Sequence[Sample]]] = deque()
         self.since: float | None = None  # when the present call of the reward began
         self._stopped = threading.Event()
         self._overlap = overlap
@@ -171,37 +167,34 @@ class _Worker:
         self.lots.clear()
 
     def _work(self) -> None:
-        try:
-            with stopped_by(self._stopped):
-                while lots := self._next_lots():
-                    self._score(lots)
-        except Stopped:
-            return
+        with suppress(Stopped), stopped_by(self._stopped):
+            while found := self._next():
+                self._score(*found)
 
-    def _next_lots(self) -> list[Lot]:
-        """All samples that wait for one column; none at the end."""
+    def _next(self) -> tuple[TermScores, list[Sample]] | None:
+        """All samples that wait for one column; None at the end."""
         with self._overlap.changed:
             self._overlap.changed.wait_for(lambda: self.lots or self._stopped.is_set())
-            found: list[Lot] = []
-            while self.lots and (not found or self.lots[0].column is found[0].column):
-                found.append(self.lots.popleft())
-            return found
+            if not self.lots:
+                return None
+            column, samples = self.lots[0][0], list[Sample]()
+            while self.lots and self.lots[0][0] is column:
+                samples += self.lots.popleft()[1]
+            return column, samples
 
-    def _score(self, lots: list[Lot]) -> None:
+    def _score(self, column: TermScores, samples: Sequence[Sample]) -> None:
         import torch
 
-        column, results, started = lots[0].column, [], time.perf_counter()
         self.since = time.monotonic()
         try:
             if self._device is not None:
                 torch.accelerator.set_device_index(self._device)
-            results = column.attempt(lots)
+            column.call(samples)
         except Stopped:
             raise
         except BaseException as error:  # the loop raises it again
             column.error = error
         with self._overlap.changed:
-            column.add_results(lots, results, time.perf_counter() - started)
             self._overlap.ended_calls += 1
             self.since = None
             self._overlap.changed.notify_all()

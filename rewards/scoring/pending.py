@@ -69,6 +69,7 @@ class Pending:
             column.call(self.samples)
             self.check()
         if self.overlap is not None:
-            self.overlap.wait(lambda: all(len(c.results) == c.handed for c in self.columns))
+            count = len(self.samples)
+            self.overlap.wait(lambda: all(len(c.results) == count for c in self.columns))
             self.overlap.checks.remove(self.check)
         return combine(self.columns, self.in_chunks, time.perf_counter() - started)

@@ -17,23 +17,6 @@ from mmrl.rewards.scoring.terms import Term
 
 
 @dataclass
-class Timing:
-    """How long rewards took.
-
-    Attributes:
-        work_s: seconds in calls of rewards, summed over them.
-        wait_s: seconds in which the loop waited for scores or called rewards itself.
-        latency_s: per reward key, mean seconds from handing a sample over to its score.
-        queue: per reward key, the most samples that waited for their scores at the same time.
-    """
-
-    work_s: float = 0.0
-    wait_s: float = 0.0
-    latency_s: dict[str, float] = field(default_factory=dict)
-    queue: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
 class RewardScores:
     """Scores of a batch of samples.
 
@@ -44,14 +27,16 @@ class RewardScores:
         total: the weighted sum; None where no reward applies.
         chunks: the share of `total` of each chunk of a sample, [] if its chunks are not judged;
             None if no reward judges chunks.
-        timing: how long scoring took.
+        seconds: per reward key, how long its calls took.
+        wait_s: seconds in which the loop waited for scores or called rewards itself.
     """
 
     components: dict[str, list[float]]
     failed: dict[str, list[bool]]
     total: list[float | None]
     chunks: list[list[float]] | None = None
-    timing: Timing = field(default_factory=Timing)
+    seconds: dict[str, float] = field(default_factory=dict)
+    wait_s: float = 0.0
 
     def outcomes(self) -> list[float]:
         """The share of `total` that belongs to no chunk; NaN where no reward applies."""
@@ -79,12 +64,8 @@ def combine(columns: Sequence[TermScores], in_chunks: bool, wait_s: float) -> Re
         {key: [isinstance(r, Failure) for r in found] for key, found in results.items()},
         [total for total, _ in sums],
         [chunks for _, chunks in sums] if in_chunks else None,
-        Timing(
-            sum(column.work_s for column in columns),
-            wait_s,
-            {column.term.key: column.latency_s / max(1, column.handed) for column in columns},
-            {column.term.key: column.depth for column in columns},
-        ),
+        {column.term.key: column.seconds for column in columns},
+        wait_s,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.error import URLError
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, check
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.http import stop
 from mmrl.rewards.http.errors import Unreachable
@@ -28,9 +28,7 @@ class Scorer:
     """Scores samples with several rewards.
 
     Args:
-        entries: one mapping per reward: `name` and its options, `weight`, `scale`, `offset`, and
-            `key` where the same reward occurs twice. From Python an entry may hold a callable
-            under `reward` instead of a name's options.
+        entries: one mapping per reward, see `mmrl.rewards.scoring.terms`.
         max_failures: how much of one reward may fail before the run stops: below 1 a share of the
             samples of one call (those of a process and step), otherwise a number of samples over
             the whole run. With 0 the first failure stops it.
@@ -55,13 +53,10 @@ class Scorer:
         backoff: float = 1.0,
     ) -> None:
         check_entries(entries)
-        if not max_failures >= 0:  # NaN is neither
-            raise ValueError(f"max_failures is {max_failures}; it must be 0 or more.")
+        check(max_failures >= 0, "max_failures", max_failures, "0 or more")
         self.terms = [build_term(entry, f"rewards[{n}]") for n, entry in enumerate(entries)]
-        self.max_failures = max_failures
-        self.retries = retries
-        self.backoff = backoff
-        self.failures = Failures(max_failures)
+        self.max_failures, self.failures = max_failures, Failures(max_failures)
+        self.retries, self.backoff = retries, backoff
         self.cutting = _cutting(self.terms)
         self.overlap: Overlap | None = None
 
@@ -69,8 +64,7 @@ class Scorer:
         """Check prompts with every reward (`check_prompts`), and log rewards that are not ready."""
         for term in self.terms:
             check_prompts(term, prompts, self.max_failures, images)
-            problem = term.reward.ready() if isinstance(term.reward, Served) else ""
-            if problem:
+            if isinstance(term.reward, Served) and (problem := term.reward.ready()):
                 logger.warning("reward %s could not score now: %s", term.key, problem)
 
     def begin(self, expected: int) -> Pending:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from mmrl.config import ConfigError
+from mmrl.config import check
 from mmrl.rewards import Reward, build_reward, check_reward
 from mmrl.rewards.registry.lookup import is_own
 from mmrl.rewards.scoring.returned import LARGEST, Failure, Result, is_bounded
@@ -53,17 +53,17 @@ def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") 
     Raises:
         ValueError: no entry, an unknown reward or option, a wrong type, or two equal keys.
     """
-    if not entries:
-        raise ValueError(f"{where} is empty; name at least one reward.")
+    check(bool(entries), where, entries, "at least one reward")
     keys: list[str] = []
     for n, entry in enumerate(map(as_entry, entries)):
-        if not isinstance(entry, Mapping):
-            raise ConfigError(f"{where}[{n}] is {entry!r}; it must be an entry, {{name: …}}.")
-        if "reward" in entry and not (entry.get("key") or entry.get("name")):
-            raise ValueError(f"{where}[{n}] is a callable; give it a `name` for its metrics.")
+        check(isinstance(entry, Mapping), f"{where}[{n}]", entry, "an entry, {name: …}")
+        named = entry.get("key") or entry.get("name") or "reward" not in entry
+        check(bool(named), f"{where}[{n}]", entry, "a callable with a `name` for its metrics")
         check_reward(entry, f"{where}[{n}]")
         for key in ("weight", "scale", "offset"):
-            _number(entry.get(key, 1.0), f"{where}[{n}].{key}")
+            value = entry.get(key, 1.0)
+            number = isinstance(value, Real) and not isinstance(value, bool) and is_bounded(value)
+            check(number, f"{where}[{n}].{key}", value, f"a finite number of at most {LARGEST:g}")
         keys.append(key_of(entry))
     repeated = sorted({key for key in keys if keys.count(key) > 1})
     if repeated:
@@ -85,8 +85,3 @@ def key_of(entry: Mapping[str, Any]) -> str:
     the user's own)."""
     name = str(entry["name"])
     return str(entry.get("key") or (name.rpartition(":")[2] if is_own(entry) else name))
-
-
-def _number(value: Any, key: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not is_bounded(value):
-        raise ValueError(f"{key} is {value!r}; it must be a finite number of at most {LARGEST:g}.")

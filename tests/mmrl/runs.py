@@ -160,7 +160,7 @@ def rollouts(config: RLConfig, trainer: Trainer) -> dict[str, tuple[Task, Rollou
 
 def metrics(output: Path) -> list[dict[str, float]]:
     """The metrics of a run without those that measure time or depend on it."""
-    timed = ("time/", "perf/", "step_time", "/latency_s", "/queue")
+    timed = ("time/", "perf/", "step_time", "/time_s")
     lines = RunDirectory(output).read_metrics()
     return [
         {k: v for k, v in line.items() if not any(part in k for part in timed)} for line in lines

@@ -311,8 +311,8 @@ def test_a_number_is_right_to_as_many_decimals_as_count(
         ({"answer": " "}, "answer is empty"),
         ({"answer": "E", "choices": COUNTS}, "neither a letter up to D nor one of the choices"),
         ({"answer": "A", "choices": [1, 2]}, "must be a list of 2 to 26 texts"),
-        ({"answer": "5", "precision": -1}, "precision=-1 must be a number of decimals"),
-        ({"answer": "5", "answers": "6"}, "answers='6' must be a list"),
+        ({"answer": "5", "precision": -1}, "precision is -1; it must be a number of decimals"),
+        ({"answer": "5", "answers": "6"}, "answers is '6'; it must be a list"),
         ({"answer": "A", "answers": ["E"], "choices": COUNTS}, "answer='E' is neither a letter"),
     ],
 )

@@ -221,20 +221,6 @@ def test_pictures_of_several_sizes_and_prompts_score_as_they_do_alone(
     assert len(set(together)) > 1, "random weights must tell images apart"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"mode": "soft"}, "mode"),
-        ({"threshold": 1.0}, "threshold is 1.0; it must be from 0 to below 1"),
-        ({"clip_model": "ViT-L-41"}, "compositional.clip_model is 'ViT-L-41'"),
-        ({"model": "nowhere/at/all"}, "compositional.model is 'nowhere/at/all'"),
-    ],
-)
-def test_a_wrong_option_names_key_and_value(entry: dict, options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_reward({**entry, **options})
-
-
 def test_mask2former_finds_objects_with_masks_by_genevals_formula(
     mask2former: Path, clip_directory: Path, alike: list[Image.Image]
 ) -> None:
@@ -288,12 +274,3 @@ def test_a_mask2former_of_other_classes_is_refused(entry: dict, tmp_path: Path) 
     Mask2FormerForUniversalSegmentation(tiny_mask2former(3)).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="compositional.model .* has 3 classes.*COCO's 80"):
         build_reward({**entry, "model": str(tmp_path)})
-
-
-def test_malformed_metadata_and_texts_are_refused(entry: dict) -> None:
-    reward = seeing(entry, CATS)
-    reward.check({"answer": 1})
-    with pytest.raises(ValueError, match="color='mauve'"):
-        reward([sample("colors", {"class": "cat", "count": 1, "color": "mauve"})])
-    with pytest.raises(ValueError, match="'compositional' scores images.*str"):
-        reward([Sample("a cat", "words")])

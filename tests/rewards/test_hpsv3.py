@@ -203,7 +203,7 @@ def test_published_names_of_both_dialects_become_ours(entry: dict) -> None:
         ({"rm_head.5.bias": torch.zeros(4)}, "size mismatch for head.5.bias"),
         (
             {"model.embed_tokens.weight": torch.zeros(TOKENS, WIDTH)},
-            f"{TOKENS} tokens.*number {TOKENS}",
+            f"{TOKENS} tokens",
         ),
     ],
 )
@@ -219,13 +219,13 @@ def test_a_file_of_another_network_is_refused(
 
 def test_files_and_backbones_of_another_kind_are_named(entry: dict, tmp_path: Path) -> None:
     (tmp_path / "HPSv3.safetensors").write_bytes(b"\x00" * 20)
-    with pytest.raises(ValueError, match="not a readable safetensors file"):
+    with pytest.raises(ValueError, match="not a readable checkpoint"):
         build_reward({**entry, "checkpoint": str(tmp_path)})
-    with pytest.raises(FileNotFoundError, match="holds no HPSv3.safetensors"):
+    with pytest.raises(FileNotFoundError, match="no HPSv3.safetensors is"):
         build_reward({**entry, "checkpoint": str(tmp_path.parent)})
     config = json.loads((Path(entry["backbone"]) / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "qwen3"}))
-    with pytest.raises(ConfigError, match="hpsv3.backbone is .*a qwen3; HPSv3 is built on"):
+    with pytest.raises(ConfigError, match="hpsv3.backbone is .*a qwen2_vl, and not a qwen3"):
         build_reward({**entry, "backbone": str(tmp_path)})
     with pytest.raises(ValueError, match="reward 'hpsv3' scores images"):
         build_reward(entry)([Sample("q", "a text")])

@@ -135,10 +135,6 @@ def test_unified_reward_is_read_by_its_labels_and_needs_all_of_them(url: str) ->
         reward([text("words")])
 
 
-def test_thoughts_and_a_fence_around_the_reply_are_taken_off(url: str) -> None:
-    assert judge(url, "fenced")([text("a")]) == [4.0]
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_reply_without_a_score_is_asked_for_once_more_and_then_a_failure(
     url: str, fault: str
@@ -215,7 +211,7 @@ def test_several_votes_become_one_score(
 
 def test_where_votes_disagree_the_outcome_may_decide(url: str) -> None:
     """dLLM-RL's process reward: for text a common 0 stays, for images the outcome replaces it."""
-    process = {"chunk_size": 4, "fallback": "outcome", "outcome": {"name": "answer"}}
+    process = {"chunk_size": 4, "fallback": "outcome"}
     chunks = [Chunk(0, "", "agree"), Chunk(1, "first", "differ")]
     samples = [
         Sample("q", said, {"answer": "5"}, chunks=list(chunks)) for said in ("\\boxed{5}", "4")
@@ -224,7 +220,7 @@ def test_where_votes_disagree_the_outcome_may_decide(url: str) -> None:
     assert reward(samples) == [[0.0, 1.0], [0.0, -1.0]]
     reward = voter(url, votes="firm_agreement", **process)
     assert reward(samples) == [[1.0, 1.0], [-1.0, -1.0]]
-    with pytest.raises(PartialFailure, match=r"judge.outcome has no score of 'caption'.*fallback"):
+    with pytest.raises(PartialFailure, match=r"answer reward has no score of 'caption'.*fallback"):
         reward([Sample("caption", "b", chunks=list(chunks))])
     assert voter(url, votes="firm_agreement", chunk_size=4)(samples) == [[0.0, 0.0]] * 2
 
@@ -347,8 +343,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
         {"template": "generall"},
         ["judge.template is 'generall'", "general, image_edit, process", "path of a"],
     ),
-    ({"template": "process"}, ["asks about a chunk", "chunk_size is null"]),
-    ({"template": "general", "chunk_size": 8}, ["no {chunk}", "use process"]),
+    ({"template": "process"}, ["without before and chunk", "chunk_size is None"]),
+    ({"template": "general", "chunk_size": 8}, ["with chunk", "such as process"]),
     ({"extra_body": {"messages": []}}, ["judge.extra_body", "messages"]),
     ({"num_votes": 2}, ["judge.num_votes is 2", "1 with temperature 0", "all the same"]),
     ({"temperature": 1.0, "extra_body": {"seed": 3}}, ["judge.extra_body is ['seed']"]),
@@ -367,7 +363,7 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], named: list
 @pytest.mark.parametrize(
     ("yaml", "named"),
     [
-        ("text: '{chunk} {answer}'", "shows {answer}, and a chunk"),
+        ("text: '{chunk} {answer}'", "without answer and completion"),
         ("text: '{chunk} {gold}'", "['gold']"),
         ("text: '{chunk.__class__}'", "['chunk.__class__']"),
         ("text: '{chunk}'\nscale: 5", "scale is not a setting"),

@@ -16,8 +16,7 @@ from transformers import (
 )
 
 from mmrl.rewards import build_reward
-from mmrl.rewards.networks.ocr_engines import ENGINES
-from mmrl.rewards.ocr import OCRReward, find_wanted_text, score_reading
+from mmrl.rewards.ocr import ENGINES, OCRReward, find_wanted_text, score_reading
 from mmrl.types import Sample
 from tests.rewards.conftest import randomised
 

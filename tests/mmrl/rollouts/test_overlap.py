@@ -83,9 +83,8 @@ def test_a_group_is_scored_while_the_next_is_sampled(
     train(run_config(world, tmp_path, task=task, max_steps=1, save_steps=0))
     assert sizes[0] == 4 and sum(sizes) == 12
     [line] = RunDirectory(tmp_path).read_metrics()
-    assert 4 <= line["rewards/waiting/queue"] <= 12
-    assert line["rewards/waiting/latency_s"] > 0 and line["time/reward_wait_s"] >= 0
-    assert line["time/reward_s"] > 0
+    assert line["time/reward_s"] == line["rewards/waiting/time_s"] > 0
+    assert line["time/reward_wait_s"] >= 0
 
 
 def uneven(samples: list[Sample]) -> list[float | None]:
@@ -157,4 +156,4 @@ def test_two_processes_with_overlap_give_the_run_of_one_without(
     ]
     pair.same_as_one(tmp_path, words, "overlap_rewards=false")
     timed = RunDirectory(tmp_path / "two").read_metrics()[1]
-    assert timed["rewards/strict/queue"] >= 4 and timed["rewards/shapes/latency_s"] > 0
+    assert timed["rewards/strict/time_s"] > 0

@@ -75,7 +75,7 @@ def test_a_group_is_scored_while_the_next_is_made_and_what_came_meanwhile_is_one
         scores = pending.scores()
     assert reward.calls == [[0, 1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11]]
     assert scores.total == [float(n) for n in range(12)]
-    assert scores.timing.queue == {"gated": 12} and scores.timing.latency_s["gated"] > 0
+    assert scores.seconds["gated"] > 0 and scores.wait_s > 0
 
 
 def test_two_rewards_work_at_the_same_time_and_each_in_one_thread() -> None:

@@ -52,7 +52,7 @@ def test_the_total_is_the_weighted_sum_of_scaled_scores() -> None:
 @pytest.mark.parametrize(
     ("name", "good", "bad", "said"),
     [
-        ("shapes", {"color": 1}, {"include": [], "tag": "colors"}, "include="),
+        ("shapes", {"color": 1}, {"include": [], "tag": "colors"}, "include is"),
         ("math", {"answer": "#### 7"}, {"answer": " "}, "is empty"),
         ("countdown", {"numbers": [1, 2], "target": 3}, {"numbers": ["x"], "target": 3}, "whole"),
         ("countdown", {}, {"numbers": [1, 2]}, "a prompt has no target"),
@@ -154,12 +154,6 @@ def test_a_reward_of_the_user_that_raises_shows_its_file_and_line_once(
     with pytest.raises(RewardError, match="raised ValueError"):
         Scorer([{"name": "jpeg"}]).score(SAMPLES)
     assert ", line " not in caplog.text
-
-
-@pytest.mark.parametrize("scores", [[1.0], [1.0] * 5, None, 1.0])
-def test_a_wrong_count_is_a_failure_of_every_sample(scores: Any) -> None:
-    with pytest.raises(RewardError, match="4 of 4 samples.*returned .* for 4 samples"):
-        Scorer([entry("short", lambda samples: scores)], max_failures=0.9).score(SAMPLES)
 
 
 def test_a_network_error_is_retried_and_then_is_a_failure() -> None:
@@ -274,13 +268,13 @@ def test_rewards_that_cut_differently_cannot_be_added_up_part_by_part() -> None:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([], "rewards is empty"),
+        ([], r"rewards is \[\]; it must be at least one"),
         ([{"name": "clipp"}], r"rewards\[0\].name is 'clipp'; allowed: .*clip, .*'clip'"),
         ([{"weight": 1.0}], r"rewards\[0\].name is None"),
         ([{"name": "clip", "batchsize": 3}], r"rewards\[0\].batchsize is not a setting"),
         ([{"name": "clip", "weight": "heavy"}], r"rewards\[0\].weight is 'heavy'"),
         ([{"name": "clip", "scale": math.nan}], r"rewards\[0\].scale is nan"),
-        ([{"reward": length}], r"rewards\[0\] is a callable; give it a `name`"),
+        ([{"reward": length}], r"rewards\[0\] is .* it must be a callable with a `name`"),
     ],
 )
 def test_a_wrong_entry_is_refused_before_anything_is_built(
