@@ -112,19 +112,19 @@ class Canvas:
         attend: [B, L] bool, False on padding, which is never attended to; None without padding.
         vocab: half-open range of token ids a response token may come from.
         mask_id: id of the mask token.
-        uncond_tokens: [B, L] int64 or None, the twin row for classifier-free guidance: the same
+        uncond_tokens: [B, L] int64 or None, the other branch of classifier-free guidance: the same
             length, with the unconditional prompt. Its response is copied from `tokens`.
-        uncond_attend: [B, L] bool or None, `attend` of the twin.
-        image_uncond_tokens: [B, L] int64 or None, the twin that keeps the text of the prompt and
+        uncond_attend: [B, L] bool or None, `attend` of that branch.
+        image_uncond_tokens: [B, L] int64 or None, the branch that keeps the text of the prompt and
             has no source image, for `image_guidance_scale`.
-        image_uncond_attend: [B, L] bool or None, `attend` of that twin.
+        image_uncond_attend: [B, L] bool or None, `attend` of that branch.
         grid: height and width of the response in image tokens, None for text.
         stop_ids: ids that end a text; the first also fills the positions after the end. Empty where
             responses have a fixed length, as images have.
         valid: [B, L] bool, the response positions that are scored in a finished canvas (a text up
             to and including its first end token); None for all.
         features: embeddings in place of tokens, for prompts with images that are not tokens; None
-            otherwise. The unconditional twin has none.
+            otherwise. The unconditional branch has none.
         banned: ids that a response never contains, beside that of the mask.
         blocks: [B, L] int64, the block of each position for a network whose attention is causal
             between blocks of `block_size` positions, from 0 at the first token; None where all
@@ -245,26 +245,26 @@ class Canvas:
         return self.response if self.valid is None else self.response & self.valid
 
     def unconditional(self) -> Canvas:
-        """The twin without the text of the prompt, with the response written so far.
+        """The branch without the text of the prompt, with the response written so far.
 
         Raises:
-            ValueError: the canvas was laid out without a twin.
+            ValueError: the canvas was laid out without that branch.
         """
         missing = (
-            "cfg_scale > 0 needs a canvas with an unconditional twin, and this layout has none; set"
-            " cfg_scale to 0."
+            "cfg_scale > 0 needs a canvas with an unconditional branch, and this layout has none;"
+            " set cfg_scale to 0."
         )
-        return self._twin(self.uncond_tokens, self.uncond_attend, missing)
+        return self._branch(self.uncond_tokens, self.uncond_attend, missing)
 
     def image_unconditional(self) -> Canvas:
-        """The twin without the source image; otherwise as `unconditional`."""
+        """The branch without the source image; otherwise as `unconditional`."""
         missing = (
             "image_guidance_scale > 0 needs a canvas with a source image to drop, as those of the"
             " task image_edit; set image_guidance_scale to 0."
         )
-        return self._twin(self.image_uncond_tokens, self.image_uncond_attend, missing)
+        return self._branch(self.image_uncond_tokens, self.image_uncond_attend, missing)
 
-    def _twin(self, prompt: Tensor | None, attend: Tensor | None, missing: str) -> Canvas:
+    def _branch(self, prompt: Tensor | None, attend: Tensor | None, missing: str) -> Canvas:
         if prompt is None:
             raise ValueError(missing)
         tokens = self.tokens.where(self.response, prompt)
@@ -341,7 +341,7 @@ class Rollout:
         settings: the sampler configuration.
         seeds: [B] int64, from which all draws of a row follow; None where it was not
             sampled here.
-        forwards: forward passes over the batch; the sides of a guided one count once.
+        forwards: forward passes over the batch; the branches of a guided one count once.
     """
 
     canvas: Canvas

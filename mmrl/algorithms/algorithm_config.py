@@ -56,8 +56,8 @@ class MethodColumns(Settings):
     image_guidance_scale: Annotated[float, at_least(0)] = 0.0
     """Guidance by the source image while scoring (task image_edit)."""
     cond_dropout_prob: Annotated[float, at_least(0, up_to=1)] = 0.0
-    """Share of rollouts that an update scores without their prompt, so that the unconditional side
-    of guidance is trained as well, see `mmrl.estimators.condition_dropout`."""
+    """Share of rollouts that an update scores without their prompt, so that the other branch of
+    guidance is trained as well, see `mmrl.estimators.condition_dropout`."""
     temperature: Annotated[float, above(0)] = 1.0
     """Divides the logits while scoring."""
     value: ValueConfig | None = None

@@ -95,7 +95,7 @@ def sample(
 
     Raises:
         ConfigError: an unknown rule or impossible blocks, see `check_sampler`.
-        ValueError: guidance on a canvas without an unconditional twin, or a number of generators
+        ValueError: guidance on a canvas without an unconditional branch, or a number of generators
             that is not that of the rows.
     """
     check_sampler(config)

@@ -30,7 +30,7 @@ class RefreshCache:
     Attributes:
         step: of the next forward pass.
         index: [R, n] int64, positions that a partial step computes in each row, the rows of the
-            unconditional twins after the others; None for a full step.
+            unconditional branches after the others; None for a full step.
     """
 
     def __init__(self, policy: Policy, canvas: Canvas, config: LoopConfig) -> None:
@@ -47,12 +47,12 @@ class RefreshCache:
     def __call__(self, canvas: Canvas, where: Tensor) -> Tensor:
         """Logits [N, C] at the True entries of `where`, guidance applied."""
         guidance = self.config.guidance
-        sides = guidance.build_sides(canvas)
-        attend = attention(sides)
+        branches = guidance.build_branches(canvas)
+        attend = attention(branches)
         inputs: dict[str, Any] = {
-            "input_ids": torch.cat([side.tokens for side in sides]),
+            "input_ids": torch.cat([branch.tokens for branch in branches]),
             "columns": canvas.vocab,
-            **embeddings(sides),
+            **embeddings(branches),
         }
         self.keys.index = self.index
         if self.index is not None:
@@ -69,8 +69,8 @@ class RefreshCache:
         self.step += 1
         full = is_full(self.step, self.config)
         self.index = None if full else find_lowest(self.largest, attend, self.config.cache_ratio)
-        known = Positions.find(where.repeat(len(sides), 1)).take(self.logits)
-        return forbid(guidance.combine(known.chunk(len(sides))), canvas.forbidden_columns)
+        known = Positions.find(where.repeat(len(branches), 1)).take(self.logits)
+        return forbid(guidance.combine(known.chunk(len(branches))), canvas.forbidden_columns)
 
 
 def is_full(step: int, config: LoopConfig) -> bool:

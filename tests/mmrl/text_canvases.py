@@ -32,9 +32,9 @@ def canvas_of(widths: list[int], seed: int = 0, ends: tuple[int, ...] = (EOS, EO
     attend = columns >= torch.tensor([[width - own] for own in widths])
     response = columns >= width
     tokens = tokens.masked_fill(response, MASK_ID).masked_fill(~attend, EOS)
-    twin = torch.full_like(tokens, MASK_ID)
+    other = torch.full_like(tokens, MASK_ID)
     keep = None if bool(attend.all()) else attend
-    return Canvas(tokens, response, keep, (0, 40), MASK_ID, twin, keep, stop_ids=ends)
+    return Canvas(tokens, response, keep, (0, 40), MASK_ID, other, keep, stop_ids=ends)
 
 
 def config(**changes: Any) -> SamplerConfig:

@@ -30,8 +30,8 @@ def naive(
         tokens = canvas.tokens.masked_fill(hidden, canvas.mask_id)
         logits = policy.model(input_ids=tokens, attention_mask=canvas.attend).logits
         if cfg_scale:
-            twin = torch.where(canvas.response, tokens, canvas.uncond_tokens)
-            other = policy.model(input_ids=twin, attention_mask=canvas.uncond_attend).logits
+            branch = torch.where(canvas.response, tokens, canvas.uncond_tokens)
+            other = policy.model(input_ids=branch, attention_mask=canvas.uncond_attend).logits
             logits = (1 + cfg_scale) * logits - cfg_scale * other
         low, high = canvas.vocab
         logp = (logits[..., low:high] / temperature).log_softmax(-1)

@@ -20,19 +20,19 @@ EXACT = bare_policy(small_network().double())
 
 @pytest.mark.parametrize("padding", [False, True])
 @pytest.mark.parametrize(("text", "image"), [(2.5, 4.0), (0.0, 4.0), (2.5, 0.0)])
-def test_two_guidances_add_the_differences_to_both_twins(
+def test_two_guidances_add_the_differences_to_both_branches(
     text: float, image: float, padding: bool
 ) -> None:
     canvas = small_canvas(padding=padding, image=True)
-    sides = (canvas, canvas.unconditional(), canvas.image_unconditional())
-    whole, no_text, no_image = (guided_logits(EXACT, s, canvas.masked, 0.0) for s in sides)
+    branches = (canvas, canvas.unconditional(), canvas.image_unconditional())
+    whole, no_text, no_image = (guided_logits(EXACT, s, canvas.masked, 0.0) for s in branches)
     expected = whole + text * (whole - no_text) + image * (whole - no_image)
     found = guided_logits(EXACT, canvas, canvas.masked, text, image)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
     assert not torch.allclose(found, whole, atol=1e-3)
 
 
-def test_rows_are_shared_cut_and_joined_with_their_twins() -> None:
+def test_rows_are_shared_cut_and_joined_with_their_branches() -> None:
     canvas = small_canvas(rows=4, padding=True, image=True)
     where = canvas.masked
     each = guided_logits(POLICY, canvas, where, 1.0, 2.0).view(4, -1)

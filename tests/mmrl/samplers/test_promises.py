@@ -199,7 +199,7 @@ def test_what_is_no_generator_is_refused_with_what_to_give(wrong: Any) -> None:
         draw_masks(rollout, AlgorithmConfig(), wrong)
 
 
-def test_guidance_needs_a_twin() -> None:
+def test_guidance_needs_a_branch() -> None:
     canvas = replace(small_canvas(2), uncond_tokens=None)
     with pytest.raises(ValueError, match="cfg_scale > 0 needs"):
         sample(POLICY, canvas, SamplerConfig(cfg_scale=1.0), generators(2))
