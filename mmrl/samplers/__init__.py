@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from mmrl.config import check, check_choice, one_of
 from mmrl.config.options import option_classes
-from mmrl.samplers.confidence import DYNAMIC, STATIC
+from mmrl.samplers.confidence import DYNAMIC, LEFT_TO_RIGHT, STATIC
 from mmrl.samplers.dream import ENTROPY, MASKGIT_PLUS, ORIGIN, TOPK_MARGIN
-from mmrl.samplers.emerge import EMERGE
-from mmrl.samplers.left_to_right import LEFT_TO_RIGHT
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
-from mmrl.samplers.maskgit import LUMINA, MASKGIT
 from mmrl.samplers.rule import Rule
+from mmrl.samplers.scheduled import EMERGE, LUMINA, MASKGIT
 
 if TYPE_CHECKING:
     from torch import Generator

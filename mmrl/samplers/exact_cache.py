@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mmrl.samplers.guidance import Guidance
-from mmrl.samplers.logits import attention, block_inputs, take_distinct
+from mmrl.samplers.logits import network_inputs, take_distinct
 from mmrl.types import Canvas
 
 if TYPE_CHECKING:
@@ -58,12 +58,7 @@ class ExactCache:
 
     def _compute_prompts(self, policy: Policy, branches: Sequence[Canvas]) -> None:
         """One pass over the complete blocks of the prompts, each distinct one once."""
-        parts: dict[str, Any] = {
-            "input_ids": torch.cat([branch.tokens for branch in branches]),
-            "attention_mask": attention(branches),
-            **block_inputs(branches),
-        }
-        given = {k: v[:, : self.start] for k, v in parts.items() if v is not None}
+        given = {name: x[:, : self.start] for name, x in network_inputs(branches).items()}
         distinct, original = take_distinct(given)
         cache = self.keys.at(0, self.start, self.start)
         nowhere = torch.zeros_like(distinct["input_ids"], dtype=torch.bool)

@@ -41,30 +41,24 @@ def guided_output(
             what it returns takes the place of the logits.
     """
     branches = guidance.build_branches(canvas)
-    inputs: dict[str, Any] = {
-        "input_ids": torch.cat([branch.tokens for branch in branches]),
-        "attention_mask": attention(branches),
-        "positions": where.repeat(len(branches), 1),
-        "columns": canvas.vocab,
-        **embeddings(branches),
-        **block_inputs(branches),
-    }
+    inputs = network_inputs(branches)
+    inputs |= {"positions": where.repeat(len(branches), 1), "columns": canvas.vocab}
     if reduce is not None:
         inputs["reduce"] = reduce
     if cache is not None:
         inputs = {**_select_columns(inputs, cache.span), "cache": cache}
-    logits = _compute_once(policy, inputs) if shared else policy.model(**inputs).logits
+    found = _compute_once(policy, inputs) if shared else policy.model(**inputs).logits
     if reduce is not None:
-        return logits
+        return found
     if len(branches) > 1:
-        logits = guidance.combine(logits.chunk(len(branches)))
-    return forbid(logits, canvas.forbidden_columns)
+        found = guidance.combine(found.chunk(len(branches)))
+    return forbid(found, canvas.forbidden_columns)
 
 
 def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:
     """Logits [N, C] with identical rows computed once; a cache then holds all rows."""
     names = ("input_ids", "attention_mask", "feature_at", "blocks")
-    rows = {name: inputs[name] for name in names if inputs.get(name) is not None}
+    rows = {name: inputs[name] for name in names if name in inputs}
     distinct, original = take_distinct(rows)
     number, positions = len(distinct["input_ids"]), inputs["positions"]
     union = torch.zeros(number, positions.shape[1], dtype=torch.int, device=original.device)
@@ -94,39 +88,29 @@ def take_distinct(rows: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor
 def _select_columns(inputs: Mapping[str, Any], span: tuple[int, int, int]) -> dict[str, Any]:
     """The inputs in the columns start to stop, with attention to the first `seen` columns."""
     start, stop, seen = span
-    names = [name for name in ("input_ids", "positions", "feature_at") if name in inputs]
-    selected = {name: inputs[name][:, start:stop] for name in names}
-    keys = [name for name in ("attention_mask", "blocks") if inputs.get(name) is not None]
-    return {**inputs, **selected, **{name: inputs[name][:, :seen] for name in keys}}
+    parts = dict.fromkeys(("input_ids", "positions", "feature_at"), slice(start, stop))
+    parts |= dict.fromkeys(("attention_mask", "blocks"), slice(seen))
+    selected = {name: inputs[name][:, part] for name, part in parts.items() if name in inputs}
+    return {**inputs, **selected}
 
 
-def attention(branches: Sequence[Canvas]) -> Tensor | None:
-    """The [R, L] key mask of canvases stacked over rows; None when nothing is padding."""
-    masks = [branch.attend for branch in branches]
-    if all(mask is None for mask in masks):
-        return None
-    full = torch.ones_like(branches[0].response)
-    return torch.cat([full if mask is None else mask for mask in masks])
-
-
-def block_inputs(branches: Sequence[Canvas]) -> dict[str, Tensor]:
-    """Inputs of a network whose attention is causal between blocks; none where it is not."""
-    own = {
-        "blocks": branches[0].blocks,
-        "copies": branches[0].copies,
-        "position_ids": branches[0].places,
-    }
-    return {k: v.repeat(len(branches), 1) for k, v in own.items() if v is not None}
-
-
-def embeddings(branches: Sequence[Canvas]) -> dict[str, Tensor]:
-    """Inputs of the network that replace tokens, for canvases stacked over rows; mostly none.
-
-    The branches differ in the positions of the embeddings, not in the embeddings.
+def network_inputs(branches: Sequence[Canvas]) -> dict[str, Any]:
+    """What the network reads of the branches of guidance, stacked over rows R: tokens, the key mask
+    [R, L] if anything is padding, embeddings in place of tokens, and for attention that is causal
+    between blocks their numbers. Branches differ in where the embeddings are, not in them.
     """
-    features = next((branch.features for branch in branches if branch.features is not None), None)
-    if features is None or features.embeddings is None:
-        return {}
-    tokens = torch.full_like(features.at, -1)
-    places = [tokens if branch.features is None else branch.features.at for branch in branches]
-    return {"features": features.embeddings, "feature_at": torch.cat(places)}
+    first, number = branches[0], len(branches)
+    own = {"blocks": first.blocks, "copies": first.copies, "position_ids": first.places}
+    inputs = {name: each.repeat(number, 1) for name, each in own.items() if each is not None}
+    inputs["input_ids"] = torch.cat([branch.tokens for branch in branches])
+    masks = [branch.attend for branch in branches]
+    if any(mask is not None for mask in masks):
+        full = torch.ones_like(first.response)
+        inputs["attention_mask"] = torch.cat([full if mask is None else mask for mask in masks])
+    shown = [branch.features for branch in branches]
+    known = next((features for features in shown if features is not None), None)
+    if known is not None and known.embeddings is not None:
+        tokens = torch.full_like(known.at, -1)
+        places = [tokens if features is None else features.at for features in shown]
+        inputs |= {"features": known.embeddings, "feature_at": torch.cat(places)}
+    return inputs

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from mmrl.positions import Positions
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.samplers.noise import Draws, categorical, row_seeds
-from mmrl.samplers.schedule import alpha
+from mmrl.samplers.scheduled import alpha
 from mmrl.types import Canvas
 from tests.mmrl.canvases import guided_logits
 from tests.mmrl.samplers.public_samplers import sample_publicly

@@ -17,8 +17,8 @@ from torch import Generator, Tensor
 from mmrl.positions import Positions
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.samplers.confidence import most_certain
-from mmrl.samplers.maskgit import log_confidence, lumina_counts
 from mmrl.samplers.rule import Prediction, State
+from mmrl.samplers.scheduled import log_confidence, lumina_counts
 from mmrl.types import Canvas, Prompt, Rollout
 from tests.mmrl.canvases import generators
 from tests.mmrl.samplers.public_samplers import Proposal, propose_with

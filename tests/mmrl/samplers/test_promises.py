@@ -20,7 +20,7 @@ from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import RULES, SamplerConfig, sample
 from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.rule import filter_logits
-from mmrl.samplers.schedule import SCHEDULES, alpha
+from mmrl.samplers.scheduled import SCHEDULES, alpha
 from mmrl.types import Canvas, Rollout
 from tests.mmrl.canvases import MASK_ID, VOCAB, generators, guided_logits, small_canvas
 from tests.models.networks import bare_policy, small_network
