@@ -20,8 +20,7 @@ from mmrl.data.prompts import spread
 from mmrl.randomness import generator
 from mmrl.rewards.registry.interface import Item
 from mmrl.rewards.scoring.scorer import Scorer
-from mmrl.rollouts.diversity.measured import Diversity
-from mmrl.rollouts.diversity.metrics import list_tokens
+from mmrl.rollouts.diversity import Diversity, list_tokens
 from mmrl.rollouts.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample

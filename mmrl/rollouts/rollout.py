@@ -28,8 +28,7 @@ from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards
-from mmrl.rollouts.diversity.measured import describe, measure
-from mmrl.rollouts.diversity.metrics import Completions, list_tokens
+from mmrl.rollouts.diversity import Completions, list_tokens, measure
 from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
@@ -194,7 +193,6 @@ def score_groups(groups: Groups) -> RolloutBatch:
         lookaheads = None if groups.lookaheads is None else groups.lookaheads.scores().total
     counted, overlong = _check_lengths(task, scores, rollout.canvas)
     completions = [sample.completion for sample in groups.samples]
-    described = describe(task.diversity, Completions(completions, list_tokens(rollout.canvas)))
     earned = assign_credit(task, counted, *groups.place, lookaheads=lookaheads)
     metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, groups.prompts[0])
@@ -204,7 +202,8 @@ def score_groups(groups: Groups) -> RolloutBatch:
         | {"time/reward_s": scores.timing.work_s, "time/reward_wait_s": scores.timing.wait_s}
     )
     length = rollout.canvas.tokens.shape[1]
-    measured = measure(task.diversity, described, task.config.num_generations)
+    made = Completions(completions, list_tokens(rollout.canvas))
+    measured = measure(task.config.diversity, made, task.config.num_generations)
     metrics |= measured.gather().metrics()
     columns, slices = earned.columns, earned.slices
     chunks = [sample.chunks for sample in groups.samples]
