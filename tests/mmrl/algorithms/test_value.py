@@ -5,8 +5,8 @@ import torch
 
 from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.aggregation import BatchSize, grpo
+from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.value import compute_advantages, value_loss
-from mmrl.algorithms.value_config import ValueConfig
 from mmrl.config import ConfigError
 
 ONE = BatchSize(1, 1, 1, 1)

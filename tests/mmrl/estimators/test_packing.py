@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor
 
 from mmrl.algorithms import draw_masks, load_algorithm
+from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.value import compute_advantages
-from mmrl.algorithms.value_config import ValueConfig
 from mmrl.estimators.scoring import score
 from mmrl.models import load_model
 from mmrl.samplers import SamplerConfig, sample

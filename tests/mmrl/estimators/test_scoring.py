@@ -141,7 +141,7 @@ def test_rows_with_equal_padding_are_scored_without_a_mask_as_with_it() -> None:
     hidden = canvas.response & (torch.arange(canvas.tokens.shape[1]) % 2 == 0)
     network, seen = small_network(1).double(), []
     network.register_forward_pre_hook(
-        lambda _, args, inputs: seen.append(inputs["attention_mask"]), with_kwargs=True
+        lambda _, args, inputs: seen.append(inputs.get("attention_mask")), with_kwargs=True
     )
     scores = [
         score(bare_policy(network), each, Passes(mask[None], mask[None], mask[None].float()))

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
+from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.loss import Weights
 from mmrl.algorithms.value import compute_advantages
-from mmrl.algorithms.value_config import ValueConfig
 from mmrl.estimators import MASKS, score
 from mmrl.estimators.scoring import predict_values
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
