@@ -116,7 +116,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
 def _chunks(
     x: Tensor, what: LogProbReduction, weight: Tensor, *others: Tensor
 ) -> Iterator[tuple[Tensor, ...]]:
-    """Sides [S, n, D], targets [n] and parts of other tensors [N, …] of some rows at a time."""
+    """Branches [S, n, D], targets [n] and parts of other tensors [N, …] of some rows at a time."""
     size = rows_scored_at_once(len(weight), x.dtype, x.device)
     branches = x.view(len(what.scales), -1, x.shape[-1]).split(size, 1)
     return zip(branches, *(each.split(size) for each in (what.targets, *others)), strict=True)

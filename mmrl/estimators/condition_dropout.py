@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from mmrl.types import Canvas
 
@@ -38,9 +38,8 @@ def drop_conditions(canvas: Canvas, prob: float, generators: Iterable[Generator]
     draws = torch.stack([torch.rand((), generator=each) for each in generators])
     dropped = (draws < prob)[:, None].to(canvas.tokens.device)
     other = canvas.unconditional()
-    attend: Tensor | None = None
+    attend, every = None, torch.ones_like(canvas.response)
     if canvas.attend is not None or other.attend is not None:
-        every = torch.ones_like(dropped).expand_as(canvas.tokens)
         masks = (every if each is None else each for each in (other.attend, canvas.attend))
         attend = torch.where(dropped, *masks)
     return replace(canvas, tokens=other.tokens.where(dropped, canvas.tokens), attend=attend)
