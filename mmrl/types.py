@@ -214,19 +214,24 @@ class Canvas:
         return self.response & (self.tokens == self.mask_id)
 
     @property
-    def response_blocks(self) -> Tensor | None:
-        """[B, L] int64: the blocks of response positions, counted from the first with one, -1
-        elsewhere; None where all attend to all."""
-        if self.blocks is None:
-            return None
-        return (self.blocks - self._first_block(self.blocks)).where(self.response, -1)
+    def ends(self) -> Tensor:
+        """[B, L] bool: response positions with a token that ends a text."""
+        found = self.response.new_zeros(self.response.shape)
+        for token in self.stop_ids:
+            found |= self.tokens == token
+        return found & self.response
 
-    def split(self, size: int | None) -> Tensor | None:
-        """[B, L] int64: `response_blocks`, or else blocks of `size` response positions from the
-        first, -1 elsewhere; None where responses are not divided."""
-        if self.blocks is not None or size is None:
-            return self.response_blocks
-        return ((self.response.cumsum(1) - 1) // size).where(self.response, -1)
+    def split(self, size: int | None = None) -> Tensor | None:
+        """[B, L] int64: the blocks of response positions, counted from the first with one, -1
+        elsewhere: those of the network's attention, or else of `size` positions; None where there
+        are neither."""
+        if self.blocks is not None:
+            place = self.blocks - self._first_block(self.blocks)
+        elif size is None:
+            return None
+        else:
+            place = (self.response.cumsum(1) - 1) // size
+        return place.where(self.response, -1)
 
     @property
     def first_response_column(self) -> int:
@@ -250,23 +255,19 @@ class Canvas:
         Raises:
             ValueError: the canvas was laid out without that branch.
         """
-        missing = (
-            "cfg_scale > 0 needs a canvas with an unconditional branch, and this layout has none;"
-            " set cfg_scale to 0."
-        )
-        return self._branch(self.uncond_tokens, self.uncond_attend, missing)
+        if self.uncond_tokens is None:
+            raise ValueError(
+                "cfg_scale > 0 needs a layout with a branch without text; set it to 0."
+            )
+        return self._branch(self.uncond_tokens, self.uncond_attend)
 
     def image_unconditional(self) -> Canvas:
         """The branch without the source image; otherwise as `unconditional`."""
-        missing = (
-            "image_guidance_scale > 0 needs a canvas with a source image to drop, as those of the"
-            " task image_edit; set image_guidance_scale to 0."
-        )
-        return self._branch(self.image_uncond_tokens, self.image_uncond_attend, missing)
+        if self.image_uncond_tokens is None:
+            raise ValueError("image_guidance_scale > 0 needs a source image to drop; set it to 0.")
+        return self._branch(self.image_uncond_tokens, self.image_uncond_attend)
 
-    def _branch(self, prompt: Tensor | None, attend: Tensor | None, missing: str) -> Canvas:
-        if prompt is None:
-            raise ValueError(missing)
+    def _branch(self, prompt: Tensor, attend: Tensor | None) -> Canvas:
         tokens = self.tokens.where(self.response, prompt)
         return replace(self, tokens=tokens, attend=attend, features=None)
 
@@ -296,9 +297,8 @@ class Canvas:
 
         with torch.no_grad():
             seen = self.encode_images(model)
-        if seen.features is None:
-            return seen
-        return replace(seen, features=replace(seen.features, source=None))
+        features = seen.features and replace(seen.features, source=None)
+        return replace(seen, features=features)
 
 
 CANVAS_PADDING = {

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from PIL import Image
@@ -158,8 +157,7 @@ def effective_lengths(rollout: Rollout) -> list[int]:
     canvas = rollout.canvas
     if canvas.valid is None:
         return canvas.response.sum(1).tolist()
-    ends = torch.tensor(canvas.stop_ids, dtype=torch.long, device=canvas.tokens.device)
-    return (canvas.valid & ~torch.isin(canvas.tokens, ends)).sum(1).tolist()
+    return (canvas.valid & ~canvas.ends).sum(1).tolist()
 
 
 def list_samples(

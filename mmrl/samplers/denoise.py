@@ -188,10 +188,7 @@ def record(rollout: Rollout, where: Positions, choice: Choice, written: Tensor, 
 
 def after_end(canvas: Canvas) -> Tensor:
     """[B, L] bool: response positions after the first written end of the text."""
-    ends = torch.zeros_like(canvas.response)
-    for token in canvas.stop_ids:
-        ends |= canvas.tokens == token
-    ended = (ends & canvas.response).long()
+    ended = canvas.ends.long()
     return canvas.response & (ended.cumsum(1) - ended > 0)
 
 
