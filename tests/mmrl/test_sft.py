@@ -1,6 +1,5 @@
 """The supervised loop on a tiny tokenizer: exact resume, batches, what a run leaves behind."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from mmrl.config import load_config
 from mmrl.models import load_vq
 from mmrl.models.image_tokenizers.magvit import MagvitConfig
 from mmrl.run.checkpoint import checkpoint_steps
-from mmrl.runtime import activity
 from mmrl.sft import SFTConfig, train
 from scripts.miniature.reconstruction import Reconstruction, ReconstructionConfig
 from tests.mmrl.supervised_runs import (
@@ -63,33 +61,6 @@ def test_training_lowers_the_loss_and_writes_the_run_directory(
     assert resolved.max_steps == 30
     assert load_vq(tmp_path / "run" / "final").codebook_size == 8
     assert load_vq(tmp_path / "run" / "checkpoints" / "30").codebook_size == 8
-
-
-def test_its_progress_shows_the_loss_and_the_report_what_was_learned(
-    images: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = tmp_path / "run"
-    monkeypatch.setattr(activity, "SILENCE", 0.0)
-    monkeypatch.setattr(activity, "REFRESH", 0.002)
-    train(config(images, run, logging_steps=3, max_steps=6, eval_steps=3))
-    [*_, shown] = re.findall(r"step: .*\d/6 .*loss (\d+\.\d{4})", capsys.readouterr().err)
-    logged = [line["loss"] for line in metrics(run) if "loss" in line]
-    assert 0.2 < float(shown) / logged[-1] < 5  # of one step, beside the mean of three
-    page = (run / "report.html").read_text()
-    for promise in (
-        "Mean loss: ",
-        "<td>pixel_l1</td>",
-        "Images: reconstruction",
-        "<figcaption>Loss</figcaption>",
-        "<figcaption>eval/pixel_l1<",
-        "<figcaption>Parts of the loss<",
-    ):
-        assert promise in page, promise
-    assert page.count("data:image/png;base64,") == 2 and "Reward" not in page
-    assert f"report: {run / 'report.html'}" in (run / "train.log").read_text()
 
 
 def test_the_last_step_is_logged_and_a_finished_run_keeps_its_lines(

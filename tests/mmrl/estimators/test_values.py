@@ -126,17 +126,3 @@ def test_a_baseline_leaves_the_expected_gradient_as_it_is() -> None:
     found = expected_gradient(policy, advantages)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
     assert float(expected.abs().max()) > 0.01
-
-
-@pytest.mark.parametrize("lam", [0.0, 0.5])
-def test_with_a_shorter_reach_it_does_so_if_the_values_are_right(lam: float) -> None:
-    policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
-    expected, settings = expected_gradient(policy, rewards), ValueConfig(lam=lam)
-    right = compute_advantages(
-        exact_values(policy), outcome(rewards, passes), passes.scored, settings
-    ).advantages
-    torch.testing.assert_close(expected_gradient(policy, right), expected, atol=1e-4, rtol=0)
-    with torch.no_grad():
-        values = predict_values(value_network(), rollout.canvas, passes)
-    wrong = compute_advantages(values, outcome(rewards, passes), passes.scored, settings).advantages
-    assert float((expected_gradient(policy, wrong) - expected).abs().max()) > 0.01

@@ -1,7 +1,6 @@
 """Rewards that ask the policy: its own answers, whatever asks beside them, in runs of the loop."""
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,6 @@ import torch
 
 from mmrl.config import ConfigError
 from mmrl.models import Policy, load_policy
-from mmrl.planning.plan import describe
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator
 from mmrl.rewards.answer import AnswerReward
@@ -110,13 +108,6 @@ def test_scores_depend_neither_on_the_batch_nor_on_what_else_is_scored(
     assert scores(policy, batch[::-1], sampler=sampler) == found[::-1]
 
 
-def test_asking_leaves_no_gradient_and_draws_from_no_shared_generator(policy: Policy) -> None:
-    before = torch.get_rng_state()
-    scores(policy, samples(policy), sampler={"temperature": 1.0})
-    assert torch.equal(before, torch.get_rng_state())
-    assert all(parameter.grad is None for parameter in policy.network.parameters())
-
-
 def test_every_call_keeps_pace_with_other_processes_once_with_or_without_a_question(
     policy: Policy,
 ) -> None:
@@ -171,12 +162,6 @@ def test_a_run_learns_from_it_and_resumes_exactly(
     assert metrics(again) == lines[-len(metrics(again)) :]
 
 
-def test_a_dry_run_says_that_it_waits_for_the_policy(
-    talkative: SimpleNamespace, tmp_path: Path
-) -> None:
-    assert "not tried: the loop calls it itself" in str(describe(cyclic(talkative, tmp_path)))
-
-
 def refused() -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
     llada, mmada = {"path": LLADA, "vq": None}, {"path": str(ROOT / "none"), "vq": VQ}
     yield (
@@ -185,9 +170,7 @@ def refused() -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
         r"model.path is .*or lumina or mmada.* for what the reward cycle of x asks",
     )
     yield {"sampler": {"stepz": 1}}, mmada, r"x\[0\].sampler.*stepz"
-    yield {"sampler": {"name": "hasty"}}, mmada, r"x\[0\].sampler.name is 'hasty'"
     yield {"sampler": {"steps": 3, "block_size": 2}}, mmada, r"x\[0\].sampler.block_size is 2"
-    yield {"asks": ["count"]}, mmada, "asks"
 
 
 @pytest.mark.parametrize(("options", "model", "message"), list(refused()))
@@ -196,18 +179,6 @@ def test_what_the_policy_could_not_answer_is_refused_before_it_is_loaded(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         check_queries([{**CYCLE, **options}], "x", ModelConfig(**model))
-
-
-def test_a_run_refuses_a_policy_that_reads_no_images(tmp_path: Path) -> None:
-    lines = (ROOT / "datasets" / "text" / "sudoku_test.jsonl").open()
-    (tmp_path / "prompts.jsonl").write_text("".join(islice(lines, 2)))
-    world = SimpleNamespace(policy=LLADA, prompts=str(tmp_path / "prompts.jsonl"))
-    config = run_config(world, tmp_path / "run", task={"task": "text", "rewards": [CYCLE]})
-    config.model.vq = None
-    for run in (train, describe):
-        with pytest.raises(ConfigError, match="the reward cycle of tasks.shapes.rewards asks it"):
-            run(config)
-    assert not (tmp_path / "run").exists()
 
 
 def test_an_evaluation_in_which_one_process_scores_needs_the_whole_policy() -> None:

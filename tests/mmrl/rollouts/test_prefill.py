@@ -13,7 +13,7 @@ from mmrl.evaluation.comparison import run
 from mmrl.models import load_policy
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Cutting, Prompt, Sample
-from tests.mmrl.runs import VQ, roll_out, task_config
+from tests.mmrl.runs import VQ, roll_out
 from tests.mmrl.test_eval import config as eval_config
 from tests.mmrl.test_text_rl import text_config
 from tests.models.layouts.test_questions_about_images import WRITERS, load, question
@@ -104,9 +104,3 @@ def test_questions_about_images_are_answered_after_it(kind: str, tmp_path: Path)
     assert other.tokens[0, width:-8].tolist() == given
     other.tokens[:, -8:] = policy.tokenizer("a", add_special_tokens=False)["input_ids"][0]
     assert policy.decode(other, [begun])[0].startswith("I see ")  # type: ignore[union-attr]
-
-
-def test_images_have_no_prefill(world: SimpleNamespace) -> None:
-    for key in ("assistant_prefill", "eval_assistant_prefill"):
-        with pytest.raises(ConfigError, match=f"{key} is 'a'.*text_to_image makes images"):
-            Task("x", task_config(world, **{key: "a"}))

@@ -207,18 +207,6 @@ def test_static_is_its_sampler_for_understanding(
         assert torch.where(written_at < step, tokens, MASK).tolist() == before.tolist()
 
 
-@pytest.mark.parametrize("scale", [0.0, 4.0])
-def test_a_cache_that_keeps_nothing_changes_nothing(policy: SimpleNamespace, scale: float) -> None:
-    canvas = build_canvas(policy, "cfg4.0")
-    settings = {"name": "lumina", "steps": 6, "cfg_scale": scale}
-    plain, cached = (
-        sample(policy, canvas, SamplerConfig(**settings, **options), Generator().manual_seed(1))
-        for options in ({}, {"cache": "refresh", "cache_ratio": 0.0, "refresh_interval": 99})
-    )
-    assert torch.equal(plain.canvas.tokens, cached.canvas.tokens)
-    torch.testing.assert_close(plain.logprobs, cached.logprobs, atol=1e-4, rtol=0)
-
-
 @pytest.mark.parametrize("scale", [pytest.param(0.0, marks=pytest.mark.slow), 4.0])
 def test_a_row_is_cached_beside_others_as_alone(policy: SimpleNamespace, scale: float) -> None:
     layout = build_layout(policy.network, "text_to_image", image_size=64)

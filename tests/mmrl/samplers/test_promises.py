@@ -6,16 +6,13 @@ boundary may then give another token.
 """
 
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from mmrl.algorithms import AlgorithmConfig, draw_masks
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import RULES, SamplerConfig, sample
 from mmrl.samplers.noise import row_seeds
@@ -123,13 +120,6 @@ def replay(done: Rollout, config: SamplerConfig) -> Tensor:
     return logprobs
 
 
-def test_maskgit_follows_its_schedule_and_wastes_no_step() -> None:
-    config = SamplerConfig(name="maskgit", steps=4, schedule="linear")
-    done = sample(POLICY, small_canvas(3, 12), config, generators(3))
-    for row in done.written_at:
-        assert [int((row == step).sum()) for step in range(4)] == [3] * 4
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("cfg_scale", [0.0, 2.0])
 @pytest.mark.parametrize("padding", [False, True])
@@ -188,15 +178,6 @@ def test_top_p_keeps_the_fewest_likely_tokens_that_reach_p(
 def test_as_many_generators_as_rows_are_asked_for(count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} generators for 3 rows"):
         sample(POLICY, small_canvas(3), SamplerConfig(), generators(count))
-
-
-@pytest.mark.parametrize("wrong", [7, "seed", None, [1, 2], np.random.default_rng(0)])
-def test_what_is_no_generator_is_refused_with_what_to_give(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"a generator is .*mmrl.randomness.generator\(7\)"):
-        sample(POLICY, small_canvas(2), SamplerConfig(), wrong)
-    rollout = sample(POLICY, small_canvas(2), SamplerConfig(), generators(2))
-    with pytest.raises(TypeError, match=r"a generator is .*mmrl.randomness.generator\(7\)"):
-        draw_masks(rollout, AlgorithmConfig(), wrong)
 
 
 def test_guidance_needs_a_branch() -> None:
