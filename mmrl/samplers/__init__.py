@@ -61,7 +61,7 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
         ConfigError: an unknown rule, an option the rule does not have, blocks that do not divide.
     """
     ranking = sorted(name for name, rule in RULES.items() if rule.ranks)
-    allowed = f"free, suppress, stop or fill with the rule {config.name}"
+    allowed = f"free, suppress or stop with the rule {config.name}"
     advice = f"Only {', '.join(ranking)} rank positions."
     check(config.eos != "last" or config.name in ranking, f"{where}.eos", "last", allowed, advice)
     if length is not None:

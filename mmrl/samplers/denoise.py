@@ -148,8 +148,6 @@ def write_block(
             continue
         choice = draw(network, state, where, rule, stream)
         record(rollout, where, choice, rule.write(state, where, choice, config), steps[step])
-        if config.eos == "fill":
-            fill_ended(rollout, steps[step])
     rollout.forwards += network.passes
 
 

@@ -55,7 +55,7 @@ SAMPLERS = st.builds(
     temperature=st.sampled_from([0.0, 0.7, 1.0]),
     target=st.sampled_from(["confidence", "random"]),
     threshold=st.sampled_from([0.3, 0.9]),
-    eos=st.sampled_from(["free", "suppress", "last", "stop", "fill", "leave"]),
+    eos=st.sampled_from(["free", "suppress", "last", "stop", "leave"]),
     cache=st.sampled_from(["none", "prefix", "dual"]),
     window=st.sampled_from([None, 0, 3]),
 )

@@ -10,7 +10,7 @@ from tests.mmrl.text_canvases import LENGTH
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"eos": "ignore"}, r"sampler\.eos is 'ignore'; allowed: fill, free, last"),
+        ({"eos": "ignore"}, r"sampler\.eos is 'ignore'; allowed: free, last, leave"),
         ({"window": 8}, r"sampler\.window is 8.*Set sampler\.cache to prefix or dual"),
         ({"name": "dynamic", "threshold": 1.5}, r"sampler\.threshold is 1\.5.*from 0 to 1"),
     ],
