@@ -6,12 +6,9 @@ import pytest
 
 from mmrl.config import load_config
 from mmrl.models import load_vq
-from mmrl.models.image_tokenizers.magvit import MagvitConfig
 from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.sft import SFTConfig, train
-from scripts.miniature.reconstruction import Reconstruction, ReconstructionConfig
 from tests.mmrl.supervised_runs import (
-    NETWORK,
     config,
     kill_in_checkpoint,
     metrics,
@@ -70,23 +67,6 @@ def test_the_last_step_is_logged_and_a_finished_run_keeps_its_lines(
     assert [line["step"] for line in metrics(run)] == [4]
     train(config(images, run, logging_steps=5, resume_from_checkpoint="auto"))
     assert [line["step"] for line in metrics(run)] == [4]
-
-
-def test_the_learning_rate_warms_up_from_zero_and_follows_its_schedule(
-    images: Path, tmp_path: Path
-) -> None:
-    changes = {"warmup_steps": 2, "lr_scheduler_type": "linear", "ema_decay": 0.0}
-    train(config(images, tmp_path / "run", save_total_limit=None, save_steps=1, **changes))
-    rates = [line["learning_rate"] for line in metrics(tmp_path / "run")]  # of the next step
-    assert rates == pytest.approx([0.5e-2, 1e-2, 0.5e-2, 0.0])
-    start = Reconstruction(
-        ReconstructionConfig(data=str(images), image_size=8, network=MagvitConfig(**NETWORK)),
-        seed=0,
-        batch_size=1,
-    )
-    start.save(tmp_path)
-    one, two = (tmp_path / "run" / "checkpoints" / str(step) for step in (1, 2))
-    assert same_weights(tmp_path, one) and not same_weights(one, two)
 
 
 def test_micro_batches_of_a_step_equal_one_large_batch(images: Path, tmp_path: Path) -> None:

@@ -51,14 +51,6 @@ def test_the_worked_numbers() -> None:
     assert steps[2] == pytest.approx([0.27528, 0.674, 0.7])
 
 
-def test_token_rewards_are_carried_as_the_mean_of_their_step() -> None:
-    rewards = torch.tensor([[1.0, 3, 0, 0, 0, 0], [0, 0, 5.0, 0, 0, 0], [0, 0, 0, 1.0, 2, 6]])
-    returns, _ = estimate_gae(rewards[:, None], torch.zeros(3, 1, 6), SCORED, 0.5, 1.0)
-    # the last step is worth 3 on average, so the one before 5 + 1.5
-    expected = [[4.25, 6.25, 0, 0, 0, 0], [0, 0, 6.5, 0, 0, 0], [0, 0, 0, 1, 2, 6]]
-    torch.testing.assert_close(returns[:, 0], torch.tensor(expected))
-
-
 def test_a_reward_is_paid_when_all_it_was_judged_for_is_written_and_in_full() -> None:
     # written in the order 3 1 | 0 5 | 2 4: what ends at position 1 is whole after the second step
     scored = torch.zeros(3, 1, 6, dtype=torch.bool)

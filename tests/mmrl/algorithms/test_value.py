@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.aggregation import BatchSize, grpo
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.value import compute_advantages, value_loss
-from mmrl.config import ConfigError
 
 ONE = BatchSize(1, 1, 1, 1)
 
@@ -54,25 +52,3 @@ def test_a_rollout_without_a_reward_has_no_return_and_no_advantage() -> None:
     returns, advantages = compute_advantages(values, outcomes, scored, ValueConfig())
     assert returns[:, :, 0].tolist() == [[1, 0, 0]] * 2
     assert advantages[:, :, 0].tolist() == [[0.5, 0, -0.5]] * 2
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"value": {"gamma": 1.5}}, ["algorithm.value.gamma", "1.5", "from 0 to 1"]),
-        ({"value": {"lambda": 1.0}}, ["value.lambda", "is not a setting", "Did you mean 'lam'?"]),
-        ({"value": {}, "mask": "full"}, ["algorithm.value", "mask: full", "use mask: trace"]),
-        ({"value": {}, "bound": "elbo"}, ["algorithm.value", "bound: elbo", "bound: token"]),
-        ({"value": {}, "ratio_level": "sequence"}, ["ratio_level: sequence", "token or step"]),
-        ({"value": {}, "aggregation": "gmpo"}, ["aggregation: gmpo", "aggregation: grpo"]),
-        ({"value": {}, "scale_rewards": "softmax"}, ["algorithm.scale_rewards", "no outcome"]),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
-def test_a_value_model_where_it_cannot_be_is_refused_with_the_reason(
-    options: dict, named: list[str]
-) -> None:
-    with pytest.raises(ConfigError) as error:
-        load_algorithm({"name": "trace_rl", **options})
-    for word in named:
-        assert word in str(error.value), str(error.value)

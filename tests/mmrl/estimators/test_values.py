@@ -95,18 +95,6 @@ def expected_gradient(policy: Any, advantages: Tensor) -> Tensor:
     return torch.cat([gradient.flatten() for gradient in gradients])
 
 
-def exact_values(policy: Any) -> Tensor:
-    """[K, 27, L] the expected reward of each state a trajectory goes through."""
-    rollout, passes, rewards = world()
-    likely, values = chances(policy, rollout, passes), torch.zeros(passes.scored.shape)
-    seen = rollout.canvas.tokens.masked_fill(passes.hidden, rollout.canvas.mask_id)
-    for k, row in itertools.product(range(len(passes)), range(ROWS)):
-        same = (seen[k] == seen[k, row]).all(-1)
-        value = (likely[same] * rewards[same]).sum() / likely[same].sum()
-        values[k, row] = value * passes.scored[k, row]
-    return values
-
-
 def outcome(rewards: Tensor, passes: Passes) -> Tensor:
     """[B] rewards of whole rollouts -> [B, L], earned up to the last position."""
     earned = torch.zeros(passes.scored.shape[1:])

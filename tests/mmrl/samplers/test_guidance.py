@@ -3,12 +3,8 @@
 import pytest
 import torch
 
-from mmrl.config import ConfigError
 from mmrl.estimators import score
-from mmrl.evaluation.eval_config import EvalConfig
-from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.concatenation import concatenate
-from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Passes
 from tests.mmrl.canvases import generators, guided_logits, small_canvas
@@ -61,21 +57,3 @@ def test_scores_with_both_guidances_are_the_log_probs_of_the_rollout() -> None:
     torch.testing.assert_close(found, done.logprobs, atol=1e-5, rtol=0)
     without = score(POLICY, done.canvas, passes, 1.0, 0.8).logprobs[0]
     assert not torch.allclose(without, done.logprobs, atol=1e-3)
-
-
-@pytest.mark.parametrize("key", ["sampler", "eval_sampler", "algorithm"])
-def test_image_guidance_is_for_tasks_with_a_source_image(key: str) -> None:
-    scales = {"image_guidance_scale": 2.0}
-    section = scales if key == "algorithm" else SamplerConfig(**scales)
-    TaskConfig(task="image_edit", **{key: section}).check("tasks.a")
-    message = rf"tasks\.a\.{key}\.image_guidance_scale is 2.0; it must be 0, the task text_to_image"
-    with pytest.raises(ConfigError, match=message):
-        TaskConfig(task="text_to_image", **{key: section}).check("tasks.a")
-    with pytest.raises(ConfigError, match=r"sampler\.image_guidance_scale is 2.0"):
-        EvalConfig(
-            task="text_to_image",
-            prompts="p",
-            model=ModelConfig(path="m"),
-            rewards=[{"name": "clip"}],
-            sampler=SamplerConfig(**scales),
-        )

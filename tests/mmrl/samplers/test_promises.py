@@ -17,7 +17,7 @@ from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import RULES, SamplerConfig, sample
 from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.rule import filter_logits
-from mmrl.samplers.scheduled import SCHEDULES, alpha
+from mmrl.samplers.scheduled import SCHEDULES
 from mmrl.types import Canvas, Rollout
 from tests.mmrl.canvases import MASK_ID, VOCAB, generators, guided_logits, small_canvas
 from tests.models.networks import bare_policy, small_network
@@ -185,10 +185,3 @@ def test_guidance_needs_a_branch() -> None:
     with pytest.raises(ValueError, match="cfg_scale > 0 needs"):
         sample(POLICY, canvas, SamplerConfig(cfg_scale=1.0), generators(2))
     assert sample(POLICY, canvas, SamplerConfig(), generators(2)).settings["cfg_scale"] == 0
-
-
-@pytest.mark.parametrize("name", sorted(SCHEDULES))
-def test_a_schedule_falls_from_all_masked_to_none(name: str) -> None:
-    values = [float(alpha(name, step, 20)) for step in range(21)]
-    assert values[0] == pytest.approx(1, abs=1e-6) and values[-1] == pytest.approx(0, abs=2e-6)
-    assert all(later < earlier for earlier, later in zip(values, values[1:], strict=False))
