@@ -35,9 +35,7 @@ from mmrl.pretrained.known import own_vq
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rewards.registry.interface import Itemised
 from mmrl.rewards.scoring.scorer import Scorer
-from mmrl.rollouts.diversity.measured import describe, measure
-from mmrl.rollouts.diversity.metrics import Completions, DiversityMetric
-from mmrl.rollouts.diversity.registry import build_metrics
+from mmrl.rollouts.diversity import Completions, measure
 from mmrl.rollouts.held_out import Batch, Evaluation, list_rows, list_samples, sample_batch
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
@@ -137,7 +135,6 @@ def _sample_and_score(
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
         scorer.check(prompts, writes_images(prompts[0].task))
-    diversity = build_metrics(config.diversity) if main else []
     with activity("loading the model"):
         device = find_device(config.device) if alone else accelerator.device
         place = {"device": device, "deferred": sharding.reads_shards}
@@ -164,7 +161,7 @@ def _sample_and_score(
     for unit in units:
         batches[unit.label].append(store.read(unit.name))
     each = config.completions_per_prompt
-    scored = {k: _score(rows, v, scorer, diversity, each) for k, v in batches.items()}
+    scored = {k: _score(rows, v, scorer, config.diversity, each) for k, v in batches.items()}
     return Results(scored, batches, len(prompts) - len(kept))
 
 
@@ -172,15 +169,14 @@ def _score(
     rows: Sequence[tuple[Prompt, int]],
     batches: Sequence[Batch],
     scorer: Scorer | None,
-    diversity: Sequence[DiversityMetric],
+    diversity: Sequence[str],
     num_samples: int,
 ) -> Evaluation:
     """Score the completions of all rows, `num_samples` of each prompt."""
     completions = [completion for batch in batches for completion in batch.completions]
     tokens = [row for batch in batches for row in batch.tokens]
-    described = describe(diversity, Completions(completions, tokens))
     found = Evaluation([prompt for prompt, _ in rows], completions, {})
-    found.diversity = measure(diversity, described, num_samples)
+    found.diversity = measure(diversity, Completions(completions, tokens), num_samples)
     if scorer is not None:
         samples, terms = list_samples(rows, completions), scorer.terms
         itemised = {term.key: term.reward for term in terms if isinstance(term.reward, Itemised)}

@@ -22,7 +22,7 @@ from mmrl.data.data_config import DataConfig
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.model_config import ModelConfig, check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries
-from mmrl.rollouts.diversity.registry import check_metrics
+from mmrl.rollouts.diversity import check_metrics
 from mmrl.runtime.devices import check_planned
 from mmrl.samplers import SamplerConfig, check_sampler
 
@@ -111,7 +111,7 @@ class EvalConfig(Settings):
     the accuracy."""
     diversity: list[str] = field(default_factory=lambda: ["tokens"])
     """How the difference between the completions of a prompt is measured: names of
-    `mmrl.rollouts.diversity.registry`. Changing it samples nothing again."""
+    `mmrl.rollouts.diversity`. Changing it samples nothing again."""
     max_failures: Annotated[float, at_least(0)] = 0.0
     """Failed scores allowed, see `mmrl.rewards.scoring.scorer`."""
     seed: int = 0

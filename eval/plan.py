@@ -62,7 +62,7 @@ def _samplers(config: EvalConfig, rows: int) -> str:
     """The samplers with their steps and rows, a full batch where the prompts are not known."""
     width = min(rows or config.batch_size, config.batch_size)
     return "; ".join(
-        f"{sampler.name}, {sampler.steps} steps of {width * sampler.guidance.sides} rows"
+        f"{sampler.name}, {sampler.steps} steps of {width * sampler.guidance.branches} rows"
         f" each{f', length {length}' if length else ''}"
         for sampler, length in config.rows().values()
     )
@@ -75,7 +75,7 @@ def estimate_memory(config: EvalConfig, raw: Mapping[str, Any], device: str = "c
     for sampler, given in config.rows().values():
         written = given or image_tokens(config.model, raw)
         length = config.model.max_prompt_length + written * (2 if config.task in EDITS else 1)
-        rows, sides = config.batch_size, sampler.guidance.sides
-        step = Pass(network, device, size, rows, length, written, columns, sides)
+        rows, branches = config.batch_size, sampler.guidance.branches
+        step = Pass(network, device, size, rows, length, written, columns, branches)
         sampling = max(sampling, step.sample(sampler))
     return Needs({"weights": count_weights(network) * size, "sampling": sampling})

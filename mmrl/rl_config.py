@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from mmrl.algorithms import load_algorithm
+from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.presets import resolve_method
-from mmrl.algorithms.value_config import ValueConfig
 from mmrl.config import ConfigError, above, at_least, check
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.task_config import TaskConfig

@@ -112,19 +112,19 @@ class Canvas:
         attend: [B, L] bool, False on padding, which is never attended to; None without padding.
         vocab: half-open range of token ids a response token may come from.
         mask_id: id of the mask token.
-        uncond_tokens: [B, L] int64 or None, the twin row for classifier-free guidance: the same
+        uncond_tokens: [B, L] int64 or None, the other branch of classifier-free guidance: the same
             length, with the unconditional prompt. Its response is copied from `tokens`.
-        uncond_attend: [B, L] bool or None, `attend` of the twin.
-        image_uncond_tokens: [B, L] int64 or None, the twin that keeps the text of the prompt and
+        uncond_attend: [B, L] bool or None, `attend` of that branch.
+        image_uncond_tokens: [B, L] int64 or None, the branch that keeps the text of the prompt and
             has no source image, for `image_guidance_scale`.
-        image_uncond_attend: [B, L] bool or None, `attend` of that twin.
+        image_uncond_attend: [B, L] bool or None, `attend` of that branch.
         grid: height and width of the response in image tokens, None for text.
         stop_ids: ids that end a text; the first also fills the positions after the end. Empty where
             responses have a fixed length, as images have.
         valid: [B, L] bool, the response positions that are scored in a finished canvas (a text up
             to and including its first end token); None for all.
         features: embeddings in place of tokens, for prompts with images that are not tokens; None
-            otherwise. The unconditional twin has none.
+            otherwise. The unconditional branch has none.
         banned: ids that a response never contains, beside that of the mask.
         blocks: [B, L] int64, the block of each position for a network whose attention is causal
             between blocks of `block_size` positions, from 0 at the first token; None where all
@@ -214,19 +214,24 @@ class Canvas:
         return self.response & (self.tokens == self.mask_id)
 
     @property
-    def response_blocks(self) -> Tensor | None:
-        """[B, L] int64: the blocks of response positions, counted from the first with one, -1
-        elsewhere; None where all attend to all."""
-        if self.blocks is None:
-            return None
-        return (self.blocks - self._first_block(self.blocks)).where(self.response, -1)
+    def ends(self) -> Tensor:
+        """[B, L] bool: response positions with a token that ends a text."""
+        found = self.response.new_zeros(self.response.shape)
+        for token in self.stop_ids:
+            found |= self.tokens == token
+        return found & self.response
 
-    def split(self, size: int | None) -> Tensor | None:
-        """[B, L] int64: `response_blocks`, or else blocks of `size` response positions from the
-        first, -1 elsewhere; None where responses are not divided."""
-        if self.blocks is not None or size is None:
-            return self.response_blocks
-        return ((self.response.cumsum(1) - 1) // size).where(self.response, -1)
+    def split(self, size: int | None = None) -> Tensor | None:
+        """[B, L] int64: the blocks of response positions, counted from the first with one, -1
+        elsewhere: those of the network's attention, or else of `size` positions; None where there
+        are neither."""
+        if self.blocks is not None:
+            place = self.blocks - self._first_block(self.blocks)
+        elif size is None:
+            return None
+        else:
+            place = (self.response.cumsum(1) - 1) // size
+        return place.where(self.response, -1)
 
     @property
     def first_response_column(self) -> int:
@@ -245,28 +250,24 @@ class Canvas:
         return self.response if self.valid is None else self.response & self.valid
 
     def unconditional(self) -> Canvas:
-        """The twin without the text of the prompt, with the response written so far.
+        """The branch without the text of the prompt, with the response written so far.
 
         Raises:
-            ValueError: the canvas was laid out without a twin.
+            ValueError: the canvas was laid out without that branch.
         """
-        missing = (
-            "cfg_scale > 0 needs a canvas with an unconditional twin, and this layout has none; set"
-            " cfg_scale to 0."
-        )
-        return self._twin(self.uncond_tokens, self.uncond_attend, missing)
+        if self.uncond_tokens is None:
+            raise ValueError(
+                "cfg_scale > 0 needs a layout with a branch without text; set it to 0."
+            )
+        return self._branch(self.uncond_tokens, self.uncond_attend)
 
     def image_unconditional(self) -> Canvas:
-        """The twin without the source image; otherwise as `unconditional`."""
-        missing = (
-            "image_guidance_scale > 0 needs a canvas with a source image to drop, as those of the"
-            " task image_edit; set image_guidance_scale to 0."
-        )
-        return self._twin(self.image_uncond_tokens, self.image_uncond_attend, missing)
+        """The branch without the source image; otherwise as `unconditional`."""
+        if self.image_uncond_tokens is None:
+            raise ValueError("image_guidance_scale > 0 needs a source image to drop; set it to 0.")
+        return self._branch(self.image_uncond_tokens, self.image_uncond_attend)
 
-    def _twin(self, prompt: Tensor | None, attend: Tensor | None, missing: str) -> Canvas:
-        if prompt is None:
-            raise ValueError(missing)
+    def _branch(self, prompt: Tensor, attend: Tensor | None) -> Canvas:
         tokens = self.tokens.where(self.response, prompt)
         return replace(self, tokens=tokens, attend=attend, features=None)
 
@@ -296,9 +297,8 @@ class Canvas:
 
         with torch.no_grad():
             seen = self.encode_images(model)
-        if seen.features is None:
-            return seen
-        return replace(seen, features=replace(seen.features, source=None))
+        features = seen.features and replace(seen.features, source=None)
+        return replace(seen, features=features)
 
 
 CANVAS_PADDING = {
@@ -341,7 +341,7 @@ class Rollout:
         settings: the sampler configuration.
         seeds: [B] int64, from which all draws of a row follow; None where it was not
             sampled here.
-        forwards: forward passes over the batch; the sides of a guided one count once.
+        forwards: forward passes over the batch; the branches of a guided one count once.
     """
 
     canvas: Canvas

@@ -5,11 +5,40 @@ from typing import Annotated, ClassVar, Literal
 
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
-from mmrl.algorithms.value_config import CompletionValueConfig, ValueConfig
 from mmrl.config import Settings, above, at_least, check, one_of
 from mmrl.config.options import option_classes
 from mmrl.estimators import BOUNDS, MASKS
 from mmrl.samplers.guidance import Guidance
+
+
+@dataclass(kw_only=True)
+class ValueConfig(Settings):
+    """Settings of the value model; TRL's names where PPO has them there."""
+
+    where: ClassVar[str] = "algorithm.value"
+
+    gamma: Annotated[float, at_least(0, up_to=1)] = 1.0
+    """Discount per denoising step (per slice, where slices hold several)."""
+    lam: Annotated[float, at_least(0, up_to=1)] = 1.0
+    """Lambda of generalised advantage estimation."""
+    cliprange_value: Annotated[float | None, at_least(0)] = None
+    """How far a value may move from its old one; null takes `epsilon` of the ratio."""
+    learning_rate_scale: Annotated[float, above(0)] = 1.0
+    """Factor on the learning rate."""
+
+
+@dataclass(kw_only=True)
+class CompletionValueConfig(Settings):
+    """Settings of credit by completions in one pass, see `mmrl.algorithms.completion_value`."""
+
+    where: ClassVar[str] = "algorithm.completion_value"
+
+    slices: Annotated[int, at_least(2)] = 8
+    """Parts K of about equal size in which the trace of a rollout is credited; the rewards score
+    K - 1 completions of each rollout beside the rollout itself."""
+    lam: Annotated[float, at_least(0, up_to=1)] = 0.0
+    """Lambda of generalised advantage estimation: 0 credits a slice with what it changed, 1 with
+    all that follows."""
 
 
 @dataclass(kw_only=True)
@@ -48,7 +77,7 @@ class MethodColumns(Settings):
     """Policy the KL is taken to: reference, or old (as it was when it sampled)."""
     kl_level: Literal["token", "bound"] = "token"
     """Of what the KL is taken: of every scored token, or of the values of the bound."""
-    scale_rewards: Literal["group", "chunk", "batch", "none", "softmax"] = "group"
+    scale_rewards: Literal["group", "batch", "none", "softmax"] = "group"
     """Whose deviation divides the advantages: group, batch or none; or softmax (wd1), see
     `mmrl.algorithms.advantages`."""
     cfg_scale: Annotated[float, at_least(0)] = 0.0
@@ -56,8 +85,8 @@ class MethodColumns(Settings):
     image_guidance_scale: Annotated[float, at_least(0)] = 0.0
     """Guidance by the source image while scoring (task image_edit)."""
     cond_dropout_prob: Annotated[float, at_least(0, up_to=1)] = 0.0
-    """Share of rollouts that an update scores without their prompt, so that the unconditional side
-    of guidance is trained as well, see `mmrl.estimators.condition_dropout`."""
+    """Share of rollouts that an update scores without their prompt, so that the other branch of
+    guidance is trained as well, see `mmrl.estimators.condition_dropout`."""
     temperature: Annotated[float, above(0)] = 1.0
     """Divides the logits while scoring."""
     value: ValueConfig | None = None

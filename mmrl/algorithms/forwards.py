@@ -36,7 +36,7 @@ def count_forwards(
     num_mini_batches: int = 1,
     block_size: int | None = None,
 ) -> Forwards:
-    """The forwards of a rollout in one inner iteration, every side of a guided one counted.
+    """The forwards of a rollout in one inner iteration, every branch of a guided one counted.
 
     Exact for strategies that draw (but for the empty complement of a full mask, which costs none);
     with an order of writing the most there can be, reached when every denoising step writes
@@ -50,8 +50,8 @@ def count_forwards(
         block_size: see `passes_per_rollout`.
     """
     passes = passes_per_rollout(method, steps, length, block_size)
-    each = passes * method.guidance.sides
-    measured = _planned(method, steps, length, block_size) * method.guidance.sides
+    each = passes * method.guidance.branches
+    measured = _planned(method, steps, length, block_size) * method.guidance.branches
     return Forwards(
         new=each,
         old=each * method.needs_old(num_mini_batches),

@@ -1,7 +1,7 @@
 """The preset of a method with what differs from it, and which columns cannot go together."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -65,113 +65,86 @@ def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
 
 def find_conflicts(method: AlgorithmConfig) -> list[str]:
     """Columns that cannot go together: messages, each beginning with the key to change."""
-    return [message.format(method) for holds, message in CONFLICTS if holds(method)]
-
-
-def _by_token(method: AlgorithmConfig) -> bool:
-    """Whether every token of a pass has a term that can have its own advantage."""
-    return method.bound == "token" and method.pass_by_pass
-
-
-_ONE_TERM = (
-    "%s is set, and bound: {0.bound} with ratio_level: {0.ratio_level} and aggregation:"
-    " {0.aggregation} has one term for tokens whose advantages differ; use bound: token,"
-    " ratio_level: token or step, aggregation: grpo; or %s: null."
-)
-
-CONFLICTS: list[tuple[Callable[[AlgorithmConfig], bool], str]] = [
-    (
-        lambda method: MASKS[method.mask].needs_blocks and method.block_size is None,
-        "block_size is null, and mask: {0.mask} needs blocks; give that of the sampler.",
-    ),
-    (
-        lambda method: MASKS[method.mask].ordered and method.num_draws != 1,
-        "num_draws is {0.num_draws}, and mask: {0.mask} follows an order instead of drawing masks;"
-        " leave it at 1 and set slice_size or num_slices.",
-    ),
-    (
-        lambda method: MASKS[method.mask].ordered and method.prompt_mask_rate > 0,
-        "prompt_mask_rate is {0.prompt_mask_rate:g}, and mask: {0.mask} scores the states in which"
-        " tokens were written, with the whole prompt; set it to 0.",
-    ),
-    (
-        lambda method: method.ratio_level == "block" and method.block_size is None,
-        "block_size is null, and ratio_level: block needs blocks; give that of the sampler.",
-    ),
-    (
-        lambda method: method.ratio_level == "block" and method.bound != "token",
-        "ratio_level is block, and bound: {0.bound} has no value per position; use bound: token,"
-        " or ratio_level: sequence.",
-    ),
-    (
-        lambda method: (
-            method.aggregation == "gmpo" and (method.ratio_level, method.bound) != ("token",) * 2
+    m, mask = method, MASKS[method.mask]
+    by_token = m.bound == "token" and m.pass_by_pass  # every token has a term of its own
+    columns = f"bound: {m.bound} with ratio_level: {m.ratio_level} and aggregation: {m.aggregation}"
+    one_term = (
+        f"is set, and {columns} has one term for tokens whose advantages differ; use bound: token,"
+        " ratio_level: token or step, aggregation: grpo; or null."
+    )
+    several, completed = m.top_entropy_quantile < 1, m.completion_value is not None
+    found = [
+        (
+            m.follows_blocks and m.block_size is None,
+            f"block_size is null, and mask: {m.mask} with ratio_level: {m.ratio_level} needs"
+            " blocks; give that of the sampler.",
         ),
-        "aggregation is gmpo, which clips token by token before it takes the geometric mean, and"
-        " the ratio is of ratio_level: {0.ratio_level} over bound: {0.bound}; use aggregation:"
-        " gspo, or ratio_level: token with bound: token.",
-    ),
-    (
-        lambda method: method.aggregation == "gspo" and method.ratio_level == "none",
-        "aggregation is gspo, and ratio_level: none forms no ratio to clip; use aggregation: grpo.",
-    ),
-    (
-        lambda method: method.bound == "additive" and method.ratio_level not in ("token", "step"),
-        "ratio_level is {0.ratio_level}, and bound: additive needs a ratio per pass, or its passes"
-        " cannot be trained one by one; use ratio_level: step.",
-    ),
-    (
-        lambda method: (
-            method.bound == "additive" and method.aggregation not in ("grpo", "dapo", "dr_grpo")
+        (
+            mask.ordered and m.num_draws != 1,
+            f"num_draws is {m.num_draws}, and mask: {m.mask} follows an order instead of drawing"
+            " masks; leave it at 1 and set slice_size or num_slices.",
         ),
-        "aggregation is {0.aggregation}, and bound: additive is a sum over passes; use"
-        " aggregation: grpo.",
-    ),
-    (
-        lambda method: (
-            method.top_entropy_quantile < 1
-            and not (_by_token(method) and method.ratio_level in ("token", "none"))
+        (
+            mask.ordered and m.prompt_mask_rate > 0,
+            f"prompt_mask_rate is {m.prompt_mask_rate:g}, and mask: {m.mask} scores the states in"
+            " which tokens were written, with the whole prompt; set it to 0.",
         ),
-        "top_entropy_quantile is {0.top_entropy_quantile:g}, and bound: {0.bound} with ratio_level:"
-        " {0.ratio_level} and aggregation: {0.aggregation} has terms of several tokens, which"
-        " cannot be left out one by one; use bound: token, ratio_level: token or none, and"
-        " aggregation: grpo, dapo, dr_grpo or gspo; or top_entropy_quantile: 1.",
-    ),
-    (
-        lambda method: method.top_entropy_quantile < 1 and method.value is not None,
-        "top_entropy_quantile is {0.top_entropy_quantile:g}, and value needs all tokens of a"
-        " rollout to carry its reward back; set top_entropy_quantile to 1, or value to null.",
-    ),
-    (
-        lambda method: method.value is not None and not MASKS[method.mask].reads_trace,
-        "value is set, and mask: {0.mask} hides tokens in states that the sampler did not go"
-        " through, which have no next step; use mask: trace, or value: null.",
-    ),
-    (
-        lambda method: method.value is not None and not _by_token(method),
-        _ONE_TERM % (("value",) * 2),
-    ),
-    (
-        lambda method: method.value is not None and method.scale_rewards == "softmax",
-        "scale_rewards is softmax, which makes weights of likelihoods and no outcome that a value"
-        " could predict; use group, batch or none, or value: null.",
-    ),
-    (
-        lambda method: method.completion_value is not None and method.value is not None,
-        "completion_value is set, and value as well; both give advantages per token, set one of"
-        " them to null.",
-    ),
-    (
-        lambda method: method.completion_value is not None and not _by_token(method),
-        _ONE_TERM % (("completion_value",) * 2),
-    ),
-    (
-        lambda method: (
-            method.completion_value is not None and method.scale_rewards not in ("batch", "none")
+        (
+            m.ratio_level == "block" and m.bound != "token",
+            f"ratio_level is block, and bound: {m.bound} has no value per position; use bound:"
+            " token, or ratio_level: sequence.",
         ),
-        "scale_rewards is {0.scale_rewards}, and completion_value credits differences of rewards,"
-        " which may be far larger than those of a group's outcomes; use batch or none, or"
-        " completion_value: null.",
-    ),
-]
-"""Columns that cannot go together: when, and what is said; each begins with the key to change."""
+        (
+            m.aggregation == "gmpo" and (m.ratio_level, m.bound) != ("token", "token"),
+            f"aggregation is gmpo, which clips token by token, and the ratio is of {columns}; use"
+            " aggregation: gspo, or ratio_level: token with bound: token.",
+        ),
+        (
+            m.aggregation == "gspo" and m.ratio_level == "none",
+            "aggregation is gspo, and ratio_level: none forms no ratio to clip; use grpo.",
+        ),
+        (
+            m.bound == "additive" and m.ratio_level not in ("token", "step"),
+            f"ratio_level is {m.ratio_level}, and bound: additive needs a ratio per pass, or its"
+            " passes cannot be trained one by one; use ratio_level: step.",
+        ),
+        (
+            m.bound == "additive" and m.aggregation not in ("grpo", "dapo", "dr_grpo"),
+            f"aggregation is {m.aggregation}, and bound: additive is a sum over passes; use grpo.",
+        ),
+        (
+            several and not (by_token and m.ratio_level in ("token", "none")),
+            f"top_entropy_quantile is {m.top_entropy_quantile:g}, and {columns} has terms of"
+            " several tokens, which cannot be left out one by one; use bound: token, ratio_level:"
+            " token or none, and aggregation: grpo, dapo, dr_grpo or gspo; or set it to 1.",
+        ),
+        (
+            several and m.value is not None,
+            f"top_entropy_quantile is {m.top_entropy_quantile:g}, and value needs all tokens of a"
+            " rollout to carry its reward back; set it to 1, or value to null.",
+        ),
+        (
+            m.value is not None and not mask.reads_trace,
+            f"value is set, and mask: {m.mask} hides tokens in states that the sampler did not go"
+            " through, which have no next step; use mask: trace, or value: null.",
+        ),
+        (m.value is not None and not by_token, f"value {one_term}"),
+        (
+            m.value is not None and m.scale_rewards == "softmax",
+            "scale_rewards is softmax, which makes weights of likelihoods and no outcome that a"
+            " value could predict; use group, batch or none, or value: null.",
+        ),
+        (
+            completed and m.value is not None,
+            "completion_value is set, and value as well; both give advantages per token, set one of"
+            " them to null.",
+        ),
+        (completed and not by_token, f"completion_value {one_term}"),
+        (
+            completed and m.scale_rewards not in ("batch", "none"),
+            f"scale_rewards is {m.scale_rewards}, and completion_value credits differences of"
+            " rewards, which may be far larger than those of a group's outcomes; use batch or none,"
+            " or completion_value: null.",
+        ),
+    ]
+    return [message for holds, message in found if holds]

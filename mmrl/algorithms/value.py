@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.value_config import ValueConfig
+from mmrl.algorithms.algorithm_config import ValueConfig
 
 if TYPE_CHECKING:
     from torch import Tensor

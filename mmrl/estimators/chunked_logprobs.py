@@ -1,6 +1,6 @@
 """Log-probs of tokens from hidden states, for some rows of logits at a time.
 
-    log p = z_t - logsumexp(z)        z = sum_s c_s W x_s / T, x_s: sides of guidance
+    log p = z_t - logsumexp(z)        z = sum_s c_s W x_s / T, x_s: branches of guidance
     d log p / d x_s = c_s (W_t - sum_j p_j W_j) / T
 
 Where the output matrix is frozen the bracket is all that the backward pass needs, so it is computed
@@ -39,7 +39,7 @@ class LogProbReduction:
 
     Attributes:
         targets: [N] int64 columns.
-        scales: factor c of each side; hidden states have the N rows of one side after the other.
+        scales: factor c of each branch; hidden states have the N rows of one after the other.
         temperature: divides the logits.
         forbidden_columns: columns that have no probability.
     """
@@ -62,7 +62,7 @@ class LogProbReduction:
         return ChosenLogProbs(*found)  # type: ignore[misc]
 
     def log_softmax(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Log-probs [n, C] from the sides [S, n, D]."""
+        """Log-probs [n, C] from the branches [S, n, D]."""
         logits = torch.zeros(())
         for n, scale in enumerate(self.scales):
             part = F.linear(x[n], weight, bias)
@@ -76,7 +76,7 @@ class LogProbReduction:
         return logits.sub_(logits.logsumexp(-1, keepdim=True))
 
     def spread(self, slope: Tensor, dtype: torch.dtype) -> Tensor:
-        """The gradient [S, n, D] of all sides from that of z / T."""
+        """The gradient [S, n, D] of all branches from that of z / T."""
         slope = slope / self.temperature
         return torch.stack([(scale * slope).to(dtype) for scale in self.scales])
 
@@ -116,10 +116,10 @@ class _ChunkedLogProbs(torch.autograd.Function):
 def _chunks(
     x: Tensor, what: LogProbReduction, weight: Tensor, *others: Tensor
 ) -> Iterator[tuple[Tensor, ...]]:
-    """Sides [S, n, D], targets [n] and parts of other tensors [N, …] of some rows at a time."""
+    """Branches [S, n, D], targets [n] and parts of other tensors [N, …] of some rows at a time."""
     size = rows_scored_at_once(len(weight), x.dtype, x.device)
-    sides = x.view(len(what.scales), -1, x.shape[-1]).split(size, 1)
-    return zip(sides, *(each.split(size) for each in (what.targets, *others)), strict=True)
+    branches = x.view(len(what.scales), -1, x.shape[-1]).split(size, 1)
+    return zip(branches, *(each.split(size) for each in (what.targets, *others)), strict=True)
 
 
 def _score_rows(
@@ -161,12 +161,12 @@ def _recompute(
         step.scatter_add_(-1, targets[:, None], found)
         low = step.to(weight.dtype)
         steps.append(what.spread(low @ weight, ctx.dtype))
-        for scale, side in zip(what.scales, rows, strict=True):
+        for scale, branch in zip(what.scales, rows, strict=True):
             part = scale / what.temperature
             if low.dtype == wide:
-                of_weight.addmm_(low.T, side, alpha=part)
+                of_weight.addmm_(low.T, branch, alpha=part)
             else:
-                of_weight.add_((low.T @ side).to(wide), alpha=part)
+                of_weight.add_((low.T @ branch).to(wide), alpha=part)
             if of_bias is not None:
                 of_bias.add_(step.sum(0), alpha=part)
     of_x = torch.cat(steps, 1).flatten(0, 1)

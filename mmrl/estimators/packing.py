@@ -49,8 +49,8 @@ def hide_tokens(canvas: Canvas, hidden: Tensor, asked: Tensor) -> tuple[Canvas, 
     for name in ("attend", "blocks", "uncond_attend"):
         parts[name] = (getattr(canvas, name),) * 2
     if canvas.uncond_tokens is not None:
-        twin = clean.tokens.where(canvas.response, canvas.uncond_tokens)
-        parts["uncond_tokens"] = twin, canvas.uncond_tokens
+        other = clean.tokens.where(canvas.response, canvas.uncond_tokens)
+        parts["uncond_tokens"] = other, canvas.uncond_tokens
     joined: dict[str, Any] = {
         name: _append(clean_part, copy_part, first)
         for name, (clean_part, copy_part) in parts.items()

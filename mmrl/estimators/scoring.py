@@ -16,7 +16,7 @@ from mmrl.positions import Positions
 from mmrl.runtime.logits_budget import rows_scored_at_once, wide_dtype
 from mmrl.runtime.precision import keep_casts
 from mmrl.samplers.guidance import Guidance
-from mmrl.samplers.logits import block_inputs, embeddings, guided_output
+from mmrl.samplers.logits import guided_output, network_inputs
 from mmrl.types import Canvas, Passes
 
 if TYPE_CHECKING:
@@ -143,13 +143,7 @@ def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes)
         where = Positions.find(passes.scored[k])
         part, some, inside = select_scored(canvas, passes, where)
         masked, positions = hide_tokens(part, some.hidden[k], inside.mask)
-        found = model(
-            input_ids=masked.tokens,
-            attention_mask=masked.attend,
-            positions=positions,
-            **embeddings([masked]),
-            **block_inputs([masked]),
-        )
+        found = model(positions=positions, **network_inputs([masked]))
         values.append(where.spread(found, 0.0))
     return _stack(values, dropped)
 

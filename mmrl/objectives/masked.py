@@ -145,7 +145,7 @@ class Masked(PolicyObjective[MaskedConfig]):
         return self._mask_image(ids, mask, codes.shape[1], draw)
 
     def _image_edit(self, pairs: list[Pair], draw: Generator) -> Rows:
-        """Rows of edits; those without text or without source image are the twins of guidance."""
+        """Rows of edits; those without text or without source image are branches of guidance."""
         befores = [pair.source for pair in pairs if pair.source is not None]
         images = [*befores, *(pair.image for pair in pairs)]
         sources, edited = self._encode(images).chunk(2)

@@ -95,14 +95,14 @@ def _find_passes(
     hidden = 0 if find_block_size(network) is None else response  # a copy with hidden tokens
     columns = count_columns(settings.task, network, raw)
 
-    def build(rows: int, length: int, sides: int) -> Pass:
-        return Pass(network, placement.device, size, rows, length, response, columns, sides)
+    def build(rows: int, length: int, branches: int) -> Pass:
+        return Pass(network, placement.device, size, rows, length, response, columns, branches)
 
-    micro, sides = config.micro_batch_size(world_size), task.algorithm.guidance.sides
+    micro, branches = config.micro_batch_size(world_size), task.algorithm.guidance.branches
     rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
     return (
-        build(micro, length + hidden + 3, sides),
-        build(rows, length + 3, settings.sampler.guidance.sides),
+        build(micro, length + hidden + 3, branches),
+        build(rows, length + 3, settings.sampler.guidance.branches),
     )
 
 

@@ -201,11 +201,11 @@ class Pass:
         network: that computes it.
         device: type of its device, which decides how many logits exist at once.
         size: bytes of a number that the network computes.
-        rows: of its batch, on one side of guidance.
+        rows: of its batch, on one branch of guidance.
         length: positions of a row.
         scored: positions of a row whose logits are read.
         columns: of the logits.
-        sides: of guidance.
+        branches: of guidance.
     """
 
     network: Network
@@ -215,7 +215,7 @@ class Pass:
     length: int
     scored: int
     columns: int
-    sides: int = 1
+    branches: int = 1
 
     def train(self, recompute: bool, held: int = 1) -> float:
         """Bytes of activations and logits of some passes whose graphs are held together.
@@ -225,12 +225,12 @@ class Pass:
         """
         kept, working = self.network.count_activations(self.length, recompute, self.size)
         rows, part = self.rows * self.scored, rows_at_once(self.columns, device=self.device)
-        logits = 4.0 * rows * self.columns * self.sides
+        logits = 4.0 * rows * self.columns * self.branches
         beside = 3 * logits
         if self.network.can_reduce and rows > part:
             logits = 2 * 4.0 * rows * self.network.width
-            beside = (3.0 + (self.sides > 1)) * 4 * part * self.columns
-        every = self.sides * self.rows
+            beside = (3.0 + (self.branches > 1)) * 4 * part * self.columns
+        every = self.branches * self.rows
         return held * (every * kept + logits) + max(every * working, beside)
 
     def sample(self, sampler: SamplerConfig) -> float:
@@ -240,7 +240,7 @@ class Pass:
         positions = self.rows * min(self.scored, sampler.block_size or self.scored)
         if self.network.can_reduce and sampler.cache != "refresh":
             positions = min(positions, rows_at_once(self.columns, device=self.device))
-        logits = 4 * 4.0 * positions * self.columns * self.sides
+        logits = 4 * 4.0 * positions * self.columns * self.branches
         cached = sampler.cache != "none" and self.network.count_cached(self.length) * self.size
-        every = self.sides * self.rows
+        every = self.branches * self.rows
         return max(every * working, logits) + every * cached

@@ -102,7 +102,7 @@ def _describe_task(
     scale = sampler.image_guidance_scale
     yield (
         "sampler",
-        f"{sampler.name}, {sampler.steps} denoising steps of {rollouts * sampler.guidance.sides}"
+        f"{sampler.name}, {sampler.steps} denoising steps of {rollouts * sampler.guidance.branches}"
         f" rows (guidance {sampler.cfg_scale:g}{f', image guidance {scale:g}' if scale else ''})",
     )
     value = ", value head on a copy of the policy" if algorithm.value else ""

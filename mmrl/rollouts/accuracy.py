@@ -27,8 +27,7 @@ MARGIN = 5
 
 def find_overlong(canvas: Canvas) -> list[bool]:
     """Of each of B texts, whether it leaves fewer than `MARGIN` + 1 of its positions unused."""
-    ends = torch.tensor(canvas.stop_ids, device=canvas.tokens.device)
-    ended = (torch.isin(canvas.tokens, ends) & canvas.scorable).any(-1)
+    ended = (canvas.ends & canvas.scorable).any(-1)
     lengths = canvas.scorable.sum(-1) - ended.long()
     return (lengths >= canvas.response.sum(-1) - MARGIN).tolist()
 

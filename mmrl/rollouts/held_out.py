@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from PIL import Image
@@ -20,8 +19,7 @@ from mmrl.data.prompts import spread
 from mmrl.randomness import generator
 from mmrl.rewards.registry.interface import Item
 from mmrl.rewards.scoring.scorer import Scorer
-from mmrl.rollouts.diversity.measured import Diversity
-from mmrl.rollouts.diversity.metrics import list_tokens
+from mmrl.rollouts.diversity import Diversity, list_tokens
 from mmrl.rollouts.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample
@@ -159,8 +157,7 @@ def effective_lengths(rollout: Rollout) -> list[int]:
     canvas = rollout.canvas
     if canvas.valid is None:
         return canvas.response.sum(1).tolist()
-    ends = torch.tensor(canvas.stop_ids, dtype=torch.long, device=canvas.tokens.device)
-    return (canvas.valid & ~torch.isin(canvas.tokens, ends)).sum(1).tolist()
+    return (canvas.valid & ~canvas.ends).sum(1).tolist()
 
 
 def list_samples(

@@ -28,8 +28,7 @@ from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards
-from mmrl.rollouts.diversity.measured import describe, measure
-from mmrl.rollouts.diversity.metrics import Completions, list_tokens
+from mmrl.rollouts.diversity import Completions, list_tokens, measure
 from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
@@ -192,22 +191,22 @@ def score_groups(groups: Groups) -> RolloutBatch:
     with activity("waiting for rewards"), leave_together():
         scores = groups.pending.scores()
         lookaheads = None if groups.lookaheads is None else groups.lookaheads.scores().total
-    counted, overlong = _check_lengths(task, scores, rollout.canvas)
+    counted, lengths = scores, _length_metrics(rollout.canvas)
+    if task.config.strict_len_check:
+        overlong = find_overlong(rollout.canvas)
+        counted = fail_overlong(scores, task.accuracy_terms, overlong)
+        lengths["completions/overlong_ratio"] = fmean(gather_object(overlong))
     completions = [sample.completion for sample in groups.samples]
-    described = describe(task.diversity, Completions(completions, list_tokens(rollout.canvas)))
     credit = assign_credit(task, counted, *groups.place, lookaheads=lookaheads)
-    metrics = credit.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
+    metrics = credit.metrics | _component_metrics(scores) | lengths | groups.metrics
     _check_applies(task, metrics, groups.prompts[0])
-    metrics |= (
-        groups.metrics
-        | overlong
-        | {"time/reward_s": sum(scores.seconds.values()), "time/reward_wait_s": scores.wait_s}
-    )
-    length = rollout.canvas.tokens.shape[1]
-    measured = measure(task.diversity, described, task.config.num_generations)
+    metrics["time/reward_s"] = sum(scores.seconds.values())
+    metrics["time/reward_wait_s"] = scores.wait_s
+    made = Completions(completions, list_tokens(rollout.canvas))
+    measured = measure(task.config.diversity, made, task.config.num_generations)
     metrics |= measured.gather().metrics()
     columns, slices = credit.columns, credit.slices
-    chunks = [sample.chunks for sample in groups.samples]
+    chunks, length = [sample.chunks for sample in groups.samples], rollout.canvas.tokens.shape[1]
     return RolloutBatch(
         prompts=groups.prompts,
         rollout=rollout,
@@ -221,18 +220,6 @@ def score_groups(groups: Groups) -> RolloutBatch:
         token_rewards=columns if columns is None else place_rewards(columns, chunks, length),
         token_advantages=slices if slices is None else credit_tokens(rollout, slices),
     )
-
-
-def _check_lengths(
-    task: Task, scores: RewardScores, canvas: Canvas
-) -> tuple[RewardScores, dict[str, float]]:
-    """The scores after the length rule, where the task has it, and its metric."""
-    if not task.config.strict_len_check:
-        return scores, {}
-    overlong = find_overlong(canvas)
-    share = fmean(gather_object(overlong))
-    counted = fail_overlong(scores, task.accuracy_terms, overlong)
-    return counted, {"completions/overlong_ratio": share}
 
 
 def _build_samples(
@@ -303,8 +290,7 @@ def _length_metrics(canvas: Canvas) -> dict[str, float]:
     the share that has no end; nothing for images."""
     if canvas.valid is None:
         return {}
-    ends = torch.tensor(canvas.stop_ids, device=canvas.tokens.device)
-    ended = (torch.isin(canvas.tokens, ends) & canvas.response).any(-1).tolist()
+    ended = canvas.ends.any(-1).tolist()
     lengths = gather_object(canvas.scorable.sum(-1).tolist())
     return {
         "completions/mean_length": fmean(lengths),

@@ -9,7 +9,7 @@ from mmrl.data.data_config import DataConfig
 from mmrl.models.task_names import TASKS, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries, key_of
-from mmrl.rollouts.diversity.registry import check_metrics
+from mmrl.rollouts.diversity import check_metrics
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
 
@@ -68,7 +68,7 @@ class TaskConfig(Settings):
     """Rewards of evaluations; empty takes `rewards`."""
     diversity: list[str] = field(default_factory=lambda: ["tokens"])
     """How the difference between the rollouts of a prompt is measured, for the metrics: names of
-    `mmrl.rollouts.diversity.registry`; empty measures nothing."""
+    `mmrl.rollouts.diversity`; empty measures nothing."""
     max_failures: Annotated[float, at_least(0)] = 0.0
     """Failed scores allowed: below 1 a share of a process's samples of a step, otherwise a number
     per run."""

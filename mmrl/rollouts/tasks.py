@@ -20,8 +20,6 @@ from mmrl.pretrained.known import image_tokens
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rewards.scoring.terms import Term
-from mmrl.rollouts.diversity.metrics import DiversityMetric
-from mmrl.rollouts.diversity.registry import build_metrics
 from mmrl.rollouts.pairing import find_differences
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
@@ -154,11 +152,6 @@ class Task:
         return Scorer(self.config.eval_rewards, self.config.max_failures)
 
     @cached_property
-    def diversity(self) -> list[DiversityMetric]:
-        """What is measured of the completions of a prompt."""
-        return build_metrics(self.config.diversity)
-
-    @cached_property
     def accuracy_terms(self) -> list[Term]:
         """The rewards of training that say whether a completion is correct."""
         return [term for term in self.scorer.terms if term.key in self.config.accuracy_keys]
@@ -173,7 +166,6 @@ class Task:
         for scorer, shown in ((self.scorer, self.prompts), (self.eval_scorer, self.eval_prompts)):
             scorer.check(shown, writes_images(self.config.task))
         self._check_chunks()
-        _ = self.diversity  # its checkpoints, if there are any, are read here
         return self.scorer, self.eval_scorer
 
     def _check_chunks(self) -> None:

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from mmrl.config import check, check_choice, one_of
 from mmrl.config.options import option_classes
-from mmrl.samplers.confidence import DYNAMIC, STATIC
+from mmrl.samplers.confidence import DYNAMIC, LEFT_TO_RIGHT, STATIC
 from mmrl.samplers.dream import ENTROPY, MASKGIT_PLUS, ORIGIN, TOPK_MARGIN
-from mmrl.samplers.emerge import EMERGE
-from mmrl.samplers.left_to_right import LEFT_TO_RIGHT
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
-from mmrl.samplers.maskgit import LUMINA, MASKGIT
 from mmrl.samplers.rule import Rule
+from mmrl.samplers.scheduled import EMERGE, LUMINA, MASKGIT
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -63,7 +61,7 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
         ConfigError: an unknown rule, an option the rule does not have, blocks that do not divide.
     """
     ranking = sorted(name for name, rule in RULES.items() if rule.ranks)
-    allowed = f"free, suppress, stop or fill with the rule {config.name}"
+    allowed = f"free, suppress or stop with the rule {config.name}"
     advice = f"Only {', '.join(ranking)} rank positions."
     check(config.eos != "last" or config.name in ranking, f"{where}.eos", "last", allowed, advice)
     if length is not None:
@@ -81,7 +79,7 @@ def can_refill(policy: Policy, config: SamplerConfig) -> bool:
     after the other, with an exact cache, and none after the end of a text."""
     core = getattr(policy.network, "core", None)
     exact = core is not None and core.block_size is not None and config.cache == "prefix"
-    return exact and config.eos == "stop" and config.guidance.sides == 1
+    return exact and config.eos == "stop" and config.guidance.branches == 1
 
 
 def sample(
@@ -106,7 +104,7 @@ def sample(
 
     Raises:
         ConfigError: an unknown rule or impossible blocks, see `check_sampler`.
-        ValueError: guidance on a canvas without an unconditional twin, or a number of generators
+        ValueError: guidance on a canvas without an unconditional branch, or a number of generators
             that is not that of the rows.
     """
     check_sampler(config)

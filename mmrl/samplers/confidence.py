@@ -1,11 +1,14 @@
-"""Rules that write the most certain positions: static and dynamic; and how positions are ranked.
+"""Rules of an even share or of certainty: static, dynamic and left_to_right; how both are found.
 
-    static      an even share of the block in every step: LLaDA's sampler (arXiv 2502.09992)
-    dynamic     all positions at least as certain as a threshold, and at least one: Fast-dLLM
-                (arXiv 2505.22618); with `at_least: quota` SDAR's, never slower than static
+    static         in every step an even share of the block, the most certain positions first:
+                   LLaDA's sampler (arXiv 2502.09992)
+    dynamic        all positions at least as certain as a threshold, and at least one: Fast-dLLM
+                   (arXiv 2505.22618); with `at_least: quota` SDAR's, never slower than static
+    left_to_right  an even share, the first open positions first, known before the forward; with as
+                   many steps as positions autoregressive decoding by a bidirectional model
 
-A token is drawn at every open position of the block. The last step of a block writes all that is
-open, so with fewer steps than positions no mask remains.
+The last step of a block writes all that is open, so with fewer steps than positions no mask
+remains.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from mmrl.config import Settings
 from mmrl.config import at_least as not_below
+from mmrl.config.options import NoOptions
 from mmrl.positions import Positions
-from mmrl.samplers.rule import Choice, Prediction, Rule, State, all_open
+from mmrl.samplers.rule import Choice, Prediction, Rule, State, all_open, write_all
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class RankConfig(Settings):
-    """Options of both rules."""
+    """Options of rules that rank positions."""
 
     filtered_confidence: bool = False
     """Whether confidence is of the distribution after temperature, top-k and top-p, as in SDAR's
@@ -130,5 +134,11 @@ def write_certain(state: State, where: Positions, choice: Choice, config: Dynami
     return (best | (choice.scores >= config.threshold)) & where.take(state.masked)
 
 
+def next_in_order(state: State, config: NoOptions) -> Tensor:
+    """[B, L] bool: the first open positions of each row, as many as its share."""
+    return state.masked & (state.masked.cumsum(1) <= quota(state)[:, None])
+
+
 STATIC = Rule(static_candidates, write_share, StaticConfig, score=measure, ranks=True, fixed=True)
 DYNAMIC = Rule(all_open, write_certain, DynamicConfig, score=measure, ranks=True)
+LEFT_TO_RIGHT = Rule(next_in_order, write_all, fixed=True)

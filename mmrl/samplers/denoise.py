@@ -179,8 +179,6 @@ def write_block(
             continue
         choice = draw(network, state, where, rule, stream)
         record(rollout, where, choice, rule.write(state, where, choice, config), steps[step])
-        if config.eos == "fill":
-            fill_ended(rollout, steps[step])
     rollout.forwards += network.passes
 
 
@@ -219,10 +217,7 @@ def record(rollout: Rollout, where: Positions, choice: Choice, written: Tensor, 
 
 def after_end(canvas: Canvas) -> Tensor:
     """[B, L] bool: response positions after the first written end of the text."""
-    ends = torch.zeros_like(canvas.response)
-    for token in canvas.stop_ids:
-        ends |= canvas.tokens == token
-    ended = (ends & canvas.response).long()
+    ended = canvas.ends.long()
     return canvas.response & (ended.cumsum(1) - ended > 0)
 
 

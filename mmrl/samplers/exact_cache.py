@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mmrl.samplers.guidance import Guidance
-from mmrl.samplers.logits import attention, block_inputs, take_distinct
+from mmrl.samplers.logits import network_inputs, take_distinct
 from mmrl.types import Canvas
 
 if TYPE_CHECKING:
@@ -27,23 +27,25 @@ class ExactCache:
     Attributes:
         rows: [r] int64, the rows of the canvas that are still computed.
         start: first column whose keys and values are not final.
-        keys: the network's cache; with guidance the rows of each unconditional twin follow.
+        keys: the network's cache; with guidance the rows of each unconditional branch follow.
     """
 
     def __init__(self, policy: Policy, canvas: Canvas, guidance: Guidance) -> None:
-        self.sides = guidance.sides
+        self.branches = guidance.branches
         self.rows = torch.arange(len(canvas), device=canvas.tokens.device)
         self.start = canvas.first_response_column
         length = canvas.tokens.shape[1]
         self.keys: Any = policy.network.new_cache(length)
         if self.start > 0:
-            self._compute_prompts(policy, guidance.build_sides(canvas))
+            self._compute_prompts(policy, guidance.build_branches(canvas))
 
     def keep(self, canvas: Canvas) -> Tensor:
         """[r] int64: the rows that are still computed; those that are complete are dropped."""
         kept = canvas.masked[self.rows].any(1).nonzero().flatten()
         if 0 < len(kept) < len(self.rows):
-            self.keys.take_rows(torch.cat([kept + n * len(self.rows) for n in range(self.sides)]))
+            self.keys.take_rows(
+                torch.cat([kept + n * len(self.rows) for n in range(self.branches)])
+            )
             self.rows = self.rows[kept]
         return self.rows
 
@@ -54,16 +56,11 @@ class ExactCache:
         used = (canvas.blocks == number).any(0).nonzero().flatten().tolist()
         return used[0], used[-1] + 1
 
-    def _compute_prompts(self, policy: Policy, sides: Sequence[Canvas]) -> None:
+    def _compute_prompts(self, policy: Policy, branches: Sequence[Canvas]) -> None:
         """One pass over the complete blocks of the prompts, each distinct one once."""
-        parts: dict[str, Any] = {
-            "input_ids": torch.cat([side.tokens for side in sides]),
-            "attention_mask": attention(sides),
-            **block_inputs(sides),
-        }
-        given = {k: v[:, : self.start] for k, v in parts.items() if v is not None}
-        distinct, twin = take_distinct(given)
+        given = {name: x[:, : self.start] for name, x in network_inputs(branches).items()}
+        distinct, original = take_distinct(given)
         cache = self.keys.at(0, self.start, self.start)
         nowhere = torch.zeros_like(distinct["input_ids"], dtype=torch.bool)
-        policy.model(**distinct, positions=nowhere, columns=sides[0].vocab, cache=cache)
-        self.keys.take_rows(twin)
+        policy.model(**distinct, positions=nowhere, columns=branches[0].vocab, cache=cache)
+        self.keys.take_rows(original)

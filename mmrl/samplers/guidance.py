@@ -22,15 +22,15 @@ class Guidance(NamedTuple):
     image: float = 0.0
 
     @property
-    def sides(self) -> int:
+    def branches(self) -> int:
         """Forward passes of a step: one, and one for each scale above 0."""
         return 1 + (self.text != 0) + (self.image != 0)
 
-    def build_sides(self, canvas: Canvas) -> list[Canvas]:
-        """The canvas, and the unconditional twins that the scales need.
+    def build_branches(self, canvas: Canvas) -> list[Canvas]:
+        """The canvas, and the unconditional branches that the scales need.
 
         Raises:
-            ValueError: the canvas has no such twin.
+            ValueError: the canvas has no such branch.
         """
         text = [canvas.unconditional()] if self.text != 0 else []
         image = [canvas.image_unconditional()] if self.image != 0 else []
@@ -38,12 +38,12 @@ class Guidance(NamedTuple):
 
     @property
     def factors(self) -> tuple[float, ...]:
-        """By which the logits of each side are multiplied before they are added."""
+        """By which the logits of each branch are multiplied before they are added."""
         scales = [scale for scale in self if scale != 0]
         return (1.0 + sum(scales), *(-scale for scale in scales))
 
     def combine(self, logits: Sequence[Tensor]) -> Tensor:
-        """Guided logits from those of the sides."""
+        """Guided logits from those of the branches."""
         conditional, *others = logits
         if self.image == 0:
             if self.text == 0:

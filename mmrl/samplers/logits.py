@@ -32,49 +32,43 @@ def guided_output(
 
     Args:
         policy: whose network predicts.
-        canvas: B rows; with guidance it needs its unconditional twins.
+        canvas: B rows; with guidance it needs its unconditional branches.
         where: positions.
         guidance: its scales.
         shared: whether identical rows are computed once.
         cache: the network's cache; only the columns of its span are computed.
-        reduce: called with the hidden states of the sides and the head, see `Network.forward`; what
-            it returns takes the place of the logits.
+        reduce: called with the hidden states of the branches and the head, see `Network.forward`;
+            what it returns takes the place of the logits.
     """
-    sides = guidance.build_sides(canvas)
-    inputs: dict[str, Any] = {
-        "input_ids": torch.cat([side.tokens for side in sides]),
-        "attention_mask": attention(sides),
-        "positions": where.repeat(len(sides), 1),
-        "columns": canvas.vocab,
-        **embeddings(sides),
-        **block_inputs(sides),
-    }
+    branches = guidance.build_branches(canvas)
+    inputs = network_inputs(branches)
+    inputs |= {"positions": where.repeat(len(branches), 1), "columns": canvas.vocab}
     if reduce is not None:
         inputs["reduce"] = reduce
     if cache is not None:
         inputs = {**_select_columns(inputs, cache.span), "cache": cache}
-    logits = _compute_once(policy, inputs) if shared else policy.model(**inputs).logits
+    found = _compute_once(policy, inputs) if shared else policy.model(**inputs).logits
     if reduce is not None:
-        return logits
-    if len(sides) > 1:
-        logits = guidance.combine(logits.chunk(len(sides)))
-    return forbid(logits, canvas.forbidden_columns)
+        return found
+    if len(branches) > 1:
+        found = guidance.combine(found.chunk(len(branches)))
+    return forbid(found, canvas.forbidden_columns)
 
 
 def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:
     """Logits [N, C] with identical rows computed once; a cache then holds all rows."""
     names = ("input_ids", "attention_mask", "feature_at", "blocks")
-    rows = {name: inputs[name] for name in names if inputs.get(name) is not None}
-    distinct, twin = take_distinct(rows)
+    rows = {name: inputs[name] for name in names if name in inputs}
+    distinct, original = take_distinct(rows)
     number, positions = len(distinct["input_ids"]), inputs["positions"]
-    union = torch.zeros(number, positions.shape[1], dtype=torch.int, device=twin.device)
-    union = union.index_add(0, twin, positions.int()).bool()
-    place = (union.flatten().cumsum(0) - 1).view_as(union)[twin][positions]
+    union = torch.zeros(number, positions.shape[1], dtype=torch.int, device=original.device)
+    union = union.index_add(0, original, positions.int()).bool()
+    place = (union.flatten().cumsum(0) - 1).view_as(union)[original][positions]
     reduce = inputs.get("reduce")
     again = {} if reduce is None else {"reduce": lambda x, head: reduce(x[place], head)}
     found = policy.model(**{**inputs, **distinct, "positions": union, **again}).logits
     if "cache" in inputs:
-        inputs["cache"].take_rows(twin)
+        inputs["cache"].take_rows(original)
     return found[place] if reduce is None else found
 
 
@@ -85,44 +79,38 @@ def take_distinct(rows: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor
         The tensors of these rows, and [R] int64, which of them equals each row.
     """
     key = torch.cat([each.long() for each in rows.values()], 1)
-    _, twin = key.unique(dim=0, return_inverse=True)
-    kept = torch.zeros(int(twin.max()) + 1, dtype=torch.long, device=key.device)
-    kept[twin] = torch.arange(len(twin), device=key.device)
-    return {name: each[kept] for name, each in rows.items()}, twin
+    _, original = key.unique(dim=0, return_inverse=True)
+    kept = torch.zeros(int(original.max()) + 1, dtype=torch.long, device=key.device)
+    kept[original] = torch.arange(len(original), device=key.device)
+    return {name: each[kept] for name, each in rows.items()}, original
 
 
 def _select_columns(inputs: Mapping[str, Any], span: tuple[int, int, int]) -> dict[str, Any]:
     """The inputs in the columns start to stop, with attention to the first `seen` columns."""
     start, stop, seen = span
-    names = [name for name in ("input_ids", "positions", "feature_at") if name in inputs]
-    selected = {name: inputs[name][:, start:stop] for name in names}
-    keys = [name for name in ("attention_mask", "blocks") if inputs.get(name) is not None]
-    return {**inputs, **selected, **{name: inputs[name][:, :seen] for name in keys}}
+    parts = dict.fromkeys(("input_ids", "positions", "feature_at"), slice(start, stop))
+    parts |= dict.fromkeys(("attention_mask", "blocks"), slice(seen))
+    selected = {name: inputs[name][:, part] for name, part in parts.items() if name in inputs}
+    return {**inputs, **selected}
 
 
-def attention(sides: Sequence[Canvas]) -> Tensor | None:
-    """The [R, L] key mask of canvases stacked over rows; None when nothing is padding."""
-    masks = [side.attend for side in sides]
-    if all(mask is None for mask in masks):
-        return None
-    full = torch.ones_like(sides[0].response)
-    return torch.cat([full if mask is None else mask for mask in masks])
-
-
-def block_inputs(sides: Sequence[Canvas]) -> dict[str, Tensor]:
-    """Inputs of a network whose attention is causal between blocks; none where it is not."""
-    own = {"blocks": sides[0].blocks, "copies": sides[0].copies, "position_ids": sides[0].places}
-    return {k: v.repeat(len(sides), 1) for k, v in own.items() if v is not None}
-
-
-def embeddings(sides: Sequence[Canvas]) -> dict[str, Tensor]:
-    """Inputs of the network that replace tokens, for canvases stacked over rows; mostly none.
-
-    The sides differ in the positions of the embeddings, not in the embeddings.
+def network_inputs(branches: Sequence[Canvas]) -> dict[str, Any]:
+    """What the network reads of the branches of guidance, stacked over rows R: tokens, the key mask
+    [R, L] if anything is padding, embeddings in place of tokens, and for attention that is causal
+    between blocks their numbers. Branches differ in where the embeddings are, not in them.
     """
-    features = next((side.features for side in sides if side.features is not None), None)
-    if features is None or features.embeddings is None:
-        return {}
-    tokens = torch.full_like(features.at, -1)
-    places = [tokens if side.features is None else side.features.at for side in sides]
-    return {"features": features.embeddings, "feature_at": torch.cat(places)}
+    first, number = branches[0], len(branches)
+    own = {"blocks": first.blocks, "copies": first.copies, "position_ids": first.places}
+    inputs = {name: each.repeat(number, 1) for name, each in own.items() if each is not None}
+    inputs["input_ids"] = torch.cat([branch.tokens for branch in branches])
+    masks = [branch.attend for branch in branches]
+    if any(mask is not None for mask in masks):
+        full = torch.ones_like(first.response)
+        inputs["attention_mask"] = torch.cat([full if mask is None else mask for mask in masks])
+    shown = [branch.features for branch in branches]
+    known = next((features for features in shown if features is not None), None)
+    if known is not None and known.embeddings is not None:
+        tokens = torch.full_like(known.at, -1)
+        places = [tokens if features is None else features.at for features in shown]
+        inputs |= {"features": known.embeddings, "feature_at": torch.cat(places)}
+    return inputs

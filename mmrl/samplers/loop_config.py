@@ -32,12 +32,11 @@ class LoopConfig(Settings):
     """Only the k most likely tokens can be drawn; 0 keeps all."""
     top_p: Annotated[float, above(0, up_to=1)] = 1.0
     """Only the most likely tokens that make up this probability can be drawn."""
-    eos: Literal["free", "suppress", "last", "stop", "fill", "leave"] = "free"
+    eos: Literal["free", "suppress", "last", "stop", "leave"] = "free"
     """End of a text. free: a token like any other. suppress: the first of the end
     tokens is never written (of LLaDA's two the other one, of a turn, may be). last: written where
     nothing else is left in the block (static, dynamic). stop: no block after it is denoised.
-    fill: open positions after it are filled at once. leave: they stay open until the text before
-    it is complete (LLaDA-V)."""
+    leave: open positions after it stay open until the text before it is complete (LLaDA-V)."""
     cache: Literal["none", "prefix", "dual", "refresh"] = "none"
     """Keys and values kept from the first step of a block: of the columns before it (prefix), or of
     all columns outside it (dual). refresh: those of most positions are kept, with their logits, and

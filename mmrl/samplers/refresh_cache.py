@@ -8,14 +8,14 @@ The conditional and the unconditional rows have separate sets. An approximation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.positions import Positions
-from mmrl.samplers.logits import attention, embeddings
+from mmrl.samplers.logits import network_inputs
 from mmrl.samplers.loop_config import LoopConfig
 from mmrl.samplers.rule import forbid
 from mmrl.types import Canvas
@@ -30,7 +30,7 @@ class RefreshCache:
     Attributes:
         step: of the next forward pass.
         index: [R, n] int64, positions that a partial step computes in each row, the rows of the
-            unconditional twins after the others; None for a full step.
+            unconditional branches after the others; None for a full step.
     """
 
     def __init__(self, policy: Policy, canvas: Canvas, config: LoopConfig) -> None:
@@ -47,19 +47,14 @@ class RefreshCache:
     def __call__(self, canvas: Canvas, where: Tensor) -> Tensor:
         """Logits [N, C] at the True entries of `where`, guidance applied."""
         guidance = self.config.guidance
-        sides = guidance.build_sides(canvas)
-        attend = attention(sides)
-        inputs: dict[str, Any] = {
-            "input_ids": torch.cat([side.tokens for side in sides]),
-            "columns": canvas.vocab,
-            **embeddings(sides),
-        }
+        branches = guidance.build_branches(canvas)
+        inputs = network_inputs(branches)
         self.keys.index = self.index
         if self.index is not None:
             given = [name for name in ("input_ids", "feature_at") if name in inputs]
             inputs |= {name: inputs[name].gather(1, self.index) for name in given}
             inputs["position_ids"] = self.index
-        logits = self.policy.model(**inputs, attention_mask=attend, cache=self.keys).logits
+        logits = self.policy.model(**inputs, columns=canvas.vocab, cache=self.keys).logits
         largest = logits.amax(-1).float()
         if self.index is None:
             self.logits, self.largest = logits, largest
@@ -68,9 +63,13 @@ class RefreshCache:
             self.largest.scatter_(1, self.index, largest)
         self.step += 1
         full = is_full(self.step, self.config)
-        self.index = None if full else find_lowest(self.largest, attend, self.config.cache_ratio)
-        known = Positions.find(where.repeat(len(sides), 1)).take(self.logits)
-        return forbid(guidance.combine(known.chunk(len(sides))), canvas.forbidden_columns)
+        self.index = (
+            None
+            if full
+            else find_lowest(self.largest, inputs.get("attention_mask"), self.config.cache_ratio)
+        )
+        known = Positions.find(where.repeat(len(branches), 1)).take(self.logits)
+        return forbid(guidance.combine(known.chunk(len(branches))), canvas.forbidden_columns)
 
 
 def is_full(step: int, config: LoopConfig) -> bool:

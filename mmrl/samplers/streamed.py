@@ -159,26 +159,26 @@ class Stream:
         return rows_at_once(self.columns, torch.float64, self.device)
 
     def __call__(self, x: Tensor, head: OutputHead, uniforms: Tensor | None) -> Choice:
-        """What is drawn from hidden states [S N, D] of the sides of guidance."""
+        """What is drawn from hidden states [S N, D] of the branches of guidance."""
         guidance, parts = self.config.guidance, []
         x, head = head.cast(x)
-        sides = x.view(guidance.sides, -1, x.shape[-1])
+        branches = x.view(guidance.branches, -1, x.shape[-1])
         size = (
             rows_at_once(self.columns, x.dtype, self.device)
             if self.in_panels
             else self.rows_at_once
         )
         with torch.autocast(x.device.type, enabled=False):
-            for n in range(0, sides.shape[1], size):
+            for n in range(0, branches.shape[1], size):
                 part = None if uniforms is None else uniforms[n : n + size]
                 build = self._panels if self.in_panels else self._rows
-                prediction = build(sides[:, n : n + size], head, guidance)
+                prediction = build(branches[:, n : n + size], head, guidance)
                 parts.append(choose(self.rule, prediction, part)[:3])
         columns, scores, logprobs = map(torch.cat, zip(*parts, strict=True))
         return Choice(columns, scores, logprobs, self.config)
 
     def _rows(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
-        logits = forbid(guidance.combine([head(side) for side in x]), self.forbidden_columns)
+        logits = forbid(guidance.combine([head(branch) for branch in x]), self.forbidden_columns)
         return Prediction(logits, self.config, self.stops)
 
     def _panels(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
@@ -191,7 +191,7 @@ class Stream:
             if len(x) == 1 and x.dtype == part.dtype:
                 panel.by_column(x[0], out=part)
             else:
-                part.copy_(guidance.combine([panel.by_column(side) for side in x]))
+                part.copy_(guidance.combine([panel.by_column(branch) for branch in x]))
             for column in self.forbidden_columns:
                 if start <= column < stop:
                     part[column - start] = -torch.inf

@@ -38,8 +38,8 @@ class ValueNetwork(nn.Module):
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor | None,
         positions: Tensor,
+        attention_mask: Tensor | None = None,
         features: Tensor | None = None,
         feature_at: Tensor | None = None,
         **blocks: Any,

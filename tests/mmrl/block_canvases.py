@@ -22,7 +22,7 @@ def block_canvas(
     attend = columns >= width - torch.tensor(lengths)[:, None]
     blocks = align_blocks(attend, SIZE, 0 if alignment == "left" else width)
     keep = None if bool(attend.all()) else attend
-    twin = torch.full_like(tokens, MASK)
+    other = torch.full_like(tokens, MASK)
     return Canvas(
-        tokens, columns >= width, keep, (0, 580), MASK, twin, keep, blocks=blocks, block_size=SIZE
+        tokens, columns >= width, keep, (0, 580), MASK, other, keep, blocks=blocks, block_size=SIZE
     )

@@ -15,11 +15,11 @@ MASK_ID, VOCAB = 39, (12, 36)
 def mmada_canvas(cases: dict[str, Tensor], masked_padding: bool) -> Canvas:
     """The two prompts of the MMaDA fixture, laid out by the public code."""
     ids, keep = (cases[f"layouts/t2i_gen/{i}"] for i in range(2))
-    twin, twin_keep = (cases[f"layouts/t2i_gen_uncond/{i}"] for i in range(2))
+    other, other_keep = (cases[f"layouts/t2i_gen_uncond/{i}"] for i in range(2))
     response = ids == 126336
-    masks = (keep.bool(), twin_keep.bool()) if masked_padding else (None, None)
+    masks = (keep.bool(), other_keep.bool()) if masked_padding else (None, None)
     return Canvas(
-        ids.clone(), response, masks[0], (126349, 134541), 126336, twin.clone(), masks[1], (4, 4)
+        ids.clone(), response, masks[0], (126349, 134541), 126336, other.clone(), masks[1], (4, 4)
     )
 
 
@@ -41,12 +41,12 @@ def small_canvas(
         padding: whether later rows have padding on their left.
         ragged: whether later rows have fewer response positions.
         given: whether the first response position of each row is written already.
-        image: whether there is a twin without the first two tokens, as without a source image.
+        image: whether there is a branch without the first two tokens, as without a source image.
     """
     draw = Generator().manual_seed(seed)
     width = 4 + positions + 1
     tokens = torch.randint(0, 10, (rows, width), generator=draw)
-    twin = torch.full((rows, width), 11)
+    other = torch.full((rows, width), 11)
     response = torch.zeros(rows, width, dtype=torch.bool)
     response[:, 4:-1] = True
     if ragged:
@@ -60,7 +60,7 @@ def small_canvas(
         attend = torch.ones(rows, width, dtype=torch.bool)
         for row in range(rows):
             attend[row, : row % 3] = False
-    canvas = Canvas(tokens, response, attend, VOCAB, MASK_ID, twin, attend)
+    canvas = Canvas(tokens, response, attend, VOCAB, MASK_ID, other, attend)
     if image:
         canvas.image_uncond_tokens = tokens.clone()
         canvas.image_uncond_attend = torch.ones_like(response) if attend is None else attend.clone()

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.config import ConfigError
 from mmrl.models import load_policy
-from mmrl.planning.plan import describe
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
@@ -84,17 +82,3 @@ def test_a_run_moves_the_network_and_is_resumed_exactly(
         pipeline.set_progress_bar_config(disable=True)
         [image] = pipeline("a red cat", num_inference_steps=2).images
         assert image.size == (8, 8)
-
-
-def test_the_plan_names_the_parts_and_what_the_network_lacks_is_refused(
-    folder: Path, tmp_path: Path
-) -> None:
-    said = str(describe(run_config(folder, tmp_path / "run", {})))
-    assert f"images      {folder / 'vqvae'}" in said and "16 response positions" in said
-    assert "transformer" in said and "head" in said
-    with pytest.raises(ConfigError, match="images.sampler.cache is 'prefix'; it must be none"):
-        describe(run_config(folder, tmp_path / "run", {}, sampler={"cache": "prefix"}))
-    config = run_config(folder, tmp_path / "run", {})
-    config.tasks["images"].task = "text"
-    with pytest.raises(ConfigError, match="Its config.json says AmusedPipeline"):
-        describe(config)

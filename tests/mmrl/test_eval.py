@@ -169,8 +169,6 @@ def test_another_evaluation_in_the_same_folder_is_refused_with_what_differs(
     [
         ("settings=[{stepz: 3}]", "settings[0]: stepz is not a setting. Did you mean 'steps'"),
         ("settings=[{}, {steps: 3}]", "settings[1]: sampler.steps is 3; it must be a multiple of"),
-        ("rewards=[]", "rewards is empty"),
-        ("task=text_to_image", "task is 'text_to_image'; allowed: image_to_text, text"),
         ("prompts=nowhere.jsonl", "nowhere.jsonl"),
     ],
 )
@@ -184,17 +182,6 @@ def test_what_cannot_run_is_refused_before_a_model_loads(
 ) -> None:
     assert main([*words(world, prompts, tmp_path), "model.path=GSAI-ML/LLaDA-8B-Base", change]) == 1
     assert message in capsys.readouterr().err
-
-
-def test_a_dry_run_prints_the_rows_and_writes_nothing(
-    world: SimpleNamespace, prompts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out"
-    public = ["model.path=GSAI-ML/LLaDA-8B-Base", "dry_run=true"]
-    assert main([*words(world, prompts, out), *public]) == 0
-    said = capsys.readouterr().out
-    assert "5, 2 completions each" in said and "4 of each row" in said
-    assert "static, 2 steps of 3 rows each, length 4" in said and not out.exists()
 
 
 def test_a_length_ends_before_the_first_end_token() -> None:

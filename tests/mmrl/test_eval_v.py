@@ -49,16 +49,6 @@ def test_the_table_has_the_diversity_of_the_images_of_a_prompt(tmp_path: Path) -
     assert [len(row) for row in batch["tokens"]] == [64] * 5
 
 
-def test_scores_do_not_depend_on_the_batch_size(tmp_path: Path) -> None:
-    found = []
-    for size in (2, 5):
-        out = tmp_path / str(size)
-        words = ["limit=5", "sampler.steps=3", f"batch_size={size}", f"output_dir={out}"]
-        assert main([CONFIG, *words]) == 0
-        found.append(json.loads((out / "scores.json").read_text())["samples"])
-    assert found[0] == found[1]
-
-
 def test_an_interrupted_benchmark_continues_with_the_same_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,18 +91,6 @@ def test_bad_settings_are_refused_by_name(
 ) -> None:
     assert main([CONFIG, f"output_dir={tmp_path}", word]) == 1
     assert message in capsys.readouterr().err
-
-
-def test_a_dry_run_prints_the_plan_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [CONFIG, "dry_run=true", "limit=12", f"output_dir={tmp_path / 'out'}"]
-    assert main([*words, "model.path=Gen-Verse/MMaDA-8B-Base"]) == 0
-    said = capsys.readouterr().out
-    assert "12: single_object 2, two_object 2" in said
-    assert "20 steps of 12 rows" in said and "1 x partial: mean" in said
-    assert "1 x strict: mean 0 (0 to 0)" in said
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -119,19 +119,3 @@ def test_the_configuration_of_a_public_set_runs_on_rows_of_its_schema(
     assert found == GROUPS[name] and scores["left_out"] == 0
     asked = list(scores["prompts"].values())[0]
     assert asked.endswith("think") and "Answer" in asked
-
-
-def test_what_cannot_run_is_refused_before_a_model_loads(
-    sight: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for word, message in (
-        ("task=image_to_txt", "task is 'image_to_txt'; allowed: image_edit, image_to_text, text"),
-        ("task=text", "task is 'text'; allowed: image_edit, image_to_text, text"),
-        ("group_by=[tags]", "group_by names 'tags', and no prompt has it"),
-        ("grid_images=3", "grid_images is 3; it must be left out with the task image_to_text"),
-        ("data.where={tag: colour}", "holds no prompts with data.where"),
-        ("data.format=mmmu", "which data.format mmmu reads"),
-        ("rewards=[]", "rewards is empty; name one"),
-    ):
-        assert main([*words(sight, tmp_path), "model.path=GSAI-ML/LLaDA-V", word]) == 1
-        assert message in capsys.readouterr().err, word

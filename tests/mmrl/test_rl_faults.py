@@ -38,35 +38,22 @@ def failed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 BAD_SETTINGS = [
     (["learning_rat=1"], ["learning_rat", "Did you mean 'learning_rate'?"]),
-    (["model.lora.rank=3"], ["model.lora.rank", "Allowed here: r, "]),
     (["max_steps=many"], ["max_steps", "many"]),
-    (["max_steps=0"], ["max_steps is 0", "at least 1"]),
     (["learning_rate=.inf"], ["learning_rate is inf", "finite"]),
-    (["adam_beta2=1"], ["adam_beta2 is 1", "from 0 to below 1"]),
-    (["tasks.shapes.num_generations=1"], ["num_generations is 1", "from 2 to"]),
     (["per_device_train_batch_size=3"], ["per_device_train_batch_size is 3", "[1, 2, 4, 8]"]),
     (["eval_steps=5"], ["eval_steps is 5", "tasks.<name>.eval_prompts"]),
-    (["report_to=[tensorbord]"], ["report_to", "Did you mean 'tensorboard'?"]),
-    (["model.lora.target_modules=[q,kay]"], ["model.lora.target_modules", "'kay'"]),
     (["tasks.shapes.sampler.name=emerg"], ["tasks.shapes.sampler.name", "Did you mean 'emerge'?"]),
-    (["tasks.shapes.algorithm.name=grpo"], ["tasks.shapes.algorithm.name", "mask_grpo"]),
-    (["tasks.shapes.algorithm.mask=ful"], ["tasks.shapes.algorithm.mask is 'ful'", "'full'"]),
     (["tasks.shapes.rewards=[]"], ["tasks.shapes.rewards is empty", "{name: clip}"]),
     (["tasks.shapes.rewards=[{name: shapes, mod: x}]"], ["tasks.shapes.rewards[0].mod", "mode"]),
     (["tasks.shapes.rewards=[{name: shapes},{name: shapes}]"], ["more than once", "`key`"]),
     (["tasks.shapes.prompts=nowhere.jsonl"], ["'nowhere.jsonl' is not a file"]),
-    (["model.image_size=30"], ["model.image_size is 30", "a multiple of 4"]),
     (["model.vq=null"], ["model.vq is None", "an image tokenizer"]),
-    (["tasks.shapes.sampler.block_size=7"], ["tasks.shapes.sampler.block_size is 7", "64 resp"]),
     (["model.path=./nowhere"], ["model.path is './nowhere'", "an existing directory or a hub id"]),
     (["resume_from_checkpoint=nowhere"], ["resume_from_checkpoint", "nowhere", "auto"]),
     (["config=configs/rl/nothing.yaml"], ["configs/rl/nothing.yaml", "no such file"]),
     (["quickly"], ["'quickly'", "key=value"]),
     (["tasks=[{a: 1"], ["tasks=[{a: 1", "Close brackets and quotes"]),
     (["output_dir=???"], ["output_dir is '???'", "leave the word out"]),
-    (["tasks.../../x={task: text_to_image}"], ["tasks"]),
-    (["model.lora=x"], ["model.lora is 'x'", "a section"]),
-    (["tasks.shapes.rewards=[1,2]"], ["tasks.shapes.rewards[0] is 1", "a section"]),
 ]
 
 
@@ -89,9 +76,7 @@ def test_a_setting_that_cannot_run_is_named_before_any_model_loads(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("dry", [["dry_run=true"], []], ids=["dry", "run"])
 def test_a_prompt_that_the_reward_cannot_score_is_named_before_the_policy_loads(
-    dry: list[str],
     world: SimpleNamespace,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -101,7 +86,7 @@ def test_a_prompt_that_the_reward_cannot_score_is_named_before_the_policy_loads(
     clauses = [{"class": name, "count": 1} for name in ("ring", "bus", "square")]
     rows = [{"prompt": "one", "tag": "single_object", "include": [clause]} for clause in clauses]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = [*command_line(world, tmp_path / "run"), *dry]
+    words = command_line(world, tmp_path / "run")
     for key in ("prompts", "eval_prompts"):
         message = failed([*words, f"tasks.shapes.{key}={tmp_path}/rows.jsonl"], capsys)
         assert "rows.jsonl, line 2 cannot be scored by reward 'shapes'" in message

@@ -1,19 +1,14 @@
 """The supervised loop on a tiny tokenizer: exact resume, batches, what a run leaves behind."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 from mmrl.config import load_config
 from mmrl.models import load_vq
-from mmrl.models.image_tokenizers.magvit import MagvitConfig
 from mmrl.run.checkpoint import checkpoint_steps
-from mmrl.runtime import activity
 from mmrl.sft import SFTConfig, train
-from scripts.miniature.reconstruction import Reconstruction, ReconstructionConfig
 from tests.mmrl.supervised_runs import (
-    NETWORK,
     config,
     kill_in_checkpoint,
     metrics,
@@ -65,33 +60,6 @@ def test_training_lowers_the_loss_and_writes_the_run_directory(
     assert load_vq(tmp_path / "run" / "checkpoints" / "30").codebook_size == 8
 
 
-def test_its_progress_shows_the_loss_and_the_report_what_was_learned(
-    images: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = tmp_path / "run"
-    monkeypatch.setattr(activity, "SILENCE", 0.0)
-    monkeypatch.setattr(activity, "REFRESH", 0.002)
-    train(config(images, run, logging_steps=3, max_steps=6, eval_steps=3))
-    [*_, shown] = re.findall(r"step: .*\d/6 .*loss (\d+\.\d{4})", capsys.readouterr().err)
-    logged = [line["loss"] for line in metrics(run) if "loss" in line]
-    assert 0.2 < float(shown) / logged[-1] < 5  # of one step, beside the mean of three
-    page = (run / "report.html").read_text()
-    for promise in (
-        "Mean loss: ",
-        "<td>pixel_l1</td>",
-        "Images: reconstruction",
-        "<figcaption>Loss</figcaption>",
-        "<figcaption>eval/pixel_l1<",
-        "<figcaption>Parts of the loss<",
-    ):
-        assert promise in page, promise
-    assert page.count("data:image/png;base64,") == 2 and "Reward" not in page
-    assert f"report: {run / 'report.html'}" in (run / "train.log").read_text()
-
-
 def test_the_last_step_is_logged_and_a_finished_run_keeps_its_lines(
     images: Path, tmp_path: Path
 ) -> None:
@@ -99,23 +67,6 @@ def test_the_last_step_is_logged_and_a_finished_run_keeps_its_lines(
     assert [line["step"] for line in metrics(run)] == [4]
     train(config(images, run, logging_steps=5, resume_from_checkpoint="auto"))
     assert [line["step"] for line in metrics(run)] == [4]
-
-
-def test_the_learning_rate_warms_up_from_zero_and_follows_its_schedule(
-    images: Path, tmp_path: Path
-) -> None:
-    changes = {"warmup_steps": 2, "lr_scheduler_type": "linear", "ema_decay": 0.0}
-    train(config(images, tmp_path / "run", save_total_limit=None, save_steps=1, **changes))
-    rates = [line["learning_rate"] for line in metrics(tmp_path / "run")]  # of the next step
-    assert rates == pytest.approx([0.5e-2, 1e-2, 0.5e-2, 0.0])
-    start = Reconstruction(
-        ReconstructionConfig(data=str(images), image_size=8, network=MagvitConfig(**NETWORK)),
-        seed=0,
-        batch_size=1,
-    )
-    start.save(tmp_path)
-    one, two = (tmp_path / "run" / "checkpoints" / str(step) for step in (1, 2))
-    assert same_weights(tmp_path, one) and not same_weights(one, two)
 
 
 def test_micro_batches_of_a_step_equal_one_large_batch(images: Path, tmp_path: Path) -> None:

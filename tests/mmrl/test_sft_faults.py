@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.models import load_vq
 from mmrl.run import checkpoint
 from mmrl.run.checkpoint import CheckpointError, checkpoint_steps
 from mmrl.runtime.failures import DivergenceError
@@ -18,32 +17,11 @@ from mmrl.sft import main, train
 from scripts.miniature.reconstruction import Reconstruction
 from tests.mmrl.supervised_runs import (
     config,
-    kill_in_checkpoint,
     metrics,
     same_weights,
 )
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(errno.ENOSPC, "No space left on device"),
-        RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"),
-    ],
-)
-def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    with monkeypatch.context() as patch:
-        kill_in_checkpoint(patch, 4, error)
-        with pytest.raises(CheckpointError, match="earlier checkpoints are intact"):
-            train(config(images, tmp_path / "run"))
-    checkpoints = tmp_path / "run" / "checkpoints"
-    assert [entry.name for entry in checkpoints.iterdir()] == ["2"]
-    assert load_vq(checkpoints / "2").codebook_size == 8
-    assert train(config(images, tmp_path / "run", resume_from_checkpoint="auto"))
 
 
 @pytest.mark.parametrize(("phase", "left_at"), [("loss", 1), ("evaluate", 2)])

@@ -96,21 +96,6 @@ def test_an_evaluation_inside_training_has_its_own_sampler_length_and_rewards(
         assert result.metrics()["shown"] == pytest.approx(evaluated[step])
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"max_completion_length": 6}, r"tasks\.shapes\.sampler\.block_size is 4; .* 6 response"),
-        ({"max_completion_length": 32}, r"tasks\.shapes\.sampler\.steps is 4; .* of the 8 blocks"),
-        ({"eval_max_completion_length": 5}, r"tasks\.shapes\.eval_sampler\.block_size is 4"),
-    ],
-)
-def test_blocks_that_do_not_divide_are_refused_before_a_model_loads(
-    world: SimpleNamespace, tmp_path: Path, changes: dict, message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        text_config(world, tmp_path, **changes)
-
-
 def test_a_run_whose_prompts_are_all_too_long_says_so(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:

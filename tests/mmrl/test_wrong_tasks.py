@@ -1,15 +1,11 @@
 """A family asked for a task that it lacks: every command refuses, before weights are read."""
 
-import io
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset, Features, Value
-from datasets import Image as ImageFeature
-from PIL import Image
 
 from mmrl import eval as text
 from mmrl import eval_v as vision
@@ -32,25 +28,12 @@ LACKING = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of every family, by its name, and rows with images."""
+    """A checkpoint of every family, by its name."""
     folder = tmp_path_factory.mktemp("checkpoints")
     for family in POLICIES:
         with suppress(pytest.skip.Exception):  # of a package that is not installed
             small_policy(family).save(folder / family)
-    drawn = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(drawn, "PNG")
-    columns = {"image": [{"bytes": drawn.getvalue(), "path": None}], "prompt": ["a"]}
-    features = Features({"image": ImageFeature(), "prompt": Value("string")})
-    columns["completion"], features["completion"] = ["b"], Value("string")
-    Dataset.from_dict(columns, features=features).to_parquet(str(folder / "rows.parquet"))
     return folder
-
-
-def find_checkpoint(folder: Path, family: str) -> Path:
-    """The checkpoint of a family."""
-    if not (folder / family).exists():
-        pytest.skip(f"{family} needs a package that is not installed")
-    return folder / family
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +68,9 @@ def refusal(
 def test_rl_and_the_evaluations_name_the_families_that_have_the_task(
     family: str, task: str, folder: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    path = find_checkpoint(folder, family)
+    path = folder / family
+    if not path.exists():
+        pytest.skip(f"{family} needs a package that is not installed")
     words = [f"output_dir={folder / 'run'}", f"model.path={path}"]
     able = " or ".join(sorted(n for n, own in FAMILIES.items() if task in own.LAYOUTS))
     wanted = (

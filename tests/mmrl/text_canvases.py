@@ -32,9 +32,9 @@ def canvas_of(widths: list[int], seed: int = 0, ends: tuple[int, ...] = (EOS, EO
     attend = columns >= torch.tensor([[width - own] for own in widths])
     response = columns >= width
     tokens = tokens.masked_fill(response, MASK_ID).masked_fill(~attend, EOS)
-    twin = torch.full_like(tokens, MASK_ID)
+    other = torch.full_like(tokens, MASK_ID)
     keep = None if bool(attend.all()) else attend
-    return Canvas(tokens, response, keep, (0, 40), MASK_ID, twin, keep, stop_ids=ends)
+    return Canvas(tokens, response, keep, (0, 40), MASK_ID, other, keep, stop_ids=ends)
 
 
 def config(**changes: Any) -> SamplerConfig:
@@ -55,7 +55,7 @@ SAMPLERS = st.builds(
     temperature=st.sampled_from([0.0, 0.7, 1.0]),
     target=st.sampled_from(["confidence", "random"]),
     threshold=st.sampled_from([0.3, 0.9]),
-    eos=st.sampled_from(["free", "suppress", "last", "stop", "fill", "leave"]),
+    eos=st.sampled_from(["free", "suppress", "last", "stop", "leave"]),
     cache=st.sampled_from(["none", "prefix", "dual"]),
     window=st.sampled_from([None, 0, 3]),
 )

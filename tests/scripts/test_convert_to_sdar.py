@@ -27,7 +27,7 @@ def test_the_weights_are_those_of_the_checkpoint_and_queries_have_their_size(
         policy.mask_id == ids["<|MASK|>"] and ids["<|im_end|>"] in policy.layouts["text"].stop_ids
     )
     canvas = policy.canvas([Prompt("0", "text", "compute 1+2*3")])
-    assert canvas.response_blocks is not None and int(canvas.response_blocks.max()) == 3
+    assert canvas.split() is not None and int(canvas.split().max()) == 3
     hidden = old.embed(canvas.tokens)
     attention = old.blocks[0].attn
     queries = attention.q(old.blocks[0].attn_norm(hidden))

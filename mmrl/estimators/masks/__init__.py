@@ -10,9 +10,7 @@ options, and one line in `MASKS`. Its options are keys of the `algorithm` sectio
 without torch, so such a file imports torch inside its functions.
 """
 
-from mmrl.estimators.masks.blockwise import BLOCKWISE
-from mmrl.estimators.masks.complementary import COMPLEMENTARY
-from mmrl.estimators.masks.levels import QUADRATURE, STRATIFIED, UNIFORM
+from mmrl.estimators.masks.levels import BLOCKWISE, COMPLEMENTARY, QUADRATURE, STRATIFIED, UNIFORM
 from mmrl.estimators.masks.rates import AR_LIKE, FULL, RANDOM
 from mmrl.estimators.masks.strategy import MaskConfig, Strategy
 from mmrl.estimators.masks.trace import LEFT_TO_RIGHT, TRACE

@@ -132,7 +132,7 @@ def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig) -> Passes:
     """
     import torch
 
-    scorable, blocks = rollout.canvas.scorable, rollout.canvas.response_blocks
+    scorable, blocks = rollout.canvas.scorable, rollout.canvas.split()
     ids = slice_ids(order, config, blocks)
     length = ids.shape[1]
     present = torch.zeros(len(ids), length + 1, dtype=torch.bool, device=ids.device)

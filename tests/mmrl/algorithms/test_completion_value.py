@@ -5,10 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.advantages import group_advantages
 from mmrl.algorithms.completion_value import credit_slices, slice_trace
-from mmrl.config import ConfigError
 
 promise = settings(derandomize=True, deadline=None, max_examples=40)
 NAN = float("nan")
@@ -69,18 +67,3 @@ def test_slices_are_whole_steps_of_about_equal_size() -> None:
     assert slices.tolist() == [[-1, 0, 0, 1, 2, 2, 2, 3, 3], [-1, -1, 1, 1, 1, 1, 2, 3, 3]]
     counted[0, 5:] = False  # after the end of a text
     assert slice_trace(written_at, counted, 4)[0].tolist() == [-1, 1, 1, 2, 3, 3, 3, 3, 3]
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"bound": "elbo", "ratio_level": "sequence"}, "completion_value is set, and bound: elbo"),
-        ({"scale_rewards": "group"}, "scale_rewards is group, and completion_value credits"),
-        ({"name": "trace_rl_value"}, "completion_value is set, and value as well"),
-        ({"completion_value": {"slices": 1}}, r"completion_value\.slices.*at least 2"),
-        ({"completion_value": {"lam": 1.5}}, r"completion_value\.lam.*from 0 to 1"),
-    ],
-)
-def test_what_cannot_go_together_is_refused(row: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_algorithm({"scale_rewards": "batch", "completion_value": {}, **row})

@@ -1,7 +1,5 @@
 """Returns and advantages: the worked numbers, the limits of lambda, and what always holds."""
 
-import itertools
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -51,26 +49,6 @@ def test_the_worked_numbers() -> None:
     assert steps[0] == pytest.approx([0.3, 0.1, 0.3])
     assert steps[1] == pytest.approx([0.81, 0.9, 1.0])
     assert steps[2] == pytest.approx([0.27528, 0.674, 0.7])
-
-
-def test_token_rewards_are_carried_as_the_mean_of_their_step() -> None:
-    rewards = torch.tensor([[1.0, 3, 0, 0, 0, 0], [0, 0, 5.0, 0, 0, 0], [0, 0, 0, 1.0, 2, 6]])
-    returns, _ = estimate_gae(rewards[:, None], torch.zeros(3, 1, 6), SCORED, 0.5, 1.0)
-    # the last step is worth 3 on average, so the one before 5 + 1.5
-    expected = [[4.25, 6.25, 0, 0, 0, 0], [0, 0, 6.5, 0, 0, 0], [0, 0, 0, 1, 2, 6]]
-    torch.testing.assert_close(returns[:, 0], torch.tensor(expected))
-
-
-def test_the_worked_numbers_with_rewards_at_two_positions() -> None:
-    """Half a point for the first three tokens, whole after the second step, and one for all."""
-    earned = torch.tensor([[0, 0, 0.5, 0, 0, 1]])
-    rewards = token_rewards(earned, SCORED)
-    assert rewards[:, 0].tolist() == [[0] * 6, [0, 0, 0.5, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
-    returns, advantages = estimate_gae(rewards, VALUES[:, None], SCORED, 0.9, 0.8)
-    expected = [[1.26, 1.26, 0, 0, 0, 0], [0, 0, 1.4, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
-    torch.testing.assert_close(returns[:, 0], torch.tensor(expected))
-    expected = [[0.73528, 0.53528, 0, 0, 0, 0], [0, 0, 1.174, 0, 0, 0], [0, 0, 0, 0.5, 0.7, 0.9]]
-    torch.testing.assert_close(advantages[:, 0], torch.tensor(expected))
 
 
 def test_a_reward_is_paid_when_all_it_was_judged_for_is_written_and_in_full() -> None:
@@ -128,21 +106,6 @@ def test_undiscounted_monte_carlo_is_the_outcome_less_the_tokens_own_value(
     result = estimate_gae(outcome_rewards(outcomes, scored), values, scored, 1.0, 1.0)
     torch.testing.assert_close(result.returns, outcome * scored.double())
     torch.testing.assert_close(result.advantages, (outcome - values) * scored)
-
-
-@promise
-@given(random_rollouts(), st.floats(0, 1))
-def test_with_lambda_zero_only_the_next_step_counts(
-    drawn: tuple[Tensor, ...], gamma: float
-) -> None:
-    rewards, values, scored = drawn
-    _, advantages = estimate_gae(rewards, values, scored, gamma, 0.0)
-    for row in range(values.shape[1]):
-        steps = [k for k in range(len(scored)) if bool(scored[k, row].any())]
-        for k, after in itertools.zip_longest(steps, steps[1:]):
-            ahead = 0.0 if after is None else float(step_means(values, scored)[after, row])
-            expected = (rewards[k, row] - values[k, row] + gamma * ahead) * scored[k, row]
-            torch.testing.assert_close(advantages[k, row], expected)
 
 
 @promise

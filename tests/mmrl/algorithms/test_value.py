@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.aggregation import BatchSize, grpo
+from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.value import compute_advantages, value_loss
-from mmrl.algorithms.value_config import ValueConfig
-from mmrl.config import ConfigError
 
 ONE = BatchSize(1, 1, 1, 1)
 
@@ -54,51 +52,3 @@ def test_a_rollout_without_a_reward_has_no_return_and_no_advantage() -> None:
     returns, advantages = compute_advantages(values, outcomes, scored, ValueConfig())
     assert returns[:, :, 0].tolist() == [[1, 0, 0]] * 2
     assert advantages[:, :, 0].tolist() == [[0.5, 0, -0.5]] * 2
-
-
-def test_the_value_model_is_off_unless_it_is_asked_for() -> None:
-    assert load_algorithm({"name": "trace_rl"}).value is None
-    assert load_algorithm({"name": "trace_rl_value", "value": None}).value is None
-    row = load_algorithm({"name": "trace_rl", "value": {"gamma": 0.9}})
-    assert row.value == ValueConfig(gamma=0.9)
-    assert row.value_epsilon == row.epsilon == 0.2
-    row = load_algorithm({"name": "trace_rl", "value": {"cliprange_value": 0.5}})
-    assert row.value_epsilon == 0.5
-
-
-def test_the_preset_has_the_papers_values() -> None:
-    plain, row = (load_algorithm({"name": name}) for name in ("trace_rl", "trace_rl_value"))
-    assert row.value is not None
-    assert (row.value.gamma, row.value.lam, row.value.learning_rate_scale) == (1.0, 1.0, 5.0)
-    assert {k: v for k, v in vars(row).items() if k not in ("name", "value")} == {
-        k: v for k, v in vars(plain).items() if k not in ("name", "value")
-    }
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"value": {"gamma": 1.5}}, ["algorithm.value.gamma", "1.5", "from 0 to 1"]),
-        ({"value": {"lambda": 1.0}}, ["value.lambda", "is not a setting", "Did you mean 'lam'?"]),
-        ({"value": {}, "mask": "full"}, ["algorithm.value", "mask: full", "use mask: trace"]),
-        ({"value": {}, "bound": "elbo"}, ["algorithm.value", "bound: elbo", "bound: token"]),
-        ({"value": {}, "ratio_level": "sequence"}, ["ratio_level: sequence", "token or step"]),
-        ({"value": {}, "aggregation": "gmpo"}, ["aggregation: gmpo", "aggregation: grpo"]),
-        ({"value": {}, "scale_rewards": "softmax"}, ["algorithm.scale_rewards", "no outcome"]),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
-def test_a_value_model_where_it_cannot_be_is_refused_with_the_reason(
-    options: dict, named: list[str]
-) -> None:
-    with pytest.raises(ConfigError) as error:
-        load_algorithm({"name": "trace_rl", **options})
-    for word in named:
-        assert word in str(error.value), str(error.value)
-
-
-def test_every_method_without_a_trace_refuses_it() -> None:
-    for name in ("mask_grpo", "diffu_grpo", "coupled_grpo", "spg", "espo", "just_grpo"):
-        with pytest.raises(ConfigError, match=r"algorithm\.value is set, and mask: .* mask: trace"):
-            load_algorithm({"name": name, "value": {}})
-    assert load_algorithm({"name": "step_merge", "value": {}}).value is not None

@@ -64,24 +64,6 @@ def test_the_start_of_a_run_is_offered_beside_what_it_trained(
     assert named[str(world.policy)].max_prompt_length == 256  # of the page, which names it itself
 
 
-def test_a_run_without_readable_settings_offers_no_checkpoints(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    write_run(world, tmp_path / "run")
-    for text in ("model: {pathz: 1}", "- a list", "{", "model: 3"):
-        (tmp_path / "run" / "config.yaml").write_text(text)
-        with pytest.raises(ConfigError, match="checkpoints is"):
-            find_checkpoints(DemoConfig(checkpoints=[], runs=[str(tmp_path)]))
-
-
-def test_wrong_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for words, named in (("port=70000", "port"), ("loaded=0", "loaded"), ("portz=1", "portz")):
-        assert main([words]) == 1
-        assert named in capsys.readouterr().err
-    assert main(["checkpoints=[]", "runs=[]", "port=0"]) == 1
-    assert "checkpoints is []" in capsys.readouterr().err
-
-
 def test_without_gradio_the_error_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

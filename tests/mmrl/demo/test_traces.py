@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mmrl.config import ConfigError
 from mmrl.demo.trace_view import MASKED, describe, draw_frame, position_color, show_traces
 from mmrl.demo.traces import Trace, read_sampler, sample_trace
 from mmrl.models import Policy, load_policy
@@ -105,11 +104,3 @@ def test_a_text_is_traced_token_by_token_up_to_its_end(writer: Policy) -> None:
 
 OTHERS = [("top_q=1", "top_q"), ("top_k", "top_k"), ("steps=99999", "steps")]
 OTHERS += [("top_k=[5", "not readable"), ("top_k={", "not readable")]
-
-
-def test_settings_of_the_form_are_checked_like_those_of_a_file() -> None:
-    config = read_sampler({"name": "static", "steps": 4}, "top_k=5  eos=fill")
-    assert (config.top_k, config.eos, config.steps) == (5, "fill", 4)
-    for more, named in OTHERS:
-        with pytest.raises(ConfigError, match=named):
-            read_sampler({"name": "static", "steps": 4}, more)

@@ -25,19 +25,19 @@ def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logits_budget, "LOGITS_BUDGET", 3 * COLUMNS * 8)
 
 
-def tensors(sides: int, trained: bool, bias: bool) -> list[Any]:
-    draw = torch.Generator().manual_seed(sides)
+def tensors(branches: int, trained: bool, bias: bool) -> list[Any]:
+    draw = torch.Generator().manual_seed(branches)
 
     def random(*shape: int, wanted: bool = True) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, generator=draw).requires_grad_(wanted)
 
-    x, weight = random(sides * ROWS, WIDTH), random(COLUMNS, WIDTH, wanted=trained)
+    x, weight = random(branches * ROWS, WIDTH), random(COLUMNS, WIDTH, wanted=trained)
     return [x, weight, random(COLUMNS, wanted=trained) if bias else None]
 
 
 def whole(what: LogProbReduction, guidance: Guidance, x: Tensor, weight: Tensor, bias: Any) -> Any:
     """The same from all logits at once."""
-    logits = OutputHead(weight, bias)(x).chunk(guidance.sides)
+    logits = OutputHead(weight, bias)(x).chunk(guidance.branches)
     combined = guidance.combine(logits) / what.temperature
     hidden = torch.zeros(COLUMNS, dtype=torch.bool)
     hidden[list(what.forbidden_columns)] = True
@@ -50,7 +50,7 @@ def whole(what: LogProbReduction, guidance: Guidance, x: Tensor, weight: Tensor,
 @pytest.mark.parametrize("trained", [False, True])
 def test_chunks_change_neither_numbers_nor_gradients(guidance: Guidance, trained: bool) -> None:
     what = LogProbReduction(TARGETS, guidance.factors, temperature=0.7, forbidden_columns=(6, 9))
-    x, weight, bias = tensors(guidance.sides, trained, bias=True)
+    x, weight, bias = tensors(guidance.branches, trained, bias=True)
     found = what(x, OutputHead(weight, bias))
     expected = whole(what, guidance, x, weight, bias)
     for one, other in zip(found, expected, strict=True):

@@ -24,16 +24,16 @@ def draws(rows: int = ROWS) -> list[Generator]:
 @pytest.mark.parametrize("padding", [False, True])
 def test_rows_have_their_own_prompt_or_none_and_the_same_response(padding: bool) -> None:
     canvas = small_canvas(ROWS, padding=padding)
-    found, twin = drop_conditions(canvas, 0.25, draws()), canvas.unconditional()
-    dropped = (found.tokens == twin.tokens).all(-1)
+    found, other = drop_conditions(canvas, 0.25, draws()), canvas.unconditional()
+    dropped = (found.tokens == other.tokens).all(-1)
     assert dropped.float().mean() == pytest.approx(0.25, abs=0.06)
     kept = ~dropped
     assert torch.equal(found.tokens[kept], canvas.tokens[kept])
     assert torch.equal(found.tokens[found.response], canvas.tokens[canvas.response])
     assert (found.attend is None) == (not padding)
-    if found.attend is not None and canvas.attend is not None and twin.attend is not None:
+    if found.attend is not None and canvas.attend is not None and other.attend is not None:
         assert torch.equal(found.attend[kept], canvas.attend[kept])
-        assert torch.equal(found.attend[dropped], twin.attend[dropped])
+        assert torch.equal(found.attend[dropped], other.attend[dropped])
 
 
 def test_what_one_side_alone_pads_stays_hidden_on_that_side() -> None:

@@ -9,7 +9,6 @@ from torch import Generator, Tensor
 
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.estimators import BOUNDS, MASKS
-from mmrl.estimators.masks.strategy import Draw
 from mmrl.samplers.denoise import find_scored
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
@@ -61,17 +60,6 @@ def test_random_masks_are_mask_grpos(
     hidden = draw(canvas, seeds, "random", iteration, num_iterations, min_mask_rate=0.0).hidden[0]
     expected = mmada_cases[f"maskgrpo/remask/{rate}"]
     assert torch.equal(tokens.masked_fill(hidden, canvas.mask_id), expected)
-
-
-def test_the_rate_rises_from_the_lowest_to_almost_one() -> None:
-    canvas = small_canvas(2, 4000)
-    for r0 in (0.0, 0.6):
-        for iteration in range(4):
-            passes = draw(canvas, generators(2), iteration=iteration, min_mask_rate=r0)
-            uniforms = Draw(generators(2)).uniforms(canvas.response)
-            rate = min(r0 + (1 - r0) * (iteration + 1) / 4, 0.999)
-            assert torch.equal(passes.hidden[0], (uniforms < rate) & canvas.response)
-            assert abs(float(passes.hidden[0][canvas.response].float().mean()) - rate) < 0.02
 
 
 def ending_at_30(canvas: Canvas) -> Canvas:

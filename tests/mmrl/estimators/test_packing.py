@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor
 
 from mmrl.algorithms import draw_masks, load_algorithm
+from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.value import compute_advantages
-from mmrl.algorithms.value_config import ValueConfig
 from mmrl.estimators.scoring import score
 from mmrl.models import load_model
 from mmrl.samplers import SamplerConfig, sample
@@ -39,7 +39,7 @@ def generators(rollout: Rollout) -> list[Generator]:
 def score_by_block(policy: SimpleNamespace, canvas: Canvas, hidden: Tensor) -> Tensor:
     """[B, L] log-probs of the hidden tokens, a forward pass for each block of each row."""
     found = torch.zeros(hidden.shape, dtype=torch.float64)
-    blocks = canvas.response_blocks
+    blocks = canvas.split()
     assert blocks is not None
     for row, block in product(range(len(canvas)), range(int(blocks.max()) + 1)):
         inside = blocks[row] == block

@@ -30,8 +30,8 @@ def naive(
         tokens = canvas.tokens.masked_fill(hidden, canvas.mask_id)
         logits = policy.model(input_ids=tokens, attention_mask=canvas.attend).logits
         if cfg_scale:
-            twin = torch.where(canvas.response, tokens, canvas.uncond_tokens)
-            other = policy.model(input_ids=twin, attention_mask=canvas.uncond_attend).logits
+            branch = torch.where(canvas.response, tokens, canvas.uncond_tokens)
+            other = policy.model(input_ids=branch, attention_mask=canvas.uncond_attend).logits
             logits = (1 + cfg_scale) * logits - cfg_scale * other
         low, high = canvas.vocab
         logp = (logits[..., low:high] / temperature).log_softmax(-1)
@@ -141,7 +141,7 @@ def test_rows_with_equal_padding_are_scored_without_a_mask_as_with_it() -> None:
     hidden = canvas.response & (torch.arange(canvas.tokens.shape[1]) % 2 == 0)
     network, seen = small_network(1).double(), []
     network.register_forward_pre_hook(
-        lambda _, args, inputs: seen.append(inputs["attention_mask"]), with_kwargs=True
+        lambda _, args, inputs: seen.append(inputs.get("attention_mask")), with_kwargs=True
     )
     scores = [
         score(bare_policy(network), each, Passes(mask[None], mask[None], mask[None].float()))

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
+from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.loss import Weights
 from mmrl.algorithms.value import compute_advantages
-from mmrl.algorithms.value_config import ValueConfig
 from mmrl.estimators import MASKS, score
 from mmrl.estimators.scoring import predict_values
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
@@ -95,18 +95,6 @@ def expected_gradient(policy: Any, advantages: Tensor) -> Tensor:
     return torch.cat([gradient.flatten() for gradient in gradients])
 
 
-def exact_values(policy: Any) -> Tensor:
-    """[K, 27, L] the expected reward of each state a trajectory goes through."""
-    rollout, passes, rewards = world()
-    likely, values = chances(policy, rollout, passes), torch.zeros(passes.scored.shape)
-    seen = rollout.canvas.tokens.masked_fill(passes.hidden, rollout.canvas.mask_id)
-    for k, row in itertools.product(range(len(passes)), range(ROWS)):
-        same = (seen[k] == seen[k, row]).all(-1)
-        value = (likely[same] * rewards[same]).sum() / likely[same].sum()
-        values[k, row] = value * passes.scored[k, row]
-    return values
-
-
 def outcome(rewards: Tensor, passes: Passes) -> Tensor:
     """[B] rewards of whole rollouts -> [B, L], earned up to the last position."""
     earned = torch.zeros(passes.scored.shape[1:])
@@ -126,17 +114,3 @@ def test_a_baseline_leaves_the_expected_gradient_as_it_is() -> None:
     found = expected_gradient(policy, advantages)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
     assert float(expected.abs().max()) > 0.01
-
-
-@pytest.mark.parametrize("lam", [0.0, 0.5])
-def test_with_a_shorter_reach_it_does_so_if_the_values_are_right(lam: float) -> None:
-    policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
-    expected, settings = expected_gradient(policy, rewards), ValueConfig(lam=lam)
-    right = compute_advantages(
-        exact_values(policy), outcome(rewards, passes), passes.scored, settings
-    ).advantages
-    torch.testing.assert_close(expected_gradient(policy, right), expected, atol=1e-4, rtol=0)
-    with torch.no_grad():
-        values = predict_values(value_network(), rollout.canvas, passes)
-    wrong = compute_advantages(values, outcome(rewards, passes), passes.scored, settings).advantages
-    assert float((expected_gradient(policy, wrong) - expected).abs().max()) > 0.01

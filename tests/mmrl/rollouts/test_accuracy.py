@@ -121,8 +121,6 @@ TWO = [{"name": "a", "reward": vowels}, {"name": "b", "reward": vowels}]
     ("changes", "named"),
     [
         ({"accuracy_band": [0.9, 0.1]}, r"accuracy_band is \[0.9, 0.1\]; .*lowest, highest"),
-        ({"accuracy_band": [0.1]}, "accuracy_band"),
-        ({"accuracy_band": [0.1, 1.5]}, "from 0 to 1"),
         ({"accuracy_band": [0.1, 0.9], "rewards": TWO}, "accuracy_rewards .*the rewards: a, b"),
         ({"accuracy_band": [0, 1], "accuracy_rewards": ["c"], "rewards": TWO}, "'c'.*a, b"),
         ({"strict_len_check": True, "task": "text_to_image"}, "strict_len_check .*makes images"),

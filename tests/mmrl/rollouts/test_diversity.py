@@ -11,9 +11,7 @@ import torch
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.rollouts.diversity.measured import Diversity, describe, measure
-from mmrl.rollouts.diversity.metrics import Completions, list_tokens
-from mmrl.rollouts.diversity.registry import build_metrics, check_metrics
+from mmrl.rollouts.diversity import Completions, Diversity, check_metrics, list_tokens, measure
 from mmrl.rollouts.held_out import Evaluation
 from mmrl.types import Canvas, Prompt
 from tests import by_path
@@ -23,15 +21,11 @@ render = partial(by_path.load, SHAPES)("render").render
 
 
 def found(name: str, completions: list[Any], size: int) -> Diversity:
-    metrics = build_metrics([name])
-    made = Completions(completions, [[0]] * len(completions))
-    return measure(metrics, describe(metrics, made), size)
+    return measure([name], Completions(completions, [[0]] * len(completions)), size)
 
 
 def of_tokens(rows: list[list[int]], size: int) -> dict[str, float]:
-    metrics = build_metrics(["tokens"])
-    described = describe(metrics, Completions([""] * len(rows), rows))
-    return measure(metrics, described, size).metrics()
+    return measure(["tokens"], Completions([""] * len(rows), rows), size).metrics()
 
 
 def scene(background: str, *objects: tuple[int, int, int]) -> Image.Image:

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mmrl.config import ConfigError
 from mmrl.models import load_policy
 from mmrl.models.policy import Policy
 from mmrl.pretrained.model_config import policy_options
@@ -15,7 +14,6 @@ from mmrl.rollouts.lookahead import find_slices, look_ahead
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from tests.mmrl.rollouts.test_process_rewards import Vowels
 from tests.mmrl.runs import metrics, run_config
 from tests.mmrl.test_text_rl import text_config
 
@@ -82,25 +80,3 @@ def test_texts_are_completed_too(world: SimpleNamespace, tmp_path: Path) -> None
     updates = [line for line in metrics(train(config)) if "loss" in line]
     assert len(updates) == 2
     assert all("completion_value/explained_variance" in line for line in updates)
-
-
-def test_the_control_shuffles_whole_rows_of_credit(world: SimpleNamespace, tmp_path: Path) -> None:
-    _, plain = sampled(world, tmp_path)
-    _, shuffled = sampled(world, tmp_path, shuffle_advantages=True)
-    slices = find_slices(plain.rollout, 3)
-
-    def rows(batch: RolloutBatch) -> list[tuple[float, ...]]:
-        assert batch.token_advantages is not None
-        return [
-            tuple(float(own[slices[row] == k][0]) for k in range(3))
-            for row, own in enumerate(batch.token_advantages)
-        ]
-
-    assert rows(plain) != rows(shuffled) and sorted(rows(plain)) == sorted(rows(shuffled))
-
-
-def test_chunks_and_completions_do_not_go_together(world: SimpleNamespace, tmp_path: Path) -> None:
-    config = text_config(world, tmp_path, rewards=[{"name": "chunks", "reward": Vowels()}])
-    config.tasks["shapes"].algorithm = {"name": "mask_grpo_text", **VALUE}
-    with pytest.raises(ConfigError, match="completion_value"):
-        Task("x", config.tasks["shapes"]).build_rewards()

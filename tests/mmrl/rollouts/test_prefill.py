@@ -6,17 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from mmrl.config import ConfigError
 from mmrl.evaluation.comparison import run
 from mmrl.models import load_policy
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Cutting, Prompt, Sample
-from tests.mmrl.runs import VQ, roll_out, task_config
+from tests.mmrl.runs import VQ, roll_out
 from tests.mmrl.test_eval import config as eval_config
 from tests.mmrl.test_text_rl import text_config
-from tests.models.layouts.test_questions_about_images import WRITERS, load, question
 
 START = "<reasoning>"
 
@@ -89,24 +87,3 @@ def test_benchmarks_score_it_and_are_other_benchmarks_with_it(
     run(evaluation("begun", assistant_prefill=START))
     tables = [json.loads((tmp_path / n / "scores.json").read_text()) for n in ("out", "begun")]
     assert [next(iter(each["table"].values()))["accuracy"] for each in tables] == [0.0, 1.0]
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_questions_about_images_are_answered_after_it(kind: str, tmp_path: Path) -> None:
-    policy = load(WRITERS[kind](tmp_path))
-    plain = question(0, 8, 8)
-    begun = question(0, 8, 8)
-    begun.prefill = "I see "
-    canvas, other = (policy.canvas([prompt]) for prompt in (plain, begun))
-    given = policy.tokenizer("I see ", add_special_tokens=False)["input_ids"]
-    width = canvas.tokens.shape[1] - 8
-    assert torch.equal(other.tokens[:, :width], canvas.tokens[:, :width])
-    assert other.tokens[0, width:-8].tolist() == given
-    other.tokens[:, -8:] = policy.tokenizer("a", add_special_tokens=False)["input_ids"][0]
-    assert policy.decode(other, [begun])[0].startswith("I see ")  # type: ignore[union-attr]
-
-
-def test_images_have_no_prefill(world: SimpleNamespace) -> None:
-    for key in ("assistant_prefill", "eval_assistant_prefill"):
-        with pytest.raises(ConfigError, match=f"{key} is 'a'.*text_to_image makes images"):
-            Task("x", task_config(world, **{key: "a"}))

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from mmrl.algorithms import group_advantages
-from mmrl.config import ConfigError
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.credit import assign_credit, place_rewards
@@ -18,7 +17,7 @@ from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.training.trainer import Trainer
 from mmrl.types import Chunk, Cutting, Sample
-from tests.mmrl.runs import metrics, rollouts, task_config, trainer_of, vowels
+from tests.mmrl.runs import metrics, rollouts, trainer_of, vowels
 from tests.mmrl.test_text_rl import text_config
 from tests.mmrl.training.test_value_model import method
 from tests.rewards.judge_server import counts, judge_server
@@ -110,19 +109,6 @@ def test_rewards_land_on_the_last_token_of_their_chunk_and_nowhere_else(
     torch.testing.assert_close(batch.advantages, group_advantages(batch.rewards, 4, "group"))
 
 
-def test_rewards_land_on_the_same_tokens_however_many_rollouts_are_sampled_at_once(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    found = []
-    for size in (64, 4, 3):
-        _, _, batch = first_step(process_config(world, tmp_path, rollout_batch_size=size))
-        canvas = batch.rollout.canvas
-        found.append((canvas.tokens[canvas.response], batch.token_rewards, batch.rewards))
-    for other in found[1:]:
-        for one, same in zip(found[0], other, strict=True):
-            assert one is not None and torch.equal(one, same)
-
-
 def test_groups_whose_chunks_differ_are_kept_where_their_sums_are_equal(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
@@ -169,14 +155,6 @@ def test_a_run_with_a_judge_trains(
         assert line["rewards/judge/failures"] == 0 and ("loss/value_avg" in line) == valued
     assert counts(url)["asked"]["right"] > before
     assert any("eval/shapes/judge" in line for line in metrics(run))
-
-
-def test_chunks_of_images_are_refused_before_a_model_loads(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    config = task_config(world, rewards=[{"name": "chunks", "reward": Vowels()}])
-    with pytest.raises(ConfigError, match=r"tasks\.x\.rewards judge chunks .*text_to_image makes"):
-        Task("x", config).build_rewards()
 
 
 def test_texts_that_end_at_once_have_no_chunks_and_teach_nothing(

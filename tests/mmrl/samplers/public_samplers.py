@@ -13,13 +13,11 @@ from torch import Generator, Tensor
 
 from mmrl.positions import Positions
 from mmrl.samplers import RULES, SamplerConfig, denoise
-from mmrl.samplers.confidence import probability, quota
+from mmrl.samplers.confidence import next_in_order, probability, quota
 from mmrl.samplers.denoise import cached_columns
-from mmrl.samplers.left_to_right import candidates as next_in_order
-from mmrl.samplers.maskgit import keep_confident
 from mmrl.samplers.noise import gumbel
 from mmrl.samplers.rule import Choice, Prediction, Rule, State, forbid
-from mmrl.samplers.schedule import alpha
+from mmrl.samplers.scheduled import alpha, keep_confident
 from mmrl.types import Canvas, Rollout
 
 Proposal = tuple[Tensor, Tensor]

@@ -15,8 +15,8 @@ from torch import Generator, Tensor
 
 from mmrl.positions import Positions
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.samplers.noise import Draws, categorical, row_seeds
-from mmrl.samplers.schedule import alpha
+from mmrl.samplers.noise import Draws, row_seeds
+from mmrl.samplers.scheduled import alpha
 from mmrl.types import Canvas
 from tests.mmrl.canvases import guided_logits
 from tests.mmrl.samplers.public_samplers import sample_publicly
@@ -87,15 +87,6 @@ def test_finished_canvases_and_their_traces_have_the_joint_distribution(public: 
     rest = ROWS - sum(observed), ROWS - sum(expected)
     assert len(common) > 30
     assert chisquare([*observed, rest[0]], [*expected, rest[1]]).pvalue > 0.01
-
-
-def test_inverse_cdf_draws_have_the_given_probabilities() -> None:
-    probs = torch.tensor([0.0, 0.2, 0.5, 0.0, 0.3, 0.0])
-    uniforms = (torch.arange(10000) + 0.5) / 10000
-    drawn = categorical(probs.expand(10000, -1), uniforms)
-    assert drawn.bincount(minlength=6).tolist() == [0, 2000, 5000, 0, 3000, 0]
-    edges = categorical(probs.expand(2, -1), torch.tensor([0.0, 1 - 2**-24]))
-    assert edges.tolist() == [1, 4]
 
 
 def test_uniforms_of_a_row_depend_on_its_seed_the_step_and_the_purpose_only() -> None:

@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrl.config import ConfigError
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.samplers.denoise import after_end
 from tests.mmrl.canvases import MASK_ID, generators, guided_logits
@@ -15,7 +13,6 @@ from tests.mmrl.text_canvases import (
     EOS,
     EOT,
     LENGTH,
-    POLICY,
     SAMPLERS,
     WIDTHS,
     canvas_of,
@@ -99,13 +96,6 @@ def test_what_counts_goes_up_to_the_first_end_and_includes_it(
         assert counts == [True] * length + [False] * (LENGTH - length)
     assert not bool(canvas.valid[~canvas.response].any())
     assert torch.equal(after_end(canvas), canvas.response & ~canvas.valid)
-
-
-def test_everything_counts_where_completions_have_no_end() -> None:
-    canvas = canvas_of([3], ends=())
-    assert sample(POLICY, canvas, SamplerConfig(steps=2), generators(1)).canvas.valid is None
-    with pytest.raises(ConfigError, match=r"sampler\.eos is 'stop' .* no end token"):
-        sample(POLICY, canvas, SamplerConfig(steps=2, eos="stop"), generators(1))
 
 
 def test_leave_writes_nothing_after_an_end_until_the_text_is_whole() -> None:

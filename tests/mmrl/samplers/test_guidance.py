@@ -3,12 +3,8 @@
 import pytest
 import torch
 
-from mmrl.config import ConfigError
 from mmrl.estimators import score
-from mmrl.evaluation.eval_config import EvalConfig
-from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.concatenation import concatenate
-from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Passes
 from tests.mmrl.canvases import generators, guided_logits, small_canvas
@@ -20,19 +16,19 @@ EXACT = bare_policy(small_network().double())
 
 @pytest.mark.parametrize("padding", [False, True])
 @pytest.mark.parametrize(("text", "image"), [(2.5, 4.0), (0.0, 4.0), (2.5, 0.0)])
-def test_two_guidances_add_the_differences_to_both_twins(
+def test_two_guidances_add_the_differences_to_both_branches(
     text: float, image: float, padding: bool
 ) -> None:
     canvas = small_canvas(padding=padding, image=True)
-    sides = (canvas, canvas.unconditional(), canvas.image_unconditional())
-    whole, no_text, no_image = (guided_logits(EXACT, s, canvas.masked, 0.0) for s in sides)
+    branches = (canvas, canvas.unconditional(), canvas.image_unconditional())
+    whole, no_text, no_image = (guided_logits(EXACT, s, canvas.masked, 0.0) for s in branches)
     expected = whole + text * (whole - no_text) + image * (whole - no_image)
     found = guided_logits(EXACT, canvas, canvas.masked, text, image)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
     assert not torch.allclose(found, whole, atol=1e-3)
 
 
-def test_rows_are_shared_cut_and_joined_with_their_twins() -> None:
+def test_rows_are_shared_cut_and_joined_with_their_branches() -> None:
     canvas = small_canvas(rows=4, padding=True, image=True)
     where = canvas.masked
     each = guided_logits(POLICY, canvas, where, 1.0, 2.0).view(4, -1)
@@ -61,21 +57,3 @@ def test_scores_with_both_guidances_are_the_log_probs_of_the_rollout() -> None:
     torch.testing.assert_close(found, done.logprobs, atol=1e-5, rtol=0)
     without = score(POLICY, done.canvas, passes, 1.0, 0.8).logprobs[0]
     assert not torch.allclose(without, done.logprobs, atol=1e-3)
-
-
-@pytest.mark.parametrize("key", ["sampler", "eval_sampler", "algorithm"])
-def test_image_guidance_is_for_tasks_with_a_source_image(key: str) -> None:
-    scales = {"image_guidance_scale": 2.0}
-    section = scales if key == "algorithm" else SamplerConfig(**scales)
-    TaskConfig(task="image_edit", **{key: section}).check("tasks.a")
-    message = rf"tasks\.a\.{key}\.image_guidance_scale is 2.0; it must be 0, the task text_to_image"
-    with pytest.raises(ConfigError, match=message):
-        TaskConfig(task="text_to_image", **{key: section}).check("tasks.a")
-    with pytest.raises(ConfigError, match=r"sampler\.image_guidance_scale is 2.0"):
-        EvalConfig(
-            task="text_to_image",
-            prompts="p",
-            model=ModelConfig(path="m"),
-            rewards=[{"name": "clip"}],
-            sampler=SamplerConfig(**scales),
-        )

@@ -17,8 +17,8 @@ from torch import Generator, Tensor
 from mmrl.positions import Positions
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.samplers.confidence import most_certain
-from mmrl.samplers.maskgit import log_confidence, lumina_counts
 from mmrl.samplers.rule import Prediction, State
+from mmrl.samplers.scheduled import log_confidence, lumina_counts
 from mmrl.types import Canvas, Prompt, Rollout
 from tests.mmrl.canvases import generators
 from tests.mmrl.samplers.public_samplers import Proposal, propose_with
@@ -205,18 +205,6 @@ def test_static_is_its_sampler_for_understanding(
     tokens, written_at = (t[canvas.response] for t in (done.canvas.tokens, done.written_at))
     for step, before in enumerate(cases[f"mmu/generate/{case}/canvas"]):
         assert torch.where(written_at < step, tokens, MASK).tolist() == before.tolist()
-
-
-@pytest.mark.parametrize("scale", [0.0, 4.0])
-def test_a_cache_that_keeps_nothing_changes_nothing(policy: SimpleNamespace, scale: float) -> None:
-    canvas = build_canvas(policy, "cfg4.0")
-    settings = {"name": "lumina", "steps": 6, "cfg_scale": scale}
-    plain, cached = (
-        sample(policy, canvas, SamplerConfig(**settings, **options), Generator().manual_seed(1))
-        for options in ({}, {"cache": "refresh", "cache_ratio": 0.0, "refresh_interval": 99})
-    )
-    assert torch.equal(plain.canvas.tokens, cached.canvas.tokens)
-    torch.testing.assert_close(plain.logprobs, cached.logprobs, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("scale", [pytest.param(0.0, marks=pytest.mark.slow), 4.0])

@@ -6,21 +6,18 @@ boundary may then give another token.
 """
 
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from mmrl.algorithms import AlgorithmConfig, draw_masks
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import RULES, SamplerConfig, sample
 from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.rule import filter_logits
-from mmrl.samplers.schedule import SCHEDULES, alpha
+from mmrl.samplers.scheduled import SCHEDULES
 from mmrl.types import Canvas, Rollout
 from tests.mmrl.canvases import MASK_ID, VOCAB, generators, guided_logits, small_canvas
 from tests.models.networks import bare_policy, small_network
@@ -123,13 +120,6 @@ def replay(done: Rollout, config: SamplerConfig) -> Tensor:
     return logprobs
 
 
-def test_maskgit_follows_its_schedule_and_wastes_no_step() -> None:
-    config = SamplerConfig(name="maskgit", steps=4, schedule="linear")
-    done = sample(POLICY, small_canvas(3, 12), config, generators(3))
-    for row in done.written_at:
-        assert [int((row == step).sum()) for step in range(4)] == [3] * 4
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("cfg_scale", [0.0, 2.0])
 @pytest.mark.parametrize("padding", [False, True])
@@ -190,24 +180,8 @@ def test_as_many_generators_as_rows_are_asked_for(count: int) -> None:
         sample(POLICY, small_canvas(3), SamplerConfig(), generators(count))
 
 
-@pytest.mark.parametrize("wrong", [7, "seed", None, [1, 2], np.random.default_rng(0)])
-def test_what_is_no_generator_is_refused_with_what_to_give(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"a generator is .*mmrl.randomness.generator\(7\)"):
-        sample(POLICY, small_canvas(2), SamplerConfig(), wrong)
-    rollout = sample(POLICY, small_canvas(2), SamplerConfig(), generators(2))
-    with pytest.raises(TypeError, match=r"a generator is .*mmrl.randomness.generator\(7\)"):
-        draw_masks(rollout, AlgorithmConfig(), wrong)
-
-
-def test_guidance_needs_a_twin() -> None:
+def test_guidance_needs_a_branch() -> None:
     canvas = replace(small_canvas(2), uncond_tokens=None)
     with pytest.raises(ValueError, match="cfg_scale > 0 needs"):
         sample(POLICY, canvas, SamplerConfig(cfg_scale=1.0), generators(2))
     assert sample(POLICY, canvas, SamplerConfig(), generators(2)).settings["cfg_scale"] == 0
-
-
-@pytest.mark.parametrize("name", sorted(SCHEDULES))
-def test_a_schedule_falls_from_all_masked_to_none(name: str) -> None:
-    values = [float(alpha(name, step, 20)) for step in range(21)]
-    assert values[0] == pytest.approx(1, abs=1e-6) and values[-1] == pytest.approx(0, abs=2e-6)
-    assert all(later < earlier for earlier, later in zip(values, values[1:], strict=False))

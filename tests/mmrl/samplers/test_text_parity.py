@@ -56,16 +56,16 @@ def written(
 def text_canvas(
     prompt: list[list[int]], rows: int, mask_id: int, attend: list[list[int]] | None = None
 ) -> Canvas:
-    """Prompts with 16 masks behind them; the twin has masks in place of the prompt."""
+    """Prompts with 16 masks behind them; the branch has masks in place of the prompt."""
     given = torch.tensor(prompt)
     tokens = torch.cat((given, torch.full((len(given), 16), mask_id)), 1)
     keep = None
     if attend is not None:
         keep = torch.cat((torch.tensor(attend).bool(), torch.ones(len(given), 16).bool()), 1)
     response = torch.arange(tokens.shape[1]).expand_as(tokens) >= given.shape[1]
-    twin = torch.full_like(tokens, mask_id)
+    other = torch.full_like(tokens, mask_id)
     ends = (EOS, EOT) if rows > EOT else ()
-    return Canvas(tokens, response, keep, (0, rows), mask_id, twin, keep, stop_ids=ends)
+    return Canvas(tokens, response, keep, (0, rows), mask_id, other, keep, stop_ids=ends)
 
 
 def tokens(done: Rollout) -> list[list[int]]:

@@ -48,19 +48,6 @@ def test_prompts_of_different_lengths_get_together_what_each_gets_alone(
 
 
 @promise
-@given(WIDTHS, SAMPLERS, st.integers(0, 9))
-def test_equal_seeds_give_equal_canvases(
-    widths: list[int], sampler: SamplerConfig, seed: int
-) -> None:
-    one, two = (
-        sample(POLICY, canvas_of(widths, seed), sampler, generators(len(widths), seed))
-        for _ in range(2)
-    )
-    assert torch.equal(one.canvas.tokens, two.canvas.tokens)
-    assert torch.equal(one.logprobs, two.logprobs)
-
-
-@promise
 @given(SAMPLERS, st.integers(0, 9))
 def test_blocks_are_written_one_after_the_other(sampler: SamplerConfig, seed: int) -> None:
     sampler = replace(sampler, block_size=4, steps=12, eos="free")

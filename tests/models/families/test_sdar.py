@@ -50,7 +50,7 @@ def test_completions_are_written_block_by_block(tmp_path: Path, alignment: str) 
     policy = load_policy(folder, vq=None, max_completion_length=8, block_alignment=alignment)
     prompts = [Prompt(id=str(n), task="text", text="hello" * (n + 1)) for n in range(3)]
     canvas = policy.canvas(prompts)
-    place = canvas.response_blocks
+    place = canvas.split()
     assert place is not None
     counts = [torch.bincount(row[row >= 0]).tolist() for row in place]
     if alignment == "right":

@@ -5,7 +5,6 @@ import torch
 
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.estimators import BOUNDS
-from mmrl.types import Passes
 from tests.mmrl.estimators.exact import every_mask
 
 N = 3
@@ -26,9 +25,3 @@ def test_the_sign_of_the_advantage_chooses_the_bound(omega: float) -> None:
     mixed = omega * upper + (1 - omega) * lower
     found = values([2.0, 0.0, -1.0], omega)
     assert found == pytest.approx([lower, lower, mixed], rel=1e-5)
-
-
-def test_where_only_the_counts_are_asked_for_no_advantage_is_needed() -> None:
-    scored = torch.tensor([[[True, False], [False, False]]])
-    quantity = BOUNDS["sandwich"](torch.zeros(1, 2, 2), Passes(scored, scored, scored.float()))
-    assert quantity.counts.flatten().tolist() == [True, False]

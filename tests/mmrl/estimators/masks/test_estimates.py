@@ -100,15 +100,6 @@ def test_k_nodes_of_quadrature_are_exact_up_to_twice_as_many_positions(n: int, n
     assert total == pytest.approx(evidence_bound(n), rel=1e-5)
 
 
-def test_the_number_hidden_is_uniform_over_its_range() -> None:
-    passes = drawn("uniform", 10, 3000, min_mask_rate=0.1, max_mask_rate=0.9)
-    counts = passes.hidden[0].sum(-1).bincount(minlength=11)
-    assert counts[0] == counts[10] == 0
-    assert bool(((counts[1:10] - 3000 / 9).abs() < 80).all())
-    exact = 10 / passes.hidden[0].sum(-1)
-    torch.testing.assert_close(passes.weight[0].amax(-1), exact.float())
-
-
 def test_stratified_levels_cover_their_range_evenly() -> None:
     counts = [
         drawn("stratified", 8, 20, num_draws=4, num_iterations=2, iteration=i).hidden.sum(-1)

@@ -98,8 +98,8 @@ def test_replaying_the_trace_gives_the_samplers_own_log_probs(name: str, padding
 @pytest.mark.parametrize(
     ("name", "eos"),
     [
-        *itertools.product(["static", "dynamic"], ["free", "last", "stop", "fill", "leave"]),
-        *itertools.product(["left_to_right", "emerge"], ["free", "stop", "fill", "leave"]),
+        *itertools.product(["static", "dynamic"], ["free", "last", "stop", "leave"]),
+        *itertools.product(["left_to_right", "emerge"], ["free", "stop", "leave"]),
     ],
 )
 def test_replaying_a_text_gives_the_samplers_log_probs_up_to_its_end(name: str, eos: Any) -> None:

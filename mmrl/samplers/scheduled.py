@@ -1,8 +1,17 @@
-"""MaskGIT and Lumina: write the most confident draws, with noise on confidence.
+"""Rules that follow a masking schedule: emerge, maskgit and lumina.
 
-As in MMaDA's image sampler, `maskgit` (arXiv 2202.04200) draws tokens at every open position, their
-confidence is log p + tau Gumbel, and the n alpha(r) least confident stay masked, r = (s + 1) / S.
-tau is multiplied by 1 - r at every step, so it falls as the product of these factors; with
+alpha(t) is the share of positions still masked at time t in [0, 1]: cos(pi t / 2) (`cosine`,
+MaskGIT, arXiv 2202.04200) or 1 - t (`linear`, MDLM, arXiv 2406.07524).
+
+`emerge` is the ancestral step of masked diffusion, MaskGRPO's image sampler (arXiv 2510.02880): at
+step s of S an unwritten position stays masked with probability alpha_{s+1} / alpha_s, otherwise it
+takes a draw from the model's categorical distribution. The joint draw of the public code, one
+categorical over C codes plus "stay", is the same distribution as drawing "stay" first, which tells
+before the forward which positions this step can write: logits are computed there only.
+
+`maskgit`, MMaDA's image sampler, draws tokens at every open position, their confidence is
+log p + tau Gumbel, and the n alpha(r) least confident stay masked, r = (s + 1) / S. tau is
+multiplied by 1 - r at every step, so it falls as the product of these factors; with
 `annealing: linear` it falls from T in the first step to 0 in the last, as in diffusers'
 `AmusedScheduler`. Deviation from the public code: the last step writes every position (there one
 mask may stay in the canvas while the returned codes are complete).
@@ -16,18 +25,31 @@ equal scores the leftmost is written (the public code writes all).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from mmrl.config import at_least
+from mmrl.config import Settings, at_least, one_of
 from mmrl.positions import Positions
 from mmrl.samplers.confidence import most_certain
 from mmrl.samplers.noise import gumbel
-from mmrl.samplers.rule import Choice, Prediction, Rule, State, all_open
-from mmrl.samplers.schedule import ScheduleConfig, alpha
+from mmrl.samplers.rule import Choice, Prediction, Rule, State, all_open, write_all
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
+    "cosine": lambda t: (t * math.pi * 0.5).cos(),
+    "linear": lambda t: (1 - t).clamp(min=1e-6, max=1.0),
+}
+
+
+@dataclass(kw_only=True)
+class ScheduleConfig(Settings):
+    """Options of rules that follow a masking schedule."""
+
+    schedule: Annotated[str, one_of(SCHEDULES)] = "cosine"
+    """Masking schedule: cosine or linear."""
 
 
 @dataclass(kw_only=True)
@@ -38,6 +60,22 @@ class MaskgitConfig(ScheduleConfig):
     """Starting scale of the Gumbel noise on the confidence."""
     annealing: Literal["product", "linear"] = "product"
     """How that scale falls over the steps: as MMaDA's, or linearly as aMUSEd's."""
+
+
+def alpha(schedule: str, step: int, steps: int) -> Tensor:
+    """Share of positions masked after `step` of `steps`, a 0-dim float32 tensor: in this precision
+    the counts that follow from it are those of the public samplers."""
+    import torch
+
+    return SCHEDULES[schedule](torch.tensor(step / steps))
+
+
+def emerging(state: State, config: ScheduleConfig) -> Tensor:
+    """[B, L] bool: the open positions that this step of `emerge` writes."""
+    if state.last:
+        return state.masked
+    now, then = (alpha(config.schedule, state.step + n, state.block.steps) for n in (0, 1))
+    return state.masked & (state.uniform("stay") >= then / now)
 
 
 def write_maskgit(state: State, where: Positions, choice: Choice, config: MaskgitConfig) -> Tensor:
@@ -63,7 +101,10 @@ def keep_confident(
         return open_
     confidence = sure.clamp(min=1e-20).log() + noise_scale(state, config) * noise
     score = where.spread(confidence.masked_fill(~open_, math.inf), math.inf)
-    cut = score.sort(dim=1).values.gather(1, stay_counts(state, config)[:, None])
+    share = alpha(config.schedule, state.step + 1, state.block.steps)
+    stay = (state.block.positions.sum(1) * share).floor().long()
+    stay = stay.minimum(state.masked.sum(1) - 1).clamp(min=1)
+    cut = score.sort(dim=1).values.gather(1, stay[:, None])
     return where.take(score >= cut) & open_
 
 
@@ -74,13 +115,6 @@ def noise_scale(state: State, config: MaskgitConfig) -> float:
         return config.choice_temperature * (1 - state.step / max(1, state.block.steps - 1))
     factors = (1 - (i + 1) / state.block.steps for i in range(state.step + 1))
     return config.choice_temperature * math.prod(factors)
-
-
-def stay_counts(state: State, config: MaskgitConfig) -> Tensor:
-    """[B] int64: how many positions of each row stay masked after this step."""
-    share = alpha(config.schedule, state.step + 1, state.block.steps)
-    quota = (state.block.positions.sum(1) * share).floor().long()
-    return quota.minimum(state.masked.sum(1) - 1).clamp(min=1)
 
 
 def write_lumina(state: State, where: Positions, choice: Choice, config: ScheduleConfig) -> Tensor:
@@ -109,5 +143,6 @@ def log_confidence(prediction: Prediction, columns: Tensor, config: ScheduleConf
     return prediction.own_probability(columns).clamp(min=1e-20).log()
 
 
+EMERGE = Rule(emerging, write_all, ScheduleConfig, fixed=True)
 MASKGIT = Rule(all_open, write_maskgit, MaskgitConfig, score=drawn_probability, fixed=True)
 LUMINA = Rule(all_open, write_lumina, ScheduleConfig, score=log_confidence)

@@ -1,1 +1,0 @@
-"""How different the completions of one prompt are."""
