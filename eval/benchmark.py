@@ -37,6 +37,7 @@ from mmrl.rewards.registry.interface import Itemised
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rollouts.diversity import Completions, measure
 from mmrl.rollouts.held_out import Batch, Evaluation, list_rows, list_samples, sample_batch
+from mmrl.rollouts.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.computation import find_device
@@ -75,6 +76,7 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     check_writable("output_dir", Path(config.output_dir))
     tokens = check_task(config.model, config.task, f"for the task {config.task}")
     policy = check_checkpoints(config.model)
+    check_queries(config.rewards, "rewards", config.model)
     for sampler, length in config.rows().values():
         check_cache(config.model, sampler.cache)
         if not writes_images(config.task):
@@ -132,6 +134,7 @@ def _sample_and_score(
     device, allowed = config.device, "auto with several processes"
     check(alone or device == "auto", "device", device, allowed, "Each has its own.")
     sharding = build_sharding(accelerator)
+    check_queries_unsharded(config.rewards, sharding.gathers)
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
         scorer.check(prompts, writes_images(prompts[0].task))
@@ -140,6 +143,8 @@ def _sample_and_score(
         place = {"device": device, "deferred": sharding.reads_shards}
         policy = load_policy(**policy_options(config.model), **place)
         sharding.shard_policy(policy, trained=False)
+    if scorer is not None:
+        bind_policy(scorer, policy, config.seed)
     settings, kept = config.rows(), _drop_long(config, policy, prompts)
     rows = list_rows(kept, config.completions_per_prompt)
     units, store = _list_units(settings, len(rows), config.batch_size), _store(config)

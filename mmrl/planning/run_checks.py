@@ -17,6 +17,7 @@ from mmrl.pretrained.checks import (
 from mmrl.pretrained.known import known_blocks
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.launch_checks import check_images, check_launch, check_value_model
@@ -95,6 +96,8 @@ def check_model(config: RLConfig) -> Policy | None:
         purpose = f"for the task {task.task} of tasks.{name}"
         tokens = check_task(config.model, task.task, purpose)
         task.settle_rewards()
+        for key in ("rewards", "eval_rewards"):
+            check_queries(getattr(task, key), f"tasks.{name}.{key}", config.model)
         for prefix in ("", "eval_"):
             _check_sampler(config.model, f"tasks.{name}", task, tokens, prefix)
     return check_checkpoints(config.model)

@@ -21,6 +21,7 @@ from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rewards.scoring.terms import Term
 from mmrl.rollouts.pairing import find_differences
+from mmrl.rollouts.policy_queries import bind_policy
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Cutting, Prompt
@@ -167,6 +168,11 @@ class Task:
             scorer.check(shown, writes_images(self.config.task))
         self._check_chunks()
         return self.scorer, self.eval_scorer
+
+    def bind_policy(self, policy: Policy, seed: int) -> None:
+        """Give the rewards that query the policy access to it."""
+        for scorer in (self.scorer, self.eval_scorer):
+            bind_policy(scorer, policy, seed)
 
     def _check_chunks(self) -> None:
         """Check that there are chunks to score, and that accuracy is of whole completions; warn

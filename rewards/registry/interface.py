@@ -43,12 +43,13 @@ class CutsCompletions(Protocol):
 
 @runtime_checkable
 class InStep(Protocol):
-    """A reward that the loop has to call itself, because processes take part in it together.
+    """A reward that the loop has to call itself.
 
     Threads call the others while the next groups are sampled, in each process independently. A
-    reward with `in_step = True` is called in the main thread when all tasks have been sampled, once
-    per step and task with all samples of the process (none if an evaluation has none for it), and
-    in the same order on every process.
+    reward that asks the policy, or in which processes take part together, says `in_step = True`.
+    It is called in the main thread when all tasks have been sampled, once per step and task with
+    all samples of the process (none if an evaluation has none for it), and in the same order on
+    every process.
     """
 
     in_step: bool

@@ -18,6 +18,7 @@ REWARDS: dict[str, str] = {
     "code": "mmrl.rewards.code:CodeReward",
     "compositional": "mmrl.rewards.compositional:CompositionalReward",
     "countdown": "mmrl.rewards.countdown:CountdownReward",
+    "cycle": "mmrl.rewards.cycle:CycleReward",
     "dsg": "mmrl.rewards.dsg:DSGReward",
     "format": "mmrl.rewards.format:FormatReward",
     "hps": "mmrl.rewards.hps:HPSReward",

@@ -12,6 +12,7 @@ from mmrl.config import ConfigError, Settings, above, at_least, check, merge
 from mmrl.config.by_name import source_of
 from mmrl.rewards import check_reward, reward_class
 from mmrl.rewards.http.protocols import is_client
+from mmrl.rewards.judging.policy_query import asks_policy
 from mmrl.rewards.registry.lookup import is_own
 from mmrl.rewards.scoring.terms import key_of
 
@@ -157,6 +158,13 @@ def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
     serving = merge(Serving, {k: v for k, v in entry.items() if k in names}, where=where)
     rest = {key: value for key, value in entry.items() if key not in names}
     options = check_reward(rest, where)
+    check(
+        not asks_policy(entry["name"]),
+        f"{where}.name",
+        entry["name"],
+        "a reward that asks no policy, because a server has none",
+        "Name it among the rewards of the run.",
+    )
     is_key = re.fullmatch(r"[\w.-]{0,64}", serving.key, re.ASCII) is not None
     allowed = "at most 64 letters, digits, points, dashes and underscores"
     check(is_key, f"{where}.key", serving.key, allowed)

@@ -30,6 +30,8 @@ from tests.mmrl.runs import LORA, RED, VQ, run_config, vowels, world_in
 from tests.mmrl.starts import write_drawing
 
 TRACE = {"name": "trace_rl", "slice_size": 1}
+ASKING = [RED, {"name": "cycle", "max_completion_length": 2, "batch_size": 1}]
+"""Of the first run: a reward that asks the policy, question by question."""
 RL = {
     "full": {
         "algorithm": {"beta": 0.1},
@@ -84,12 +86,12 @@ BATCH = Masked.batch
 def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -> Path:
     """A run of `RL`, evaluated on three prompts one by one: one more on one process of two."""
     task = {"eval_prompts": world.held_out, "eval_limit": 3, "rollout_batch_size": 1}
-    task["rewards"] = [RED]
+    task["rewards"] = ASKING if kind == "full" else [RED]
     task |= {**RL[kind].get("task", {}), **changes.pop("task", {})}
     # a large epsilon: where a gradient is nearly zero, Adam would follow the sign of its rounding
     values = {"task": task, "eval_steps": 2, "adam_epsilon": 1e-3, "save_total_limit": None}
     config = run_config(world, output, **{**RL[kind], **values, **changes})
-    config.model.max_prompt_length = 64
+    config.model.max_prompt_length = 64  # of questions
     config.model.dtype = "float64"  # the same tokens, however many rows a process samples at once
     return rl.train(config)
 

@@ -8,6 +8,7 @@ import pytest
 
 from mmrl.config import ConfigError
 from mmrl.rewards import build_reward, check_reward
+from mmrl.rewards.judging.policy_query import read_query
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rewards.scoring.terms import check_entries
@@ -145,6 +146,21 @@ def test_options_are_checked_against_the_signature(options: dict, message: str) 
 def test_what_is_no_list_of_scores_is_named(function: Callable[..., Any], said: str) -> None:
     with pytest.raises(RewardError, match=said):
         Scorer([function]).score(SAMPLES)
+
+
+def test_a_reward_of_ones_own_may_ask_the_policy_only_if_it_says_so(tmp_path: Path) -> None:
+    assert read_query(entry("length"), "rewards[0]") is None
+    assert read_query({"name": "x", "reward": Vowels}, "rewards[0]") is None
+    (tmp_path / "asks.py").write_text(
+        "from mmrl.rewards.judging.policy_query import PolicyQuery\n"
+        "class Asks:\n    in_step = True\n"
+        "    def query(self):\n"
+        "        return PolicyQuery(task='image_to_text', length=1, sampler={}, batch_size=1)\n"
+        "    def bind(self, answer): self.answer = answer\n"
+        "    def __call__(self, samples): return [0.0 for _ in samples]\n"
+    )
+    query = read_query({"name": f"{tmp_path}/asks.py:Asks"}, "rewards[0]")
+    assert query is not None and query.task == "image_to_text"
 
 
 def test_the_adapters_of_the_page_call_functions_written_for_others() -> None:

@@ -31,6 +31,7 @@ def test_every_shipped_configuration_loads(path: Path, monkeypatch: pytest.Monke
         (["rewards=[{name: shapes, modus: strict}]"], "mode"),
         (["rewards=[{name: shapes, max_batch_size: 0}]"], r"rewards\[0\].max_batch_size is 0"),
         (["rewards=[{name: shapes, weight: 2}]"], "configuration of the run"),
+        (["rewards=[{name: cycle}]"], r"rewards\[0\].name is 'cycle'.*a server has none.*the run"),
         (["rewards=[{name: shapes}, {name: shapes}]"], r"rewards\[1\].key is 'shapes'"),
         (["rewards=[{name: shapes, key: a/b}]"], "points, dashes and underscores"),
         ([SHAPES, "host=0.0.0.0"], "token_env is ''; .*environment variable.*127.0.0.1"),
