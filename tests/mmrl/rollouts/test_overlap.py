@@ -1,4 +1,4 @@
-"""Rewards that work while the run samples: order of events, equal runs, errors, two processes."""
+"""Rewards that work while the run samples: order of events, equal runs, errors."""
 
 import threading
 from collections.abc import Iterator
@@ -13,15 +13,7 @@ from mmrl.rl import train
 from mmrl.rollouts import rollout
 from mmrl.run.run_directory import RunDirectory
 from mmrl.types import Sample
-from tests.mmrl.pair import Pair
-from tests.mmrl.runs import (
-    command_line,
-    loadable,
-    metrics,
-    redness,
-    run_config,
-    same_weights,
-)
+from tests.mmrl.runs import loadable, metrics, redness, run_config, same_weights
 
 SECONDS = 60.0
 GROUPS = {"num_prompts": 3, "rollout_batch_size": 4}
@@ -138,23 +130,3 @@ def test_a_reward_that_fails_ends_the_run_before_the_groups_left_are_sampled(
         train(run_config(world, tmp_path, task=task, max_steps=1, per_device_train_batch_size=8))
     assert "fails" in order.events and order.sampled < 50
     assert loadable(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_two_processes_with_overlap_give_the_run_of_one_without(
-    world: SimpleNamespace, pair: Pair, tmp_path: Path
-) -> None:
-    words = [
-        *command_line(world, tmp_path),
-        "max_steps=2",
-        "save_steps=0",
-        "eval_steps=2",
-        "tasks.shapes.num_prompts=4",
-        "tasks.shapes.rollout_batch_size=4",
-        "tasks.shapes.rewards=[{name: shapes, mode: partial}, {name: shapes, key: strict}]",
-        f"tasks.shapes.eval_prompts={world.held_out}",
-        "tasks.shapes.eval_limit=4",
-    ]
-    pair.same_as_one(tmp_path, words, "overlap_rewards=false")
-    timed = RunDirectory(tmp_path / "two").read_metrics()[1]
-    assert timed["rewards/strict/queue"] >= 4 and timed["rewards/shapes/latency_s"] > 0
