@@ -10,8 +10,9 @@ likelihoods instead: A = G (softmax(r) - softmax(-r)) over the group's G rewards
 Rewards of the chunks of a rollout (process rewards) are centred chunk by chunk, the k-th on the
 k-th chunks of the group, and divided by one deviation for all, the root of the sum of the variances
 of the outcome and of every k-th chunk: so the weights of rewards keep their meaning, and an outcome
-alone is the case above. Deviation: the code of TraceRL (arXiv 2509.06949) has a separate deviation
-for each k-th chunk, and leaves the reward of a chunk that only one rollout has as it is.
+alone is the case above. With `chunk` each k-th chunk has a separate deviation, as in the code of
+TraceRL (arXiv 2509.06949), whose deviations are those of a population; the reward of a chunk that
+only one rollout has stays as it is there, and gives 0 otherwise.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def group_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) 
     Args:
         rewards: [B] float, NaN where no reward applies.
         num_generations: G, rollouts per prompt.
-        scale_rewards: group, batch, none or softmax.
+        scale_rewards: group, chunk (without chunks as group), batch, none or softmax.
 
     Returns:
         [B] float32; 0 where no reward applies and in groups whose rewards are all equal.
@@ -50,7 +51,7 @@ def joint_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) 
     Args:
         rewards: [B, C] float, a column for each of them, NaN where a rollout has none.
         num_generations: G, rollouts per prompt.
-        scale_rewards: group, batch or none.
+        scale_rewards: group, chunk, batch or none.
 
     Returns:
         [B, C] float32; 0 where there is no reward.
@@ -59,8 +60,14 @@ def joint_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) 
     centred = groups - groups.nanmean(1, keepdim=True)
     if scale_rewards != "none":
         pooled = groups.flatten(0, 1)[None] if scale_rewards == "batch" else groups
-        variance = _variance(pooled, dim=1).sum(-1, keepdim=True)
+        variance = _variance(pooled, dim=1)
+        if scale_rewards != "chunk":
+            variance = variance.sum(-1, keepdim=True)
         centred = centred / (variance.sqrt() + 1e-4)
+    if scale_rewards == "chunk":
+        alone = (~groups.isnan()).sum(1, keepdim=True) == 1
+        alone[..., 0] = False  # the outcome
+        centred = groups.where(alone, centred)
     return centred.nan_to_num(0.0).flatten(0, 1).float()
 
 

@@ -77,7 +77,7 @@ class MethodColumns(Settings):
     """Policy the KL is taken to: reference, or old (as it was when it sampled)."""
     kl_level: Literal["token", "bound"] = "token"
     """Of what the KL is taken: of every scored token, or of the values of the bound."""
-    scale_rewards: Literal["group", "batch", "none", "softmax"] = "group"
+    scale_rewards: Literal["group", "chunk", "batch", "none", "softmax"] = "group"
     """Whose deviation divides the advantages: group, batch or none; or softmax (wd1), see
     `mmrl.algorithms.advantages`."""
     cfg_scale: Annotated[float, at_least(0)] = 0.0

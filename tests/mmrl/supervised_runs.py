@@ -4,10 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from mmrl.run.run_directory import RunDirectory
 from mmrl.sft import SFTConfig
 from scripts.miniature.reconstruction import Reconstruction
 
@@ -42,18 +39,6 @@ def config(images: Path, output: Path, **changes: Any) -> SFTConfig:
         "bf16": False,
     }
     return SFTConfig(output_dir=str(output), **{**values, **changes})
-
-
-def metrics(output: Path) -> list[dict[str, float]]:
-    """The metrics of a run without those that measure time."""
-    lines = RunDirectory(output).read_metrics()
-    return [{k: v for k, v in line.items() if not k.startswith("time/")} for line in lines]
-
-
-def same_weights(one: Path, other: Path) -> bool:
-    """Whether two model directories hold the same tensors, bit by bit."""
-    left, right = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
-    return all(torch.equal(left[key], right[key]) for key in left)
 
 
 def kill_in_checkpoint(monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException) -> None:

@@ -170,6 +170,7 @@ def test_another_evaluation_in_the_same_folder_is_refused_with_what_differs(
         ("settings=[{stepz: 3}]", "settings[0]: stepz is not a setting. Did you mean 'steps'"),
         ("settings=[{}, {steps: 3}]", "settings[1]: sampler.steps is 3; it must be a multiple of"),
         ("prompts=nowhere.jsonl", "nowhere.jsonl"),
+        ("compare_to=[GSAI-ML/LLaDA-8B-Base]", "it must be another checkpoint"),
     ],
 )
 def test_what_cannot_run_is_refused_before_a_model_loads(

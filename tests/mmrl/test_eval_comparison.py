@@ -69,24 +69,3 @@ def test_checkpoints_are_compared_on_the_same_draws(
 def scores(folder: Path, setting: str) -> float:
     found = [sample["scores"]["parity"] for sample in numbers(folder)["samples"][setting]]
     return sum(found) / len(found)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("compare_to=[{policy}]", "compare_to[0] is '{policy}'; it must be another checkpoint"),
-        ("compare_to=[./nowhere]", "model.path is './nowhere'"),
-    ],
-)
-def test_a_checkpoint_twice_or_one_that_is_missing_is_refused_before_one_loads(
-    world: SimpleNamespace,
-    prompts: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: str,
-    message: str,
-) -> None:
-    change, message = (part.replace("{policy}", world.policy) for part in (change, message))
-    assert text.main([*words(world, prompts, tmp_path / "out"), change]) == 1
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

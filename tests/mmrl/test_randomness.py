@@ -14,10 +14,6 @@ def test_different_names_give_different_seeds() -> None:
     assert len({stable_seed(*name) for name in names}) == len(names)
 
 
-def test_seeds_fit_a_torch_generator() -> None:
-    assert all(0 <= stable_seed(i) < 2**63 for i in range(1000))
-
-
 def test_equal_names_give_equal_draws_that_do_not_depend_on_each_other() -> None:
     first = torch.rand(5, generator=generator(0, "masks", 4))
     torch.rand(100, generator=generator(0, "masks", 5))

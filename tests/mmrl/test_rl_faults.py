@@ -189,7 +189,7 @@ def test_a_failing_reward_stops_the_run_and_leaves_the_last_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setitem(REWARDS, "broken", "tests.mmrl.broken_reward:BrokenReward")
+    monkeypatch.setitem(REWARDS, "broken", "tests.mmrl.failing_rewards:BrokenReward")
     run = tmp_path / "run"
     words = [*command_line(world, run), "save_steps=1", "max_steps=4"]
     rewards = f"tasks.shapes.rewards=[{{name: broken, how: {how}}}]"

@@ -8,13 +8,8 @@ from mmrl.config import load_config
 from mmrl.models import load_vq
 from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.sft import SFTConfig, train
-from tests.mmrl.supervised_runs import (
-    config,
-    kill_in_checkpoint,
-    metrics,
-    same_weights,
-    tokenizer,
-)
+from tests.mmrl.runs import metrics, same_weights
+from tests.mmrl.supervised_runs import config, kill_in_checkpoint, tokenizer
 
 
 def test_two_steps_a_kill_and_two_more_equal_four_steps(

@@ -15,11 +15,8 @@ from mmrl.run.checkpoint import CheckpointError, checkpoint_steps
 from mmrl.runtime.failures import DivergenceError
 from mmrl.sft import main, train
 from scripts.miniature.reconstruction import Reconstruction
-from tests.mmrl.supervised_runs import (
-    config,
-    metrics,
-    same_weights,
-)
+from tests.mmrl.runs import metrics, same_weights
+from tests.mmrl.supervised_runs import config
 
 ROOT = Path(__file__).parents[2]
 

@@ -92,3 +92,15 @@ def test_where_all_have_as_many_chunks_their_advantages_add_up_to_that_of_the_su
     rewards = torch.randn(8, 3, generator=draw)
     total = group_advantages(rewards.sum(1), 4, "none")
     torch.testing.assert_close(joint_advantages(rewards, 4, "none").sum(1), total)
+
+
+def test_chunks_may_be_divided_by_their_own_deviation_and_one_alone_stays_raw() -> None:
+    rewards = [[1.0, 5.0, 9.0], [3.0, 1.0, NAN], [NAN, NAN, NAN], [NAN, NAN, NAN]]
+    sizes = [math.sqrt(2) + 1e-4, math.sqrt(8) + 1e-4]
+    expected = [[-1 / sizes[0], 2 / sizes[1], 9.0], [1 / sizes[0], -2 / sizes[1], 0.0]]
+    for got, wanted in zip(
+        joint(rewards, 4, "chunk"), [*expected, [0.0] * 3, [0.0] * 3], strict=True
+    ):
+        assert got == pytest.approx(wanted)
+    alone = joint([[7.0, NAN], [NAN, NAN]], 2, "chunk")
+    assert alone == [[0.0, 0.0], [0.0, 0.0]], "an outcome that stands alone is no advantage"

@@ -29,7 +29,7 @@ def test_a_preset_cites_its_paper_and_names_its_deviations(name: str) -> None:
         ({"name": "mask_grop"}, ["'mask_grop'", "unigrpo", "Did you mean 'mask_grpo'?"]),
         (
             {"scale_rewards": "all"},
-            ["algorithm.scale_rewards", "batch, group, none, softmax"],
+            ["algorithm.scale_rewards", "batch, chunk, group, none, softmax"],
         ),
         (
             {"max_mask_rate": 0.1, "min_mask_rate": 0.5},

@@ -8,7 +8,7 @@ import torch
 import yaml
 
 from mmrl.sft import main
-from tests.mmrl.supervised_runs import metrics
+from tests.mmrl.runs import metrics
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "how_to" / "supervised.md").read_text(encoding="utf-8")

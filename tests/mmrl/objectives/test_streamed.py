@@ -15,8 +15,8 @@ from mmrl.objectives.options import MaskedConfig
 from mmrl.objectives.scored_rows import Rows
 from mmrl.sft import SFTConfig, train
 from tests.mmrl.objectives.completions import completions, options
+from tests.mmrl.runs import metrics, same_weights
 from tests.mmrl.starts import SHAPES, write_drawing
-from tests.mmrl.supervised_runs import metrics, same_weights
 
 STREAM = {"streaming": True, "shuffle_buffer": 4}
 

@@ -1,4 +1,4 @@
-"""Rewards that work while the run samples: order of events, equal runs, errors, two processes."""
+"""Rewards that work while the run samples: order of events, equal runs, errors."""
 
 import threading
 from collections.abc import Iterator
@@ -13,15 +13,7 @@ from mmrl.rl import train
 from mmrl.rollouts import rollout
 from mmrl.run.run_directory import RunDirectory
 from mmrl.types import Sample
-from tests.mmrl.pair import Pair
-from tests.mmrl.runs import (
-    command_line,
-    loadable,
-    metrics,
-    redness,
-    run_config,
-    same_weights,
-)
+from tests.mmrl.runs import loadable, metrics, redness, run_config, same_weights
 
 SECONDS = 60.0
 GROUPS = {"num_prompts": 3, "rollout_batch_size": 4}
@@ -137,6 +129,7 @@ def test_a_reward_that_fails_ends_the_run_before_the_groups_left_are_sampled(
         train(run_config(world, tmp_path, task=task, max_steps=1, per_device_train_batch_size=8))
     assert "fails" in order.events and order.sampled < 50
     assert loadable(tmp_path) == []
+<<<<<<< HEAD
 
 
 @pytest.mark.slow
@@ -157,3 +150,5 @@ def test_two_processes_with_overlap_give_the_run_of_one_without(
     pair.same_as_one(tmp_path, words, "overlap_rewards=false")
     timed = RunDirectory(tmp_path / "two").read_metrics()[1]
     assert timed["rewards/strict/time_s"] > 0
+=======
+>>>>>>> core3b

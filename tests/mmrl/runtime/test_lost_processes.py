@@ -16,7 +16,7 @@ from mmrl.runtime import activity as shown
 from mmrl.runtime.activity import Display, activity, advance, end_when_idle
 from tests.mmrl.runs import ACCELERATE, command_line, launcher, module_process, wait_for
 
-HANGING = "tasks.shapes.rewards=[{name: tests/mmrl/hanging_reward.py:HangingReward}]"
+HANGING = "tasks.shapes.rewards=[{name: tests/mmrl/failing_rewards.py:HangingReward}]"
 
 
 def test_progress_of_any_phase_counts_and_loading_is_not_timed() -> None:
