@@ -129,26 +129,3 @@ def test_a_reward_that_fails_ends_the_run_before_the_groups_left_are_sampled(
         train(run_config(world, tmp_path, task=task, max_steps=1, per_device_train_batch_size=8))
     assert "fails" in order.events and order.sampled < 50
     assert loadable(tmp_path) == []
-<<<<<<< HEAD
-
-
-@pytest.mark.slow
-def test_two_processes_with_overlap_give_the_run_of_one_without(
-    world: SimpleNamespace, pair: Pair, tmp_path: Path
-) -> None:
-    words = [
-        *command_line(world, tmp_path),
-        "max_steps=2",
-        "save_steps=0",
-        "eval_steps=2",
-        "tasks.shapes.num_prompts=4",
-        "tasks.shapes.rollout_batch_size=4",
-        "tasks.shapes.rewards=[{name: shapes, mode: partial}, {name: shapes, key: strict}]",
-        f"tasks.shapes.eval_prompts={world.held_out}",
-        "tasks.shapes.eval_limit=4",
-    ]
-    pair.same_as_one(tmp_path, words, "overlap_rewards=false")
-    timed = RunDirectory(tmp_path / "two").read_metrics()[1]
-    assert timed["rewards/strict/time_s"] > 0
-=======
->>>>>>> core3b
