@@ -3,7 +3,7 @@
 import fnmatch
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
@@ -34,11 +34,11 @@ def dump_settings(config: Any) -> str:
     return json.dumps(to_plain(config))
 
 
-def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
+def check_unchanged(stored: Mapping[str, Any] | None, config: Any, allowed: bool) -> None:
     """Compare the settings of a checkpoint with those of the run that goes on from it.
 
     Args:
-        stored: from `dump_settings`; None for a checkpoint without.
+        stored: what `dump_settings` wrote; None for a checkpoint without.
         config: of this run.
         allowed: whether all differences are only logged.
 
@@ -47,8 +47,8 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
     """
     if stored is None:
         return
-    texts = stored, dump_settings(config)
-    old, new = (dict(flatten(json.loads(text), lists=False)) for text in texts)
+    settings = stored, json.loads(dump_settings(config))
+    old, new = (dict(flatten(each, lists=False)) for each in settings)
     before, now = ({_section(key) for key in keys} for keys in (old, new))
     # settings that the run of the checkpoint did not know yet had their defaults
     usual = {k: v for k, v in _list_defaults(config) if _section(k) in before and k in new}

@@ -3,6 +3,7 @@
 Random draws need no state: every generator is named by the seed and the step.
 """
 
+import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -164,7 +165,7 @@ class RunTrainer(ABC, Generic[Config]):
             state = torch.load(
                 path, map_location="cpu", weights_only=True, mmap=self.sharding.shards
             )
-            step, stored = state["step"], state.get("settings")
+            step, stored = state["step"], json.loads(state.get("settings", "null"))
             named = int(checkpoint.name) if checkpoint.name.isdigit() else step
             if type(step) is not int or step < 0 or step != named:
                 raise ValueError(f"its step is {step!r}, and that of the directory {named!r}")

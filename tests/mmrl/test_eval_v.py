@@ -124,17 +124,13 @@ def test_geneval_is_scored_on_the_very_images_of_its_folders(tmp_path: Path) -> 
     scores = json.loads((out / "scores.json").read_text())
     reward = build_reward({"name": "shapes", "exact": False})
     tags: dict[str, list[Any]] = {}
-    prompts: list[Any] = []
     for folder in sorted(folders.iterdir()):
         row = json.loads((folder / "metadata.jsonl").read_text())
         images = [Image.open(path) for path in sorted((folder / "samples").iterdir())]
-        found: list[Any] = [*reward([Sample(row["prompt"], image, row) for image in images])]
+        found = reward([Sample(row["prompt"], image, row) for image in images])
         tags.setdefault(row["tag"], []).extend(found)
-        prompts.append(max(found))
-    assert len(prompts) == 12 and len(tags) == 6 and 0 < sum(prompts) < 12
+    assert len(tags) == 6 and sum(map(sum, tags.values())) > 0
     table = scores["tables"]["geneval"]
     means = {tag: sum(found) / len(found) for tag, found in tags.items()}
     assert {tag: table[tag]["mean"] for tag in means} == pytest.approx(means)
     assert table["mean over tags"]["mean"] == pytest.approx(sum(means.values()) / 6)
-    assert scores["prompts_with_correct"]["geneval"] == pytest.approx(sum(prompts) / 12)
-    assert "prompts with an image that scores 1: geneval 0." in (out / "table.txt").read_text()

@@ -120,7 +120,7 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
     monkeypatch.chdir(ROOT)
     config = load_config(SFTConfig, words(name, skeletons, data, tmp_path / "run"))
     said = str(describe(config))
-    assert "memory" in said and "disk" in said
+    assert "memory" in said
     run = train(config)
     assert [line["step"] for line in metrics(run) if "loss" in line] == [1, 2]
     assert all(0 < line["loss"] < 1000 for line in metrics(run) if "loss" in line)

@@ -15,11 +15,11 @@ from tests.mmrl.runs import run_config
 def test_a_setting_that_is_newer_than_the_checkpoint_had_its_default() -> None:
     before = json.loads(dump_settings(RunConfig()))
     del before["weight_decay"]
-    check_unchanged(json.dumps(before), RunConfig(), allowed=False)
+    check_unchanged(before, RunConfig(), allowed=False)
     with pytest.raises(ConfigError, match=r"weight_decay was 0\.0 and is 0\.5"):
-        check_unchanged(json.dumps(before), RunConfig(weight_decay=0.5), allowed=False)
+        check_unchanged(before, RunConfig(weight_decay=0.5), allowed=False)
     before["a_setting_that_is_gone"] = 3
-    check_unchanged(json.dumps(before), RunConfig(), allowed=False)
+    check_unchanged(before, RunConfig(), allowed=False)
 
 
 def test_so_had_a_newer_setting_of_a_section(world: SimpleNamespace, tmp_path: Path) -> None:
@@ -27,11 +27,11 @@ def test_so_had_a_newer_setting_of_a_section(world: SimpleNamespace, tmp_path: P
     before = json.loads(dump_settings(config))
     del before["tasks"]["shapes"]["sampler"]["eps"]
     del before["tasks"]["shapes"]["accuracy_rewards"]
-    check_unchanged(json.dumps(before), config, allowed=False)
+    check_unchanged(before, config, allowed=False)
     config.tasks["shapes"].sampler.eps = 0.5
     with pytest.raises(ConfigError, match=r"eps was 0\.001 and is 0\.5"):
-        check_unchanged(json.dumps(before), config, allowed=False)
+        check_unchanged(before, config, allowed=False)
     config = run_config(world, tmp_path)
     config.tasks["shapes"].accuracy_rewards = ["redness"]
     with pytest.raises(ConfigError, match=r"accuracy_rewards was \[\] and is \['redness'\]"):
-        check_unchanged(json.dumps(before), config, allowed=False)
+        check_unchanged(before, config, allowed=False)

@@ -13,7 +13,11 @@ from tests.mmrl.same_runs import close, equal_metrics, same_rollouts
 from tests.mmrl.sharded_runs import reinforce
 
 SHORT = {"max_steps": 2, "eval_steps": 1, "save_steps": 1}
-FOUR = {"task": {"num_prompts": 4, "num_generations": 2}, "per_device_train_batch_size": 2}
+FOUR = {
+    "task": {"num_prompts": 4, "num_generations": 2},
+    "per_device_train_batch_size": 2,
+    "num_mini_batches": 1,
+}
 """Groups for four processes."""
 PARTS = {"logits_budget": 3 * 256 * 8}
 """Three rows of float64 logits at once."""
@@ -25,20 +29,20 @@ WAYS = {
     "two-nodes": ("two_nodes/multi_gpu.yaml", 2, "full", {}),
     "two-nodes-sharded": ("two_nodes/fsdp2.yaml", 2, "lora", {"rollout_weights": "by_block"}),
     "hsdp": ("two_nodes/hsdp.yaml", 4, "value", FOUR),
-    "four": ("multi_gpu.yaml", 4, "value", FOUR),
+    "four": ("multi_gpu.yaml", 4, "full", FOUR),
     "four-sharded": ("fsdp2.yaml", 4, "value", FOUR),
     "zero2-nodes": ("two_nodes/zero2.yaml", 2, "lora", {}),
     "zero3-nodes": ("two_nodes/zero3.yaml", 2, "full", {"rollout_weights": "by_block", **PARTS}),
-    "zero3-offload": ("zero3_offload.yaml", 2, "value", FOUR),
-    "four-zero2": ("zero2.yaml", 4, "value", FOUR),
-    "four-zero3": ("zero3.yaml", 4, "value", FOUR),
+    "zero3-offload": ("zero3_offload.yaml", 2, "full", FOUR),
+    "four-zero2": ("zero2.yaml", 4, "full", FOUR),
+    "four-zero3": ("zero3.yaml", 4, "full", FOUR),
 }
 """Launch configuration, processes, kind of run and what is changed of it."""
 CONTINUED = {
     "zero3-offload": "four",
-    "four-sharded": "zero3-offload",
-    "four-zero3": "four-sharded",
-    "four-zero2": "hsdp",
+    "four-sharded": "hsdp",
+    "four-zero3": "zero3-offload",
+    "four-zero2": "four-zero3",
 }
 """Ways that also continue a run from the first checkpoint of another, with as many processes or
 with twice or half as many."""
