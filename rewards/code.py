@@ -74,7 +74,7 @@ class CodeReward(Settings):
                 results[n] = error
         passed = dict.fromkeys(rows, 0)
         # Where every case counts all run at once; else one at a time, until one fails.
-        most = max(map(len, rows.values()), default=0)
+        most = max(map(len, rows.values()), default=1)
         step = most if self.partial else 1
         for start in range(0, most, step):
             batch = [

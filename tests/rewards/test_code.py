@@ -159,7 +159,7 @@ def test_programs_get_all_or_nothing_or_their_share(
     samples = [sample(text, tests, **more) for text, tests, more, _, _ in CASES]
     assert reward(samples) == [score for *_, score, _ in CASES]
     assert sharing(samples) == pytest.approx([share for *_, share in CASES])
-    assert reward([]) == []
+    assert reward([]) == sharing([]) == [] and sharing([Sample("no tests", RIGHT)]) == [None]
     for each in samples:
         reward.check(each.metadata)
 
