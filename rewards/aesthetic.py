@@ -31,7 +31,7 @@ class AestheticReward(OpenCLIPReward):
             belong together; NotHereError where they are to come from the hub.
     """
 
-    name: ClassVar[str] = "aesthetic"
+    where: ClassVar[str] = "aesthetic"
     scale: ClassVar[str] = "about 1 to 10"
     needs: ClassVar[tuple[str, ...]] = ("images",)
 

@@ -26,7 +26,7 @@ from mmrl.types import Sample
 class CLIPReward(OpenCLIPReward):
     """Cosine of any open_clip model."""
 
-    name = "clip"
+    where = "clip"
 
     image: Literal["completion", "prompt"] = "completion"
     """Whose image is scored: the completion's with the words of the prompt, or the prompt's with

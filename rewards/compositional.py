@@ -56,7 +56,7 @@ class CompositionalReward(NetworkOptions):
         FileNotFoundError, ValueError: models that are not there or not complete.
     """
 
-    name: ClassVar[str] = "compositional"
+    where: ClassVar[str] = "compositional"
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
@@ -102,7 +102,7 @@ class CompositionalReward(NetworkOptions):
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None for a sample whose metadata has no `include`."""
-        images = [image_of(sample, self.name) for sample in samples]
+        images = [image_of(sample, self.where) for sample in samples]
         alike: dict[tuple[Any, ...], list[int]] = {}
         for n, sample in enumerate(samples):
             if "include" in sample.metadata:

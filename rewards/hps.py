@@ -40,7 +40,7 @@ class HPSReward(EncoderReward):
             not belong to the architecture.
     """
 
-    name: ClassVar[str] = "hps"
+    where: ClassVar[str] = "hps"
 
     version: Literal["v2.0", "v2.1"]
     """Which published checkpoint; the two differ in scale, so there is no default."""

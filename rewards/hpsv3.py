@@ -43,7 +43,7 @@ class HPSv3Reward(NetworkOptions):
             of another kind.
     """
 
-    name: ClassVar[str] = "hpsv3"
+    where: ClassVar[str] = "hpsv3"
     scale: ClassVar[str] = "unbounded, about -5 to 15"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
@@ -85,7 +85,7 @@ class HPSv3Reward(NetworkOptions):
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores, unbounded."""
-        shown = [(image_of(sample, self.name), sample.prompt) for sample in samples]
+        shown = [(image_of(sample, self.where), sample.prompt) for sample in samples]
         return [score for part in self.split(shown) for score in self._score(part)]
 
     def _score(self, part: Sequence[tuple[Image.Image, str]]) -> list[float]:

@@ -39,7 +39,7 @@ class ImageRewardReward(NetworkOptions):
             not belong together; NotHereError where they are to come from the hub.
     """
 
-    name: ClassVar[str] = "imagereward"
+    where: ClassVar[str] = "imagereward"
     scale: ClassVar[str] = "about -2 to 2, unbounded"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
@@ -79,7 +79,7 @@ class ImageRewardReward(NetworkOptions):
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Raw scores."""
-        images = [image_of(sample, self.name) for sample in samples]
+        images = [image_of(sample, self.where) for sample in samples]
         scores: list[float | None] = []
         for part in self.split(list(zip(images, samples, strict=True))):
             scores += self._score([each for each, _ in part], [each.prompt for _, each in part])

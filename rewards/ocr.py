@@ -18,8 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from PIL import Image
 
-from mmrl.config import at_least, check
-from mmrl.config.constraints import check_settings
+from mmrl.config import Settings, at_least, check
 from mmrl.rewards.networks.checkpoints import load_network, load_part
 from mmrl.rewards.networks.placement import resolve_device
 from mmrl.rewards.parsing.images import image_of
@@ -30,7 +29,7 @@ _QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”')
 
 
 @dataclass(kw_only=True, eq=False)
-class OCRReward:
+class OCRReward(Settings):
     """Share of a wanted text that can be read in an image.
 
     Raises:
@@ -38,6 +37,7 @@ class OCRReward:
             not there (NotHereError where it is to come from the hub).
     """
 
+    where: ClassVar[str] = "ocr"
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
@@ -55,7 +55,7 @@ class OCRReward:
     """Images that `got` reads at once."""
 
     def __post_init__(self) -> None:
-        check_settings(self, "ocr")
+        super().__post_init__()
         there = self.engine == "got" or find_spec(self.engine) is not None
         advice = f"pip install {self.engine}, or set ocr.engine to got."
         check(there, "ocr.engine", self.engine, "a package that is installed", advice)

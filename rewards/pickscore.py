@@ -34,7 +34,7 @@ class PickScoreReward(EncoderReward):
             NotHereError where they are to come from the hub.
     """
 
-    name: ClassVar[str] = "pickscore"
+    where: ClassVar[str] = "pickscore"
     scale: ClassVar[str] = "logits, about 18 to 24"
 
     model: str = "yuvalkirstain/PickScore_v1"

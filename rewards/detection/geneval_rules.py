@@ -163,24 +163,31 @@ def check_metadata(
     include, exclude = metadata.get("include") or [], metadata.get("exclude") or []
     check(bool(include), "include", include, "a list of at least one clause")
     for key, clauses in (("include", include), ("exclude", exclude)):
-        check(isinstance(clauses, list), key, clauses, "a list of clauses")
+        check_clauses(key, clauses)
         for n, clause in enumerate(clauses):
             _check_clause(f"{key}[{n}]", clause, attributes, len(include))
 
 
+def check_clauses(key: str, clauses: Any) -> None:
+    """Raise a ConfigError unless a value is a list of clauses, each with a class and a count."""
+    check(isinstance(clauses, list), key, clauses, "a list of clauses")
+    allowed = 'a clause with a class and a count of 1 or more: {"class": "bird", "count": 1}'
+    for n, clause in enumerate(clauses):
+        count = clause.get("count") if isinstance(clause, Mapping) else None
+        holds = type(count) is int and count >= 1 and isinstance(clause.get("class"), str)
+        check(holds, f"{key}[{n}]", clause, allowed)
+
+
 def _check_clause(
-    where: str, clause: Any, attributes: Mapping[str, Sequence[str]], clauses: int
+    where: str, clause: Mapping[str, Any], attributes: Mapping[str, Sequence[str]], clauses: int
 ) -> None:
-    named = isinstance(clause, Mapping) and {"class", "count"} <= clause.keys()
-    check(named, where, clause, 'a clause with a class and a count: {"class": "bird", "count": 1}')
     for key, value in clause.items():
         check_choice(f"a key of {where}", key, (*attributes, "count", "position"))
         if key in attributes:
             check_choice(f"{where}.{key}", value, attributes[key])
-        elif key == "count":
-            check(type(value) is int and value >= 1, f"{where}.count", value, "1 or more")
-        else:
-            relation, other = value if isinstance(value, list | tuple) else ("", None)
+        elif key == "position":
+            pair = isinstance(value, list | tuple) and len(value) == 2
+            relation, other = value if pair else ("", None)
             holds = relation in RELATIONS and type(other) is int and 0 <= other < clauses
             allowed = f"[relation, index of a clause], with one of {', '.join(RELATIONS)}"
             check(holds, f"{where}.position", value, allowed)

@@ -112,7 +112,7 @@ class EncoderReward(NetworkOptions):
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Cosines in [-1, 1], times `factor`."""
-        images = [image_of(sample, self.name) for sample in samples]
+        images = [image_of(sample, self.where) for sample in samples]
         cosines = self.encoder.cosine(images, [self.words(sample) for sample in samples])
         return [self.factor * cosine for cosine in cosines]
 

@@ -25,7 +25,7 @@ class OpenCLIPReward(EncoderReward):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.encoder = load_encoder(f"{self.name}.", self.model, self.pretrained, self)
+        self.encoder = load_encoder(f"{self.where}.", self.model, self.pretrained, self)
 
 
 def load_encoder(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from mmrl.config import at_least
-from mmrl.config.constraints import check_settings
+from mmrl.config import Settings, at_least
 
 if TYPE_CHECKING:
     import torch
@@ -18,11 +17,10 @@ T = TypeVar("T")
 
 
 @dataclass(kw_only=True, eq=False)
-class NetworkOptions:
+class NetworkOptions(Settings):
     """Options that all rewards with a network have."""
 
-    name: ClassVar[str] = "network"
-    """Of the reward, in messages."""
+    where: ClassVar[str] = "network"
 
     device: str = "auto"
     """A torch device; `auto` takes the current CUDA device if there is one."""
@@ -34,9 +32,6 @@ class NetworkOptions:
     """Batches are filled up to multiples of this, with copies of the last row. Matrix products
     choose their kernels by the number of rows, so the last bits of a score depend on what else is
     scored; a multiple makes that rarer, and `batch_size` gives every batch one shape."""
-
-    def __post_init__(self) -> None:
-        check_settings(self, self.name)
 
     @cached_property
     def place(self) -> torch.device:

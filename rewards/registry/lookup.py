@@ -2,10 +2,10 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from mmrl.config import ConfigError, check_choice
+from mmrl.config import ConfigError, check, check_choice
 from mmrl.config.by_name import find, is_by_name
 from mmrl.rewards.http.protocols import is_client, resolve_client
 from mmrl.rewards.registry.interface import Reward
@@ -61,8 +61,7 @@ def check_reward(entry: Mapping[str, Any] | str, where: str = "reward") -> dict[
     Raises:
         ValueError: an unknown name, an unknown option or a value of the wrong type.
     """
-    found, options, check = _resolve(entry, where)
-    return check(found, options, where)
+    return _resolve(entry, where)[1]
 
 
 def build_reward(entry: Mapping[str, Any] | str, where: str = "reward") -> Reward:
@@ -77,8 +76,7 @@ def build_reward(entry: Mapping[str, Any] | str, where: str = "reward") -> Rewar
         ValueError: see `check_reward`, and whatever the reward itself finds wrong.
         FileNotFoundError: a checkpoint named by an option does not exist.
     """
-    found, options, check = _resolve(entry, where)
-    options = check(found, options, where)
+    found, options = _resolve(entry, where)
     if isinstance(found, type):
         return found(**options)
     return functools.partial(found, **options) if options else found
@@ -94,25 +92,24 @@ def options_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key not in (*TERM_KEYS, "reward")}
 
 
-def _resolve(
-    entry: Mapping[str, Any] | str, where: str
-) -> tuple[Any, dict[str, Any], Callable[..., dict[str, Any]]]:
-    """The class or function of an entry, its options as they are written, and their check."""
-    if isinstance(entry, str):
-        entry = {"name": entry}
-    elif not isinstance(entry, Mapping):
-        raise ConfigError(f"{where} is {entry!r}; it must be a name or an entry, {{name: …}}.")
+def _resolve(entry: Mapping[str, Any] | str, where: str) -> tuple[Any, dict[str, Any]]:
+    """The class or function of an entry, and its checked options."""
+    entry = {"name": entry} if isinstance(entry, str) else entry
+    check(isinstance(entry, Mapping), where, entry, "a name or an entry, {name: …}")
     name, options = entry.get("name"), options_of(entry)
     if "reward" in entry:
-        return entry["reward"], options, check_own_options
+        return entry["reward"], check_own_options(entry["reward"], options, where)
+    if is_by_name(name) and not is_client(entry):
+        found = reward_class(str(name), f"{where}.name")
+        return found, check_own_options(found, options, where)
     if is_client(entry) and name:
-        return *resolve_client({"name": str(name), **options}, where), check_options
-    if is_by_name(name):
-        return reward_class(str(name), f"{where}.name"), options, check_own_options
+        found, options = resolve_client({"name": str(name), **options}, where)
+        return found, check_options(found, options, where)
     try:
         check_choice(f"{where}.name", name, REWARDS)
     except ConfigError as error:
         raise ConfigError(
             f"{error} A reward of your own is named path/to/file.py:function or module:Class."
         ) from None
-    return reward_class(str(name)), options, check_options
+    found = reward_class(str(name))
+    return found, check_options(found, options, where)

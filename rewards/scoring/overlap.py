@@ -6,10 +6,8 @@
         scores = pending.scores()  # waits for the rest
 
 One thread calls a reward, in the order in which samples were handed over, so a reward need not be
-thread-safe. Samples that arrive during a call are scored together in the next one, so a slow reward
-gets few large batches. Gradient mode and autocast belong to a thread, so changes by a reward do not
-affect the loop. A reward with `in_step` has no thread (see
-`mmrl.rewards.registry.interface.InStep`).
+thread-safe. Samples that arrive during a call are scored together in the next one. Gradient mode
+and autocast belong to a thread, so changes by a reward do not affect the loop.
 
 At the end of a run the threads are stopped (`mmrl.rewards.http.stop`): requests to services end at
 once, and the end of other calls is awaited for some seconds. The threads are daemons, so a call

@@ -1,8 +1,8 @@
 """A server of OpenAI's chat completions in its own process, well or badly behaved.
 
 The model of a request names the behaviour; a number behind it says how often a request is treated
-so before it is answered well (`busy-2`). `GET /counts` tells how often each model was asked, how
-many connections there were, and how many requests were under way at most.
+so before it is answered well (`busy-2`). `GET /counts` tells how often each model was asked, and
+how many connections there were.
 """
 
 import base64
@@ -32,13 +32,12 @@ REPLIES = {
     "bool": '{"reason": "", "score": true}',
     "more": '{"reason": "", "score": 4, "also": 1}',
     "cut": '{"reason": "well, to beg',
-    "fenced": '<think>hm, {5}?</think>\n```json\n{"reason": "", "score": 4}\n```',
     "unified": "Alignment Score (1-5): 4\nCoherence Score (1-5): 2.5\nStyle Score (1-5): 2.5",
 }
 asked: Counter[str] = Counter()
 seen: Counter[bytes] = Counter()
 last: dict[str, Any] = {}
-busy, most, connections = 0, 0, 0
+connections = 0
 lock = threading.Lock()
 
 
@@ -59,14 +58,12 @@ class Chat(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/counts":
-            state = {"asked": asked, "connections": connections, "most": most, "last": last}
-            return self.answer(200, state)
+            return self.answer(200, {"asked": asked, "connections": connections, "last": last})
         if not self.path.endswith("/v1/models"):
             return self.answer(404, {"detail": "Not Found"})
         return self.answer(200, {"object": "list", "data": [{"id": name} for name in MODELS]})
 
     def do_POST(self) -> None:
-        global busy, most
         body = self.rfile.read(int(self.headers["Content-Length"]))
         request = json.loads(body)
         name, _, times = request["model"].partition("-")
@@ -75,16 +72,8 @@ class Chat(BaseHTTPRequestHandler):
             seen[body] += 1
             last.clear()
             last.update(request)
-            busy += 1
-            most = max(most, busy)
-        try:
-            if not times or seen[body] <= int(times):
-                getattr(self, name, self.says)(request)
-            else:
-                self.right(request)
-        finally:
-            with lock:
-                busy -= 1
+        badly = not times or seen[body] <= int(times)
+        (getattr(self, name, self.says) if badly else self.right)(request)
 
     def answer(self, status: int, content: Any, **headers: str) -> None:
         self.raw(status, json.dumps(content).encode(), **headers)
@@ -150,10 +139,6 @@ class Chat(BaseHTTPRequestHandler):
     def full(self, request: dict[str, Any]) -> None:
         """As vLLM answers above `--max-num-queued-reqs`."""
         self.answer(503, {"error": "the queue is full"})
-
-    def draining(self, request: dict[str, Any]) -> None:
-        """As vLLM answers on open connections while it stops."""
-        self.answer(500, {"error": {"message": "cannot schedule new futures after shutdown"}})
 
     def limit(self, request: dict[str, Any]) -> None:
         """The beginning of an object, or none where all went into thoughts."""
