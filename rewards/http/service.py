@@ -46,6 +46,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Doubled each time; every pause is multiplied by a random number between 1 and 1.5."""
 OPEN_SECONDS, IDLE_SECONDS, LOOK_SECONDS = 10.0, 4.0, 5.0
 """For a connection; before an idle one is not reused; for a health check."""
+LARGEST = 64 * 2**20
+"""Bytes of an answer, unpacked."""
 JSON = "application/json"
 _lock = threading.Lock()
 
@@ -214,13 +216,13 @@ class Service:
         place, headers = url + path, {} if body is None else {"Content-Type": kind}
         request = self._client.build_request(method, place, content=body, headers=headers)
         try:  # httpx's own timeouts start again with every byte
-            response = await asyncio.wait_for(self._client.send(request), seconds)
+            response, answer = await asyncio.wait_for(self._send(request), seconds)
         except asyncio.TimeoutError:
             problem = f"{place}: TimeoutError (no complete answer within {seconds:.1f} s)"
             raise _Passing(problem, GATEWAY_TIMEOUT) from None
         except httpx.RequestError as error:
             raise _Passing(f"{place}: {_reason(error)}", 0) from error
-        status, answer = response.status_code, response.content
+        status = response.status_code
         if self._secret:  # some services echo what they were sent
             answer = answer.replace(self._secret.encode(), b"***")
         if response.is_success:
@@ -231,6 +233,19 @@ class Service:
         wanted = response.headers.get("Retry-After", "")
         wanted = float(wanted) if wanted.isdecimal() else 0.0
         raise _Passing(problem, status, wanted)
+
+    async def _send(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+        """The response and its bytes. Raises Refused: there are more than `LARGEST`."""
+        response, answer = await self._client.send(request, stream=True), bytearray()
+        try:
+            async for part in response.aiter_bytes():
+                answer += part
+                if len(answer) > LARGEST:
+                    said = f"{request.url} answered more than {LARGEST // 2**20} MiB"
+                    raise Refused(said, response.status_code)
+        finally:
+            await response.aclose()
+        return response, bytes(answer)
 
 
 @dataclass(kw_only=True, eq=False)

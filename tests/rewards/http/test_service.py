@@ -1,5 +1,6 @@
 """The client of services against a real server: what is tried again, what is final, how long."""
 
+import gzip
 import socket
 import threading
 import time
@@ -133,6 +134,18 @@ def test_500_is_final_after_three_tries_and_a_redirect_at_once(url: str) -> None
     there = Answered(b"", 307, {"Location": f"{url}/chat/completions"})
     with scripted(lambda asked: there) as server, pytest.raises(Refused, match="answered 307"):
         ask(impatient(server.url, secret=SECRET), "right")
+
+
+def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmrl.rewards.http.service.LARGEST", 2**20)
+    packed = gzip.compress(b" " * 2**21)  # small until it is unpacked
+    answers = Answered(b" " * 2**21), Answered(packed, headers={"Content-Encoding": "gzip"})
+    for answer in answers:
+        with (
+            scripted(lambda _, answer=answer: answer) as server,
+            pytest.raises(Refused, match="answered more than 1 MiB"),
+        ):
+            ask(impatient(server.url), "right")
 
 
 def test_a_host_that_takes_no_connection_costs_seconds_and_not_a_try(
