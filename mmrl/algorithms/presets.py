@@ -66,7 +66,7 @@ def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
 def find_conflicts(method: AlgorithmConfig) -> list[str]:
     """Columns that cannot go together: messages, each beginning with the key to change."""
     m, mask = method, MASKS[method.mask]
-    by_token = m.bound == "token" and m.pass_by_pass  # every token has a term of its own
+    by_token = m.bound == "token" and m.pass_by_pass  # every token has a separate term
     columns = f"bound: {m.bound} with ratio_level: {m.ratio_level} and aggregation: {m.aggregation}"
     one_term = (
         f"is set, and {columns} has one term for tokens whose advantages differ; use bound: token,"
