@@ -90,7 +90,7 @@ def test_a_prompt_that_the_reward_cannot_score_is_named_before_the_policy_loads(
     for key in ("prompts", "eval_prompts"):
         message = failed([*words, f"tasks.shapes.{key}={tmp_path}/rows.jsonl"], capsys)
         assert "rows.jsonl, line 2 cannot be scored by reward 'shapes'" in message
-        assert "class='bus'" in message and "1 such prompts of" in message
+        assert "class is 'bus'" in message and "1 such prompts of" in message
 
 
 def test_a_directory_that_holds_a_run_is_not_written_over(
