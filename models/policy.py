@@ -198,9 +198,12 @@ def _assemble(
     network: Network, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
 ) -> Policy:
     set_blocks(network, options)
-    tokenizer = load_tokenizer(directory, get_family(network.public_config))
-    if isinstance(options.chat_template, str):
-        tokenizer.chat_template = read_template(options.chat_template)
+    family, template = get_family(network.public_config), options.chat_template
+    tokenizer = load_tokenizer(directory, family)
+    if isinstance(template, str):
+        tokenizer.chat_template = read_template(template)
+    elif own := getattr(family, "CHAT_TEMPLATE", None):
+        tokenizer.chat_template = own
     try:
         layouts = build_layouts(network, tokenizer, options, vq)
     except ValueError as error:

@@ -33,6 +33,7 @@ class Family(Protocol):
     `PUBLIC_CODE`: the repository with the public modelling code and the `auto_map` of config.json,
     for checkpoints that name none; None where AutoModel has no class for the whole network.
     `LAYOUTS`: task -> layout of its prompts, for every task that a checkpoint can do.
+    `CHAT_TEMPLATE`, where a module has it: the public code's, in place of the tokenizer's.
     `complete_config(config, directory)`, where a module has it: a config.json with what the public
     files of the family leave out.
     """

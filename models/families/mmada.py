@@ -34,6 +34,14 @@ TOKENS = {
 }
 """Special tokens; those of images are LLaDA's reserved ones, so no embedding row is added."""
 
+CHAT_TEMPLATE = (
+    "{{ '<|startoftext|>' }}{% for message in messages %}{{ '<|start_header_id|>'"
+    " + message['role'] + '<|end_header_id|>\\n' + message['content'] | trim + '<|eot_id|>' }}"
+    "{% endfor %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n' }}"
+)
+"""As MMaDA's code renders messages: LLaDA's template, which its tokenizer has, with one newline in
+place of two."""
+
 
 def matches(config: Mapping[str, Any]) -> bool:
     """Whether config.json has LLaDA's keys and those of image codes."""

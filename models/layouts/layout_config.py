@@ -31,8 +31,8 @@ class LayoutOptions:
 
     chat_template: bool | str | None = None
     """Whether a text prompt becomes a user's message; null follows the tokenizer. The path of a
-    Jinja file takes that template in place of the tokenizer's; it is saved with the model. Messages
-    always go through it."""
+    Jinja file takes that template in place of the tokenizer's (of MMaDA: of that in its code); it
+    is saved with the model. Messages always go through it."""
 
     image_size: Annotated[int | None, at_least(1, up_to=LARGEST_IMAGE)] = None
     """Side in pixels of images that are codes, written or in prompts; null follows the

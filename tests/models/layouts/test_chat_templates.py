@@ -1,5 +1,6 @@
 """Chat templates from files: rendered in a sandbox, saved with the model, refused where wrong."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,15 @@ from mmrl.models.layouts.chat_templates import read_template
 from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.model_config import ModelConfig, policy_options
 from mmrl.types import Prompt
-from tests.models.networks import write_small_llada_v
+from tests.models.networks import CHAT, write_small_llada_v
 
 TEMPLATE = (
     "{% for message in messages %}[{{ message['role'] }}] {{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}[assistant] {% endif %}"
 )
 PROMPT = Prompt("0", "text", "add them")
+ROLES = ("user", "assistant")
+SHAPES = Path("datasets/shapes/checkpoints")
 SAID = "[user] add them\n[assistant] "
 
 
@@ -40,6 +43,17 @@ def test_a_file_takes_the_place_of_the_template_and_is_saved_with_the_model(
     own = load_policy(checkpoint, vq=None)
     assert own.tokenizer.chat_template != TEMPLATE
     assert own.layouts["text"].prompt_ids(PROMPT) != ids  # type: ignore[attr-defined]
+
+
+def test_mmada_renders_messages_as_its_code_does_whatever_its_tokenizer_has(tmp_path: Path) -> None:
+    shutil.copytree(SHAPES / "mmada", tmp_path / "mmada")
+    (tmp_path / "mmada" / "chat_template.jinja").write_text(CHAT)  # LLaDA's, two newlines
+    policy = load_policy(tmp_path / "mmada", vq=None)
+    said = policy.tokenizer.apply_chat_template(
+        [{"role": "user", "content": "draw"}], tokenize=False, add_generation_prompt=True
+    )
+    user, answer = (f"<|start_header_id|>{role}<|end_header_id|>\n" for role in ROLES)
+    assert said == f"<|startoftext|>{user}draw<|eot_id|>{answer}"
 
 
 @pytest.mark.parametrize(
