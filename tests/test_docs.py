@@ -369,7 +369,9 @@ def hardware_rows() -> list[Any]:
     """(configuration, GiB), one for each size, of recipes whose prompts are in the repository."""
     rows = re.findall(r"^\| (`.*?) \|.* ([\d.]+) GiB \|$", TEXT["docs/hardware.md"], re.MULTILINE)
     named = [(name, float(size)) for names, size in rows for name in re.findall(r"`(\w+)`", names)]
-    of_the_hub = re.compile("llada_|dream_|diffucoder_|sdar_|trado_|mmada_trace_rl")
+    of_the_hub = re.compile(
+        "llada_|lladav_|mmada_v_|dream_|diffucoder_|sdar_|trado_|mmada_trace_rl"
+    )
     local = {size: name for name, size in named if not of_the_hub.match(name)}
     return [pytest.param(name, size, id=name) for size, name in local.items()]
 

@@ -119,7 +119,8 @@ def find_block_size(network: Network) -> int | None:
 
 
 def _count_shown(config: RLConfig, raw: Mapping[str, Any], task: Task, network: Network) -> int:
-    """Positions of images in the prompt that has the most."""
+    """Positions of images in the prompt that has the most; where the prompts are not here, of one
+    image of the size that takes the most."""
     name = task.config.task
     layout = get_family(raw).LAYOUTS.get(name)
     if layout is None or (writes_images(name) and name not in EDITS):
@@ -128,4 +129,6 @@ def _count_shown(config: RLConfig, raw: Mapping[str, Any], task: Task, network: 
         return image_tokens(config.model, raw, written=name in EDITS)
     tiling: Any = getattr(network.vision, "tiling", None)
     sizes = (prompt.image_sizes for prompt in task.prompts)
-    return max((sum(tiling.rows(*size) for size in each) for each in sizes), default=0)
+    return max(
+        (sum(tiling.rows(*size) for size in each) for each in sizes), default=tiling.most_rows
+    )

@@ -82,6 +82,11 @@ class Tiling:
         high, wide = self.shape(width, height)
         return self.patches**2 + high * (wide + 1)
 
+    @property
+    def most_rows(self) -> int:
+        """Embeddings of an image of the size that takes the most."""
+        return max(self.rows(across * self.side, down * self.side) for across, down in self.grids)
+
     def arrange(self, features: Tensor, newline: Tensor, width: int, height: int) -> Tensor:
         """Embeddings [rows, D] of an image of so many pixels from those of its tiles, `features`
         [T, patches^2, D], and the newline vector [D]."""

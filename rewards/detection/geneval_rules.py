@@ -186,8 +186,13 @@ def _check_clause(
         if key in attributes:
             check_choice(f"{where}.{key}", value, attributes[key])
         elif key == "position":
-            pair = isinstance(value, list | tuple) and len(value) == 2
-            relation, other = value if pair else ("", None)
-            holds = relation in RELATIONS and type(other) is int and 0 <= other < clauses
-            allowed = f"[relation, index of a clause], with one of {', '.join(RELATIONS)}"
-            check(holds, f"{where}.position", value, allowed)
+            check_position(f"{where}.position", value, clauses)
+
+
+def check_position(key: str, value: Any, clauses: int) -> None:
+    """Raise a ConfigError unless a value is a relation to one of so many clauses."""
+    pair = isinstance(value, list | tuple) and len(value) == 2
+    relation, other = value if pair else ("", None)
+    holds = relation in RELATIONS and type(other) is int and 0 <= other < clauses
+    allowed = f"[relation, index of a clause], with one of {', '.join(RELATIONS)}"
+    check(holds, key, value, allowed)

@@ -116,5 +116,6 @@ def _clauses(metadata: Mapping[str, Any]) -> list[Clause]:
         for key in {"class", "color"} & clause.keys():
             if not isinstance(clause[key], str) or not clause[key]:
                 raise ValueError(f"{key}={clause[key]!r} in {clause!r} must be a word.")
-        check_position(clause, len(include))
+        if "position" in clause:
+            check_position("position", clause["position"], len(include))
     return include

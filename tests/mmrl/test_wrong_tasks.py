@@ -11,9 +11,9 @@ from mmrl import eval as text
 from mmrl import eval_v as vision
 from mmrl import rl
 from mmrl.evaluation.eval_config import TEXT_TASKS
+from mmrl.models import weights
 from mmrl.models.families import FAMILIES
 from mmrl.models.image_tokenizers import image_tokenizer
-from mmrl.models.network import stored_weights
 from mmrl.models.task_names import TASKS
 from tests.models.small_policies import POLICIES, small_policy
 
@@ -41,7 +41,7 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr(stored_weights, "read_rows", refuse)
+    monkeypatch.setattr(weights, "read_rows", refuse)
     monkeypatch.setattr(image_tokenizer, "read_weights", refuse)
 
 

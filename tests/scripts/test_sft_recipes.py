@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from mmrl.config import load_config
 from mmrl.planning.sft_plan import describe
 from mmrl.sft import SFTConfig, train
-from tests.mmrl.supervised_runs import metrics
+from tests.mmrl.runs import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = {

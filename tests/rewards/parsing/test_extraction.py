@@ -16,7 +16,7 @@ from mmrl.rewards.parsing.extraction import (
     last_number,
 )
 from mmrl.rewards.parsing.number import find_number, read_number, without_unit
-from mmrl.rewards.parsing.xml_rules import matches_soft
+from mmrl.rewards.parsing.xml_rules import matches
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "choice": lambda text: find_choice(text, ["dog", "cat"]),
     "choices": read_choices,
     "countdown": lambda text: solves(text, [1, 2], 3),
-    "soft format": lambda text: matches_soft(f"<a>{text}", ["a", "b"], False),
+    "soft format": lambda text: matches(f"<a>{text}", ["a", "b"], False, False),
 }
 REPEATED = (
     "\\boxed{ { } <answer> #### answer \n 5 1, - $ \\frac{ \\text{ ^{ ( A. * ½ √( </a><b> # = 1/"
