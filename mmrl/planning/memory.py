@@ -128,7 +128,7 @@ def _count_shown(config: RLConfig, raw: Mapping[str, Any], task: Task, network: 
     if layout.needs_vq:
         return image_tokens(config.model, raw, written=name in EDITS)
     tiling: Any = getattr(network.vision, "tiling", None)
+    if not task.prompts:
+        return tiling.most_rows if tiling is not None and layout.needs_tower else 0
     sizes = (prompt.image_sizes for prompt in task.prompts)
-    return max(
-        (sum(tiling.rows(*size) for size in each) for each in sizes), default=tiling.most_rows
-    )
+    return max(sum(tiling.rows(*size) for size in each) for each in sizes)
