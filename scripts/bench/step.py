@@ -102,8 +102,8 @@ class StepRun:
         self.accelerator.wait_for_everyone()
         place, started = (self.accelerator.process_index, self.accelerator.num_processes), now()
         groups = sample_groups(self.task, self.policy, 0, self.config.seed, *place)
-        sampled = now()
-        batch, self.phase, scored = score_groups(groups), "scoring", now()
+        sampled, batch = now(), score_groups(groups)
+        self.phase, scored = "scoring", now()
         self.trainer.update({self.task.name: (self.task, batch)})
         ended, self.counts = now(), False
         self.tokens = int(batch.rollout.canvas.response.sum()) * self.accelerator.num_processes
@@ -125,8 +125,7 @@ class StepRun:
 
 def measure(s: Setting) -> dict[str, Any]:
     """The result of the fastest step."""
-    step = StepRun(s)
-    step.run()
+    (step := StepRun(s)).run()
     seconds = min((step.run() for _ in range(s.repeats)), key=lambda one: sum(one.values()))
     rollouts, total = step.task.rollouts_per_step, sum(seconds.values())
     like = next(step.policy.network.parameters()).detach()
