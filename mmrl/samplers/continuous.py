@@ -44,7 +44,7 @@ from mmrl.types import Canvas, Rollout
 if TYPE_CHECKING:
     from mmrl.models import Policy
 
-SLACK = 1.5
+SLACK = 1.25
 """Columns of the cache, as a share of those of the longest row: it is moved when they are full."""
 
 
