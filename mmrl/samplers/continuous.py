@@ -117,37 +117,37 @@ class Batch:
         if self.frontier + self.size > self.keys.length:
             self._move()
         self.starts = self.begin[self.rows] + self.done * self.size
-        tokens, response, written_at, logprobs = (
-            self._take(each, self.starts) for each in self._tensors()
-        )
+        whole, take = self.rollout, partial(self._take, starts=self.starts)
         self.canvas = replace(
-            self.rollout.canvas,
-            tokens=tokens,
-            response=response,
+            whole.canvas,
+            tokens=take(whole.canvas.tokens),
+            response=take(whole.canvas.response),
             attend=None,
             blocks=None,
             block_size=None,
         )
         begins = (self.done * self.steps).tolist()
-        self.block = ResponseBlock(response, 0, self.steps, self.size, begins)
+        self.block = ResponseBlock(self.canvas.response, 0, self.steps, self.size, begins)
         self.columns = max(0, self.frontier - self.size), self.frontier + self.size
         self._lay_out()
-        own = {"written_at": written_at, "logprobs": logprobs, "seeds": None, "forwards": 0}
-        return replace(self.rollout, canvas=self.canvas, **own)
+        own = {"written_at": take(whole.written_at), "logprobs": take(whole.logprobs)}
+        return replace(whole, canvas=self.canvas, seeds=None, forwards=0, **own)
 
     def close_block(self, written: Rollout) -> None:
         """Keep what was written; rows that are complete leave, and others take their places."""
         begins = (self.done * self.steps)[:, None]
         steps = torch.where(written.written_at >= 0, written.written_at + begins, -1)
-        own = (written.canvas.tokens, written.canvas.response, steps, written.logprobs)
-        index = self._index(self.starts)
-        for all_rows, part in zip(self._tensors(), own, strict=True):
+        whole, index = self.rollout, self._index(self.starts)
+        for all_rows, part in (
+            (whole.canvas.tokens, written.canvas.tokens),
+            (whole.written_at, steps),
+            (whole.logprobs, written.logprobs),
+        ):
             all_rows[self.rows] = all_rows[self.rows].scatter(1, index, part)
         self.done += 1
         self.frontier += self.size
         self.last[self.rows] = self.done * self.steps - 1
-        ends = torch.tensor(self.canvas.stop_ids, device=index.device)
-        ended = (torch.isin(written.canvas.tokens, ends) & written.canvas.response).any(1)
+        ended = written.canvas.ends.any(1)
         leaving = (ended | (self.done == self.count[self.rows])).tolist()
         self._replace([n for n, gone in enumerate(leaving) if gone])
 
@@ -192,31 +192,34 @@ class Batch:
     def _lay_out(self) -> None:
         """Which columns of the cache each row attends to, their blocks, and the positions of the
         last two blocks."""
-        columns = torch.arange(self.frontier + self.size, device=self.rows.device)
-        place = columns - self.frontier + self.starts[:, None]  # column of the canvas
-        left = self.left[self.rows, None]
-        self.attend = (place >= left) & (place < self.length)
-        blocks = torch.div(columns - self.frontier, self.size, rounding_mode="floor")
-        # what is left of a row is in its first block, so that it attends to something
-        first = torch.div(left - self.starts[:, None], self.size, rounding_mode="floor")
-        self.blocks = blocks.maximum(first)
-        self.places = (place - left).clamp(min=0)
+        columns = torch.arange(-self.frontier, self.size, device=self.rows.device)
+        place, self.blocks, self.places = self._find(self.rows, self.starts, columns)
+        self.attend = (place >= self.left[self.rows, None]) & (place < self.length)
+
+    def _find(self, rows: Tensor, starts: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of columns [n], counted from `starts` [r] of some rows: [r, n] columns of the canvas,
+        blocks, and positions in the text. What is left of a row is in its first block, so that it
+        attends to something."""
+        left, starts = self.left[rows, None], starts[:, None]
+        own, first = (
+            torch.div(each, self.size, rounding_mode="floor") for each in (columns, left - starts)
+        )
+        place = starts + columns
+        return place, own.maximum(first), (place - left).clamp(min=0)
 
     def _read_prompts(self, rows: Tensor, places: Tensor) -> None:
         """Compute the complete blocks of the prompts of some rows, each distinct one once, for
         their places in the batch."""
         if not self.given:
             return
-        columns = torch.arange(self.given, device=rows.device) - self.given
-        place = self.begin[rows, None] + columns
-        left = self.left[rows, None]
-        blocks = torch.div(columns, self.size, rounding_mode="floor")
-        first = torch.div(left - self.begin[rows, None], self.size, rounding_mode="floor")
+        columns = torch.arange(-self.given, 0, device=rows.device)
+        place, blocks, positions = self._find(rows, self.begin[rows], columns)
         parts = {
             "input_ids": self.rollout.canvas.tokens[rows].gather(1, place.clamp(min=0)),
-            "attention_mask": (place >= left) | (place == self.begin[rows, None] - 1),
-            "blocks": blocks.maximum(first),
-            "position_ids": (place - left).clamp(min=0),
+            # an empty prompt reads the column before the response, which nothing attends to later
+            "attention_mask": (place >= self.left[rows, None]) | (columns == -1),
+            "blocks": blocks,
+            "position_ids": positions,
         }
         distinct, twin = take_distinct(parts)
         cache = self.policy.network.new_cache().at(0, self.given, self.given)
@@ -250,10 +253,6 @@ class Batch:
         free = self.frontier - max(int(used.max()), self.given)
         self.keys.drop_columns(free, self.frontier)
         self.frontier -= free
-
-    def _tensors(self) -> tuple[Tensor, ...]:
-        whole = self.rollout
-        return whole.canvas.tokens, whole.canvas.response, whole.written_at, whole.logprobs
 
     def _index(self, starts: Tensor, width: int | None = None) -> Tensor:
         """[r, width] columns of the canvas from `starts` on, a block of them by default."""
