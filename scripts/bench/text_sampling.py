@@ -3,15 +3,14 @@
     python scripts/bench/text_sampling.py model=datasets/text/checkpoints/sdar length=64 steps=64
     python scripts/make_skeleton.py family=llada out=runs/bench/llada layers=8 width=512
     python scripts/bench/text_sampling.py model=runs/bench/llada windows=[null,32]
-    python scripts/bench/text_sampling.py model=runs/bench/sdar ends=5 length=512 steps=512 batch=8
+    python scripts/bench/text_sampling.py model=runs/bench/sdar shortest=32 length=512 steps=512
 
 A JSON line for each cache, the first without one. `same_tokens` is the share of tokens that equal
 those of the first line, `same_first_block` that of the first block. Caches of LLaDA are
 approximate, and with random weights small differences decide tokens, so a trained model loses less.
-That of SDAR is exact: a block never attends to later ones. The fastest of
-the repeats counts. With `ends`, rows end at random, and a batch that waits for its
-longest row is compared with one where others take the places of those that ended. What benchmarks
-share is here.
+That of SDAR is exact: a block never attends to later ones. The fastest of the repeats counts. With
+`shortest`, rows end at places spread up to `length`, and a batch that waits for its longest row is
+compared with one where others take the places of those that ended. Benchmarks share what is here.
 """
 
 import json
@@ -48,8 +47,8 @@ class Setting:
     """Divides the logits."""
     windows: list[int | None] = field(default_factory=lambda: [32])
     """Look-ahead windows of approximate caches; null is all."""
-    ends: int = 0
-    """Tokens of the vocabulary that end a text, for eight times as many rows; 0 for none."""
+    shortest: int = 0
+    """Length of the shortest text, for eight times as many rows; 0 for no ends."""
     repeats: int = 2
     """The fastest of so many counts."""
     device: str = "cpu"
@@ -104,15 +103,16 @@ KEPT = ("tokens", "scorable")
 def measure(s: Setting) -> Iterator[dict[str, Any]]:
     """One line per way of sampling; the first is what the others are compared with."""
     sizes = {"dtype": s.dtype, "device": s.device, "max_prompt_length": s.prompt_length + 64}
-    policy, rows = load_policy(s.model, vq=None, **sizes), s.batch * (8 if s.ends else 1)
+    policy, rows = load_policy(s.model, vq=None, **sizes), s.batch * (8 if s.shortest else 1)
     prompt = Prompt(text=("1+2= " * s.prompt_length)[: s.prompt_length], id="a", task="text")
     canvas = policy.canvas([prompt] * rows, s.length)
-    eos: Any = "stop" if s.ends else "free"
     size = min(canvas.block_size or s.block_size, s.length)
     ways: dict[str, tuple[Any, int | None, int]] = {"none": ("none", None, rows)}
-    if s.ends:
-        first, end = canvas.vocab
-        canvas.stop_ids = tuple(range(first, end, (end - first) // s.ends))
+    if s.shortest:  # the ends are there from the beginning; 37 mixes short and long texts
+        more = s.length - s.shortest
+        ends = [37 * n % rows * more // (rows - 1) - more - 1 for n in range(rows)]
+        canvas.stop_ids = (canvas.vocab[1] - 1,)
+        canvas.tokens[range(rows), ends] = canvas.stop_ids[0]
         ways = {"waits": ("prefix", None, s.batch), "refilled": ("prefix", None, rows)}
     elif canvas.block_size is not None:
         ways["exact"] = ("prefix", None, rows)
@@ -122,7 +122,9 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
 
     def run(cache: Any, window: int | None, together: int) -> Any:
         config = SamplerConfig(name="static", steps=s.steps, block_size=size, cache=cache)
-        config = replace(config, window=window, eos=eos, temperature=s.temperature)
+        config = replace(
+            config, window=window, eos="stop" if s.shortest else "free", temperature=s.temperature
+        )
         draws = [generator("bench", row) for row in range(rows)]
         parts = [slice(n, n + together) for n in range(0, rows, together)]
         done = [sample(policy, canvas[part], config, draws[part], s.batch) for part in parts]
