@@ -31,7 +31,7 @@ from mmrl.pretrained.checks import (
     check_prompts,
     check_task,
 )
-from mmrl.pretrained.known import own_vq
+from mmrl.pretrained.known import Known, own_vq
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rewards.registry.interface import Itemised
 from mmrl.rewards.scoring.scorer import Scorer
@@ -74,14 +74,15 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     check_launch()
     config.settle_rewards()
     check_writable("output_dir", Path(config.output_dir))
-    tokens = check_task(config.model, config.task, f"for the task {config.task}")
-    policy = check_checkpoints(config.model)
-    check_queries(config.rewards, "rewards", config.model)
+    known = Known.read(config.model)
+    tokens = check_task(known, config.task, f"for the task {config.task}")
+    policy = check_checkpoints(known)
+    check_queries(config.rewards, "rewards", known)
     for sampler, length in config.rows().values():
-        check_cache(config.model, sampler.cache)
+        check_cache(known, sampler.cache)
         if not writes_images(config.task):
             keys = "sampler", "max_completion_length"
-            check_network_blocks(config.model, sampler, length, *keys)
+            check_network_blocks(known, sampler, length, *keys)
     if tokens is not None and writes_images(config.task):
         check_blocks(config.sampler, tokens)
     try:
@@ -92,7 +93,7 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
         return []
     prompts = prefill(prompts, config.assistant_prefill)
     group_places(prompts, config.group_by)
-    check_prompts(config.model, config.task, prompts)
+    check_prompts(known, config.task, prompts)
     _store(config).check(_decisive(config, prompts))
     if dry and policy is not None and config.task in policy.layouts:
         return _drop_long(config, policy, prompts)

@@ -18,7 +18,7 @@ from mmrl.planning.network_memory import Needs, Pass
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, cut
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import FEW, add_probes, make_dummy_samples, offline, probe_rewards
-from mmrl.pretrained.known import find_here, image_tokens
+from mmrl.pretrained.known import Known, find_here
 from mmrl.runtime.computation import find_device
 from mmrl.runtime.launch import count_processes
 
@@ -73,7 +73,7 @@ def estimate_memory(config: EvalConfig, raw: Mapping[str, Any], device: str = "c
     network, size = outline_policy(raw), BYTES[config.model.dtype]
     columns, sampling = count_columns(config.task, network, raw), 0.0
     for sampler, given in config.rows().values():
-        written = given or image_tokens(config.model, raw)
+        written = given or Known(config.model, raw).count_image_tokens()
         length = config.model.max_prompt_length + written * (2 if config.task in EDITS else 1)
         rows, branches = config.batch_size, sampler.guidance.branches
         step = Pass(network, device, size, rows, length, written, columns, branches)

@@ -28,6 +28,7 @@ from mmrl.config import check, check_choice, load_config, to_yaml  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.models.image_tokenizers import OWN_VQ  # noqa: E402
 from mmrl.pretrained.checks import check_checkpoints, check_task  # noqa: E402
+from mmrl.pretrained.known import Known  # noqa: E402
 from mmrl.pretrained.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.run.image_grid import (  # noqa: E402
@@ -145,8 +146,9 @@ def checked(config: Config) -> list[Prompt]:
     from mmrl.runtime.computation import find_device
 
     check_writable("out", Path(config.out))
-    check_checkpoints(config.policy)
-    tokens = check_task(config.policy, "text_to_image", "to write images")
+    known = Known.read(config.policy)
+    check_checkpoints(known)
+    tokens = check_task(known, "text_to_image", "to write images")
     if tokens is not None:
         check_blocks(config, tokens)
     find_device(config.device)

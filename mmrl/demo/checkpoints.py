@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mmrl.config import check, merge
 from mmrl.demo.demo_config import DemoConfig
 from mmrl.demo.runs import find_runs, read_settings
-from mmrl.pretrained.known import families
+from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import ModelConfig, policy_options
 from mmrl.run.checkpoint import model_folders
 
@@ -41,7 +41,7 @@ def able_to(task: str, checkpoints: Mapping[str, ModelConfig]) -> list[str]:
     return [
         name
         for name, model in checkpoints.items()
-        if any(task in family.LAYOUTS for family in families(model))
+        if any(task in family.LAYOUTS for family in Known.read(model).families)
     ]
 
 

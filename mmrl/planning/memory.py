@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmrl.algorithms.forwards import passes_per_rollout
-from mmrl.models.families import get_family
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.task_names import EDITS, writes_images
@@ -17,7 +16,7 @@ from mmrl.planning.network_memory import (
     count_network,
     estimate_network,
 )
-from mmrl.pretrained.known import image_tokens
+from mmrl.pretrained.known import Known
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose_planned
@@ -39,9 +38,10 @@ def estimate(
     sizes, recompute = count_policy(config, network), config.model.gradient_checkpointing
     found = choose_planned(config.bf16, placement, dtype=config.model.dtype)
     sharded = placement.way in ("fsdp2", "zero3")
-    update = sampling = 0.0
+    known, update, sampling = Known(config.model, raw), 0.0, 0.0
+    computed = 2 if found.bf16 else size
     for task in tasks:
-        micro, step = _find_passes(config, network, raw, task, placement, 2 if found.bf16 else size)
+        micro, step = _find_passes(config, network, known, task, placement, computed)
         update = max(update, micro.train(recompute, _count_graphs(config, task, micro)))
         sampling = max(sampling, step.sample(task.config.sampler))
     weights, memory = sizes.weights + sizes.adapter, placement.memory or 0.0
@@ -83,17 +83,17 @@ def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
 def _find_passes(
     config: RLConfig,
     network: Network,
-    raw: Mapping[str, Any],
+    known: Known,
     task: Task,
     placement: Placement,
     size: int,
 ) -> tuple[Pass, Pass]:
     """The forward passes of a micro-batch, and of a batch of rollouts that is sampled."""
     settings, world_size = task.config, placement.world_size
-    response = completion_length(settings, config.model, raw)
-    length = config.model.max_prompt_length + _count_shown(config, raw, task, network) + response
+    response = completion_length(settings, known)
+    length = config.model.max_prompt_length + _count_shown(known, task, network) + response
     hidden = 0 if find_block_size(network) is None else response  # a copy with hidden tokens
-    columns = count_columns(settings.task, network, raw)
+    columns = count_columns(settings.task, network, known.config or {})
 
     def build(rows: int, length: int, branches: int) -> Pass:
         return Pass(network, placement.device, size, rows, length, response, columns, branches)
@@ -118,15 +118,15 @@ def find_block_size(network: Network) -> int | None:
     return network.core.block_size if isinstance(network, MaskedTokenModel) else None
 
 
-def _count_shown(config: RLConfig, raw: Mapping[str, Any], task: Task, network: Network) -> int:
+def _count_shown(known: Known, task: Task, network: Network) -> int:
     """Positions of images in the prompt that has the most; where the prompts are not here, of one
     image of the size that takes the most."""
     name = task.config.task
-    layout = get_family(raw).LAYOUTS.get(name)
+    layout = known.families[0].LAYOUTS.get(name)
     if layout is None or (writes_images(name) and name not in EDITS):
         return 0
     if layout.needs_vq:
-        return image_tokens(config.model, raw, written=name in EDITS)
+        return known.count_image_tokens(written=name in EDITS)
     tiling: Any = getattr(network.vision, "tiling", None)
     if not task.prompts:
         return tiling.most_rows if tiling is not None and layout.needs_tower else 0

@@ -14,7 +14,7 @@ from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_tr
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import add_probes, probe_task
 from mmrl.planning.run_checks import check_run
-from mmrl.pretrained.known import find_here, own_vq
+from mmrl.pretrained.known import Known, find_here, own_vq
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.pairing import find_differences
 from mmrl.rollouts.tasks import Task, completion_length
@@ -86,7 +86,7 @@ def _describe_task(
 ) -> Iterator[tuple[str, str]]:
     """Rows about a task."""
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
-    rollouts, length = task.rollouts_per_step, completion_length(settings, config.model, raw)
+    rollouts, length = task.rollouts_per_step, completion_length(settings, Known(config.model, raw))
     weight = "" if settings.weight == 1 else f", weight {settings.weight:g}"
     yield "task", f"{task.name} ({settings.task}{weight})"
     held_out = _counted(settings.eval_prompts, task.eval_prompts)

@@ -14,8 +14,7 @@ from mmrl.pretrained.checks import (
     check_prompts,
     check_task,
 )
-from mmrl.pretrained.known import known_blocks
-from mmrl.pretrained.model_config import ModelConfig
+from mmrl.pretrained.known import Known
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
@@ -40,12 +39,13 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     if config.value is not None:
         check_value_model()
     check_geometry(config, world_size)
-    policy = check_model(config)
+    known = Known.read(config.model)
+    policy = check_model(config, known)
     with offline() if dry else nullcontext():
-        exact = known_blocks(config.model) is not None
+        exact = known.blocks is not None
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
     for task in tasks.values():
-        check_prompts(config.model, task.config.task, [*task.prompts, *task.eval_prompts])
+        check_prompts(known, task.config.task, [*task.prompts, *task.eval_prompts])
         if dry and policy is not None and task.config.task in policy.layouts:
             task.leave_out_long_prompts(policy)  # a run does so with the policy that it loads
         if config.model.vq is None:
@@ -86,7 +86,7 @@ def _check_divides(rollouts: int, key: str, number: int, of: str, otherwise: str
     check(rollouts % number == 0, key, number, f"{allowed}, such as {divisors}")
 
 
-def check_model(config: RLConfig) -> Policy | None:
+def check_model(config: RLConfig, known: Known) -> Policy | None:
     """Raise a ConfigError where it is known that the policy cannot do what the tasks ask.
 
     Returns:
@@ -94,17 +94,17 @@ def check_model(config: RLConfig) -> Policy | None:
     """
     for name, task in config.tasks.items():
         purpose = f"for the task {task.task} of tasks.{name}"
-        tokens = check_task(config.model, task.task, purpose)
+        tokens = check_task(known, task.task, purpose)
         task.settle_rewards()
         for key in ("rewards", "eval_rewards"):
-            check_queries(getattr(task, key), f"tasks.{name}.{key}", config.model)
+            check_queries(getattr(task, key), f"tasks.{name}.{key}", known)
         for prefix in ("", "eval_"):
-            _check_sampler(config.model, f"tasks.{name}", task, tokens, prefix)
-    return check_checkpoints(config.model)
+            _check_sampler(known, f"tasks.{name}", task, tokens, prefix)
+    return check_checkpoints(known)
 
 
 def _check_sampler(
-    model: ModelConfig, where: str, task: TaskConfig, tokens: int | None, prefix: str
+    policy: Known, where: str, task: TaskConfig, tokens: int | None, prefix: str
 ) -> None:
     """Check the cache of a sampler, and its blocks where the length is that of the checkpoint or of
     the layout."""
@@ -115,11 +115,11 @@ def _check_sampler(
         check(length in (None, tokens), f"{where}.{key}", length, "null for images", advice)
     if sampler is None:
         return
-    check_cache(model, sampler.cache, f"{where}.{prefix}sampler")
+    check_cache(policy, sampler.cache, f"{where}.{prefix}sampler")
     given = length or task.max_completion_length
     if not images:
         keys = f"{where}.{prefix}sampler", f"{where}.{key}"
-        check_network_blocks(model, sampler, given, *keys)
+        check_network_blocks(policy, sampler, given, *keys)
     known = tokens if images else MAX_COMPLETION_LENGTH
     if known is not None and (images or given is None):  # else checked with the task
         check_blocks(sampler, known, f"{where}.{prefix}sampler")

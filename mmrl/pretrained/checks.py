@@ -9,16 +9,7 @@ from mmrl.config import ConfigError, check
 from mmrl.models.image_tokenizers import PUBLIC_VQ
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, LayoutConfig
 from mmrl.models.task_names import writes_images
-from mmrl.pretrained.known import (
-    adapter_directory,
-    families,
-    find_here,
-    image_tokens,
-    known_blocks,
-    known_config,
-    own_vq,
-    patch_size,
-)
+from mmrl.pretrained.known import Known, adapter_directory, find_here
 from mmrl.pretrained.model_config import ModelConfig, layout_options, matches, part_of
 from mmrl.types import Prompt
 
@@ -28,7 +19,7 @@ if TYPE_CHECKING:
     from mmrl.samplers import SamplerConfig
 
 
-def check_checkpoints(model: ModelConfig) -> Policy | None:
+def check_checkpoints(known: Known) -> Policy | None:
     """Check where the checkpoints are and, where they are here, what the headers of their files
     say.
 
@@ -46,16 +37,17 @@ def check_checkpoints(model: ModelConfig) -> Policy | None:
     from mmrl.models.layouts.chat_templates import read_template
     from mmrl.models.policy import outline_policy
 
+    model, own = known.model, known.vq
     if isinstance(model.chat_template, str):
         try:
             read_template(model.chat_template)
         except (FileNotFoundError, ValueError) as error:
             raise ConfigError(f"model.{error}") from error
     if model.train_vision_tower:
-        check_vision_tower(model, "to train its vision tower")
+        check_vision_tower(known, "to train its vision tower")
     options = LayoutConfig(**layout_options(model))
     check_continued(model)
-    own, directory = own_vq(model), find_here("model.path", model.path)
+    directory = find_here("model.path", model.path)
     tokenizer = None if own is None else find_here("model.vq", own)
     vq = None if tokenizer is None else outline_vq(tokenizer)
     if vq is None and own == PUBLIC_VQ:
@@ -111,14 +103,14 @@ def check_patterns(network: Network, model: ModelConfig, where: str = "model") -
         check(free, key, pattern, f"of weights that {where}.quantization_config leaves as they are")
 
 
-def check_vision_tower(model: ModelConfig, purpose: str) -> None:
+def check_vision_tower(known: Known, purpose: str) -> None:
     """Raise a ConfigError where the policy's checkpoint is known to have no vision tower."""
-    layouts = [layout for family in families(model) for layout in family.LAYOUTS.values()]
+    layouts = [layout for family in known.families for layout in family.LAYOUTS.values()]
     sees = any(layout.needs_tower for layout in layouts)
-    check(sees, "model.path", model.path, f"a checkpoint with a vision tower {purpose}")
+    check(sees, "model.path", known.model.path, f"a checkpoint with a vision tower {purpose}")
 
 
-def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
+def check_task(known: Known, task: str, purpose: str) -> int | None:
     """Check what is known of the policy's checkpoints against what a task needs of them. Raises
     ConfigError: a family without such a task, no image tokenizer, or an impossible image size; it
     says the purpose.
@@ -129,9 +121,9 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
     """
     from mmrl.models.families import FAMILIES
 
-    layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
+    model, config = known.model, known.config or {}
+    layouts = [family.LAYOUTS[task] for family in known.families if task in family.LAYOUTS]
     able = " or ".join(sorted(n for n, family in FAMILIES.items() if task in family.LAYOUTS))
-    config = known_config(model.path) or {}
     kind = config.get("model_type") or config.get("_class_name")
     allowed, advice = f"a checkpoint of type {able} {purpose}", f"Its config.json says {kind}."
     check(bool(layouts), "model.path", model.path, allowed, advice)
@@ -139,11 +131,11 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
         return None
     advice = f"Name the one that the checkpoint was trained with, such as {PUBLIC_VQ}."
     check(model.vq is not None, "model.vq", None, f"an image tokenizer {purpose}", advice)
-    return _known_image_tokens(model, task)
+    return _known_image_tokens(known, task)
 
 
-def _known_image_tokens(model: ModelConfig, task: str) -> int | None:
-    raw, patch, written = known_config(model.path), patch_size(model), writes_images(task)
+def _known_image_tokens(known: Known, task: str) -> int | None:
+    model, patch, written = known.model, known.patch, writes_images(task)
     sides = {"image_size": model.image_size}
     if written:
         sides |= {"image_height": model.image_height, "image_width": model.image_width}
@@ -151,18 +143,18 @@ def _known_image_tokens(model: ModelConfig, task: str) -> int | None:
         whole = patch is None or side is None or side % patch == 0
         check(whole, f"model.{key}", side, f"a multiple of {patch}, a token's side")
     if model.image_size is None and not all(list(sides.values())[1:] or [None]):
-        return None if raw is None else image_tokens(model, raw, written)
-    return None if patch is None else image_tokens(model, raw or {}, written)
+        return None if known.config is None else known.count_image_tokens(written)
+    return None if patch is None else known.count_image_tokens(written)
 
 
-def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
+def check_cache(known: Known, cache: str, where: str = "sampler") -> None:
     """Raise a ConfigError for a sampler's cache where the policy's network is known to have none;
     `where` is the dotted key of the sampler."""
     import torch
 
     from mmrl.models.families import find_family
 
-    raw = known_config(model.path) or {}
+    raw = known.config or {}
     family = find_family(raw)
     if cache == "none" or family is None:
         return
@@ -174,7 +166,7 @@ def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
 
 
 def check_network_blocks(
-    model: ModelConfig, sampler: SamplerConfig, length: int | None, where: str, length_key: str
+    known: Known, sampler: SamplerConfig, length: int | None, where: str, length_key: str
 ) -> None:
     """Compare a sampler with the blocks in which the policy's network is known to write. Raises
     ConfigError: blocks of another size, or that do not divide what they must.
@@ -183,7 +175,7 @@ def check_network_blocks(
         length: response positions; None for the default of texts.
         where: dotted key of the sampler, and `length_key` that of the length.
     """
-    own = known_blocks(model)
+    own = known.blocks
     if own is None:
         return
     size = own["block_size"]
@@ -198,10 +190,10 @@ def check_network_blocks(
     check(sampler.steps % number == 0, f"{where}.steps", sampler.steps, allowed)
 
 
-def check_prompts(model: ModelConfig, task: str, prompts: Sequence[Prompt]) -> None:
+def check_prompts(known: Known, task: str, prompts: Sequence[Prompt]) -> None:
     """Refuse prompts that the policy's checkpoint cannot take, as far as its family is known.
     Raises ConfigError: one with too few or too many images; the message names its place."""
-    layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
+    layouts = [family.LAYOUTS[task] for family in known.families if task in family.LAYOUTS]
     for prompt in prompts if len(layouts) == 1 else ():
         try:
             layouts[0].check(prompt)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,27 +125,81 @@ def adapter_directory(path_or_hub_id: str) -> Path | None:
     return next(filter(is_adapter, known_directories(path_or_hub_id)[:1]), None)
 
 
-def families(model: ModelConfig) -> list[Family]:
-    """The family of the policy's checkpoint, see `mmrl.models.families`; all of them where
-    the checkpoint is not on this machine."""
-    from mmrl.models.families import FAMILIES, find_family
+@dataclass(frozen=True)
+class Known:
+    """What is known of the checkpoints of a policy before they are loaded.
 
-    family = find_family(known_config(model.path) or {})
-    return list(FAMILIES.values()) if family is None else [family]
+    Attributes:
+        model: settings of the policy.
+        config: see `known_config`; where the checkpoint is not on this machine, None or the sizes
+            of the published one that it is.
+    """
 
+    model: ModelConfig
+    config: Mapping[str, Any] | None
 
-def known_blocks(model: ModelConfig) -> dict[str, Any] | None:
-    """Size and alignment of the blocks in which the policy's network writes, under the keys of its
-    config.json; None where it does not write in blocks, or is not on this machine."""
-    from mmrl.models.families import find_family
+    @classmethod
+    def read(cls, model: ModelConfig) -> Known:
+        """Read `config.json` of the policy's checkpoint, where it is on this machine."""
+        return cls(model, known_config(model.path))
 
-    raw = known_config(model.path)
-    complete = getattr(find_family(raw or {}), "complete_config", None)
-    if raw is None or complete is None:
-        return None
-    chosen = {"block_size": model.block_size, "block_alignment": model.block_alignment}
-    stated = {key: value for key, value in chosen.items() if value is not None}
-    return {**complete(raw, Path(model.path)), **stated}
+    @cached_property
+    def families(self) -> list[Family]:
+        """The family of the checkpoint, see `mmrl.models.families`; all of them where it is not on
+        this machine."""
+        from mmrl.models.families import FAMILIES, find_family
+
+        family = find_family(self.config or {})
+        return list(FAMILIES.values()) if family is None else [family]
+
+    @cached_property
+    def blocks(self) -> dict[str, Any] | None:
+        """Size and alignment of the blocks in which the network writes, under the keys of its
+        config.json; None where it does not write in blocks, or is not on this machine."""
+        from mmrl.models.families import find_family
+
+        model = self.model
+        complete = getattr(find_family(self.config or {}), "complete_config", None)
+        if self.config is None or complete is None:
+            return None
+        chosen = {"block_size": model.block_size, "block_alignment": model.block_alignment}
+        stated = {key: value for key, value in chosen.items() if value is not None}
+        return {**complete(self.config, Path(model.path)), **stated}
+
+    @cached_property
+    def vq(self) -> str | None:
+        """The image tokenizer, see `own_vq`."""
+        return own_vq(self.model)
+
+    @cached_property
+    def patch(self) -> int | None:
+        """Side in pixels of what a token of an image shows; None where it is not known here."""
+        import torch
+
+        from mmrl.models.image_tokenizers.image_tokenizer import build_vq
+
+        if self.vq == self.model.path:
+            return PUBLIC_PATCH
+        known = {} if self.vq == PUBLIC_VQ else known_config(self.vq or "")
+        if known is None:
+            return None
+        with torch.device("meta"):
+            return build_vq(known).downsample
+
+    def count_image_tokens(self, written: bool = True) -> int:
+        """Tokens of an image that is written or else in a prompt, from the image size or else
+        `config`."""
+        from mmrl.models.families import find_family, mmada
+
+        model, raw, patch = self.model, self.config or {}, self.patch or PUBLIC_PATCH
+        if model.image_size is None:
+            side = math.isqrt(getattr(find_family(raw), "count_codes", mmada.count_codes)(raw))
+        else:
+            side = model.image_size // patch
+        if not written:
+            return side**2
+        chosen = (model.image_height, model.image_width)
+        return math.prod(side if pixels is None else pixels // patch for pixels in chosen)
 
 
 def own_vq(model: ModelConfig) -> str | None:
@@ -153,35 +209,3 @@ def own_vq(model: ModelConfig) -> str | None:
         return model.vq
     other = model.path if model.path.startswith(HOLDERS) else PUBLIC_VQ
     return find_vq(known_directories(model.path)) or other
-
-
-def patch_size(model: ModelConfig) -> int | None:
-    """Side in pixels of what a token of an image shows; None where the tokenizer is not here."""
-    import torch
-
-    from mmrl.models.image_tokenizers.image_tokenizer import build_vq
-
-    own = own_vq(model)
-    if own == model.path:
-        return PUBLIC_PATCH
-    known = {} if own == PUBLIC_VQ else known_config(own or "")
-    if known is None:
-        return None
-    with torch.device("meta"):
-        return build_vq(known).downsample
-
-
-def image_tokens(model: ModelConfig, raw: Mapping[str, Any], written: bool = True) -> int:
-    """Tokens of an image that is written or else in a prompt, from the image size or else the
-    checkpoint, whose config.json is `raw`."""
-    from mmrl.models.families import find_family, mmada
-
-    patch = patch_size(model) or PUBLIC_PATCH
-    if model.image_size is None:
-        side = math.isqrt(getattr(find_family(raw), "count_codes", mmada.count_codes)(raw))
-    else:
-        side = model.image_size // patch
-    if not written:
-        return side**2
-    chosen = (model.image_height, model.image_width)
-    return math.prod(side if pixels is None else pixels // patch for pixels in chosen)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmrl.config import check, merge
 from mmrl.pretrained.checks import check_task
-from mmrl.pretrained.model_config import ModelConfig
+from mmrl.pretrained.known import Known
 from mmrl.rewards.judging.policy_query import AsksPolicy, read_query
 from mmrl.rewards.registry.interface import in_step
 from mmrl.rewards.scoring.scorer import Scorer
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from mmrl.models import Policy
 
 
-def check_queries(entries: Sequence[Mapping[str, Any]], where: str, model: ModelConfig) -> None:
+def check_queries(entries: Sequence[Mapping[str, Any]], where: str, known: Known) -> None:
     """Check that the policy can answer what rewards ask of it.
 
     Args:
         entries: rewards of a configuration.
         where: their dotted key, for messages.
-        model: settings of the policy.
+        known: of the policy.
 
     Raises:
         ConfigError: a wrong entry, a policy that is known not to have the task of its questions, or
@@ -42,7 +42,7 @@ def check_queries(entries: Sequence[Mapping[str, Any]], where: str, model: Model
         query = read_query(entry, f"{where}[{n}]")
         if query is None:
             continue
-        check_task(model, query.task, f"for what the reward {key_of(entry)} of {where} asks it")
+        check_task(known, query.task, f"for what the reward {key_of(entry)} of {where} asks it")
         sampler = merge(SamplerConfig, dict(query.sampler), where=f"{where}[{n}].sampler")
         check_sampler(sampler, f"{where}[{n}].sampler", query.length)
 

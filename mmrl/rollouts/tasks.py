@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.config import ConfigError, NotHereError, check, merge
@@ -16,8 +15,7 @@ from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.data.stream import stream_rows
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
-from mmrl.pretrained.known import image_tokens
-from mmrl.pretrained.model_config import ModelConfig
+from mmrl.pretrained.known import Known
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rewards.scoring.terms import Term
 from mmrl.rollouts.pairing import find_differences
@@ -32,16 +30,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def completion_length(task: TaskConfig, model: ModelConfig, raw: Mapping[str, Any]) -> int:
+def completion_length(task: TaskConfig, known: Known) -> int:
     """Response positions of a task's rollouts, before the policy is loaded.
 
     Args:
         task: settings of the task.
-        model: settings of the policy.
-        raw: its `config.json`.
+        known: of the policy.
     """
     if writes_images(task.task):
-        return image_tokens(model, raw)
+        return known.count_image_tokens()
     return task.max_completion_length or MAX_COMPLETION_LENGTH
 
 

@@ -15,7 +15,7 @@ from mmrl.models.families import names_of
 from mmrl.models.loading import build_network, outline, save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.pretrained.checks import check_checkpoints
-from mmrl.pretrained.known import known_config
+from mmrl.pretrained.known import Known, known_config
 from mmrl.pretrained.model_config import ROLES, LoraConfig, ModelConfig
 from mmrl.training.trainable import train_parts
 from tests.models.llada_tokenizer import small_tokenizer
@@ -139,7 +139,7 @@ def test_an_adapter_is_continued_where_it_was_left(tmp_path: Path) -> None:
     network = load_model(folder, merge_adapter=False)
     lora = LoraConfig(r=3, lora_alpha=5, use_dora=True)
     model = ModelConfig(path=str(folder), vq=None, lora=lora, modules_to_train=["norm"])
-    check_checkpoints(model)
+    check_checkpoints(Known.read(model))
     train_parts(network, model, seed=7)
     for name, tensor in trained.state_dict().items():
         assert torch.equal(network.state_dict()[name], tensor), name
@@ -155,7 +155,7 @@ def test_an_adapter_is_not_continued_as_another(tmp_path: Path) -> None:
     for key, value in (("r", 4), ("target_modules", ["q"])):
         lora = LoraConfig(**{"r": 3, "lora_alpha": 5, key: value})  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=rf"model\.lora\.{key} is .*; it must be"):
-            check_checkpoints(ModelConfig(path=str(folder), vq=None, lora=lora))
+            check_checkpoints(Known.read(ModelConfig(path=str(folder), vq=None, lora=lora)))
 
 
 @pytest.mark.parametrize(

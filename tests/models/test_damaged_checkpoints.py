@@ -17,6 +17,7 @@ from mmrl.models.families.llada import KEYS
 from mmrl.models.loading import save_model
 from mmrl.models.weights import check_finite
 from mmrl.pretrained.checks import check_checkpoints
+from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.training.trainable import train_parts
 from tests.models.networks import small_network, write_small_mmada
@@ -170,7 +171,7 @@ def test_a_tokenizer_of_another_model_is_refused_with_what_each_of_both_has(
     rewrite(tmp_path / "config.json", **changes)
     for check in (
         lambda path: load_policy(path, vq=None),
-        lambda path: check_checkpoints(ModelConfig(path=str(path), vq=None)),
+        lambda path: check_checkpoints(Known.read(ModelConfig(path=str(path), vq=None))),
     ):
         with pytest.raises(ValueError, match=named):
             check(tmp_path)

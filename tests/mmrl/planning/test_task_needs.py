@@ -18,6 +18,7 @@ from mmrl.pretrained.checks import (
     check_prompts,
     check_task,
 )
+from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig
 from tests.models.networks import write_small_llada_v, write_small_mmada
@@ -51,7 +52,7 @@ def test_a_checkpoint_that_lacks_what_a_task_needs_is_refused(
     family: str, vq: str | None, task: str, named: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=named):
-        check_task(checkpoint(tmp_path, family, vq=vq), task, "for x")
+        check_task(Known.read(checkpoint(tmp_path, family, vq=vq)), task, "for x")
 
 
 def test_images_in_prompts_must_be_whole_numbers_of_tokens_and_no_tower_can_be_trained(
@@ -59,9 +60,9 @@ def test_images_in_prompts_must_be_whole_numbers_of_tokens_and_no_tower_can_be_t
 ) -> None:
     model = checkpoint(tmp_path, "mmada", image_size=500)
     with pytest.raises(ConfigError, match="model.image_size is 500; it must be a multiple of 16"):
-        check_task(model, "image_to_text", "for x")
+        check_task(Known.read(model), "image_to_text", "for x")
     with pytest.raises(ConfigError, match="a checkpoint with a vision tower to train"):
-        check_checkpoints(checkpoint(tmp_path, "mmada", train_vision_tower=True))
+        check_checkpoints(Known.read(checkpoint(tmp_path, "mmada", train_vision_tower=True)))
 
 
 @pytest.mark.parametrize(
@@ -84,8 +85,9 @@ def test_a_sampler_fits_the_blocks_of_the_network(
 ) -> None:
     settings = SamplerConfig(name="static", **sampler)
     with pytest.raises(ConfigError, match=named) if named else nullcontext():
-        check_network_blocks(checkpoint(tmp_path, "sdar", **model), settings, length, "x", "n")
-    check_network_blocks(checkpoint(tmp_path, "llada"), settings, length, "x", "n")
+        known = Known.read(checkpoint(tmp_path, "sdar", **model))
+        check_network_blocks(known, settings, length, "x", "n")
+    check_network_blocks(Known.read(checkpoint(tmp_path, "llada")), settings, length, "x", "n")
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,7 @@ def test_a_prompt_with_a_wrong_number_of_images_is_refused_with_its_place(
     row = {"prompt": "which?", "images": ["one.png"] * images}
     (tmp_path / "rows.jsonl").write_text(QUESTION + json.dumps(row))
     prompts = load_prompts(str(tmp_path / "rows.jsonl"), "image_to_text")
-    check_prompts(ModelConfig(path="owner/name"), "image_to_text", prompts)  # of any family
+    of_any_family = Known.read(ModelConfig(path="owner/name"))
+    check_prompts(of_any_family, "image_to_text", prompts)
     with pytest.raises(ConfigError, match=named) if named else nullcontext():
-        check_prompts(checkpoint(tmp_path, family), "image_to_text", prompts)
+        check_prompts(Known.read(checkpoint(tmp_path, family)), "image_to_text", prompts)

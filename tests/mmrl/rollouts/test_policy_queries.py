@@ -12,6 +12,7 @@ import torch
 from mmrl.config import ConfigError
 from mmrl.models import Policy, load_policy
 from mmrl.planning.plan import describe
+from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator
 from mmrl.rewards.answer import AnswerReward
@@ -195,7 +196,7 @@ def test_what_the_policy_could_not_answer_is_refused_before_it_is_loaded(
     options: dict[str, Any], model: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_queries([{**CYCLE, **options}], "x", ModelConfig(**model))
+        check_queries([{**CYCLE, **options}], "x", Known.read(ModelConfig(**model)))
 
 
 def test_a_run_refuses_a_policy_that_reads_no_images(tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_a_reward_of_ones_own_may_ask_as_well(policy: Policy) -> None:
             return [float(len(text)) for text in said]
 
     entries = [{"name": "says", "reward": Says()}]
-    check_queries(entries, "x", ModelConfig(path=LLADA, vq=None))
+    check_queries(entries, "x", Known.read(ModelConfig(path=LLADA, vq=None)))
     scorer = Scorer(entries)
     bind_policy(scorer, policy, 0)
     assert len(scorer.score([Sample("", "")] * 3).components["says"]) == 3

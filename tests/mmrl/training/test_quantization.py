@@ -14,6 +14,7 @@ from mmrl.models.loading import save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.pretrained.checks import check_checkpoints
+from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl import train
 from mmrl.training.adapter import add_adapter
@@ -131,4 +132,4 @@ def test_what_four_bits_cannot_do_is_refused_by_name(wide: SimpleNamespace, tmp_
         path=wide.policy, vq=None, lora=LoraConfig(), modules_to_train=["blocks.1"], **four_bits()
     )
     with pytest.raises(ConfigError, match=r"modules_to_train is 'blocks.1'.*quantization_config"):
-        check_checkpoints(model)
+        check_checkpoints(Known.read(model))

@@ -11,6 +11,7 @@ from mmrl.config import ConfigError
 from mmrl.models import load_model
 from mmrl.models.loading import outline
 from mmrl.pretrained.checks import check_checkpoints
+from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.training.trainable import copy_start, swap_values, train_parts
 from tests.models.networks import write_small_llada_v
@@ -61,7 +62,7 @@ def test_patterns_that_name_nothing_and_towers_that_are_not_there_are_refused(
     directory: Path, tmp_path: Path
 ) -> None:
     def check(**model: Any) -> None:
-        check_checkpoints(ModelConfig(path=str(directory), vq=None, **model))
+        check_checkpoints(Known.read(ModelConfig(path=str(directory), vq=None, **model)))
 
     check(modules_to_train=["vision.projector"])
     for wrong in ("projector", "vision.tower.post_layernorm"):
@@ -70,7 +71,7 @@ def test_patterns_that_name_nothing_and_towers_that_are_not_there_are_refused(
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llada"}))
     blind = ModelConfig(path=str(tmp_path), vq=None, train_vision_tower=True)
     with pytest.raises(ConfigError, match="a checkpoint with a vision tower to train its vision"):
-        check_checkpoints(blind)
+        check_checkpoints(Known.read(blind))
 
 
 def test_an_exchange_lasts_as_long_as_it_is_wanted(directory: Path) -> None:

@@ -15,6 +15,7 @@ from mmrl.models import Policy, load_policy
 from mmrl.models.loading import load_model
 from mmrl.models.network.uvit import UVit
 from mmrl.pretrained.checks import check_checkpoints
+from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.training.adapter import add_adapter
 from mmrl.types import Prompt
@@ -134,7 +135,7 @@ def test_a_part_without_weights_is_refused_before_one_loads(
     for path in (broken / part).glob("*.safetensors"):
         path.unlink()
     with pytest.raises(FileNotFoundError, match=f"{part}' holds no weights"):
-        check_checkpoints(ModelConfig(path=str(broken)))
+        check_checkpoints(Known.read(ModelConfig(path=str(broken))))
 
 
 @pytest.mark.parametrize(

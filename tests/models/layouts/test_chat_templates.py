@@ -9,6 +9,7 @@ from mmrl.config import ConfigError
 from mmrl.models import load_policy
 from mmrl.models.layouts.chat_templates import read_template
 from mmrl.pretrained.checks import check_checkpoints
+from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import ModelConfig, policy_options
 from mmrl.types import Prompt
 from tests.models.networks import CHAT, write_small_llada_v
@@ -34,7 +35,7 @@ def test_a_file_takes_the_place_of_the_template_and_is_saved_with_the_model(
     template = tmp_path / "chat.jinja"
     template.write_text(TEMPLATE)
     model = ModelConfig(path=str(checkpoint), vq=None, chat_template=str(template))
-    check_checkpoints(model)
+    check_checkpoints(Known.read(model))
     policy = load_policy(**policy_options(model))
     ids = policy.tokenizer(SAID, add_special_tokens=False)["input_ids"]
     assert policy.layouts["text"].prompt_ids(PROMPT) == ids  # type: ignore[attr-defined]
@@ -75,4 +76,4 @@ def test_a_template_that_cannot_be_used_is_named(
         read_template(path)
     model = ModelConfig(path=str(checkpoint), vq=None, chat_template=str(path))
     with pytest.raises(ConfigError, match=r"model\.chat_template is '.*chat\.jinja', which "):
-        check_checkpoints(model)
+        check_checkpoints(Known.read(model))

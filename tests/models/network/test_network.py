@@ -14,6 +14,7 @@ from mmrl.models import Policy
 from mmrl.models.network.network import Network
 from mmrl.models.quantization import list_quantized
 from mmrl.pretrained.checks import check_cache
+from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig, sample
 from tests.mmrl.canvases import generators, small_canvas
@@ -52,8 +53,8 @@ def test_what_a_network_lacks_is_refused(network: Network, monkeypatch: pytest.M
 
     monkeypatch.setattr("mmrl.models.families.find_family", lambda raw: Family)
     with pytest.raises(ConfigError, match="sampler.cache is 'dual'; it must be none"):
-        check_cache(ModelConfig(path="owner/name"), "dual")
-    check_cache(ModelConfig(path="owner/name"), "none")
+        check_cache(Known.read(ModelConfig(path="owner/name")), "dual")
+    check_cache(Known.read(ModelConfig(path="owner/name")), "none")
     with pytest.raises(NotImplementedError, match="BagOfTokens has no cache"):
         network.new_cache()
     with pytest.raises(ValueError, match="no 4-bit form"):
