@@ -115,6 +115,7 @@ def shrink(
         "save_steps": 2,
         "model.path": skeletons[family],
         "model.dtype": "float32",
+        "bf16": "false",
         "model.image_size": 64 if config.model.image_size else "null",
         # tokens of a skeleton are bytes; prompts of images are padded to this length
         "model.max_prompt_length": 128 if writes_images(task.task) else 2048,
@@ -133,11 +134,13 @@ def shrink(
         "rewards": json.dumps([replace_reward(each, judge, rewards) for each in task.rewards]),
         "eval_rewards": json.dumps([{"name": "jpeg"}] if writes_images(task.task) else []),
     }
+    if writes_images(task.task):
+        own["sampler.steps"] = 4
     if task.max_completion_length is not None:
         length = max(8, task.sampler.block_size or 32)
         own |= {"max_completion_length": length, "sampler.steps": 8}
-        if task.eval_sampler is not None:
-            own["eval_sampler.steps"] = 8
+    if task.eval_sampler is not None:
+        own["eval_sampler.steps"] = own.get("sampler.steps", 8)
     for key in ("prompts", "eval_prompts"):
         if getattr(task, key) in ROWS:
             own[key] = write_rows(getattr(task, key), folder)

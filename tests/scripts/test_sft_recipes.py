@@ -37,6 +37,7 @@ RECIPES = {
 """Recipe -> the family of its checkpoint."""
 SMALL = [
     "max_steps=2",
+    "bf16=false",
     "num_train_epochs=null",
     "gradient_accumulation_steps=2",
     "logging_steps=1",
