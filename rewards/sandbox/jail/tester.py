@@ -72,7 +72,7 @@ def _load(
 ) -> tuple[dict[str, Any], Any]:
     """Load the candidate: the names that the tests use, of which standard ones are the real ones,
     and the entry point."""
-    session.exchange({"script": False, "setup": job["setup"]})
+    session.ask({"script": False, "setup": job["setup"]})
     session.use("load", 0, job["code"])
     entry = job["entry_point"]
     names: dict[str, Any] = {"__name__": TESTS, **find_standard_names(trees, entry)}
