@@ -20,8 +20,6 @@ from mmrl.rewards import build_reward
 from mmrl.rewards.server.server_config import ServerConfig, read_token
 
 logger = logging.getLogger("mmrl.rewards.server")
-OTHER_DESCRIPTORS = 128
-"""Descriptors for images, models and the log."""
 LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 USAGE = Usage("python -m mmrl.rewards.server", __doc__, ServerConfig, "reward_server")
 
@@ -67,7 +65,8 @@ def serve(config: ServerConfig, token: str | None) -> None:
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=min(config.limits.max_connections, files - OTHER_DESCRIPTORS),
+            # some descriptors are for images, models and the log
+            limit_concurrency=min(config.limits.max_connections, files - 128),
             # longer than clients pause between steps, so that no client uses a closing connection
             timeout_keep_alive=600,
             timeout_graceful_shutdown=int(config.timeout_s + config.limits.body_seconds) + 1,

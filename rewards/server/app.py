@@ -46,7 +46,7 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
         Route(SCORE, score, methods=["POST"]),
         Route(HEALTH, lambda request: JSONResponse(service.health())),
     ]
-    handlers: Any = {Refusal: _refuse, HTTPException: _refuse_http}
+    handlers: Any = {Refusal: _refuse, HTTPException: _refuse}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return _demand(token, app) if token else app
@@ -93,11 +93,9 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
 
 
 async def _refuse(request: Request, error: Any) -> Response:
+    if isinstance(error, HTTPException):
+        code = error.detail.lower().replace(" ", "_")  # not_found, method_not_allowed
+        error = Refusal(error.status_code, code, error.detail)
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     content = {"error": {"code": error.code, "message": error.message}}
     return JSONResponse(content, error.status, headers)
-
-
-async def _refuse_http(request: Request, error: Any) -> Response:
-    code = error.detail.lower().replace(" ", "_")  # not_found, method_not_allowed
-    return await _refuse(request, Refusal(error.status_code, code, error.detail))

@@ -20,8 +20,6 @@ REQUEST_COPIES = 3
 """Memory of a request while it is read, in multiples of its body: body, its text, its images."""
 PIXEL_BYTES = 4
 """Memory of a decoded pixel; Pillow keeps RGB in four bytes."""
-MOST_PIXELS = 2**26
-"""Largest `max_pixels`; further up Pillow itself refuses."""
 
 
 @dataclass(kw_only=True)
@@ -34,8 +32,8 @@ class Limits(Settings):
     """Items of a request."""
     max_bytes: Annotated[int, above(0)] = 2**26
     """Bytes of a request's body."""
-    max_pixels: Annotated[int, at_least(1, up_to=MOST_PIXELS)] = 2**22
-    """Pixels of an image."""
+    max_pixels: Annotated[int, at_least(1, up_to=2**26)] = 2**22
+    """Pixels of an image; above 2**26 Pillow itself refuses."""
     max_memory_mb: Annotated[int, above(0)] = 2048
     """Mebibytes of all open requests: three times a body while it is read, four bytes per decoded
     pixel."""
@@ -61,8 +59,6 @@ class Serving:
 
     key: str = ""
     """Name clients call it by; empty for the name of the reward."""
-    release: str = ""
-    """Version that clients record with its scores; empty for its name and a hash of its options."""
     max_batch_size: Annotated[int, at_least(1)] = 32
     """Items of different requests that are scored in one call."""
     max_latency_ms: Annotated[float, at_least(0, up_to=60_000)] = 5.0
@@ -89,7 +85,7 @@ class ServedEntry:
         text = json.dumps(content, sort_keys=True, default=str)
         source = source_of(reward_class(content["name"])) if is_own(content) else b""
         digest = hashlib.sha256(text.encode() + source).hexdigest()[:12]
-        return self.serving.release or f"{key_of({'name': content['name']})}-{digest}"
+        return f"{key_of({'name': content['name']})}-{digest}"
 
 
 @dataclass(kw_only=True)

@@ -168,8 +168,6 @@ def test_words_that_no_answer_can_hold_do_not_cost_the_others_theirs() -> None:
 def test_health_describes_what_is_served(server: Live) -> None:
     status, health = server.get("/v1/health")
     assert status == 200 and health["status"] == "ok"
-    clip = next(reward for reward in health["rewards"] if reward["name"] == "clip")
-    assert clip["device"] == "cpu" and clip["needs"] == ["prompt", "images"] and clip["scale"]
     versions = {reward["name"]: reward["version"] for reward in health["rewards"]}
     assert len(set(versions.values())) == len(versions) == 5
     answer = server.post({"id": "v", "reward": "caption", "items": []})[1]
