@@ -84,7 +84,7 @@ class JobVerdict:
 
     Attributes:
         passed: whether all tests passed, or a script ended well.
-        reason: why not.
+        reason: why not; empty where the tests cannot be run.
         printed: standard output of a script.
         broken: why the tests cannot be run, whatever the code; empty if they can.
     """
@@ -153,7 +153,9 @@ class Sandbox:
             if not select.select([zygote.stdout], [], [], seconds)[0]:
                 raise Gone("out of time")
             reply = receive(zygote.stdout.fileno())
-            return read_verdict(reply, job)
+            if "failure" in reply:
+                raise SandboxError(f"the sandbox failed: {reply['failure']}")
+            return JobVerdict(**reply)
         except Gone as error:
             _end(zygote)
             zygote = None
@@ -200,20 +202,6 @@ def library_paths() -> list[str]:
     shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"]
     found = {os.path.abspath(path) for path in own + shared if os.path.exists(path)}
     return sorted(p for p in found if not any(p.startswith(f"{other}/") for other in found))
-
-
-def read_verdict(reply: dict[str, Any], job: Job) -> JobVerdict:
-    """The verdict in a tester's reply.
-
-    Raises:
-        SandboxError: no candidate could be started.
-    """
-    if "failure" in reply:
-        raise SandboxError(f"the sandbox failed: {reply['failure']}")
-    if "broken" in reply:
-        broken = f"{reply['broken']} (tests: {str(job.tests)[:200]})"
-        return JobVerdict(False, broken, broken=broken)
-    return JobVerdict(**reply)
 
 
 def _end(zygote: subprocess.Popen[bytes] | None) -> None:

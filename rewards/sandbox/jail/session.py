@@ -1,7 +1,7 @@
 """A tester's connection to its candidate.
 
 What a test hands over is sent as a pickled copy, what the candidate answers is JSON (values.py).
-Nothing is handed over that a copy would not stand for, and no code of the tests.
+Nothing is handed over whose copy would behave differently, and no code of the tests.
 """
 
 import base64

@@ -58,7 +58,7 @@ def encode(value: Any, number: Callable[[Any], int], depth: int = 0) -> Any:
 
 
 def decode(body: Any, proxy: Callable[[int], Any]) -> Any:
-    """The value of JSON; `proxy` makes what stands for an object. The JSON of a candidate may be
+    """The value of JSON; `proxy` makes the proxy of an object. The JSON of a candidate may be
     anything, on which this raises an exception."""
     if body is None or isinstance(body, bool):
         return body
