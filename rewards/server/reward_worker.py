@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from mmrl.rewards import Reward, build_reward
+from mmrl.rewards import PartialFailure, Reward, build_reward
 from mmrl.rewards.registry.interface import ChecksMetadata, Described
-from mmrl.rewards.scoring.scorer import NETWORK_ERRORS, validate
+from mmrl.rewards.scoring.returned import Failure, Result, validate
+from mmrl.rewards.scoring.scorer import NETWORK_ERRORS
 from mmrl.rewards.server.batching import Queue
 from mmrl.rewards.server.server_config import ServedEntry
 from mmrl.rewards.server.wire import Outcome, Problem, Refusal
@@ -120,18 +121,23 @@ def _find_problem(reward: Reward, sample: Sample) -> Problem | None:
 def _score(reward: Reward, samples: list[Sample]) -> list[Outcome]:
     try:
         scores = validate(reward(samples), samples)
+    except PartialFailure as failure:
+        scores = validate(failure.results, samples)
     except NETWORK_ERRORS as error:
         return [Problem("unreachable", _error_text(error))] * len(samples)
     except (Exception, SystemExit) as error:  # a reward is the user's code
         if len(samples) > 1:
             return [_score(reward, [sample])[0] for sample in samples]
         return [Problem("reward_failed", _error_text(error))]
-    return [
-        score
-        if score is None or isinstance(score, float)
-        else Problem("no_score", f"The reward {score}.")
-        for score in scores
-    ]
+    return [_outcome(score) for score in scores]
+
+
+def _outcome(score: Result) -> Outcome:
+    if score is None or isinstance(score, float):
+        return score
+    if isinstance(score, Failure) and score.error is not None:
+        return Problem("reward_failed", _error_text(score.error))
+    return Problem("no_score", f"The reward {score}.")
 
 
 def _error_text(error: BaseException) -> str:
