@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from mmrl import begin
-from mmrl.config import ConfigError, load_config, to_yaml
+from mmrl.config import import_extra, load_config, to_yaml
 from mmrl.config.command import Usage, run_command
 from mmrl.rewards import build_reward
 from mmrl.rewards.server.server_config import ServerConfig, read_token
@@ -31,15 +31,10 @@ def serve(config: ServerConfig, token: str | None) -> None:
         ConfigError: the packages of the extra `server` are not installed.
         OSError: the address cannot be listened on.
     """
-    try:
-        import uvicorn
+    uvicorn = import_extra("uvicorn", "server")
+    from mmrl.rewards.server.app import build_app
+    from mmrl.rewards.server.scoring_service import ScoringService
 
-        from mmrl.rewards.server.app import build_app
-        from mmrl.rewards.server.scoring_service import ScoringService
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"the reward server needs the package {error.name}; pip install -e '.[server]'"
-        ) from error
     begin()
     service = ScoringService(config)
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET

@@ -18,8 +18,6 @@ from mmrl.rewards.server.server_config import REQUEST_COPIES, Limits
 from mmrl.rewards.server.wire import Refusal
 
 SCORE, HEALTH = "/v1/score", "/v1/health"
-LEAST = 2**20
-"""Least bytes counted for a request, which limits the number of small ones."""
 
 
 def build_app(service: ScoringService, token: str | None) -> ASGIApp:
@@ -38,7 +36,7 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
 
     async def score(request: Request) -> Response:
         length = _check_head(request, service.limits)
-        with service.hold(max(LEAST, REQUEST_COPIES * length)):
+        with service.hold(max(2**20, REQUEST_COPIES * length)):  # limits the number of small ones
             body = await _read_body(request, service.limits)
             return JSONResponse(await service.answer(body))
 

@@ -112,21 +112,13 @@ class ServerConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(
-            self.is_loopback or bool(self.token_env),
+            _is_loopback(self.host) or bool(self.token_env),
             "token_env",
             self.token_env,
             f"the name of an environment variable with a token, because host is {self.host!r}",
             "Name one, or set host to 127.0.0.1, which this machine alone can reach.",
         )
         self.entries()
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether this machine alone can reach the server."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
 
     def entries(self) -> list[ServedEntry]:
         """The rewards, checked.
@@ -137,10 +129,16 @@ class ServerConfig(Settings):
         if not self.rewards:
             raise ConfigError("rewards is empty; name one, such as {name: shapes}.")
         entries = [_entry(entry, f"rewards[{n}]") for n, entry in enumerate(self.rewards)]
-        keys = [entry.key for entry in entries]
-        for n, key in enumerate(keys):
+        for n, key in enumerate(keys := [entry.key for entry in entries]):
             check(key not in keys[:n], f"rewards[{n}].key", key, "another than those before it")
         return entries
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
