@@ -166,7 +166,8 @@ class Sandbox:
     def _try(self) -> None:
         """Raise an IsolationError where this isolation does not work here."""
         try:
-            problem = self._run(Job(_TRIAL, [_LIMITED])).reason
+            verdict = self._run(Job(_TRIAL, [_LIMITED]))
+            problem = verdict.broken or verdict.reason
         except SandboxError as error:
             problem = str(error)
         is_full = self.isolation == "full"

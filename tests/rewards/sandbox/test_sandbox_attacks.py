@@ -151,6 +151,18 @@ def test_a_function_of_the_library_that_comes_back_runs_with_the_candidate(
         assert sandbox.run([right])[0].passed
 
 
+FORGED = (
+    *('{"value": ' + '["list", [' * depth + "]]" * depth + "}" for depth in (150, 450)),
+    *(
+        f'{{"value": {value}}}'
+        for value in ('["int"]', '["range", [0, 1e400, 1]]', '["x", 1]', "5")
+    ),
+    '{"value": ["dict", [["list", [["object", 0], true]]]]}',
+    *(f'{{"changed": {changed}}}' for changed in ('{"0": 5}', '{"-9": null}', "[1]")),
+)
+"""Answers that no candidate gives of itself."""
+
+
 def test_no_completion_makes_its_tests_impossible_to_judge(sandbox: Sandbox) -> None:
     deep = "def g(x):\n    r = []\n    for _ in range({}): r = [r]\n    return r\n"
     codes = {
@@ -160,6 +172,9 @@ def test_no_completion_makes_its_tests_impossible_to_judge(sandbox: Sandbox) -> 
         "objects": "def g(x): return lambda: 1\ndef f(x): return 1",
         "leaving": "def g(x): return 1\ndef f(x): raise SystemExit",
     }
+    for forged in FORGED:
+        write = f"os.write(3, {forged!r}.encode() + b'\\n'); time.sleep(0.5)"
+        codes[forged[:60]] = f"import os, time\ndef g(x): {write}\ndef f(x): return 1"
     jobs = [Job(code, ["assert f([g(1)]) == 2", "assert f(2) == 2"]) for code in codes.values()]
     for name, verdict in zip(codes, sandbox.run(jobs), strict=True):
         assert not verdict.passed and not verdict.broken and verdict.reason, name
