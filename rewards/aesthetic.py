@@ -32,7 +32,6 @@ class AestheticReward(OpenCLIPReward):
     """
 
     where: ClassVar[str] = "aesthetic"
-    scale: ClassVar[str] = "about 1 to 10"
     needs: ClassVar[tuple[str, ...]] = ("images",)
 
     checkpoint: str = "trl-lib/ddpo-aesthetic-predictor"

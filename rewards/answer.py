@@ -38,7 +38,6 @@ class AnswerReward(Settings):
     """
 
     where: ClassVar[str] = "answer"
-    scale: ClassVar[str] = "0 or 1"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "completion", "metadata")
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:

@@ -33,7 +33,6 @@ class CodeReward(Settings):
     """
 
     where: ClassVar[str] = "code"
-    scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
 
     partial: bool = False

@@ -57,7 +57,6 @@ class CompositionalReward(NetworkOptions):
     """
 
     where: ClassVar[str] = "compositional"
-    scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
     model: str = "facebook/mask2former-swin-small-coco-instance"

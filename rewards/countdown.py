@@ -26,7 +26,6 @@ class CountdownReward(Settings):
     """Score expressions against the metadata `numbers` and `target`."""
 
     where: ClassVar[str] = "countdown"
-    scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
 
     partial: Annotated[float, at_least(0, below=1)] = 0.0

@@ -34,7 +34,6 @@ class CycleReward(Settings):
 
     where: ClassVar[str] = "cycle"
     in_step: ClassVar[bool] = True
-    scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
     ask: Annotated[

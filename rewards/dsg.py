@@ -40,7 +40,6 @@ class DSGReward(JudgeReward):
     of each sample, where it is set to a list.
     """
 
-    scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
     def __post_init__(self) -> None:

@@ -28,7 +28,6 @@ class FormatReward(Settings):
     """Score the layout of completions; needs no metadata."""
 
     where: ClassVar[str] = "format"
-    scale: ClassVar[str] = "0 or 1; xmlcount up to 0.5"
     needs: ClassVar[tuple[str, ...]] = ("completion",)
 
     mode: Mode = "soft"

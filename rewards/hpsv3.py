@@ -44,7 +44,6 @@ class HPSv3Reward(NetworkOptions):
     """
 
     where: ClassVar[str] = "hpsv3"
-    scale: ClassVar[str] = "unbounded, about -5 to 15"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
     checkpoint: str = "MizzenAI/HPSv3"

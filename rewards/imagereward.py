@@ -40,7 +40,6 @@ class ImageRewardReward(NetworkOptions):
     """
 
     where: ClassVar[str] = "imagereward"
-    scale: ClassVar[str] = "about -2 to 2, unbounded"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
     checkpoint: str = "THUDM/ImageReward"

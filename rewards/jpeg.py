@@ -23,7 +23,6 @@ class JPEGReward(Settings):
     """Kilobytes of an image as JPEG."""
 
     where: ClassVar[str] = "jpeg"
-    scale: ClassVar[str] = "kilobytes; below 0 for compressibility"
     needs: ClassVar[tuple[str, ...]] = ("images",)
 
     mode: Literal["compressibility", "incompressibility"] = "compressibility"

@@ -54,7 +54,6 @@ class JudgeReward(ServiceOptions):
         ConfigError: an option that cannot be, a template, key or package that is missing.
     """
 
-    scale: ClassVar[str] = "the template's; 1 to 5, of chunks -1 to 1"
     needs: ClassVar[tuple[str, ...]] = ("prompt",)
 
     model: str

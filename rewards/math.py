@@ -36,7 +36,6 @@ class MathReward(Settings):
     """Score completions against the metadata `answer`."""
 
     where: ClassVar[str] = "math"
-    scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
 
     sources: Annotated[

@@ -38,7 +38,6 @@ class OCRReward(Settings):
     """
 
     where: ClassVar[str] = "ocr"
-    scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
     engine: Literal["got", "paddleocr"] = "got"

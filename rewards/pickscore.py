@@ -35,7 +35,6 @@ class PickScoreReward(EncoderReward):
     """
 
     where: ClassVar[str] = "pickscore"
-    scale: ClassVar[str] = "logits, about 18 to 24"
 
     model: str = "yuvalkirstain/PickScore_v1"
     """Hub id or directory of a CLIPModel of transformers."""

@@ -60,7 +60,6 @@ class ShapesReward(Settings):
     """Score images against GenEval metadata of the shapes world."""
 
     where: ClassVar[str] = "shapes"
-    scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
     mode: Literal["strict", "partial"] = "strict"

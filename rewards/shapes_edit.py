@@ -31,7 +31,6 @@ class ShapesEditReward(Settings):
     """Score edits of images of the shapes world."""
 
     where: ClassVar[str] = "shapes_edit"
-    scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
     mode: Literal["strict", "partial"] = "strict"

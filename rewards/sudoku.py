@@ -18,7 +18,6 @@ from mmrl.types import Sample
 class SudokuReward:
     """Score grids against the metadata `puzzle` (0 where empty) and `solution`."""
 
-    scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:

@@ -11,14 +11,12 @@ every other item is a failure (`mmrl.rewards.scoring.scorer`).
 
 import asyncio
 import json
-import math
 import re
 import reprlib
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Annotated, Any, ClassVar
 
 from PIL import Image
@@ -30,6 +28,7 @@ from mmrl.rewards.http.errors import Refused, Unreachable
 from mmrl.rewards.http.service import BROKEN, JSON, Deadline, ServiceOptions, run
 from mmrl.rewards.judging.strict_json import strict_json
 from mmrl.rewards.parsing.images import Files, png
+from mmrl.rewards.scoring.returned import Failure, check_number
 from mmrl.types import Sample
 
 Outcome = float | None | Exception
@@ -156,7 +155,7 @@ class ClientReward(ServiceOptions, ABC):
         try:
             request = self.request(items)
             body = await self._service.exchange(self.path, request, self.kind, deadline)
-            return {key: _finite(n) for key, n in self.scores(body, list(items)).items()}
+            return {key: _checked(n) for key, n in self.scores(body, list(items)).items()}
         except (Refused, Unreachable, ValueError) as error:
             if not isinstance(error, Refused) or error.status not in DIVIDED or len(items) == 1:
                 return dict.fromkeys(items, error)
@@ -184,17 +183,12 @@ def read_lists(body: bytes, keys: Sequence[str], count: int) -> list[list[dict[s
     return found
 
 
-def _finite(score: Any) -> Outcome:
-    """An outcome whose score is a finite number, or the error."""
-    if score is None or isinstance(score, Exception):
+def _checked(score: Any) -> Outcome:
+    """An outcome; an error in place of a score that is none."""
+    if isinstance(score, Exception):
         return score
-    if isinstance(score, bool) or not isinstance(score, Real):
-        return AnswerError(f"the score {reprlib.repr(score)} is no number")
-    try:
-        number = float(score)
-    except OverflowError:  # a whole number may be any
-        number = math.inf
-    return number if math.isfinite(number) else AnswerError(f"the score {number} is not finite")
+    found = check_number(score)
+    return AnswerError(f"it {found}") if isinstance(found, Failure) else found
 
 
 def plain_metadata(sample: Sample) -> dict[str, Any]:

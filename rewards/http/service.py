@@ -103,15 +103,14 @@ class Service:
         timeout_s: seconds for one try.
 
     Raises:
-        ValueError: a URL or a limit that is not valid, or a secret that no header can hold.
+        ValueError: a URL that is not valid, or none, or a secret that no header can hold.
     """
 
     def __init__(
         self, urls: Sequence[str], secret: str = "", concurrency: int = 8, timeout_s: float = 120.0
     ) -> None:
-        if not urls or concurrency < 1 or timeout_s <= 0:
-            limits = f"concurrency={concurrency}, timeout_s={timeout_s:g}"
-            raise ValueError(f"{limits} must be positive, and there must be a URL: {list(urls)}.")
+        if not urls:
+            raise ValueError("there must be a URL.")
         self.urls = [_check_url(url) for url in urls]
         self.concurrency, self.timeout_s, self._secret = concurrency, timeout_s, secret.strip()
         if not all("!" <= character <= "~" for character in self._secret):
@@ -254,9 +253,9 @@ class ServiceOptions:
 
     deadline_s: Annotated[float, above(0)] = 300.0
     """Seconds for all requests of one batch, with their repetitions."""
-    timeout_s: float = 120.0
+    timeout_s: Annotated[float, above(0)] = 120.0
     """Seconds for one try."""
-    concurrency: int = 8
+    concurrency: Annotated[int, above(0)] = 8
     """Simultaneous requests of each process."""
 
     def open_service(self, urls: Sequence[str], variable: str, keys: tuple[str, str]) -> Service:
@@ -268,7 +267,7 @@ class ServiceOptions:
             keys: configuration keys of both, for messages.
 
         Raises:
-            ConfigError: the variable is not set, or an address or a limit is not valid.
+            ConfigError: the variable is not set, or an address is not valid.
         """
         secret = os.environ.get(variable, "") if variable else ""
         allowed = "the name of an environment variable that is set"

@@ -1,7 +1,7 @@
 """Replies kept on disk under the hash of everything that was asked.
 
 Each reply is a file that is written aside and renamed, so several processes may share a folder. A
-damaged file is ignored and written again.
+damaged one has no score, so the judge is asked again and it is replaced.
 """
 
 import hashlib
@@ -36,16 +36,9 @@ class ReplyCache:
             folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, key: str) -> str | None:
-        """The cached reply; None if there is none or it is damaged."""
-        path = self.folder and self.folder / f"{key}.json"
-        if path is None or not path.is_file():
-            return None
-        try:
-            entry = json.loads(path.read_text(encoding="utf-8"))
-            return entry["reply"] if entry["request"] == key else None
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            logger.warning("%s cannot be read (%s); the judge is asked again", path, error)
-            return None
+        """The cached reply; None if there is none."""
+        path = self.folder and self.folder / f"{key}.txt"
+        return path.read_text("utf-8", "replace") if path and path.is_file() else None
 
     def put(self, key: str, reply: str) -> None:
         """Keep a reply."""
@@ -53,7 +46,7 @@ class ReplyCache:
             return
         try:
             with NamedTemporaryFile("w", encoding="utf-8", dir=self.folder, delete=False) as file:
-                json.dump({"request": key, "reply": reply}, file)
-            Path(file.name).replace(self.folder / f"{key}.json")
-        except OSError as error:  # the cache is optional
+                file.write(reply)
+            Path(file.name).replace(self.folder / f"{key}.txt")
+        except (OSError, ValueError) as error:  # the cache is optional
             logger.warning("%s cannot be written (%s)", self.folder, error)

@@ -104,7 +104,6 @@ class EncoderReward(NetworkOptions):
         factor: of the cosine in the score.
     """
 
-    scale: ClassVar[str] = "cosine, -1 to 1"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
     encoder: DualEncoder = field(init=False, repr=False)

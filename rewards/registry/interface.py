@@ -94,10 +94,8 @@ class ChecksMetadata(Protocol):
 
 @runtime_checkable
 class Described(Protocol):
-    """A reward that describes itself to the clients of a server."""
+    """A reward that says what it reads."""
 
-    scale: ClassVar[str]
-    """Range of its raw scores."""
     needs: ClassVar[tuple[str, ...]]
     """What a sample has to bring: `prompt`, `images` (an image as its completion), `completion` (a
     text), `metadata`. A reward of images and texts alike names neither of the two."""

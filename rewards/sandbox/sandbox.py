@@ -5,8 +5,7 @@
 Every job has its own processes (see `rewards/sandbox/jail/__init__.py`). Levels of `isolation`:
 
 full     namespaces of users, processes, mounts, network and IPC that contain only Python's standard
-         library; and everything in the next line. `bwrap` makes them where it is installed and
-         works for this user.
+         library; and all limits of the next line.
 process  no namespaces, for machines that forbid them: Landlock denies all files but the standard
          library, a filter denies processes, programs, signals and sockets.
 
@@ -22,7 +21,6 @@ import logging
 import os
 import queue
 import select
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -37,14 +35,8 @@ from mmrl.rewards.sandbox.jail.wire import Gone, receive, send
 logger = logging.getLogger(__name__)
 
 JAIL = Path(__file__).with_name("jail")
-BOOTED = ("-s", "-S", "-c", BOOT)
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 """With a fixed hash seed the order of a set, and with it a verdict, is the same in every run."""
-# Without --die-with-parent, for which the parent is the thread that started it.
-_BWRAP = (
-    *("--unshare-all", "--hostname", "sandbox", "--as-pid-1"),
-    *("--dev-bind", "/dev/null", "/dev/null"),
-)
 START_SECONDS = 80.0
 _TRIAL = """import _thread, time
 _thread.stack_size(1 << 16)
@@ -92,7 +84,7 @@ class JobVerdict:
 
     Attributes:
         passed: whether all tests passed, or a script ended well.
-        reason: why not.
+        reason: why not; empty where the tests cannot be run.
         printed: standard output of a script.
         broken: why the tests cannot be run, whatever the code; empty if they can.
     """
@@ -113,9 +105,6 @@ class Sandbox:
         output_kb: what one job may print, and return from one call.
         workers: how many jobs run at the same time.
 
-    Attributes:
-        level: how the isolation is made: `bwrap`, `namespaces` or `process`.
-
     Raises:
         IsolationError: the machine cannot provide this level; the message says what is missing.
     """
@@ -128,13 +117,13 @@ class Sandbox:
         output_kb: int = 1024,
         workers: int = 2,
     ) -> None:
-        self.timeout, self.workers = timeout, workers
-        self._limits = {"timeout": timeout, "memory_mb": memory_mb, "output_kb": output_kb}
-        self._limits["readable"] = library_paths()
+        self.isolation, self.timeout, self.workers = isolation, timeout, workers
+        limits = {"timeout": timeout, "memory_mb": memory_mb, "output_kb": output_kb}
+        self._limits = json.dumps({"isolation": isolation, **limits, "readable": library_paths()})
         self._free: queue.SimpleQueue[subprocess.Popen[bytes] | None] = queue.SimpleQueue()
         for _ in range(workers):
             self._free.put(None)
-        self.level = self._find_level(isolation)
+        self._try()
 
     def run(self, jobs: Sequence[Job]) -> list[JobVerdict]:
         """Run jobs, several at a time, and return their verdicts in order.
@@ -164,7 +153,9 @@ class Sandbox:
             if not select.select([zygote.stdout], [], [], seconds)[0]:
                 raise Gone("out of time")
             reply = receive(zygote.stdout.fileno())
-            return read_verdict(reply, job)
+            if "failure" in reply:
+                raise SandboxError(f"the sandbox failed: {reply['failure']}")
+            return JobVerdict(**reply)
         except Gone as error:
             _end(zygote)
             zygote = None
@@ -172,27 +163,21 @@ class Sandbox:
         finally:
             self._free.put(zygote)
 
-    def _find_level(self, isolation: str) -> str:
-        """The first level of an isolation that works here, which is said in the log."""
-        can_bwrap = isolation == "full" and shutil.which("bwrap") and os.getuid() != 0
-        levels = {"full": ["bwrap"] * bool(can_bwrap) + ["namespaces"], "process": ["process"]}
-        problems: list[str] = []
-        for self.level in levels[isolation]:
-            try:
-                verdict = self._run(Job(_TRIAL, [_LIMITED]))
-            except SandboxError as error:
-                problems.append(f"{self.level}: {error}")
-                continue
-            if verdict.passed:
-                level = logging.INFO if isolation == "full" else logging.WARNING
-                how = "; ".join([self.level, *problems])
-                logger.log(level, "code runs at isolation: %s (%s)", isolation, how)
-                return self.level
-            problems.append(f"{self.level}: a trial run failed: {verdict.reason}")
-            self.close()
-        other = "isolation: process (no namespaces), " if isolation == "full" else ""
+    def _try(self) -> None:
+        """Raise an IsolationError where this isolation does not work here."""
+        try:
+            verdict = self._run(Job(_TRIAL, [_LIMITED]))
+            problem = verdict.broken or verdict.reason
+        except SandboxError as error:
+            problem = str(error)
+        is_full = self.isolation == "full"
+        if not problem:
+            level = logging.INFO if is_full else logging.WARNING
+            return logger.log(level, "code runs at isolation: %s", self.isolation)
+        self.close()
+        other = "isolation: process (no namespaces), " if is_full else ""
         raise IsolationError(
-            f"isolation: {isolation} is not possible on this machine: {'; '.join(problems)}. Use "
+            f"isolation: {self.isolation} is not possible on this machine: {problem}. Use "
             f"{other}a machine or container that allows it (full: unprivileged user namespaces and "
             "Linux 5.12; process: Landlock, Linux 5.13; both: x86_64 or aarch64), or serve the "
             "reward from one that does (mode: client)."
@@ -200,14 +185,8 @@ class Sandbox:
 
     def _start_zygote(self) -> subprocess.Popen[bytes]:
         python = os.path.realpath(sys.executable)
-        command = [python, *BOOTED, str(JAIL.parent), self.level, json.dumps(self._limits)]
-        if self.level == "bwrap":
-            readable = [*self._limits["readable"], python, str(JAIL)]
-            bound = [part for path in readable for part in ("--ro-bind", path, path)]
-            start = [shutil.which("bwrap") or "bwrap", *_BWRAP]
-            command = [*start, *bound, "--remount-ro", "/", *command]
         return subprocess.Popen(
-            command,
+            [python, "-s", "-S", "-c", BOOT, str(JAIL.parent), self._limits],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd="/",
@@ -224,20 +203,6 @@ def library_paths() -> list[str]:
     shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"]
     found = {os.path.abspath(path) for path in own + shared if os.path.exists(path)}
     return sorted(p for p in found if not any(p.startswith(f"{other}/") for other in found))
-
-
-def read_verdict(reply: dict[str, Any], job: Job) -> JobVerdict:
-    """The verdict in a tester's reply.
-
-    Raises:
-        SandboxError: no candidate could be started.
-    """
-    if "failure" in reply:
-        raise SandboxError(f"the sandbox failed: {reply['failure']}")
-    if "broken" in reply:
-        broken = f"{reply['broken']} (tests: {str(job.tests)[:200]})"
-        return JobVerdict(False, broken, broken=broken)
-    return JobVerdict(**reply)
 
 
 def _end(zygote: subprocess.Popen[bytes] | None) -> None:

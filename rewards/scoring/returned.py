@@ -65,11 +65,11 @@ def validate(scores: Any, batch: Sequence[Sample]) -> list[Result]:
 
 def _validate(score: Any, sample: Sample) -> Result:
     if not isinstance(score, list | tuple):
-        return _number(score)
+        return check_number(score)
     if sample.chunks is None or len(score) != len(sample.chunks):
         count = 0 if sample.chunks is None else len(sample.chunks)
         return Failure(f"returned {len(score)} scores for {count} chunks")
-    numbers = [_number(each) for each in score]
+    numbers = [check_number(each) for each in score]
     known = [number for number in numbers if isinstance(number, float)]
     problems = [number for number in numbers if isinstance(number, Failure)]
     if len(known) < len(numbers):
@@ -77,7 +77,8 @@ def _validate(score: Any, sample: Sample) -> Result:
     return known or None
 
 
-def _number(score: Any) -> float | None | Failure:
+def check_number(score: Any) -> float | None | Failure:
+    """A score that is a finite number, or None, or the failure that it is."""
     if isinstance(score, Exception):
         return Failure(f"{type(score).__name__}: {score}", score)
     if score is None:

@@ -14,14 +14,12 @@ import sys
 from collections.abc import Sequence
 
 from mmrl import begin
-from mmrl.config import ConfigError, load_config, to_yaml
+from mmrl.config import import_extra, load_config, to_yaml
 from mmrl.config.command import Usage, run_command
 from mmrl.rewards import build_reward
 from mmrl.rewards.server.server_config import ServerConfig, read_token
 
 logger = logging.getLogger("mmrl.rewards.server")
-OTHER_DESCRIPTORS = 128
-"""Descriptors for images, models and the log."""
 LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 USAGE = Usage("python -m mmrl.rewards.server", __doc__, ServerConfig, "reward_server")
 
@@ -33,15 +31,10 @@ def serve(config: ServerConfig, token: str | None) -> None:
         ConfigError: the packages of the extra `server` are not installed.
         OSError: the address cannot be listened on.
     """
-    try:
-        import uvicorn
+    uvicorn = import_extra("uvicorn", "server")
+    from mmrl.rewards.server.app import build_app
+    from mmrl.rewards.server.scoring_service import ScoringService
 
-        from mmrl.rewards.server.app import build_app
-        from mmrl.rewards.server.scoring_service import ScoringService
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"the reward server needs the package {error.name}; pip install -e '.[server]'"
-        ) from error
     begin()
     service = ScoringService(config)
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
@@ -67,7 +60,8 @@ def serve(config: ServerConfig, token: str | None) -> None:
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=min(config.limits.max_connections, files - OTHER_DESCRIPTORS),
+            # some descriptors are for images, models and the log
+            limit_concurrency=min(config.limits.max_connections, files - 128),
             # longer than clients pause between steps, so that no client uses a closing connection
             timeout_keep_alive=600,
             timeout_graceful_shutdown=int(config.timeout_s + config.limits.body_seconds) + 1,

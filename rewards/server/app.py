@@ -18,8 +18,6 @@ from mmrl.rewards.server.server_config import REQUEST_COPIES, Limits
 from mmrl.rewards.server.wire import Refusal
 
 SCORE, HEALTH = "/v1/score", "/v1/health"
-LEAST = 2**20
-"""Least bytes counted for a request, which limits the number of small ones."""
 
 
 def build_app(service: ScoringService, token: str | None) -> ASGIApp:
@@ -38,7 +36,7 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
 
     async def score(request: Request) -> Response:
         length = _check_head(request, service.limits)
-        with service.hold(max(LEAST, REQUEST_COPIES * length)):
+        with service.hold(max(2**20, REQUEST_COPIES * length)):  # limits the number of small ones
             body = await _read_body(request, service.limits)
             return JSONResponse(await service.answer(body))
 
@@ -46,7 +44,7 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
         Route(SCORE, score, methods=["POST"]),
         Route(HEALTH, lambda request: JSONResponse(service.health())),
     ]
-    handlers: Any = {Refusal: _refuse, HTTPException: _refuse_http}
+    handlers: Any = {Refusal: _refuse, HTTPException: _refuse}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return _demand(token, app) if token else app
@@ -93,11 +91,9 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
 
 
 async def _refuse(request: Request, error: Any) -> Response:
+    if isinstance(error, HTTPException):
+        code = error.detail.lower().replace(" ", "_")  # not_found, method_not_allowed
+        error = Refusal(error.status_code, code, error.detail)
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     content = {"error": {"code": error.code, "message": error.message}}
     return JSONResponse(content, error.status, headers)
-
-
-async def _refuse_http(request: Request, error: Any) -> Response:
-    code = error.detail.lower().replace(" ", "_")  # not_found, method_not_allowed
-    return await _refuse(request, Refusal(error.status_code, code, error.detail))

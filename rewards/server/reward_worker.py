@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from mmrl.rewards import Reward, build_reward, reward_class
-from mmrl.rewards.networks.placement import resolve_device
+from mmrl.rewards import PartialFailure, Reward, build_reward
 from mmrl.rewards.registry.interface import ChecksMetadata, Described
-from mmrl.rewards.scoring.scorer import NETWORK_ERRORS, validate
+from mmrl.rewards.scoring.returned import Failure, Result, validate
+from mmrl.rewards.scoring.scorer import NETWORK_ERRORS
 from mmrl.rewards.server.batching import Queue
 from mmrl.rewards.server.server_config import ServedEntry
 from mmrl.rewards.server.wire import Outcome, Problem, Refusal
@@ -32,27 +32,13 @@ class RewardWorker:
         size, latency = entry.serving.max_batch_size, entry.serving.max_latency_ms / 1000
         self.queue = Queue(size, latency)
         self.status, self.error = "loading", ""
-        self.device = str(entry.options.get("device", "cpu"))
-        described = reward_class(entry.options["name"])
-        self.needs = described.needs if isinstance(described, Described) else ()
-        self.scale = described.scale if isinstance(described, Described) else "not described"
         self._thread = ThreadPoolExecutor(1, entry.key)
         self.running: Future[Any] | None = None  # what the thread does
 
     def health(self) -> dict[str, Any]:
         """The description that clients get."""
-        shown = {"name": self.key, "version": self.entry.version, "device": self.device}
-        shown |= {"scale": self.scale, "needs": list(self.needs), "waiting": len(self.queue)}
-        return {**shown, "status": self.status, "error": self.error or None}
-
-    def check_kind(self, sample: Sample) -> Problem | None:
-        """Why a sample is not of the kind that the reward reads."""
-        is_text = isinstance(sample.completion, str)
-        if ("images" if is_text else "completion") not in self.needs:
-            return None
-        kind = "a text" if is_text else "an image"
-        reason = f"{self.key} needs {', '.join(self.needs)}; this completion is {kind}."
-        return Problem("wrong_input", reason)
+        state = {"status": self.status, "error": self.error or None, "waiting": len(self.queue)}
+        return {"name": self.key, "version": self.entry.version, **state}
 
     def check_ready(self, count: int) -> None:
         """Raise a `Refusal` unless the reward is loaded and so many more samples may wait."""
@@ -81,7 +67,7 @@ class RewardWorker:
         """Load the reward; `health` names an error."""
         started = time.monotonic()
         try:
-            reward = await self._in_thread(self._build)
+            reward = await self._in_thread(build_reward, self.entry.options, self.key)
         except (Exception, SystemExit) as error:  # a reward is the user's code
             self.status, self.error = "failed", _error_text(error)
             logger.exception("reward %s not loaded", self.key)
@@ -106,19 +92,11 @@ class RewardWorker:
         self.running = self._thread.submit(work, *arguments)
         return await asyncio.wrap_future(self.running)
 
-    def _build(self) -> Reward:
-        options = dict(self.entry.options)
-        if "device" in options:
-            options["device"] = self.device = str(resolve_device(self.device))
-        reward = build_reward(options, self.key)
-        if isinstance(reward, Described):  # an option may change what it reads
-            self.needs = reward.needs
-        return reward
-
 
 def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
-    """Score a batch; a sample whose metadata is refused, or on which the reward raises, fails."""
-    found: list[Outcome] = [_check_metadata(reward, sample) for sample in samples]
+    """Score a batch; a sample of another kind than the reward reads, whose metadata is refused, or
+    on which the reward raises, fails."""
+    found: list[Outcome] = [_find_problem(reward, sample) for sample in samples]
     right = [n for n, problem in enumerate(found) if problem is None]
     scores = _score(reward, [samples[n] for n in right]) if right else []
     for n, score in zip(right, scores, strict=True):
@@ -126,7 +104,12 @@ def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
     return found
 
 
-def _check_metadata(reward: Reward, sample: Sample) -> Problem | None:
+def _find_problem(reward: Reward, sample: Sample) -> Problem | None:
+    is_text = isinstance(sample.completion, str)
+    if isinstance(reward, Described) and ("images" if is_text else "completion") in reward.needs:
+        kind = "a text" if is_text else "an image"
+        reason = f"The reward needs {', '.join(reward.needs)}; this completion is {kind}."
+        return Problem("wrong_input", reason)
     try:
         if isinstance(reward, ChecksMetadata):
             reward.check(sample.metadata)
@@ -138,18 +121,23 @@ def _check_metadata(reward: Reward, sample: Sample) -> Problem | None:
 def _score(reward: Reward, samples: list[Sample]) -> list[Outcome]:
     try:
         scores = validate(reward(samples), samples)
+    except PartialFailure as failure:
+        scores = validate(failure.results, samples)
     except NETWORK_ERRORS as error:
         return [Problem("unreachable", _error_text(error))] * len(samples)
     except (Exception, SystemExit) as error:  # a reward is the user's code
         if len(samples) > 1:
             return [_score(reward, [sample])[0] for sample in samples]
         return [Problem("reward_failed", _error_text(error))]
-    return [
-        score
-        if score is None or isinstance(score, float)
-        else Problem("no_score", f"The reward {score}.")
-        for score in scores
-    ]
+    return [_outcome(score) for score in scores]
+
+
+def _outcome(score: Result) -> Outcome:
+    if score is None or isinstance(score, float):
+        return score
+    if isinstance(score, Failure) and score.error is not None:
+        return Problem("reward_failed", _error_text(score.error))
+    return Problem("no_score", f"The reward {score}.")
 
 
 def _error_text(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mmrl.rewards.server.reward_worker import RewardWorker
-from mmrl.rewards.server.samples import build_sample, count_pixels
+from mmrl.rewards.server.samples import count_pixels, decode_sample, open_sample
 from mmrl.rewards.server.server_config import PIXEL_BYTES, ServerConfig
 from mmrl.rewards.server.wire import Item, Outcome, Problem, Refusal, read_request
 from mmrl.types import Sample
@@ -39,11 +39,9 @@ class ScoringService:
     def health(self) -> dict[str, Any]:
         """The answer of `/v1/health`: `ok` once all rewards are loaded."""
         states = {reward.status for reward in self.rewards.values()}
-        shown = ("max_items", "max_bytes", "max_pixels")
         return {
             "status": next((s for s in ("failed", "loading") if s in states), "ok"),
             "rewards": [reward.health() for reward in self.rewards.values()],
-            "limits": {key: getattr(self.limits, key) for key in shown},
             "held_bytes": self.held,
         }
 
@@ -92,12 +90,10 @@ class ScoringService:
 
     async def _outcomes(self, worker: RewardWorker, items: list[Item]) -> list[Outcome]:
         most = self.limits.max_pixels
-        pixels = await asyncio.to_thread(lambda: sum(count_pixels(item, most) for item in items))
+        opened = await asyncio.to_thread(lambda: [open_sample(item, most) for item in items])
+        pixels = sum(count_pixels(sample) for sample in opened if isinstance(sample, Sample))
         with self.hold(PIXEL_BYTES * pixels):
-            found: list[Any] = await asyncio.to_thread(
-                lambda: [build_sample(item, most) for item in items]
-            )
-            found = [worker.check_kind(s) or s if isinstance(s, Sample) else s for s in found]
+            found: list[Any] = await asyncio.to_thread(lambda: [*map(decode_sample, opened)])
             places = [n for n, sample in enumerate(found) if isinstance(sample, Sample)]
             scores = await worker.score([found[n] for n in places], self.timeout)
         for n, score in zip(places, scores, strict=True):

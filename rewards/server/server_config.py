@@ -20,8 +20,6 @@ REQUEST_COPIES = 3
 """Memory of a request while it is read, in multiples of its body: body, its text, its images."""
 PIXEL_BYTES = 4
 """Memory of a decoded pixel; Pillow keeps RGB in four bytes."""
-MOST_PIXELS = 2**26
-"""Largest `max_pixels`; further up Pillow itself refuses."""
 
 
 @dataclass(kw_only=True)
@@ -34,8 +32,8 @@ class Limits(Settings):
     """Items of a request."""
     max_bytes: Annotated[int, above(0)] = 2**26
     """Bytes of a request's body."""
-    max_pixels: Annotated[int, at_least(1, up_to=MOST_PIXELS)] = 2**22
-    """Pixels of an image."""
+    max_pixels: Annotated[int, at_least(1, up_to=2**26)] = 2**22
+    """Pixels of an image; above 2**26 Pillow itself refuses."""
     max_memory_mb: Annotated[int, above(0)] = 2048
     """Mebibytes of all open requests: three times a body while it is read, four bytes per decoded
     pixel."""
@@ -61,8 +59,6 @@ class Serving:
 
     key: str = ""
     """Name clients call it by; empty for the name of the reward."""
-    release: str = ""
-    """Version that clients record with its scores; empty for its name and a hash of its options."""
     max_batch_size: Annotated[int, at_least(1)] = 32
     """Items of different requests that are scored in one call."""
     max_latency_ms: Annotated[float, at_least(0, up_to=60_000)] = 5.0
@@ -89,7 +85,7 @@ class ServedEntry:
         text = json.dumps(content, sort_keys=True, default=str)
         source = source_of(reward_class(content["name"])) if is_own(content) else b""
         digest = hashlib.sha256(text.encode() + source).hexdigest()[:12]
-        return self.serving.release or f"{key_of({'name': content['name']})}-{digest}"
+        return f"{key_of({'name': content['name']})}-{digest}"
 
 
 @dataclass(kw_only=True)
@@ -116,21 +112,13 @@ class ServerConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(
-            self.is_loopback or bool(self.token_env),
+            _is_loopback(self.host) or bool(self.token_env),
             "token_env",
             self.token_env,
             f"the name of an environment variable with a token, because host is {self.host!r}",
             "Name one, or set host to 127.0.0.1, which this machine alone can reach.",
         )
         self.entries()
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether this machine alone can reach the server."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
 
     def entries(self) -> list[ServedEntry]:
         """The rewards, checked.
@@ -141,10 +129,16 @@ class ServerConfig(Settings):
         if not self.rewards:
             raise ConfigError("rewards is empty; name one, such as {name: shapes}.")
         entries = [_entry(entry, f"rewards[{n}]") for n, entry in enumerate(self.rewards)]
-        keys = [entry.key for entry in entries]
-        for n, key in enumerate(keys):
+        for n, key in enumerate(keys := [entry.key for entry in entries]):
             check(key not in keys[:n], f"rewards[{n}].key", key, "another than those before it")
         return entries
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:

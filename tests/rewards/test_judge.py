@@ -259,7 +259,7 @@ def test_a_key_is_sent_and_never_shown(
 
 
 def test_replies_are_kept_by_all_that_was_asked_and_a_damaged_one_is_written_again(
-    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    url: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "cache"
     options = {"cache_dir": str(folder)}
@@ -275,20 +275,19 @@ def test_replies_are_kept_by_all_that_was_asked_and_a_damaged_one_is_written_aga
     judge(url, model, **options)([Sample("?", "aa", images=[other])])
     judge(url, model, max_tokens=99, **options)([Sample("?", "aa", images=[one])])
     assert asked() == 3
-    files = sorted(folder.rglob("*.json"))
+    files = sorted(folder.rglob("*.txt"))
     whole = files[0].read_text()
     assert len(files) == 3
-    for n, damage in enumerate([whole[:40], "", "[1]", whole.replace(files[0].stem, "x")]):
+    for n, damage in enumerate([whole[:-9], "", "[1]"]):
         files[0].write_text(damage)
         for _ in range(2):
             judge(url, model, **options)([Sample("?", "aa", images=[one])])
             judge(url, model, max_tokens=99, **options)([Sample("?", "aa", images=[one])])
             judge(url, model, **options)([Sample("?", "aa", images=[other])])
         assert asked() == 4 + n and files[0].read_text() == whole
-    assert "asked again" in caplog.text
     with pytest.raises(PartialFailure):
         judge(url, "prose", **options)([text("a")])
-    assert len(list(folder.rglob("*.json"))) == 3, "a reply without a score is not kept"
+    assert len(list(folder.rglob("*.txt"))) == 3, "a reply without a score is not kept"
 
 
 def test_a_judge_that_is_not_there_is_said_within_seconds_and_before_anything_is_scored(

@@ -118,7 +118,7 @@ def test_text_and_images_are_judged_here_as_by_a_server(checkpoint: Path, tmp_pa
         Sample("sum", "words alone"),
     ]
     assert reward(samples) == [4.0, 4.0, 4.0] and reward.ready() == ""
-    assert len(list(tmp_path.rglob("*.json"))) == 3
+    assert len(list(tmp_path.rglob("*.txt"))) == 3
     again = judge(checkpoint, cache_dir=str(tmp_path))
     again._backend.network = None  # which nothing asks, for all replies are kept
     assert again(samples) == [4.0, 4.0, 4.0]

@@ -55,9 +55,9 @@ class FlowGRPOReward(ClientReward):
     kind: ClassVar[str] = "application/octet-stream"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
-    timeout_s: float = 300.0
+    timeout_s: Annotated[float, above(0)] = 300.0
     deadline_s: Annotated[float, above(0)] = 1800.0
-    concurrency: int = 2
+    concurrency: Annotated[int, above(0)] = 2
     batch_size: Annotated[int, at_least(1)] = 64
     jpeg_quality: Annotated[int, at_least(1, up_to=100)] = 95
     """Quality of the images that are sent."""

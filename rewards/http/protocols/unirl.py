@@ -13,10 +13,11 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from PIL import Image
 
+from mmrl.config import above, at_least
 from mmrl.rewards.http.client import (
     AnswerError,
     ClientReward,
@@ -37,10 +38,10 @@ class UniRLReward(ClientReward):
     health: ClassVar[str] = "/rewards"  # /health waits behind the requests that are queued
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
-    timeout_s: float = 300.0
-    deadline_s: float = 1800.0
-    concurrency: int = 2
-    batch_size: int = 8
+    timeout_s: Annotated[float, above(0)] = 300.0
+    deadline_s: Annotated[float, above(0)] = 1800.0
+    concurrency: Annotated[int, above(0)] = 2
+    batch_size: Annotated[int, at_least(1)] = 8
     metric: str = ""
     """Which metric of the reward is the score; empty where it has only one."""
 

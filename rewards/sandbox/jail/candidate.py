@@ -13,11 +13,11 @@ import os
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .limits import JobLimits, restrain_candidate
-from .peer import Peer
+from .values import MUTABLE, encode
 from .wire import receive, send
 
 CHANNEL = 3
@@ -88,18 +88,30 @@ def _run_setup(setup: str, name: str) -> dict[str, Any]:
     return names
 
 
-class _Program(Peer):
-    """The names of the candidate, and what it has of its tester's objects: copies of those of
-    Python's library, functions for functions, and generators for iterators."""
-
-    own = "candidate"
+class _Program:
+    """The names and objects of the candidate."""
 
     def __init__(self, setup: str) -> None:
-        super().__init__(CHANNEL)
         self.names = _run_setup(setup, "candidate")
-        self._borrowed: dict[int, tuple[Any, list[Any]]] = {}
+        self.objects: list[Any] = []
+        self._numbers: dict[int, int] = {}
 
-    def perform(self, action: str, number: int, arguments: list[Any], named: dict[str, Any]) -> Any:
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what the tester asks for: the value, the arguments that changed, or the exception."""
+        try:
+            reader = pickle.Unpickler(io.BytesIO(base64.b64decode(request["data"])))
+            reader.persistent_load = self.objects.__getitem__
+            arguments, named = reader.load()
+            mutable = [n for n, each in enumerate(arguments) if isinstance(each, MUTABLE)]
+            before = {n: encode(arguments[n], self._number) for n in mutable}
+            value = self._perform(request["do"], request["object"], arguments, named)
+            after = {n: encode(arguments[n], self._number) for n in mutable}
+            changed = {n: now for n, now in after.items() if now != before[n]}
+            return {"value": encode(value, self._number), "changed": changed}
+        except Exception as error:
+            return {"raised": type(error).__name__, "text": str(error)[:200]}
+
+    def _perform(self, action: str, number: int, arguments: Any, named: dict[str, Any]) -> Any:
         if action == "load":
             return exec(compile(arguments[0], "<candidate>", "exec"), self.names)
         if action == "name" and arguments[0] not in self.names:
@@ -108,30 +120,8 @@ class _Program(Peer):
             return self.names[arguments[0]]
         return _ACTIONS[action](self.objects[number], *arguments, **named)
 
-    def refer(self, value: Any) -> list[Any]:
-        known = self._borrowed.get(id(value))
-        return known[1] if known else super().refer(value)
-
-    def borrow(self, number: int, about: list[str]) -> Any:
-        kind, word = about
-        if kind == "function":
-            value = self._function(number, word)
-        elif kind == "iterator":
-            value = self._iterator(number)
-        else:
-            copies = pickle.Unpickler(io.BytesIO(base64.b64decode(word)))
-            copies.persistent_load = lambda body: self.resolve(*body)
-            value = copies.load()
-        self._borrowed[id(value)] = value, ["tester", number, None]
-        return value
-
-    def _function(self, number: int, name: str) -> Callable[..., Any]:
-        def lent(*arguments: Any, **named: Any) -> Any:
-            return self.use("call", number, *arguments, **named)
-
-        lent.__name__ = lent.__qualname__ = name
-        return lent
-
-    def _iterator(self, number: int) -> Iterator[Any]:
-        while items := self.use("next", number):
-            yield items[0]
+    def _number(self, value: Any) -> int:
+        number = self._numbers.setdefault(id(value), len(self.objects))
+        if number == len(self.objects):
+            self.objects.append(value)
+        return number

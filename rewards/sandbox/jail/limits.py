@@ -25,23 +25,18 @@ class JobLimits:
     """Limits of one candidate.
 
     Attributes:
-        level: `bwrap` or `namespaces` (both isolate fully), or `process`.
+        isolation: `full` (in namespaces) or `process`.
         timeout: wall-clock seconds for loading the code and for each test.
         memory_mb: address space.
         output_kb: what it may write to stdout and in one answer.
         readable: files and folders of the standard library and what it loads.
     """
 
-    level: str
+    isolation: str
     timeout: float
     memory_mb: int
     output_kb: int
     readable: tuple[str, ...]
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether it has namespaces."""
-        return self.level in ("bwrap", "namespaces")
 
 
 def restrain_candidate(limits: JobLimits) -> None:
@@ -50,19 +45,17 @@ def restrain_candidate(limits: JobLimits) -> None:
     Raises:
         OSError: the kernel refuses one.
     """
-    kernel.drop_capabilities()
-    is_counted_apart = limits.is_alone or os.getuid() >= _FIRST_USER
+    is_full = limits.isolation == "full"
+    is_counted_apart = is_full or os.getuid() >= _FIRST_USER
     _set(resource.RLIMIT_NPROC, THREADS + (0 if is_counted_apart else _count_tasks()))
-    _set(resource.RLIMIT_AS, limits.memory_mb << 20)
     _set(resource.RLIMIT_FSIZE, limits.output_kb << 10)
     _set(resource.RLIMIT_NOFILE, FILES)
-    _set(resource.RLIMIT_CORE, 0)
     _set(resource.RLIMIT_MEMLOCK, 0)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
-    if not limits.is_alone:
+    if not is_full:
         _restrict_files(limits.readable)
-    seccomp.confine()
+    restrain_tester(limits)
 
 
 def restrain_tester(limits: JobLimits) -> None:
@@ -106,18 +99,18 @@ def _count_tasks() -> int:
 def _restrict_files(readable: Iterable[str]) -> None:
     """Deny this process all file access except reading some, by Landlock, without privileges."""
     try:
-        version = kernel.syscall(_CREATE, None, 0, 1)
+        version = kernel.call("syscall", _CREATE, None, 0, 1)
     except OSError as error:
         raise OSError("this kernel has no Landlock to close the file system with") from error
     attributes = struct.pack("=Q", (1 << _RIGHTS.get(version, 16)) - 1)
-    rules = kernel.syscall(_CREATE, attributes, len(attributes), 0)
+    rules = kernel.call("syscall", _CREATE, attributes, len(attributes), 0)
     for path in readable:
         parent = os.open(path, os.O_PATH)
         rights = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)
-        kernel.syscall(_ADD, rules, 1, struct.pack("=Qi", rights, parent), 0)
+        kernel.call("syscall", _ADD, rules, 1, struct.pack("=Qi", rights, parent), 0)
         os.close(parent)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    kernel.syscall(_RESTRICT, rules, 0)
+    kernel.call("syscall", _RESTRICT, rules, 0)
     os.close(rules)
 
 

@@ -12,6 +12,7 @@ import os
 import platform
 import struct
 import sys
+from collections.abc import Iterable
 
 from .kernel import PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, prctl
 
@@ -37,48 +38,47 @@ pidfd_send_signal=424 io_uring_setup=425 io_uring_enter=426 io_uring_register=42
 move_mount=429 fsopen=430 fsconfig=431 fsmount=432 fspick=433 pidfd_open=434 openat2=437
 pidfd_getfd=438 process_madvise=440 mount_setattr=442 memfd_secret=447 process_mrelease=448
 fchmodat2=452 setuid=105/146 setgid=106/144 setreuid=113/145 setregid=114/143 setgroups=116/159
-setresuid=117/147 setresgid=119/149 setfsuid=122/151 setfsgid=123/152
+setresuid=117/147 setresgid=119/149 setfsuid=122/151 setfsgid=123/152 shmat=30/196 shmctl=31/195
+semop=65/193 semctl=66/191 semtimedop=220/192 msgsnd=69/189 msgrcv=70/188 msgctl=71/187
 """
 """Names and numbers: `x86_64/aarch64` where these differ, `-` where there is no such call."""
-
-
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """The kernel's numbers for them."""
-
-
-def _read_numbers(table: str) -> dict[str, dict[str, int]]:
-    """The numbers of the calls in a table, by architecture and name."""
-    entries = [entry.partition("=")[::2] for entry in table.split()]
-    return {
-        architecture: {
-            name: int(numbers[n % len(numbers)])
-            for name, written in entries
-            if (numbers := written.split("/"))[n % len(numbers)] != "-"
-        }
-        for n, architecture in enumerate(ARCHITECTURES)
-    }
-
-
-REFUSED = _read_numbers(_REFUSED)
-_WATCHED = _read_numbers(
-    "clone=56/220 ioctl=16/29 fcntl=72/25 prlimit64=302/261 open=2/- openat=257/56"
-)
-"""Calls that are refused depending on their arguments."""
-_OPENING = ("open", "openat")
-"""Refused if they truncate a file: Landlock before Linux 6.2 does not prevent that read-only files
-are truncated."""
-_CLONE3, _CLONE_THREAD, _NEWER = 435, 0x10000, 463
-_TERMINAL_QUESTIONS = (0x5401, 0x5413, 0x5421, 0x541B, 0x5450, 0x5451)
-"""TCGETS, TIOCGWINSZ, FIONBIO, FIONREAD, FIONCLEX, FIOCLEX: used by Python's files."""
-_SIGNAL_OTHERS = (8, 10, 15)
-"""F_SETOWN, F_SETSIG, F_SETOWN_EX: they make a pipe send any signal to any process of the user."""
 _Line = tuple[int, int, int, int]
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _KILL, _ALLOW = (_RETURN, 0, 0, 0x80000000), (_RETURN, 0, 0, 0x7FFF0000)
 _FAIL, _MISSING = [(_RETURN, 0, 0, 0x50000 | code) for code in (errno.EPERM, errno.ENOSYS)]
-_FIRST, _SECOND, _THIRD = (_LOAD, 0, 0, 16), (_LOAD, 0, 0, 24), (_LOAD, 0, 0, 32)
-"""Load the lower half of an argument."""
+_TERMINAL_QUESTIONS = (0x5401, 0x5413, 0x5421, 0x541B, 0x5450, 0x5451)
+"""TCGETS, TIOCGWINSZ, FIONBIO, FIONREAD, FIONCLEX, FIOCLEX: used by Python's files."""
+_SIGNAL_OTHERS = (8, 10, 15)
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX: they make a pipe send any signal to any process of the user."""
+_Rule = tuple[int, int, Iterable[int], _Line, _Line]
+WATCHED: dict[str, _Rule] = {
+    "clone=56/220": (0, _ANY_BIT, [0x10000], _ALLOW, _FAIL),  # threads
+    # Landlock before Linux 6.2 does not prevent that read-only files are truncated.
+    "open=2/-": (1, _ANY_BIT, [os.O_TRUNC], _FAIL, _ALLOW),
+    "openat=257/56": (2, _ANY_BIT, [os.O_TRUNC], _FAIL, _ALLOW),
+    "prlimit64=302/261": (0, _EQUAL, [0], _ALLOW, _FAIL),  # of this process
+    "ioctl=16/29": (1, _EQUAL, _TERMINAL_QUESTIONS, _ALLOW, _FAIL),
+    "fcntl=72/25": (1, _EQUAL, _SIGNAL_OTHERS, _FAIL, _ALLOW),
+}
+"""Calls that depend on an argument: its place, a comparison with values, and what follows if one
+holds and if none does."""
+_CLONE3, _NEWER = 435, 463
 _MODE_FILTER = 2
+
+
+def _numbers(table: str, architecture: str) -> dict[str, int]:
+    """The numbers of the calls in a table, by name."""
+    place, found = list(ARCHITECTURES).index(architecture), {}
+    for name, _, written in (entry.partition("=") for entry in table.split()):
+        numbers = written.split("/")
+        if (number := numbers[place % len(numbers)]) != "-":
+            found[name] = int(number)
+    return found
+
+
+REFUSED = {architecture: _numbers(_REFUSED, architecture) for architecture in ARCHITECTURES}
 
 
 def check_support() -> None:
@@ -96,25 +96,13 @@ def build_filter(architecture: str) -> bytes:
     lines += [(_EQUAL, 0, 1, _CLONE3), _MISSING]
     for number in sorted(REFUSED[architecture].values()):
         lines += [(_EQUAL, 0, 1, number), _FAIL]
-    for name, number in _WATCHED[architecture].items():
-        checks = _checks(name)
-        lines += [(_EQUAL, 0, len(checks), number), *checks]
+    for call, (argument, comparison, values, then, else_) in WATCHED.items():
+        checks = [line for value in values for line in ((comparison, 0, 1, value), then)]
+        # the lower half of the argument
+        checks = [(_LOAD, 0, 0, 16 + 8 * argument), *checks, else_]
+        for number in _numbers(call, architecture).values():
+            lines += [(_EQUAL, 0, len(checks), number), *checks]
     return b"".join(struct.pack("<HBBI", *line) for line in [*lines, _ALLOW])
-
-
-def _checks(name: str) -> list[_Line]:
-    """Instructions that decide by the arguments of a call; every path ends in a return."""
-    if name == "clone":
-        return [_FIRST, (_ANY_BIT, 0, 1, _CLONE_THREAD), _ALLOW, _FAIL]
-    if name in _OPENING:
-        flags = _SECOND if name == "open" else _THIRD
-        return [flags, (_ANY_BIT, 0, 1, os.O_TRUNC), _FAIL, _ALLOW]
-    if name == "prlimit64":
-        return [_FIRST, (_EQUAL, 0, 1, 0), _ALLOW, _FAIL]
-    values, found, else_ = (
-        (_TERMINAL_QUESTIONS, _ALLOW, _FAIL) if name == "ioctl" else (_SIGNAL_OTHERS, _FAIL, _ALLOW)
-    )
-    return [_SECOND, *(line for v in values for line in ((_EQUAL, 0, 1, v), found)), else_]
 
 
 def confine() -> None:

@@ -1,50 +1,48 @@
-"""A tester's side of the connection to its candidate, and what it lends.
+"""A tester's connection to its candidate.
 
-Objects of Python's library are sent as pickled copies. Functions and iterators of the tests are
-lent: a candidate may call the one and take the next item of the other. Nothing else can be done
-with them, because their attributes lead to the tests themselves.
+What a test hands over is sent as a pickled copy, what the candidate answers is JSON (values.py).
+Nothing is handed over whose copy would behave differently, and no code of the tests.
 """
 
 import base64
-import importlib
+import builtins
+import contextlib
 import io
-import itertools
 import os
 import pickle
 import signal
 import socket
-import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .candidate import become_candidate
 from .limits import JobLimits
-from .peer import MAX_DEPTH, Peer
+from .values import MUTABLE, decode
 from .wire import Gone, receive, send
 
 TESTS = "tests"
-"""Module name of the tests, and so of the classes they define."""
+"""Module name of the tests, and so of the functions and classes they define."""
+_PLAIN = {bool, int, float, str, bytes, list, tuple, dict, set, frozenset, type(None)}
 _METHODS = (types.MethodType, types.BuiltinFunctionType)
 _VIEWS = type({}.keys()), type({}.values()), type({}.items())
 
 
-class Session(Peer):
+class Session:
     """Starts a candidate and talks to it.
 
     Attributes:
         gone: why the candidate has ended; empty while it runs.
-        unfit: what the tests have that cannot be handed over; empty if there is nothing.
+        unfit: why something of the tests cannot be handed over; empty if all can.
     """
-
-    own, deepest = "tester", 2 * MAX_DEPTH
 
     def __init__(self, limits: JobLimits, null: int) -> None:
         ours, theirs = socket.socketpair()
-        super().__init__(ours.detach())
-        self.limits, self.limit = limits, limits.output_kb << 10
+        self.channel, self.limits = ours.detach(), limits
+        self.largest = limits.output_kb << 10
         self.gone = self.unfit = ""
-        self._kinds: dict[int, str] = {}
+        self._turn = threading.Lock()
         self.stdin, self.stdout = os.memfd_create("stdin"), os.memfd_create("stdout")
         self.pid = os.fork()
         if self.pid == 0:
@@ -58,7 +56,7 @@ class Session(Peer):
         values of the candidate make the test do."""
         signal.setitimer(signal.ITIMER_REAL, self.limits.timeout)
 
-    def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """The candidate's answer.
 
         Raises:
@@ -67,63 +65,39 @@ class Session(Peer):
         if self.gone:
             raise Gone(self.gone)
         try:
-            return super().exchange(message)
+            send(self.channel, message)
+            reply = receive(self.channel, self.largest)
+            if not isinstance(reply, dict):
+                raise Gone("an answer that is not one")
         except Gone as error:
-            self.gone = self.gone or str(error)
+            self.gone = str(error)
             raise
+        return reply
 
-    def decode(self, body: Any, is_argument: bool = False) -> Any:
-        """The value of JSON from the candidate."""
-        if is_argument:
-            return super().decode(body, is_argument)
+    def use(self, action: str, number: int, /, *arguments: Any, **named: Any) -> Any:
+        """Have an object of the candidate used; arguments that it modifies change here too.
+
+        Raises:
+            Gone: the candidate does not answer, or with what cannot be read.
+            TypeError: an argument cannot be handed over.
+            Exception: what the code there raised, or `RuntimeError` for an unknown class and for
+                `StopIteration`.
+        """
+        data = self._copy((arguments, named))
+        with self._turn:
+            reply = self.ask({"do": action, "object": number, "data": data})
+        if "raised" in reply:
+            raise _build_exception(str(reply["raised"]), str(reply.get("text")))
         try:
-            return super().decode(body)
+            for n, body in dict(reply.get("changed") or {}).items():
+                old, new = arguments[int(n)], self._decode(body)
+                if any(isinstance(old, kind) and isinstance(new, kind) for kind in MUTABLE):
+                    old.clear()
+                    getattr(old, "extend" if hasattr(old, "extend") else "update")(new)
+            return self._decode(reply.get("value"))
         except Exception as error:
             self.gone = f"a value that cannot be read: {error}"
             raise Gone(self.gone) from error
-
-    def resolve(self, owner: str, number: int, about: Any, is_argument: bool = False) -> Any:
-        """An object or a proxy. A function of the library is refused as an argument of one of the
-        tests, which would call it in this process."""
-        value = super().resolve(owner, number, about)
-        is_copy = owner == self.own and self._kinds[number] == "copy"
-        if is_copy and is_argument and (callable(value) or isinstance(value, types.ModuleType)):
-            raise ValueError(f"{value!r} does not come back into the tests")
-        return value
-
-    def perform(self, action: str, number: int, arguments: list[Any], named: dict[str, Any]) -> Any:
-        """Use what is lent as far as a candidate may."""
-        value, kind = self.objects[number], self._kinds[number]
-        if (action, kind) == ("call", "function"):
-            return value(*arguments, **named)
-        if (action, kind) == ("next", "iterator"):
-            return list(itertools.islice(value, 1))
-        raise TypeError(f"a {type(value).__name__} of the tests has no {action}")
-
-    def refer(self, value: Any) -> list[Any]:
-        """The reference to an object of either process."""
-        if isinstance(value, Remote):
-            return ["candidate", value._number, None]
-        return super().refer(value)
-
-    def describe(self, value: Any, number: int) -> list[str]:
-        """How an object is handed over, and its name or its copy."""
-        kind, word = _kind(value), str(getattr(value, "__name__", ""))
-        kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__
-        if any(each.__module__ == TESTS for each in kinds):
-            what = word or f"an object of {type(value).__name__}"
-            self.unfit = f"the tests hand {what}, of a class that they define, to the program"
-            raise TypeError(self.unfit)
-        if not kind:
-            kind, file = "copy", io.BytesIO()
-            _Copier(self, file).dump(value)
-            word = base64.b64encode(file.getvalue()).decode()
-        self._kinds[number] = kind
-        return [kind, word]
-
-    def borrow(self, number: int, about: Any) -> Any:
-        """The candidate's object as tests see it."""
-        return Remote(self, int(number))
 
     def run_script(self, setup: str, code: str, text: str) -> tuple[str, str]:
         """Run a program: its output, and why the output is not valid (empty if it is)."""
@@ -131,8 +105,43 @@ class Session(Peer):
         os.lseek(self.stdin, 0, os.SEEK_SET)
         send(self.channel, {"script": True, "setup": setup, "code": code})
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        printed = os.pread(self.stdout, self.limit, 0).decode("utf-8", "replace")
+        printed = os.pread(self.stdout, self.largest, 0).decode("utf-8", "replace")
         return printed, f"exit status {status}" if status else ""
+
+    def _copy(self, value: Any) -> str:
+        file = io.BytesIO()
+        try:
+            _Copier(file).dump(value)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            self.unfit = f"the tests hand to the program what cannot be copied: {error}"
+            raise TypeError(self.unfit) from error
+        return base64.b64encode(file.getvalue()).decode()
+
+    def _decode(self, body: Any) -> Any:
+        return decode(body, lambda number: Remote(self, number))
+
+
+class _Copier(pickle.Pickler):
+    """Copies values and objects of Python's library; an object of the candidate is its number."""
+
+    def persistent_id(self, value: Any) -> int | None:
+        if type(value) in _PLAIN:
+            return None
+        if type(value) is Remote:
+            return value._number
+        if getattr(value, "__module__", "") == TESTS:
+            raise pickle.PicklingError("a function, or an object of a class that they define")
+        if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
+            raise pickle.PicklingError("an iterator, which would not advance with its copy")
+        owner = value.__self__ if isinstance(value, _METHODS) else None
+        if not isinstance(owner, types.ModuleType | type | None):
+            raise pickle.PicklingError("a method, whose object would not change with its copy")
+        return None
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, _VIEWS):
+            return getattr(dict, type(value).__name__[5:]), (dict(value.mapping),)
+        return NotImplemented
 
 
 def _forward(action: str) -> Callable[..., Any]:
@@ -168,33 +177,11 @@ class Remote:
     __hash__ = _proves_nothing
 
 
-class _Copier(pickle.Pickler):
-    """Copies objects of Python's library, with references to what they hold of the tests."""
-
-    def __init__(self, session: Session, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self._session = session
-
-    def persistent_id(self, value: Any) -> list[Any] | None:
-        is_lent = isinstance(value, Remote) or _kind(value)
-        return self._session.refer(value) if is_lent else None
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, types.ModuleType):
-            return importlib.import_module, (value.__name__,)
-        if isinstance(value, _VIEWS):
-            return getattr(dict, type(value).__name__[5:]), (dict(value.mapping),)
-        return NotImplemented
-
-
-def _kind(value: Any) -> str:
-    """The kind of an object that is lent; empty for one that is copied."""
-    if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
-        return "iterator"
-    bound = getattr(value, "__self__", None) if isinstance(value, _METHODS) else None
-    if bound is not None and not isinstance(bound, types.ModuleType):
-        return "function"
-    if not isinstance(value, types.FunctionType | type):
-        return ""
-    is_library = str(value.__module__).partition(".")[0] in sys.stdlib_module_names
-    return "" if is_library else "function"
+def _build_exception(name: str, text: str) -> Exception:
+    kind: Any = getattr(builtins, name, None)
+    is_known = isinstance(kind, type) and issubclass(kind, Exception)
+    # as in a generator (PEP 479): `all(map(f, xs))` would read StopIteration as the end of xs
+    if is_known and kind is not StopIteration:
+        with contextlib.suppress(TypeError):
+            return kind(text)
+    return RuntimeError(f"{name}: {text}")

@@ -17,43 +17,41 @@ def run_job(limits: JobLimits, null: int, replies: int) -> None:
     Args:
         limits: of the candidate.
         null: what becomes the candidate's standard error.
-        replies: where the verdict goes: `passed` and `reason` (why not), with `printed` for a
-            script; or `broken` if the tests cannot be run, or `failure` if the sandbox does not
-            work.
+        replies: where the verdict goes, as the fields of a `JobVerdict`; or `failure`, if the
+            sandbox does not work.
     """
     try:
         session = Session(limits, null)
         restrain_tester(limits)
     except (Gone, Exception) as error:
         receive(0)  # or the next tester would find the job
-        send(replies, {"failure": f"no candidate could be started: {error}"})
-        return
+        return send(replies, {"failure": f"no candidate could be started: {error}"})
     job = receive(0)
     session.start_clock()
-    try:
-        trees = parse_tests(job["setup"], job["tests"], job["entry_point"])
-    except ValueError as error:
-        verdict = {"broken": str(error)}
-    else:
-        verdict = _judge(session, job, trees)
+    verdict = _judge(session, job)
     signal.setitimer(signal.ITIMER_REAL, 0)
     send(replies, verdict)
 
 
-def _judge(session: Session, job: dict[str, Any], trees: list[ast.Module]) -> dict[str, Any]:
-    printed = ""
+def _judge(session: Session, job: dict[str, Any]) -> dict[str, Any]:
+    reason = printed = broken = ""
     try:
-        if job["stdin"] is not None:
-            printed, reason = session.run_script(job["setup"], job["code"], job["stdin"])
-        else:
-            _run_tests(session, job, trees)
-            reason = ""
-    except (Exception, Gone, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"[:300].rstrip(": ")
-    if session.unfit:
-        return {"broken": session.unfit}
-    reason = session.gone or reason  # a test may have caught what was raised
-    return {"passed": not reason, "reason": reason, "printed": printed}
+        trees = parse_tests(job["setup"], job["tests"], job["entry_point"])
+    except ValueError as error:
+        broken = str(error)
+    else:
+        try:
+            if job["stdin"] is None:
+                _run_tests(session, job, trees)
+            else:
+                printed, reason = session.run_script(job["setup"], job["code"], job["stdin"])
+        except (Exception, Gone, SystemExit) as error:
+            reason = f"{type(error).__name__}: {error}"[:300].rstrip(": ")
+        # a test may have caught what was raised
+        broken, reason = session.unfit, session.gone or reason
+    broken = broken and f"{broken} (tests: {str(job['tests'])[:200]})"
+    passed = not (reason or broken)
+    return {"passed": passed, "reason": reason, "printed": printed, "broken": broken}
 
 
 def _run_tests(session: Session, job: dict[str, Any], trees: list[ast.Module]) -> None:
@@ -72,7 +70,7 @@ def _load(
 ) -> tuple[dict[str, Any], Any]:
     """Load the candidate: the names that the tests use, of which standard ones are the real ones,
     and the entry point."""
-    session.exchange({"script": False, "setup": job["setup"]})
+    session.ask({"script": False, "setup": job["setup"]})
     session.use("load", 0, job["code"])
     entry = job["entry_point"]
     names: dict[str, Any] = {"__name__": TESTS, **find_standard_names(trees, entry)}

@@ -28,9 +28,9 @@ _WARM = (
 """Modules that solutions often import, loaded once and shared by all forks."""
 
 
-def main(level: str, settings: str) -> None:
+def main(settings: str) -> None:
     """Serve jobs from standard input until it closes; verdicts go to standard output."""
-    limits = JobLimits(level=level, **json.loads(settings))
+    limits = JobLimits(**json.loads(settings))
     # Verdicts have an own descriptor: a candidate may control what tests print.
     replies, null = os.dup(1), os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
@@ -54,9 +54,8 @@ def main(level: str, settings: str) -> None:
 def _isolate(limits: JobLimits) -> None:
     be_counted_apart()
     seccomp.check_support()
-    if limits.level == "namespaces":
+    if limits.isolation == "full":
         enter_namespaces(limits.readable)
-    if limits.is_alone:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)  # with the process that waits for this one
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)

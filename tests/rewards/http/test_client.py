@@ -215,6 +215,8 @@ WRONG = [
     ({"url": []}, "mine.url: .*there must be a URL"),
     ({"url": "ftp://host"}, "mine.url: the URL 'ftp://host' is not valid"),
     ({"batch_size": 0}, r"rewards\[0\].batch_size is 0"),
+    ({"concurrency": 0}, r"rewards\[0\].concurrency is 0"),
+    ({"timeout_s": 0, "protocol": "unirl"}, r"rewards\[0\].timeout_s is 0"),
     ({"protocol": "mmlr"}, "protocol is 'mmlr'; allowed: .*Did you mean 'mmrl'"),
     ({"urll": ["http://host"]}, "urll"),
     ({"name": "a/b"}, "name is 'a/b'; it must be letters"),

@@ -1,9 +1,7 @@
 """The sandbox: what tests can say, what a solution may do, how limits and machines are told."""
 
-import logging
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -116,71 +114,42 @@ HANDED_OVER: dict[str, tuple[str, list[str]]] = {
             "assert drop((4, 5, 4, 7.7, 1.2), int) == (7.7, 1.2)",
             "assert drop([1, 'a', None], (str, type(None))) == (1,)",
             "assert drop([Fraction(1, 2), 3], Fraction) == (3,)",
-            "assert same(int) is int",
-            "assert same([dict, Ellipsis, ValueError]) == [dict, ..., ValueError]",
         ],
     ),
-    "functions": (
+    "functions of the library": (
         "def apply(f, xs): return [f(x) for x in xs]\n"
         "def order(xs, key): return sorted(xs, key=key)\n"
-        "def compose(f, g): return lambda x: f(g(x))\n"
-        "def twice(x): return 2 * x\ndef same(x): return x\n"
-        "def by_name(f): return f(1, b=2)\n"
-        "def safe(f):\n    try: return f()\n    except ZeroDivisionError: return 'no'\n"
-        "def fill(put):\n    for n in range(3): put(n)\n"
-        "def grow(f):\n    xs = [1]\n    f(xs)\n    return xs\n"
         "def name(f): return f.__name__ if callable(f) else ''",
         [
-            "assert apply(lambda x: x * 2, [1, 2]) == [2, 4]",
-            "def plus(n):\n    return lambda x: x + n\nassert apply(plus(3), (1, 2)) == [4, 5]",
+            "assert apply(math.sqrt, (9, 4)) == [3, 2]",
             "assert order(['b', 'A'], str.lower) == ['A', 'b'] and order([3, 1], None) == [1, 3]",
             "assert order([(1, 2), (2, 1)], operator.itemgetter(1)) == [(2, 1), (1, 2)]",
-            "assert compose(lambda x: x + 1, math.sqrt)(9) == 4",
-            "assert apply(lambda x: twice(x) + 1, [1, 2]) == [3, 5]",
-            "assert apply(twice, [1]) == [2] and apply(functools.partial(pow, 2), [3]) == [8]",
-            "assert by_name(lambda a, b: (a, b)) == (1, 2)",
-            "assert safe(lambda: 1 / 0) == 'no' and safe(lambda: 1) == 1",
-            "out = []\nfill(out.append)\nassert out == [0, 1, 2]",
-            "assert grow(lambda xs: xs.append(2)) == [1, 2]",
-            "f = lambda x: x\nassert same(f) is f and same([f, 1]) == [f, 1]",
-            "def named():\n    pass\nassert name(named) == 'named' and name(len) == 'len'",
+            "assert apply(functools.partial(pow, 2), [3]) == [8] and name(len) == 'len'",
         ],
     ),
-    "iterators": (
-        "def take(n, it): return [next(it) for _ in range(n)]\ndef total(it): return sum(it)\n"
-        "def pairs(it): return [(a, b) for a, b in it]\ndef first(it): return next(it, None)",
-        [
-            "assert total(x * x for x in range(4)) == 14 and total(map(int, '12')) == 3",
-            "assert take(2, itertools.count(5)) == [5, 6]",
-            "it = iter([1, 2, 3])\nassert take(2, it) == [1, 2]\nassert next(it) == 3",
-            "def g():\n    yield 1\n    yield 2\nx = g()\nassert take(1, x) + take(1, x) == [1, 2]",
-            "assert pairs(zip([1], 'a')) == [(1, 'a')] and first(iter(())) is None",
-            "assert pairs({1: 2}.items()) == [(1, 2)] and total({3: 4}.values()) == 4",
-        ],
+    "functions of the program": (
+        "def apply(f, xs): return [f(x) for x in xs]\ndef twice(x): return 2 * x",
+        ["assert apply(twice, [1]) == [2] and apply(functools.partial(twice), [3]) == [6]"],
     ),
-    "modules and objects of the library": (
-        "def root(m, x): return m.sqrt(x)\ndef find(p, s): return p.findall(s)\n"
-        "def read(f): return f.read()\ndef days(d): return d.days\ndef part(x, s): return x[s]\n"
-        "def order(xs): xs.sort()\ndef draw(rng): return rng.random()",
+    "objects of the library": (
+        "def find(p, s): return p.findall(s)\ndef read(f): return f.read()\n"
+        "def days(d): return d.days\ndef part(x, s): return x[s]\ndef order(xs): xs.sort()\n"
+        "def draw(rng): return rng.random()\ndef pairs(it): return [(a, b) for a, b in it]\n"
+        "def total(it): return sum(it)",
         [
-            "assert root(math, 9) == 3",
             "import re\nassert find(re.compile('[0-9]+', re.I), 'a1b22') == ['1', '22']",
             "import io\nassert read(io.StringIO('abc')) == 'abc'",
             "assert days(timedelta(days=3)) == 3 and part('abcd', slice(1, 3)) == 'bc'",
             "a, b = timedelta(2), timedelta(1)\nxs = [a, b]\norder(xs)\nassert xs == [b, a]",
             "import random\nassert draw(random.Random(1)) == random.Random(1).random()",
+            "assert pairs({1: 2}.items()) == [(1, 2)] and total({3: 4}.values()) == 4",
         ],
-    ),
-    "what belongs to classes of the tests": (
-        "def call(f): return f(2)",
-        ["class F:\n    @staticmethod\n    def twice(x): return 2 * x\nassert call(F.twice) == 4"],
     ),
 }
 
 
 def test_solutions_pass_and_wrong_ones_fail_whatever_is_handed_over(sandbox: Sandbox) -> None:
-    functions = "drop same apply order compose twice by_name safe fill grow name take total pairs"
-    functions += " first root find read days part draw call"
+    functions = "drop apply order twice name total pairs find read days part draw"
     wrong = "\n".join(f"def {each}(*x, **y): return 7" for each in functions.split())
     jobs = dict(VERDICTS)
     for name, (code, tests) in (SOLUTIONS | HANDED_OVER).items():
@@ -204,6 +173,10 @@ def test_tests_that_cannot_be_run_are_no_zero_and_leave_the_other_jobs_alone(
         f"{own_class}assert f([Own]) == 1": "a class that they define",
         f"{own_class}assert f(functools.partial(Own)) == 1": "a class that they define",
         f"{own_class}try: f(Own())\nexcept Exception: pass\nassert f(1) == 1": "that they define",
+        "assert f(lambda: 1) == 1": "cannot be copied: a function",
+        "assert f(x for x in [1]) == 1": "an iterator",
+        "assert f([].append) == 1": "a method",
+        "assert f(math) == 1": "cannot pickle 'module' object",
     }
     *broken, right = sandbox.run([Job(own_np, [test]) for test in [*tests, "assert f(1) == 1"]])
     assert right.passed and not right.broken
@@ -238,21 +211,6 @@ def test_the_order_of_a_set_is_the_same_in_every_process(sandbox: Sandbox) -> No
     assert {verdict.printed for verdict in [*first, *sandbox.run([job])]} == {first[0].printed}
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="bwrap is not used by root, who has the namespaces")
-def test_bwrap_that_does_not_work_here_is_no_obstacle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    (tmp_path / "bwrap").write_text("#!/bin/sh\nexit 1\n")
-    (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    try:
-        assert Sandbox("full", workers=1).level == "namespaces"
-    except IsolationError as error:
-        pytest.skip(str(error))
-    assert "namespaces; bwrap: the sandbox failed" in caplog.text
-
-
 def test_a_sandbox_that_dies_is_a_failure_and_the_next_job_has_a_new_one(sandbox: Sandbox) -> None:
     job = Job("def f(): return 1", ["assert f() == 1"])
     for _ in range(2):
@@ -277,11 +235,10 @@ def test_an_isolation_the_machine_cannot_give_is_refused_with_the_reason() -> No
     pid = os.fork()
     if pid == 0:
         # A filter that forbids namespaces, as container runtimes set it; children inherit it.
-        seccomp._WATCHED = {key: {} for key in seccomp._WATCHED}
+        seccomp.WATCHED.clear()
         for calls in seccomp.REFUSED.values():
             calls.clear()
             calls["unshare"] = 272 if calls is seccomp.REFUSED["x86_64"] else 97
-        os.environ["PATH"] = ""  # bwrap needs no `unshare`
         try:
             seccomp.confine()
             Sandbox("full")

@@ -63,7 +63,6 @@ def test_versions_follow_the_options_but_not_the_device() -> None:
 
     assert version() == version("device: cuda") == version("max_batch_size: 8")
     assert version() != version("dtype: bfloat16")
-    assert version("release: mine") == "mine"
 
 
 def test_the_version_of_ones_own_reward_follows_its_file(
@@ -84,9 +83,9 @@ def test_the_version_of_ones_own_reward_follows_its_file(
 
 
 @pytest.mark.parametrize("name", sorted(REWARDS))
-def test_every_reward_says_what_it_needs_and_what_its_scores_are(name: str) -> None:
+def test_every_reward_says_what_it_needs(name: str) -> None:
     described = reward_class(name)
-    assert isinstance(described, Described) and described.scale
+    assert isinstance(described, Described)
     assert described.needs and set(described.needs) <= set(ALLOWED)
     assert not {"images", "completion"} <= set(described.needs)
 

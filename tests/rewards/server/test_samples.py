@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from mmrl.rewards.server.samples import ImageError, build_sample, count_pixels, decode
+from mmrl.rewards.server.samples import ImageError, count_pixels, decode, open_image, open_sample
 from mmrl.rewards.server.wire import MAX_TEXT, Item, Png, Problem, Refusal, read_request
+from mmrl.types import Sample
 
 GRADIENT = Image.merge("RGB", [Image.linear_gradient("L").resize((20, 16))] * 3)
 
@@ -29,7 +30,7 @@ def png(data: bytes) -> Png:
 
 
 def opened(data: bytes, max_pixels: int = 2**20) -> Image.Image:
-    return decode(png(data), max_pixels)
+    return decode(open_image(png(data), max_pixels))
 
 
 def chunk(kind: bytes, content: bytes) -> bytes:
@@ -58,7 +59,7 @@ def test_every_cut_and_every_changed_byte_is_found() -> None:
 @pytest.mark.parametrize("text", ["", "****", "AAA", "A\nAA=", "ÄÄÄÄ", "/etc/passwd", "data:;,AA"])
 def test_text_that_is_no_base64_is_refused(text: str) -> None:
     with pytest.raises(ImageError, match="cannot be read"):
-        decode(Png(mime="image/png", data=text), 100)
+        open_image(Png(mime="image/png", data=text), 100)
 
 
 def test_the_size_is_known_before_anything_is_decoded_and_a_second_header_changes_nothing() -> None:
@@ -75,8 +76,11 @@ def test_the_size_is_known_before_anything_is_decoded_and_a_second_header_change
         opened(saved(GRADIENT)[:33] + large[8:], 10_000)
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
-    item = Item(id="a", prompt="", images=[png(saved(GRADIENT)), png(large), png(b"x")])
-    assert count_pixels(item, 10_000) == 320
+    small = png(saved(GRADIENT))
+    sample = open_sample(Item(id="a", prompt="", images=[small], reference_images=[small]), 10_000)
+    assert isinstance(sample, Sample) and count_pixels(sample) == 640
+    for refused in (png(large), png(b"x")):
+        assert isinstance(open_sample(Item(id="a", prompt="", images=[refused]), 10_000), Problem)
 
 
 def test_texts_profiles_and_frames_are_not_part_of_an_image_and_bombs_are_refused() -> None:
@@ -102,7 +106,7 @@ def test_pixels_that_are_missing_behind_right_checksums_are_found() -> None:
 def test_a_text_that_is_too_long_fails_alone() -> None:
     for length, code in ((MAX_TEXT, ""), (MAX_TEXT + 1, "too_long")):
         for prompt, text in ((length, 1), (1, length)):
-            built = build_sample(Item(id="a", prompt="x" * prompt, completion="x" * text), 1)
+            built = open_sample(Item(id="a", prompt="x" * prompt, completion="x" * text), 1)
             assert (built.code if isinstance(built, Problem) else "") == code
 
 

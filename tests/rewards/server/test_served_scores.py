@@ -165,11 +165,21 @@ def test_words_that_no_answer_can_hold_do_not_cost_the_others_theirs() -> None:
     found[0].message.encode()
 
 
+def test_a_reward_that_names_the_samples_it_cannot_score_is_called_once() -> None:
+    calls = []
+
+    def reward(samples: list[Sample]) -> list[float | None]:
+        calls.append(len(samples))
+        raise PartialFailure([1.0, ValueError("no tests"), None])
+
+    found = score_samples(reward, [Sample("p", "")] * 3)
+    assert found == [1.0, Problem("reward_failed", "ValueError: no tests"), None]
+    assert calls == [3]
+
+
 def test_health_describes_what_is_served(server: Live) -> None:
     status, health = server.get("/v1/health")
     assert status == 200 and health["status"] == "ok"
-    clip = next(reward for reward in health["rewards"] if reward["name"] == "clip")
-    assert clip["device"] == "cpu" and clip["needs"] == ["prompt", "images"] and clip["scale"]
     versions = {reward["name"]: reward["version"] for reward in health["rewards"]}
     assert len(set(versions.values())) == len(versions) == 5
     answer = server.post({"id": "v", "reward": "caption", "items": []})[1]
