@@ -48,7 +48,7 @@ class Setting:
     windows: list[int | None] = field(default_factory=lambda: [32])
     """Look-ahead windows of approximate caches; null is all."""
     shortest: int = 0
-    """Length of the shortest text, for eight times as many rows; 0 for no ends."""
+    """Length of the shortest text, whole blocks, for eight times as many rows; 0: no ends."""
     repeats: int = 2
     """The fastest of so many counts."""
     device: str = "cpu"
@@ -97,9 +97,6 @@ def fastest(work: Callable[[], Any], repeats: int, warm: bool = True) -> tuple[f
     return min(seconds), result
 
 
-KEPT = ("tokens", "scorable")
-
-
 def measure(s: Setting) -> Iterator[dict[str, Any]]:
     """One line per way of sampling; the first is what the others are compared with."""
     sizes = {"dtype": s.dtype, "device": s.device, "max_prompt_length": s.prompt_length + 64}
@@ -108,9 +105,9 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
     canvas = policy.canvas([prompt] * rows, s.length)
     size = min(canvas.block_size or s.block_size, s.length)
     ways: dict[str, tuple[Any, int | None, int]] = {"none": ("none", None, rows)}
-    if s.shortest:  # the ends are there from the beginning; 37 mixes short and long texts
-        more = s.length - s.shortest
-        ends = [37 * n % rows * more // (rows - 1) - more - 1 for n in range(rows)]
+    if s.shortest:  # ends are there from the beginning, each in the last place of a block
+        more = s.length - s.shortest  # 37 mixes short and long texts
+        ends = [37 * n % rows * more // (rows - 1) // size * size - more - 1 for n in range(rows)]
         canvas.stop_ids = (canvas.vocab[1] - 1,)
         canvas.tokens[range(rows), ends] = canvas.stop_ids[0]
         ways = {"waits": ("prefix", None, s.batch), "refilled": ("prefix", None, rows)}
@@ -128,7 +125,8 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
         draws = [generator("bench", row) for row in range(rows)]
         parts = [slice(n, n + together) for n in range(0, rows, together)]
         done = [sample(policy, canvas[part], config, draws[part], s.batch) for part in parts]
-        tokens, counted = (torch.cat([getattr(d.canvas, k) for d in done]) for k in KEPT)
+        tokens = torch.cat([each.canvas.tokens for each in done])
+        counted = torch.cat([each.canvas.scorable for each in done])
         return tokens, counted, sum(each.forwards for each in done)
 
     results = {way: fastest(partial(run, *how), s.repeats) for way, how in ways.items()}

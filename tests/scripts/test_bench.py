@@ -60,7 +60,7 @@ def test_rows_that_take_the_places_of_others_have_the_same_tokens(
     bench: Callable[[str], ModuleType],
 ) -> None:
     script = bench("text_sampling")
-    sizes = {"length": 16, "steps": 16, "batch": 2, "repeats": 1, "shortest": 2}
+    sizes = {"length": 16, "steps": 16, "batch": 2, "repeats": 1, "shortest": 4}
     setting = script.Setting(model="datasets/text/checkpoints/sdar", **sizes)
     waits, refilled = script.measure(setting)
     assert refilled["same_tokens"] == 1 and refilled["forwards"] < waits["forwards"]
