@@ -388,3 +388,34 @@ def test_the_memory_of_recipes_is_what_the_dry_run_estimates(name: str, size: fl
     needs = estimate(config, find_sizes(config.model.path)[1], tasks, Placement(device="cuda"))
     found = needs.peak()[1] / 2**30
     assert round(found, 1) == pytest.approx(size, abs=0.11)
+
+
+FULL = re.findall(
+    r"^\| `(\w+_full)` \| ([\d.]+) GiB \| ([\d.]+) GiB \|$",
+    TEXT["docs/recipes/index.md"],
+    re.MULTILINE,
+)
+
+
+@pytest.mark.slow
+def test_recipes_of_all_weights_fit_eight_devices_as_their_page_says() -> None:
+    from mmrl.planning.known_sizes import find_sizes
+    from mmrl.planning.memory import estimate
+    from mmrl.planning.planned_launch import plan_placement, use_launch
+    from mmrl.planning.reward_probe import offline
+    from mmrl.rollouts.tasks import Task
+
+    every = {path.stem for path in (ROOT / "configs" / "rl").glob("*_full.yaml")}
+    assert every - {name for name, *_ in FULL} == {"amused_t2i_hps_full"}
+    for name, *sizes in FULL:
+        for way, size in zip(("fsdp2", "zero3"), sizes, strict=True):
+            launch = str(ROOT / "configs" / "accelerate" / f"{way}.yaml")
+            words = [f"config=configs/rl/{name}.yaml", "dry_run=true", "devices=8xH100-80GB"]
+            config = load_config(RLConfig, [*words, f"launch_config={launch}"])
+            with offline(), use_launch(launch, config.devices):
+                tasks = [Task(key, options, dry=True) for key, options in config.tasks.items()]
+                place = plan_placement(config, 8)
+                needs = estimate(config, find_sizes(config.model.path)[1], tasks, place)
+            found = needs.peak()[1]
+            assert round(found / 2**30, 1) == pytest.approx(float(size), abs=0.11), (name, way)
+            assert place.memory is not None and found < place.memory

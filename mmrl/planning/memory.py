@@ -9,6 +9,7 @@ from mmrl.models.network.network import Network
 from mmrl.models.task_names import EDITS, writes_images
 from mmrl.planning.known_sizes import BYTES, count_columns, outline_policy
 from mmrl.planning.network_memory import (
+    BUCKET,
     Needs,
     NetworkBytes,
     Pass,
@@ -32,7 +33,7 @@ def estimate(
 
     Returns:
         What `estimate_network` names, `reference`, and `value`: a value model with its gradients
-        and moments.
+        and moments. A sharded one shares nothing with the policy, as `reference` does not.
     """
     network, size = outline_policy(raw), BYTES[config.model.dtype]
     sizes, recompute = count_policy(config, network), config.model.gradient_checkpointing
@@ -55,13 +56,31 @@ def estimate(
         copied = sizes.weights if sharded and not sizes.adapter else sizes.trained - sizes.adapter
         needs.add("reference", (copied + sizes.adapter * config.sync_ref_model) / parts, away)
     if config.value is not None:
-        own = float(network.width * (4 if sizes.adapter else size))
-        named = ((name, p) for name, p in network.named_parameters() if p.requires_grad)
-        copied = [p.numel() for n, p in named if not n.startswith(("head.", "vision."))]
-        own += sum(copied) * size + sizes.adapter
-        moments = count_moments(config.optimizer, own / size, size)
-        needs.add("value", (own * (3 if placement.buckets else 2) + moments) / parts, away)
+        _add_value(needs, config, network, sizes, placement)
     return needs
+
+
+def _add_value(
+    needs: Needs, config: RLConfig, network: Network, sizes: NetworkBytes, placement: Placement
+) -> None:
+    """Add the bytes of a value model, counted as `estimate_network` counts a network."""
+    size, way = BYTES[config.model.dtype], placement.way
+    own = float(network.width * (4 if sizes.adapter else size)) + sizes.adapter
+    frozen = 0.0
+    for name, parameter in network.named_parameters():
+        if not name.startswith(("head.", "vision.")):
+            own += parameter.numel() * size * parameter.requires_grad
+            frozen += parameter.numel() * size * (not parameter.requires_grad)
+    state = own + count_moments(config.optimizer, own / size, size)
+    if config.save_steps and config.async_save:
+        needs.add("snapshot", state, placement.device != "cpu")
+    state += own * (way in ("zero2", "zero3"))
+    held = (own + frozen) / placement.shards if way in ("fsdp2", "zero3") else own
+    needs.add("value", held + own * placement.buckets, placement.weights_apart)
+    divided = 1 if way == "whole" else placement.shards
+    needs.add("value", state / divided, placement.state_apart)
+    if way == "zero3":
+        needs.add("buckets", min(BUCKET, own))
 
 
 def count_policy(config: RLConfig, network: Network) -> NetworkBytes:

@@ -19,7 +19,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
-from mmrl.runtime.launch_checks import check_images, check_launch, check_value_model
+from mmrl.runtime.launch_checks import check_images, check_launch
 from mmrl.samplers import check_blocks
 
 
@@ -36,8 +36,6 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         ConfigError, FileNotFoundError, ValueError: what the run cannot start with.
     """
     check_launch(config.optimizer, config.torch_compile)
-    if config.value is not None:
-        check_value_model()
     check_geometry(config, world_size)
     known = Known.read(config.model)
     policy = check_model(config, known)

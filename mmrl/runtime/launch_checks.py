@@ -70,13 +70,6 @@ def check_launch(optimizer: str = "adamw", torch_compile: bool = False) -> None:
     check(kind is None or fits, "optimizer", optimizer, allowed, advice)
 
 
-def check_value_model() -> None:
-    """Raise a ConfigError for a value model where DeepSpeed, which trains one model, is used."""
-    allowed = "null with DeepSpeed, which trains one model"
-    advice = "Launch with configs/accelerate/fsdp2.yaml."
-    check(find_sharding() != "DEEPSPEED", "algorithm.value", "given", allowed, advice)
-
-
 def check_images(key: str, value: object, mixed: bool, trained: bool) -> None:
     """Refuse data of which one process may show images to a tower while another reads words alone.
 

@@ -44,7 +44,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         self.sharding.shard(self.network)
         optimizers = build_optimizers(self.network, config)
         self.schedules = [build_schedule(one, config, config.max_steps) for one in optimizers]
-        objective.module, self.optimizers = self.sharding.prepare(self.network, optimizers)
+        [objective.module], self.optimizers = self.sharding.prepare(self.modules, optimizers)
         self.ema = ExponentialAverage(self.network, config.ema_decay) if config.ema_decay else None
 
     def train_step(self) -> float:
@@ -90,7 +90,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
                     batch = self._batch(micro)
                     with adapter_dropout(self.network, self.config.seed, "dropout", self.step):
                         loss, metrics = self.objective.loss(batch)
-                    self.sharding.backward(loss / accumulation)
+                    self.sharding.backward(loss / accumulation, self.objective.module)
                 found.append(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
                 if not last:  # at the end it may be left anyway
                     advance()

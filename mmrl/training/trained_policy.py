@@ -65,8 +65,10 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             self.value.join(optimizer, config)
             self.modules.append(self.value.trained)
         self.schedule = build_schedule(optimizer, config, config.optimizer_steps)
-        policy.model, self.optimizers = self.sharding.prepare(policy.model, [optimizer])
+        [policy.model, *wrapped], self.optimizers = self.sharding.prepare(self.modules, [optimizer])
         [self.optimizer] = self.optimizers
+        if self.value is not None:
+            [self.value.network] = wrapped
         policy.model.eval()  # no dropout: new and old log-probs must come from the same function
 
     @contextmanager

@@ -192,9 +192,11 @@ class Trainer(TrainedPolicy):
         prefix = "" if alone else f"{part.item.task.name}/"
         # undoes the mean over processes: the terms are shares of a sum
         scale = weight * self.accelerator.num_processes
-        with self.sharding.accumulate(list(self._clipped_models().values()), last):
-            for loss, metrics in self._losses(part):
-                self.sharding.backward(loss * scale)
+        models = list(self._clipped_models().values())
+        with self.sharding.accumulate(models, last):
+            # the value model has no loss in tasks without values
+            for model, (loss, metrics) in zip(models, self._losses(part), strict=False):
+                self.sharding.backward(loss * scale, model)
                 found.append((part.prompts, loss.detach()))
                 sums["loss"] += metrics.pop("loss", 0.0) * weight
                 for name, value in metrics.items():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mmrl.estimators.scoring import predict_values
@@ -39,7 +39,7 @@ class ValueModel:
 
     Attributes:
         trained: the copy with its head.
-        network: the same, wrapped for several processes.
+        network: the same, which `TrainedPolicy` wraps for several processes.
     """
 
     def __init__(self, config: RLConfig, policy: Policy, sharding: Sharding) -> None:
@@ -50,8 +50,9 @@ class ValueModel:
         shared = shared_parameters(network, config.model, sharding.gathers)
         backbone = copy_backbone(network, shared)
         backbone.set_attention(config.model.attn_implementation)
-        weight = next(network.parameters())
-        dtype = weight.dtype if config.model.lora is None else torch.float32  # as the adapter has
+        dtype = next(network.parameters()).dtype
+        if config.model.lora is not None:
+            dtype = torch.promote_types(dtype, torch.float32)  # as the adapter has
         train_parts(backbone, config.model, config.seed)
         head = ValueHead(network.width, policy.device, dtype)
         self.trained = ValueNetwork(backbone, head).eval()
@@ -60,7 +61,7 @@ class ValueModel:
         sharding.shard(self.trained)
         if config.bf16:
             autocast_forward(self.trained, sharding.accelerator.device)
-        self.network = sharding.wrap(self.trained)
+        self.network: nn.Module = self.trained
 
     def __call__(self, canvas: Canvas, passes: Passes) -> Tensor:
         """Values [K, B, L] of the states of the passes."""

@@ -47,7 +47,7 @@ RL = {
     },
     "value": {"algorithm": {**TRACE, "value": {}}, "lora": LORA},
     "following": {
-        "algorithm": {"beta": 0.1},
+        "algorithm": {**TRACE, "beta": 0.1, "value": {"learning_rate_scale": 2.0}},
         "num_mini_batches": 2,
         "per_device_train_batch_size": 2,
         "sync_ref_model": True,
@@ -67,8 +67,9 @@ RL = {
 }
 """Runs of four steps: a frozen reference and mini-batches, one with the adapter off and another
 optimiser; a value model that shares the frozen weights of the policy; a reference that follows the
-policy, with clipped gradients; texts, whose forward passes are as many on every process, so that
-weights that are gathered by block need no agreement."""
+policy, and a value model with all weights and a gradient that is clipped apart; texts, whose
+forward passes are as many on every process, so that weights that are gathered by block need no
+agreement."""
 HELD = ("text",)
 """Kinds in which a process that is told to stop goes on to the end of the rollouts, because the
 others wait for it in every forward pass."""
@@ -77,7 +78,7 @@ STOPPED = ("full", "following", "text")
 KINDS = {
     "fsdp2": ("full", "lora", "value", "text"),
     "zero2": ("following",),
-    "zero3": ("following", "lora", "text"),
+    "zero3": ("following", "lora", "value", "text"),
 }
 """Those of each way of sharding."""
 BATCH = Masked.batch

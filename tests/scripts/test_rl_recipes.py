@@ -171,4 +171,4 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "loss" in line]
     assert len(steps) == 2 and all(math.isfinite(line["loss"]) for line in steps)
-    assert list((run / "final").glob("*.safetensors"))
+    assert list((run / "final").rglob("*.safetensors"))

@@ -112,14 +112,10 @@ class FSDP2(Sharding):
             sample_by_block(policy, self.accelerator.device)
 
     def prepare(
-        self, model: nn.Module, optimizers: Sequence[Optimizer]
-    ) -> tuple[nn.Module, list[Any]]:
-        """The model as `shard` left it, and its optimisers."""
-        return model, [self.accelerator.prepare_optimizer(optimizer) for optimizer in optimizers]
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """The model as `shard` left it."""
-        return model
+        self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
+    ) -> tuple[list[nn.Module], list[Any]]:
+        """The models as `shard` left them, and their optimisers."""
+        return list(models), [self.accelerator.prepare_optimizer(each) for each in optimizers]
 
     @contextmanager
     def accumulate(self, models: Sequence[nn.Module], last: bool) -> Iterator[None]:

@@ -67,32 +67,30 @@ class Sharding:
         self.shard(policy.model, trained)
 
     def prepare(
-        self, model: nn.Module, optimizers: Sequence[Optimizer]
-    ) -> tuple[nn.Module, list[Any]]:
-        """The model and its optimisers as training calls them."""
-        prepared = self.accelerator.prepare(model, *optimizers)
-        return prepared[0], list(prepared[1:])
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """A second trained model, without an optimiser."""
-        return self.accelerator.prepare_model(model)
+        self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
+    ) -> tuple[list[nn.Module], list[Any]]:
+        """Models, that `shard` was called with, and their optimisers as training calls them; no
+        group of an optimiser has parameters of two models."""
+        prepared = self.accelerator.prepare(*models, *optimizers)
+        return list(prepared[: len(models)]), list(prepared[len(models) :])
 
     @contextmanager
     def accumulate(self, models: Sequence[nn.Module], last: bool) -> Iterator[None]:
         """Forward and backward passes of a micro-batch, maybe the last before an optimiser step,
-        of models as `prepare` and `wrap` returned them."""
+        of models as `prepare` returned them."""
         with ExitStack() as stack:
             for model in () if last else models:
                 stack.enter_context(self.accelerator.no_sync(model))
             yield
 
-    def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a loss; the optimiser sees the mean over processes."""
+    def backward(self, loss: Tensor, model: nn.Module) -> None:
+        """Add the gradient of a loss of one model, as `prepare` returned it; the optimiser sees the
+        mean over processes."""
         self.accelerator.backward(loss)
 
     def clip_gradient(self, model: nn.Module, limit: float) -> Tensor:
-        """Scale the gradient of a model, that `shard` was called with, down to a norm; return its
-        norm before, on the CPU."""
+        """Scale the gradient of a model, before or after `prepare`, down to a norm; return its norm
+        before, on the CPU."""
         norm = self.accelerator.clip_grad_norm_(model.parameters(), limit)
         return gather_whole(torch.as_tensor(0.0 if norm is None else norm))
 

@@ -1,9 +1,10 @@
 """Sharding by DeepSpeed ZeRO: gradients and optimiser moments, with stage 3 the weights as well.
 
-An accelerate configuration of `distributed_type: DEEPSPEED` asks for it. A run has one engine that
-trains, built by `accelerator.prepare`; with stage 3 a frozen model has one that only gathers its
-weights, module by module. The optimiser works on float32 master weights, in flat tensors of which
-every process has a slice; DeepSpeed's own functions read and set the part of a parameter in them.
+An accelerate configuration of `distributed_type: DEEPSPEED` asks for it. Every model that trains
+has an engine; accelerate would build one alone, so they are built here. With stage 3 a frozen model
+has one that only gathers its weights, module by module. The optimiser works on float32 master
+weights, in flat tensors of which every process has a slice; DeepSpeed's own functions read and set
+the part of a parameter in them. An engine sees of the one optimiser the groups of its model.
 
 The gradient is accumulated over as many backward passes as a step has: the engine learns which is
 the last, and divides by the number of processes alone. Clipping is DeepSpeed's, by a norm that is
@@ -38,50 +39,67 @@ class Zero2(Sharding):
     """Every process holds the weights, and its part of gradients and moments."""
 
     shards = True
-    engine: Any = None
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        super().__init__(accelerator)
+        self.engines: list[Any] = []
 
     def shard(self, model: nn.Module, trained: bool = True) -> None:
         """Refuse a model that DeepSpeed cannot train, as `find_blocks` does."""
         find_blocks(model)
 
     def prepare(
-        self, model: nn.Module, optimizers: Sequence[Optimizer]
-    ) -> tuple[nn.Module, list[Any]]:
-        """The engine of the model, and its optimiser."""
+        self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
+    ) -> tuple[list[nn.Module], list[Any]]:
+        """The engines of the models, and their optimiser."""
+        import deepspeed
+
         [optimizer] = optimizers
-        groups = [list(group["params"]) for group in optimizer.param_groups]  # the engine's differ
-        settings = self.accelerator.deepspeed_plugin.deepspeed_config  # type: ignore[union-attr]
-        settings.update(self._settings(settings["zero_optimization"]))
+        every = optimizer.param_groups
+        settings = self._settings(self._zero)
+        settings["zero_allow_untested_optimizer"] = True
         # the AdamW that DeepSpeed has for the CPU must be compiled first; torch's is as fast fused
         settings["zero_force_ds_cpu_optimizer"] = False
-        if settings["zero_optimization"]["offload_optimizer"]["device"] == "cpu":
-            for group in optimizer.param_groups:
+        if self._zero["offload_optimizer"]["device"] == "cpu":
+            for group in every:
                 group["fused"] = True
-        self.engine, _ = self.accelerator.prepare(model, optimizer)
-        return self.engine, [EngineOptimizer(self.engine, groups, optimizer)]
+        parameters = [list(group["params"]) for group in every]  # engines put flat ones there
+        held = [{id(p) for p in model.parameters()} for model in models]
+        parts = [[group for group in every if id(group["params"][0]) in own] for own in held]
+        for model, own in zip(models, parts, strict=True):
+            with only_groups(optimizer, own):
+                each = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+            self.engines.append(each[0])
+        engines = list(zip(self.engines, parts, strict=True))
+        return list(self.engines), [EngineOptimizer(engines, parameters, optimizer)]
 
     @contextmanager
     def accumulate(self, models: Sequence[nn.Module], last: bool) -> Iterator[None]:
-        """Tell the engine whether a micro-batch is the last before a step."""
-        self.engine.set_gradient_accumulation_boundary(last)
+        """Tell the engines whether a micro-batch is the last before a step."""
+        for engine in self.engines:
+            engine.set_gradient_accumulation_boundary(last)
         yield
 
-    def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a loss; the optimiser sees the mean over processes."""
-        self.engine.backward(loss, scale_wrt_gas=False)
+    def backward(self, loss: Tensor, model: Any) -> None:
+        """Add the gradient of a loss of an engine; the optimiser sees the mean over processes."""
+        model.backward(loss, scale_wrt_gas=False)
 
     def clip_gradient(self, model: nn.Module, limit: float) -> Tensor:
         """Let the step scale the gradient down to a norm; return its norm before, on the CPU."""
         from deepspeed.runtime.utils import is_invalid_grad_norm
 
-        zero = self.engine.optimizer
+        [zero] = [each.optimizer for each in self.engines if model is each or model is each.module]
         zero.clip_grad = 0.0 if limit == float("inf") else limit
-        norm = torch.as_tensor(self._norm()).detach().cpu().float()
+        norm = torch.as_tensor(self._norm(zero)).detach().cpu().float()
         # DeepSpeed writes -1 in the place of what is not finite
         return norm.new_tensor(float("inf")) if is_invalid_grad_norm(norm) else norm
 
-    def _norm(self) -> Tensor:
-        return self.engine.optimizer.scaled_global_norm()
+    def _norm(self, zero: Any) -> Tensor:
+        return zero.scaled_global_norm()
+
+    @property
+    def _zero(self) -> dict[str, Any]:
+        return self.accelerator.deepspeed_plugin.deepspeed_config["zero_optimization"]  # type: ignore[union-attr]
 
     def _settings(self, zero: Mapping[str, Any]) -> dict[str, Any]:
         """Settings of DeepSpeed that a run fixes, and those of its optimiser `zero`."""
@@ -99,7 +117,8 @@ class Zero2(Sharding):
     def assign(self, targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
         """Copy whole tensors into weights, and into the master weights of the optimiser."""
         super().assign(targets, values)
-        self.engine.optimizer.refresh_fp32_params()
+        for engine in self.engines:
+            engine.optimizer.refresh_fp32_params()
 
     def load_optimizer(self, optimizer: EngineOptimizer, state: dict[str, Any]) -> None:
         """Load an optimiser's `state_dict` of whole tensors, counted as in one process."""
@@ -123,16 +142,15 @@ class Zero3(Zero2):
         for vision in find_vision(model):
             # gathered at once, as processes encode different numbers of images
             vision._z3_leaf = not vision.is_trained  # type: ignore[assignment]
-        plugin = self.accelerator.deepspeed_plugin.deepspeed_config  # type: ignore[union-attr]
-        zero = dict(plugin["zero_optimization"])
+        zero = dict(self._zero)
         zero.pop("offload_optimizer", None)  # one that is not trained has none
         settings = self._settings(zero)
+        own_parameters(model, trained)
         if trained:
             divide_parameters(model, settings)
             return
         import deepspeed
 
-        own_parameters(model)
         divide_parameters(model, settings)
         self.frozen.append(deepspeed.initialize(model=model, config=settings)[0])
 
@@ -158,8 +176,8 @@ class Zero3(Zero2):
 
         [offload] = [
             offload
-            for engine in (self.engine, *self.frozen)
-            if engine is not None and engine.module is model
+            for engine in (*self.engines, *self.frozen)
+            if engine.module is model
             for offload in (getattr(engine.optimizer, "parameter_offload", engine.optimizer),)
         ]
         kept = {id(parameter) for parameter in self._kept()}
@@ -178,10 +196,10 @@ class Zero3(Zero2):
         self._keep_whole()  # what others have gathered and freed since
 
     def prepare(
-        self, model: nn.Module, optimizers: Sequence[Optimizer]
-    ) -> tuple[nn.Module, list[Any]]:
-        """The engine of the model, and its optimiser."""
-        prepared = super().prepare(model, optimizers)
+        self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
+    ) -> tuple[list[nn.Module], list[Any]]:
+        """The engines of the models, the first of which samples, and their optimiser."""
+        prepared, model = super().prepare(models, optimizers), models[0]
         # rows without an image give these a gradient of zero, though none of their modules
         # computes, and processes encode different numbers of images
         towers = [vision for vision in find_vision(model) if vision.is_trained]
@@ -195,7 +213,7 @@ class Zero3(Zero2):
 
     def _kept(self) -> list[Any]:
         """Parameters that are never freed."""
-        return [] if self.engine is None else self.engine.optimizer.persistent_parameters
+        return self.engines[0].optimizer.persistent_parameters if self.engines else []
 
     def _keep_whole(self, parameters: Iterable[Any] = ()) -> None:
         """Gather some parameters, never to free them, and those that are kept already."""
@@ -208,10 +226,10 @@ class Zero3(Zero2):
         if kept:
             kept[0].all_gather(kept)
 
-    def _norm(self) -> Tensor:
+    def _norm(self, zero: Any) -> Tensor:
         from deepspeed.runtime.utils import combine_grad_norm_groups
 
-        return combine_grad_norm_groups(self.engine.optimizer._get_norm_groups())
+        return combine_grad_norm_groups(zero._get_norm_groups())
 
     def weights(self, module: nn.Module) -> dict[str, Tensor]:
         """The `state_dict` of a module, as this process holds it."""
@@ -219,12 +237,21 @@ class Zero3(Zero2):
 
 
 class EngineOptimizer:
-    """An engine's optimiser, with the parameters and the state that it has in one process: the
-    `groups` of parameters before the engine was built, which steps `optimizer` on flat tensors."""
+    """The optimiser of engines, with the parameters and the state that it has in one process: the
+    `groups` of parameters before engines were built, which step `optimizer` on flat tensors.
 
-    def __init__(self, engine: Any, groups: list[list[Tensor]], optimizer: Optimizer) -> None:
-        self.engine, self.groups, self.optimizer = engine, groups, optimizer
-        self.zero = engine.optimizer
+    Args:
+        engines: each with the groups of `optimizer` that are of its model.
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[tuple[Any, list[dict[str, Any]]]],
+        groups: list[list[Tensor]],
+        optimizer: Optimizer,
+    ) -> None:
+        self.engines, self.groups, self.optimizer = engines, groups, optimizer
+        self.parted = engines[0][0].zero_optimization_partition_weights()
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -238,17 +265,19 @@ class EngineOptimizer:
 
     def step(self) -> None:
         """Clip the gradient as `clip_gradient` said, change the weights and drop the gradient."""
-        self.engine.step()
-        self._forget()
+        for engine, own in self.engines:
+            with only_groups(self.optimizer, own):
+                engine.step()
+            self._forget(engine.optimizer)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradient, also one that is only partly accumulated."""
-        self.zero.zero_grad(set_to_none=True)
-        self._forget()
+        for engine, _ in self.engines:
+            engine.optimizer.zero_grad(set_to_none=True)
+            self._forget(engine.optimizer)
 
-    def _forget(self) -> None:
-        zero = self.zero
-        if self.engine.zero_optimization_partition_weights():
+    def _forget(self, zero: Any) -> None:
+        if self.parted:
             # parameters without a gradient in the next step would keep that of this one
             zero.grad_partitions_flat_buffer.zero_()
             for flat in zero.fp32_partitioned_groups_flat if zero.offload_optimizer else ():
@@ -302,27 +331,27 @@ class EngineOptimizer:
         return [parameter for group in self.groups for parameter in group]
 
     def _keep(self, whole: Any) -> Tensor | None:
-        return whole.cpu() if self.engine.global_rank == 0 else None
+        return whole.cpu() if torch.distributed.get_rank() == 0 else None
 
     def _begin(self, values: Mapping[str, Any]) -> None:
         """Give every flat tensor a state of the same names, as the first step would."""
-        zero = self.zero
-        parted = self.engine.zero_optimization_partition_weights()
-        held = "fp32_partitioned_groups_flat" if parted else "single_partition_of_fp32_groups"
-        for flat in getattr(zero, held):
-            own = self.optimizer.state[flat]
-            for name, value in values.items():
-                if value is not None and not _is_moment(value):
-                    own[name] = torch.tensor(float(value))  # of steps
-                elif value is not None and name != MASTER:
-                    own.setdefault(name, torch.zeros_like(flat))
-        if not parted:
-            zero._lazy_init_hp_params_optimizer_state()
+        held = "fp32_partitioned_groups_flat" if self.parted else "single_partition_of_fp32_groups"
+        for engine, groups in self.engines:
+            for flat in getattr(engine.optimizer, held):
+                own = self.optimizer.state[flat]
+                for name, value in values.items():
+                    if value is not None and not _is_moment(value):
+                        own[name] = torch.tensor(float(value))  # of steps
+                    elif value is not None and name != MASTER:
+                        own.setdefault(name, torch.zeros_like(flat))
+            if not self.parted:
+                with only_groups(self.optimizer, groups):
+                    engine.optimizer._lazy_init_hp_params_optimizer_state()
 
     def _set(self, parameter: Any, name: str, value: Tensor) -> None:
         from deepspeed import utils
 
-        which = "local" if self.engine.zero_optimization_partition_weights() else "full"
+        which = "local" if self.parted else "full"
         part = slice_whole(value, held_part(parameter)) if which == "local" else value
         if name == MASTER:
             getattr(utils, f"safe_set_{which}_fp32_param")(parameter, part)
@@ -334,12 +363,22 @@ def _is_moment(value: Any) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0
 
 
-def own_parameters(model: nn.Module) -> None:
-    """Give a model separate frozen parameters on the storage of those it shares with another,
-    which sharding one of them frees for that one alone."""
+@contextmanager
+def only_groups(optimizer: Optimizer, groups: list[dict[str, Any]]) -> Iterator[None]:
+    """Leave an optimiser some of its groups inside the context."""
+    every, optimizer.param_groups = optimizer.param_groups, groups
+    try:
+        yield
+    finally:
+        optimizer.param_groups = every
+
+
+def own_parameters(model: nn.Module, trained: bool) -> None:
+    """Give a model separate parameters, without `trained` frozen, on the storage of those it shares
+    with another, which sharding one of them frees for that one alone."""
     fresh: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
-                own = nn.Parameter(parameter.data, requires_grad=False)
+                own = nn.Parameter(parameter.data, trained and parameter.requires_grad)
                 module._parameters[name] = fresh.setdefault(id(parameter), own)

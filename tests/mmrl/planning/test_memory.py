@@ -171,6 +171,27 @@ def test_each_way_divides_what_it_shares_and_gathers_the_rest() -> None:
     assert kept.host["snapshot"] == 4 * sizes.weights and "sampling" not in kept.device
 
 
+def test_a_value_model_is_counted_by_the_way_it_is_shared(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    algorithm = {"name": "trace_rl", "slice_size": 1, "value": {}}
+    full = run_config(world, tmp_path, algorithm=algorithm)
+    lora = run_config(world, tmp_path, algorithm=algorithm, lora=LORA)
+    full_value, lora_value = (trainer_of(config).value for config in (full, lora))
+    assert full_value is not None and lora_value is not None
+    trained, shared = full_value.trained, lora_value.trained
+    own = bytes_of(trained.parameters())
+    adapter = bytes_of(p for p in shared.parameters() if p.requires_grad)
+    frozen = bytes_of(shared.parameters()) - adapter
+    assert parts(full)["value"] == 4 * own and parts(lora)["value"] == 4 * adapter
+    pair = replace(SHARED, shards=2)
+    for way, whole, divided in (("zero2", 1, 4), ("zero3", 0, 5), ("fsdp2", 0, 4)):
+        place = replace(pair, way=way)
+        assert parts(full, place)["value"] == whole * own + divided * own / 2
+        copied = 0 if way == "zero2" else frozen / 2
+        assert parts(lora, place)["value"] == copied + whole * adapter + divided * adapter / 2
+
+
 def test_what_an_adapter_leaves_frozen_stays_whole_where_rollouts_gather_once() -> None:
     found, network = Computation(True), outline_policy(SIZES["LLaDA-8B"])
     network.requires_grad_(False)

@@ -2,7 +2,6 @@
 
 import importlib.util
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -11,10 +10,9 @@ from mmrl.config import ConfigError
 from mmrl.objectives import text
 from mmrl.objectives.options import CompletionConfig
 from mmrl.planning.planned_launch import use_launch
-from mmrl.planning.run_checks import check_run
 from mmrl.runtime.launch_checks import check_launch
 from tests.mmrl import sharded_sight
-from tests.mmrl.runs import ACCELERATE, run_config
+from tests.mmrl.runs import ACCELERATE
 
 ZERO = "ACCELERATE_DEEPSPEED_"
 MESH = {
@@ -69,18 +67,6 @@ def test_what_zero3_cannot_do_and_a_missing_package_are_named(
         )
         with pytest.raises(ConfigError, match=r"pip install -e '\.\[deepspeed\]'"):
             check_launch()
-
-
-def test_a_value_model_that_is_a_copy_is_refused_before_prompts_are_read(
-    world: SimpleNamespace,
-) -> None:
-    algorithm = {"name": "trace_rl", "slice_size": 1, "value": {}}
-    config = run_config(world, world.policy, algorithm=algorithm)
-    with (
-        use_launch(str(ACCELERATE / "zero3.yaml")),
-        pytest.raises(ConfigError, match=r"value is 'given'.*fsdp2\.yaml"),
-    ):
-        check_run(config)
 
 
 class LoadedError(Exception):

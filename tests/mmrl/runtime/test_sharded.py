@@ -14,7 +14,7 @@ from mmrl.objectives.masked import Masked
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import VQ, metrics, same_weights
 from tests.mmrl.same_runs import close, equal_metrics, same_rollouts
-from tests.mmrl.sharded_runs import KINDS, STOPPED, reinforce, supervise
+from tests.mmrl.sharded_runs import KINDS, RL, STOPPED, reinforce, supervise
 
 Runs = Callable[[str, str], SimpleNamespace]
 PAIRS = {"fsdp2": "sharing_pair", "zero2": "zero2_pair", "zero3": "zero3_pair"}
@@ -112,7 +112,9 @@ def test_with_lora_zero3_gathers_the_adapter_alone_for_a_rollout_phase(runs_of: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "kind"), [pair for pair in EVERY if "value" in pair[1]])
+@pytest.mark.parametrize(
+    ("way", "kind"), [(way, kind) for way, kind in EVERY if "value" in RL[kind]["algorithm"]]
+)
 def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
     runs_of: Runs, way: str, kind: str
 ) -> None:
