@@ -129,6 +129,15 @@ def dllm_rl_sft(row: Row) -> Row:
     }
 
 
+def rollouts(row: Row) -> Row:
+    """Rollouts that a run kept in `samples/completions_*.parquet`, of prompts that are one text:
+    `completion`, the tokens as they were written, and `order`, the step of each."""
+    if not row["prompt"]:
+        raise ValueError("its prompt has messages, of which a kept rollout does not hold all")
+    kept = omit(row, "completion", "tokens", "written_at")
+    return {**kept, "completion": row["tokens"], "order": row["written_at"]}
+
+
 def s1k(row: Row) -> Row:
     """simplescaling/s1K as d1 trains on it (arXiv 2504.12216): the first reasoning trace and the
     attempt in tags, after a question that asks for them."""
@@ -202,6 +211,7 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "humaneval": humaneval,
     "dllm_rl": dllm_rl,
     "dllm_rl_sft": dllm_rl_sft,
+    "rollouts": rollouts,
     "s1k": s1k,
     "dpg_bench": dpg_bench,
     "seed_bench": questions.seed_bench,

@@ -46,14 +46,20 @@ Orders of writing: a completion is learned as it was recorded, or from left to r
 
 With one step per slice a trace is the negative log-likelihood of the recorded rollout under its
 sampler. Source: TraceRL (arXiv 2509.06949), whose shrinking of traces is `steps`; one slice at a
-time instead of all as rows of a batch. With one token per slice, left to right is the exact
-negative log-likelihood under left-to-right sampling, which JustGRPO scores (arXiv 2601.15165).
+time instead of all as rows of a batch. Of a block trace a slice of every block is learned at once,
+each in the copy of its block, and E is the sum over blocks. With one token per slice, left to right
+is the exact negative log-likelihood under left-to-right sampling, which JustGRPO scores (arXiv
+2601.15165).
+
+Causal training hides nothing. Every token of prompt and completion attends to those before it, the
+output before a token predicts it, and E = sum_j -log p(y_j | x, y_1, ..., y_{j-1}). Source: `ar` of
+dLLM-RL for Dream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from mmrl.config import above, at_least, check
@@ -172,6 +178,16 @@ class TraceConfig:
 
 
 @dataclass(kw_only=True)
+class BlockTraceConfig(BlockConfig, TraceConfig):
+    """Append a copy in which a slice of the steps of every block is hidden, and what is later."""
+
+
+@dataclass(kw_only=True)
+class CausalConfig:
+    """Hide nothing, and let each token see those before it."""
+
+
+@dataclass(kw_only=True)
 class LeftToRightConfig:
     """Hide the tokens from one position on."""
 
@@ -195,16 +211,21 @@ def corrupt_random(order: Tensor, chance: Chance, config: RandomConfig) -> View:
 
 def corrupt_block(order: Tensor, chance: Chance, config: BlockConfig) -> View:
     """See `Corruption`."""
-    import torch
-
     block = number_blocks(order, config.block_size)
     rate = chance.rate(int(block[-1]) + 1)[block]
     hidden = chance.tokens < rate
+    return _copy_blocks(block, hidden, hidden / rate)
+
+
+def _copy_blocks(block: Tensor, hidden: Tensor, weight: Tensor) -> View:
+    """The clean completion, and after it a copy of its blocks in which tokens are hidden."""
+    import torch
+
     clean = torch.zeros_like(hidden)
     return View(
-        index=number_blocks(order, 1).repeat(2),
+        index=number_blocks(block, 1).repeat(2),
         hidden=torch.cat((clean, hidden)),
-        weight=torch.cat((clean, hidden / rate)),
+        weight=torch.cat((clean, weight.float())),
         block=block.repeat(2),
         copy=torch.cat((clean, ~clean)),
     )
@@ -213,6 +234,25 @@ def corrupt_block(order: Tensor, chance: Chance, config: BlockConfig) -> View:
 def corrupt_trace(order: Tensor, chance: Chance, config: TraceConfig) -> View:
     """See `Corruption`."""
     return _hide_slice(order.unique(return_inverse=True)[1] // config.steps, chance)
+
+
+def corrupt_block_trace(order: Tensor, chance: Chance, config: BlockTraceConfig) -> View:
+    """See `Corruption`."""
+    import torch
+
+    block = number_blocks(order, config.block_size)
+    slices, chosen, count = (torch.zeros_like(block) for _ in range(3))
+    for k, part in enumerate(order.split(config.block_size)):
+        own, here = part.unique(return_inverse=True)[1] // config.steps, block == k
+        slices[here], count[here] = own, own.max() + 1
+        chosen[here] = (chance.rates[k] * count[here]).long().clamp(max=own.max())
+    return _copy_blocks(block, slices >= chosen, (slices == chosen) * count)
+
+
+def corrupt_causal(order: Tensor, chance: Chance, config: CausalConfig) -> View:
+    """See `Corruption`."""
+    visible = build_view(order < 0, order >= 0)
+    return replace(visible, block=number_blocks(order, 1))
 
 
 def corrupt_left_to_right(order: Tensor, chance: Chance, config: LeftToRightConfig) -> View:
@@ -234,12 +274,14 @@ class Corruption(NamedTuple):
     `corrupt(order, chance, config)` builds the view of a completion of n tokens: `order` [n] int64
     is the step that wrote each, `config` an instance of `Config`. `recorded`: it needs the recorded
     order. `continued`: untrained masks may follow the view, as in the canvas of a sampler.
+    `prompt_block`: tokens of a block of the prompt, where the network does not say it.
     """
 
     corrupt: Callable[[Tensor, Chance, Any], View]
     Config: type[Any]
     recorded: bool = False
     continued: bool = True
+    prompt_block: int | None = None
 
 
 CORRUPTIONS = {
@@ -247,6 +289,10 @@ CORRUPTIONS = {
     "semi_ar": Corruption(corrupt_random, SemiARConfig),
     "block": Corruption(corrupt_block, BlockConfig, continued=False),
     "trace": Corruption(corrupt_trace, TraceConfig, recorded=True),
+    "block_trace": Corruption(
+        corrupt_block_trace, BlockTraceConfig, recorded=True, continued=False
+    ),
+    "causal": Corruption(corrupt_causal, CausalConfig, continued=False, prompt_block=1),
     "left_to_right": Corruption(corrupt_left_to_right, LeftToRightConfig),
 }
 """Corruptions by the name used in configurations."""

@@ -85,7 +85,7 @@ class SourceConfig(RowsConfig):
         default_factory=lambda: {"name": "random"},
         metadata={"holds": "mmrl.objectives.corruptions:CORRUPTIONS"},
     )
-    """`name` and options: random, semi_ar, block, trace, left_to_right."""
+    """`name` and options: random, semi_ar, block, trace, block_trace, left_to_right, causal."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

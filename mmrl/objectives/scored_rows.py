@@ -33,7 +33,7 @@ class Rows:
         at: [R, L] int64, which embedding of an image replaces the token, -1 for none.
         features: the images; None without.
         padded: there is padding.
-        copied: there are copies.
+        ordered: not all attend to all: there are several blocks, or copies.
     """
 
     ids: Tensor
@@ -46,7 +46,7 @@ class Rows:
     at: Tensor
     features: Features | None = None
     padded: bool = False
-    copied: bool = False
+    ordered: bool = False
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -60,14 +60,14 @@ class Rows:
     @property
     def attention_mask(self) -> Tensor | None:
         """None, or where to attend: [R, L] keys or [R, 1, L, L] pairs, bool."""
-        if self.copied:
+        if self.ordered:
             return build_pair_mask(self.real, self.block, self.copy)
         return self.real if self.padded else None
 
     @property
     def position_ids(self) -> Tensor | None:
         """[R, L] int64, or None where they count along the row."""
-        return self.place if self.copied else None
+        return self.place if self.ordered else None
 
 
 def build_rows(ids: Tensor, targets: Tensor, weight: Tensor, attend: Tensor | None = None) -> Rows:
@@ -85,8 +85,9 @@ def stack_rows(rows: Sequence[Rows], padding_id: int) -> Rows:
         name: pad_sequence([_tensors(row)[name] for row in rows], True, fill.get(name, 0))
         for name in _tensors(rows[0])
     }
-    padded, copied = not bool(columns["real"].all()), bool(columns["copy"].any())
-    return Rows(**columns, padded=padded, copied=copied)
+    padded = not bool(columns["real"].all())
+    ordered = bool((columns["copy"] | (columns["block"] != 0)).any())
+    return Rows(**columns, padded=padded, ordered=ordered)
 
 
 def build_pair_mask(real: Tensor, block: Tensor, copy: Tensor) -> Tensor:

@@ -133,21 +133,26 @@ def outline_start(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy
 
 
 def check_corruption(network: Network, corruption: Mapping[str, Any]) -> None:
-    """Refuse a corruption whose rows are not those that the network reads when it samples.
+    """Refuse a corruption whose scored tokens the network has read, or with other blocks than its
+    attention has.
 
     Raises:
-        ConfigError: `block` for a network that shifts its logits, whose output before a copied
-            token has read that token; anything else, or blocks of another size, for a network whose
-            attention is causal between blocks.
+        ConfigError: copies of blocks for a network that shifts its logits, whose output before a
+            copied token has read that token; `causal` for one that does not shift them; anything
+            but copies of its blocks for a network whose attention is causal between blocks.
     """
     if not isinstance(network, MaskedTokenModel):
         return
     where, name, size = "objective.corruption", corruption["name"], network.core.block_size
-    others = ", ".join(sorted(CORRUPTIONS.keys() - {"block"}))
+    copies, shifts = ("block", "block_trace"), network.core.shift_logits
+    others = ", ".join(sorted(CORRUPTIONS.keys() - {*copies}))
     allowed = f"one of {others} for a network that shifts its logits, as Dream"
-    check(not (network.core.shift_logits and name == "block"), f"{where}.name", name, allowed)
-    allowed = f"block for a network whose attention is causal between blocks of {size}"
-    check(size is None or name == "block", f"{where}.name", name, allowed)
+    check(not (shifts and name in copies), f"{where}.name", name, allowed)
+    advice = "The output at a token would have read it."
+    allowed = "another for a network that does not shift its logits"
+    check(shifts or name != "causal", f"{where}.name", name, allowed, advice)
+    allowed = f"block or block_trace for a network of causal attention between blocks of {size}"
+    check(size is None or name in copies, f"{where}.name", name, allowed)
     own = corruption.get("block_size")
     check(size in (None, own), f"{where}.block_size", own, f"{size}, as in the network's attention")
 

@@ -50,11 +50,12 @@ class Source:
         text, album = self.layouts.text, self.layouts.album([e.images for e in examples])
         found = []
         padded = pad_completions(examples, self.config)
+        size = self.corruption.prompt_block or text.block_size
         for example, name in zip(padded, names, strict=True):
             order = example.order[: example.trained]
             chance = draw_chance(example.trained, generator(self.seed, *name))
             view = self.corruption.corrupt(order, chance, self.options)
-            row = build_row(example, album, view, text.ids["mask"], text.block_size)
+            row = build_row(example, album, view, text.ids["mask"], size)
             row.weight /= example.trained * len(examples)
             found.append(row)
         rows = stack_rows(found, text.ids["eos"])
@@ -101,8 +102,8 @@ def build_row(
         album: of the micro-batch, for images, which are opened here; None where there are none.
         view: of its `trained` tokens, m columns.
         mask_id: replaces hidden tokens.
-        block_size: of a network whose attention is causal between blocks; None lets the prompt
-            attend to all of itself.
+        block_size: of the prompt, where attention is causal between blocks; None lets it attend to
+            all of itself.
 
     Returns:
         Tensors [P + m + n - trained], P the positions of the prompt and its images.
@@ -112,8 +113,8 @@ def build_row(
     index = torch.cat((view.index, torch.arange(example.trained, len(example.completion))))
     targets = torch.cat((prompt, example.completion[index]))
     hidden = _extend(first, False, view.hidden, rest, True)
-    # the prompt is block 0 where all attend to all, and an earlier block where there are copies
-    before = -1 if bool(view.copy.any()) else 0
+    # the prompt is block 0 where all attend to all, and an earlier block where there are several
+    before = -1 if bool((view.copy | (view.block != 0)).any()) else 0
     block = _extend(first, before, view.block, rest, 0)
     if block_size is not None:  # those of the prompt end where the completion begins
         block[:first] = (torch.arange(first) - first) // block_size

@@ -28,6 +28,7 @@ RECIPES = {
     "dllm_rl_dream_semi_ar": "dream",
     "dllm_rl_dream_ar": "dream",
     "dllm_rl_sdar_block": "sdar",
+    "dllm_rl_sdar_trace": "sdar",
     "dllm_rl_mmada_long_cot": "mmada",
     "dllm_rl_mmada_v": "mmada",
     "dllm_rl_lladav": "llava_llada",
@@ -69,6 +70,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
             {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]}
             for q, a in sums
         ],
+        "rollouts": [
+            {"prompt": q, "completion": a, "tokens": [*a.encode()], "written_at": [*range(len(a))]}
+            for q, a in sums
+        ],
         "images": [
             {"image": f"{n}.jpg", "prompt": f"<image>\n{q}", "response": a}
             for n, (q, a) in enumerate(sums)
@@ -91,6 +96,7 @@ def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: 
     model, folder = skeletons[RECIPES[name]], data.folder
     rows = {"d1_s1k": "s1k", "llada_8b": "chat", "dllm_rl_llada_trace": "trace"}.get(name, "text")
     rows = "turns" if RECIPES[name] in ("dream", "sdar") else rows
+    rows = "rollouts" if name == "dllm_rl_sdar_trace" else rows
     rows = "images" if name.endswith(("mmada_v", "lladav")) else rows
     words = [f"config=configs/sft/{name}.yaml", f"output_dir={output}", *SMALL]
     words += [f"objective.model={model}", "per_device_train_batch_size=1"]
@@ -100,7 +106,7 @@ def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: 
     words += [f"objective.data={folder / rows}.json", "objective.data_split=null"]
     if name == "d1_s1k":
         words += [f"objective.eval_data={folder / rows}.json", "objective.eval_split=null"]
-    if name.startswith(("dllm_rl_llada_", "dllm_rl_dream_")):
+    if name.startswith(("dllm_rl_llada_", "dllm_rl_dream_")) and name != "dllm_rl_dream_ar":
         words += ["objective.completion_length=64"]
     if rows == "images":
         words += [f"objective.image_root={folder}"]

@@ -118,6 +118,18 @@ def test_a_trace_is_the_likelihood_of_writing_in_the_recorded_order(
     assert found == pytest.approx(chain(slices), rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("steps", "blocks"), [(1, [[[1], [0]], [[2], [3]]]), (2, [[[0, 1]], [[2, 3]]])]
+)
+def test_a_block_trace_is_the_likelihood_of_each_block_in_its_order_with_nothing_later(
+    steps: int, blocks: list[list[list[int]]]
+) -> None:
+    corrupt, order = build("block_trace", block_size=2, steps=steps), torch.tensor([5, 0, 5, 9])
+    rates = [torch.tensor([a, b, 0, 0]) for a, b in product((0.0, 0.6), repeat=2)]
+    found = [loss(corrupt(order, Chance(0.0, each, torch.zeros(N)))) for each in rates]
+    assert sum(found) / 4 == pytest.approx(sum(map(chain, blocks)), rel=1e-5)
+
+
 @pytest.mark.parametrize(("tokens", "slices"), [(1, [[0], [1], [2], [3]]), (3, [[0, 1, 2], [3]])])
 def test_left_to_right_is_the_chain_rule_whatever_was_recorded(
     tokens: int, slices: list[list[int]]

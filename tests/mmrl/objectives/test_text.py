@@ -11,7 +11,10 @@ from mmrl.config import ConfigError
 from mmrl.objectives.corruptions import Chance
 from mmrl.objectives.scored_rows import stack_rows
 from mmrl.objectives.text_source import build_row
+from mmrl.rollouts.rollout import RolloutBatch
+from mmrl.run.run_directory import RunDirectory
 from mmrl.samplers import SamplerConfig, sample
+from mmrl.training.completions import write_completions
 from mmrl.types import Prompt
 from tests.mmrl.objectives.completions import (
     ROWS,
@@ -168,13 +171,12 @@ def test_a_recorded_trace_is_replayed_as_the_sampler_wrote_it(data: Path, tmp_pa
     settings = SamplerConfig(name="static", steps=6, block_size=4)
     rollout = sample(policy, policy.canvas([prompt], 8), settings, torch.Generator().manual_seed(3))
     response = rollout.canvas.response[0]
-    row = {
-        "prompt": "two rings",
-        "completion": rollout.canvas.tokens[0, response].tolist(),
-        "order": rollout.written_at[0, response].tolist(),
-    }
-    path = write_rows(tmp_path / "trace.jsonl", [row])
-    replayed = completions(path, corruption={"name": "trace"})
+    zeros = torch.zeros(1)
+    batch = RolloutBatch([prompt], rollout, ["a ring"], zeros, zeros, [(0, 0)], {})
+    (tmp_path / "samples").mkdir()
+    write_completions(RunDirectory(str(tmp_path)), "words", 1, batch)
+    path = tmp_path / "samples" / "completions_words_000001.parquet"
+    replayed = completions(path, format="rollouts", corruption={"name": "trace"})
     replayed.module.load_state_dict(objective.module.state_dict())
     [example] = replayed.source.rows.items
     slices, found = len(example.order.unique()), torch.zeros(8)

@@ -8,9 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers.pre_tokenizers import ByteLevel
+from torch.nn.functional import cross_entropy
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from mmrl.models import load_policy
 from mmrl.models.policy import load_tokenizer
+from mmrl.objectives.text import CompletionConfig, Completions
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
 from tests.models.networks import FIXTURES
@@ -101,3 +104,27 @@ def test_a_cached_block_predicts_from_the_position_before_it(checkpoint: Path) -
         done = sample(policy, policy.canvas(prompts), settings, draw)
         tokens.append(done.canvas.tokens.tolist())
     assert tokens[0] == tokens[1] == tokens[2]
+
+
+def test_causal_training_has_the_loss_of_an_autoregressive_network_of_the_same_weights(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    rows = [("hello", "he said hello"), ("he", "o"), ("hello hello", "hell")]
+    lines = [json.dumps({"prompt": prompt, "completion": answer}) for prompt, answer in rows]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    data, start = str(tmp_path / "rows.jsonl"), str(checkpoint)
+    config = CompletionConfig(model=start, data=data, corruption={"name": "causal"})
+    objective = Completions(config, seed=0, batch_size=len(rows))
+    batch = objective.batch(0, 0, 1)
+    network = Qwen2ForCausalLM(
+        Qwen2Config(**json.loads((FIXTURES / "dream" / "config.json").read_text()))
+    )
+    network.load_state_dict(load_file(checkpoint / "model.safetensors"))
+    logits = network(batch.targets, attention_mask=batch.real.long()).logits
+    losses = []
+    for n, row in enumerate(batch.weight > 0):
+        [places] = row.nonzero(as_tuple=True)
+        own = logits[n, places - 1, : len(objective.policy.tokenizer)]
+        losses.append(cross_entropy(own, batch.targets[n, places]))
+    expected = torch.stack(losses).mean()
+    torch.testing.assert_close(objective.loss(batch)[0], expected, rtol=1e-5, atol=1e-6)
