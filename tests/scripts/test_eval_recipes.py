@@ -51,6 +51,7 @@ ROWS = {
         "entry_point": "f",
     },
     "Gen-Verse/LiveCodeBench": published.STDIO,
+    "Gen-Verse/MATH500": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
 }
 QUESTIONS = {
     "lmms-lab/SEED-Bench": ([{**SEED, "image": [image(1)]}], SEED_TYPES),
