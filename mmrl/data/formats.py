@@ -5,7 +5,7 @@ rewards read: `answer` (math, answer); `choices` (answer); `tests`, `setup`, `en
 `numbers`, `target` (countdown); `puzzle`, `solution` (sudoku). Images are in `image` or `images`.
 It raises a KeyError for a missing column and a ValueError, with the reason, for a row that it
 cannot read. A new format is one such function and one line in `FORMATS`. Questions about images:
-`mmrl.data.questions`.
+`mmrl.data.questions`. Problems with programs as tests: `mmrl.data.livecodebench`.
 """
 
 import re
@@ -14,6 +14,7 @@ from typing import Any
 
 from mmrl.config import ConfigError
 from mmrl.data import questions
+from mmrl.data.livecodebench import livecodebench
 from mmrl.data.questions import Row, drop_empty, omit
 from mmrl.rewards.countdown import read_whole_number, read_whole_numbers
 from mmrl.rewards.parsing.extraction import find_boxed, find_hashed
@@ -200,6 +201,7 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "math": math,
     "mbpp": mbpp,
     "humaneval": humaneval,
+    "livecodebench": livecodebench,
     "dllm_rl": dllm_rl,
     "dllm_rl_sft": dllm_rl_sft,
     "s1k": s1k,

@@ -18,6 +18,7 @@ from mmrl import eval_v as vision
 from mmrl.evaluation.eval_config import EvalConfig, load_settings
 from mmrl.rewards.detection import instance_segmenter as segmenter
 from tests.mmrl.data.test_dpg_bench import HEAD
+from tests.mmrl.data.test_livecodebench import METHOD
 from tests.mmrl.question_sets import (
     MMMU,
     MMMU_TYPES,
@@ -51,6 +52,9 @@ ROWS = {
         "entry_point": "f",
     },
     "Gen-Verse/LiveCodeBench": published.STDIO,
+    "Gen-Verse/LiveBench": published.STDIO,
+    "code_generation_lite/test6.jsonl": METHOD,
+    "math-ai/aime25": {"id": "0", "problem": "What is 1 + 2?", "answer": "3"},
     "Gen-Verse/MATH500": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
 }
 QUESTIONS = {
