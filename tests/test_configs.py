@@ -14,6 +14,7 @@ from PIL import Image
 from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.config import load_config
+from mmrl.config.checks import is_hub_id
 from mmrl.config.options import unread_options
 from mmrl.config.yaml_file import find_chain, first_line, read_yaml
 from mmrl.data.prompts import load_prompts
@@ -213,6 +214,26 @@ def test_the_benchmarks_of_llada_v_are_those_of_its_authors(
     assert (config.data.format, sampler.eos) == (name, "leave")
     assert config.data.template.endswith("/think" if name == "mathvista" else "/no_think")
     assert config.model.path == "GSAI-ML/LLaDA-V" and config.num_samples == 1
+
+
+def hub_ids(value: Any) -> set[str]:
+    """Data sets of the hub that settings name."""
+    if isinstance(value, list):
+        return {found for each in value for found in hub_ids(each)}
+    if not isinstance(value, dict):
+        return set()
+    keys = ("prompts", "eval_prompts", "data", "eval_data")
+    texts = [value[key] for key in keys if isinstance(value.get(key), str)]
+    named = {text for text in texts if is_hub_id(text) and "/" in text and not Path(text).suffix}
+    return named | hub_ids(list(value.values()))
+
+
+def test_the_page_of_data_sets_downloads_every_set_of_the_configurations() -> None:
+    files = (ROOT / "configs").rglob("*.yaml")
+    named = {found for file in files for found in hub_ids(yaml.safe_load(file.read_text()))}
+    page = (ROOT / "docs" / "datasets.md").read_text()
+    (listed,) = re.findall(r"^for id in (.*?); do hf download", page, re.MULTILINE | re.DOTALL)
+    assert set(listed.replace("\\", " ").split()) == named
 
 
 @pytest.mark.parametrize("path", configurations("algorithm"))

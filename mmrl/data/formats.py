@@ -5,15 +5,17 @@ rewards read: `answer` (math, answer); `choices` (answer); `tests`, `setup`, `en
 `numbers`, `target` (countdown); `puzzle`, `solution` (sudoku). Images are in `image` or `images`.
 It raises a KeyError for a missing column and a ValueError, with the reason, for a row that it
 cannot read. A new format is one such function and one line in `FORMATS`. Questions about images:
-`mmrl.data.questions`.
+`mmrl.data.questions`. Problems with programs as tests: `mmrl.data.livecodebench`.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from mmrl.config import ConfigError
 from mmrl.data import questions
+from mmrl.data.livecodebench import livecodebench
 from mmrl.data.questions import Row, drop_empty, omit
 from mmrl.rewards.countdown import read_whole_number, read_whole_numbers
 from mmrl.rewards.parsing.extraction import find_boxed, find_hashed
@@ -44,6 +46,18 @@ def math(row: Row) -> Row:
         "prompt": row["problem"],
         "answer": answer,
     }
+
+
+def numina_lean(row: Row) -> Row:
+    """NuminaMath-LEAN: the problem in words and its answer, without the proof in Lean 4."""
+    if row.get("answer") in (None, "", "proof", "NaN"):
+        raise ValueError("there is no answer; leave proofs out by data.where on question_type")
+    kept = {key: row[key] for key in ("question_type", "problem_type", "source") if key in row}
+    return {
+        **drop_empty(id=row.get("uuid")),
+        "prompt": row["problem"],
+        "answer": row["answer"],
+    } | kept
 
 
 def mbpp(row: Row) -> Row:
@@ -203,17 +217,27 @@ def dpg_bench(row: Row) -> Row:
     return {**prompt, "questions": questions}
 
 
+def hps(row: Row) -> Row:
+    """The prompts of HPSv2 (arXiv 2306.09341) and HPSv3 (2508.03789), as `tag_by_file` has them:
+    the tag is the style, or the category."""
+    text = row["prompt"] if "prompt" in row else row["caption"]
+    return {"prompt": text, "tag": row["tag"]}
+
+
 FORMATS: dict[str, Callable[[Row], Row]] = {
     "rows": rows,
     "gsm8k": gsm8k,
     "math": math,
+    "numina_lean": numina_lean,
     "mbpp": mbpp,
     "humaneval": humaneval,
+    "livecodebench": livecodebench,
     "dllm_rl": dllm_rl,
     "dllm_rl_sft": dllm_rl_sft,
     "rollouts": rollouts,
     "s1k": s1k,
     "dpg_bench": dpg_bench,
+    "hps": hps,
     "seed_bench": questions.seed_bench,
     "mmmu": questions.mmmu,
     "mathvista": questions.mathvista,
@@ -240,8 +264,18 @@ def group_questions(rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Row]
     yield from prompts.values()
 
 
-GROUPED = {"dpg_bench": group_questions}
-"""Formats whose files have several rows per prompt: what makes one of them."""
+def tag_by_file(rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Row]]:
+    """Texts, or rows, with the name of their file as `tag`: `anime.json` and
+    `benchmark_Characters.json` have the tags `anime` and `Characters`."""
+    for place, row in rows:
+        file, _, _ = place.rpartition(", ")
+        tag = Path(file).stem.removeprefix("benchmark_")
+        yield place, {**(row if isinstance(row, dict) else {"prompt": row}), "tag": tag}
+
+
+GROUPED = {"dpg_bench": group_questions, "hps": tag_by_file}
+"""Formats that read the rows of their files together, or by their place: what makes a row of a
+prompt."""
 
 
 def adapt_row(row: Any, name: str, place: str, key: str, advice: str) -> Row:

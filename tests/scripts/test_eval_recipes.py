@@ -18,6 +18,7 @@ from mmrl import eval_v as vision
 from mmrl.evaluation.eval_config import EvalConfig, load_settings
 from mmrl.rewards.detection import instance_segmenter as segmenter
 from tests.mmrl.data.test_dpg_bench import HEAD
+from tests.mmrl.data.test_livecodebench import METHOD
 from tests.mmrl.question_sets import (
     MMMU,
     MMMU_TYPES,
@@ -51,6 +52,10 @@ ROWS = {
         "entry_point": "f",
     },
     "Gen-Verse/LiveCodeBench": published.STDIO,
+    "Gen-Verse/LiveBench": published.STDIO,
+    "code_generation_lite/test6.jsonl": METHOD,
+    "math-ai/aime25": {"id": "0", "problem": "What is 1 + 2?", "answer": "3"},
+    "Gen-Verse/MATH500": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
 }
 QUESTIONS = {
     "lmms-lab/SEED-Bench": ([{**SEED, "image": [image(1)]}], SEED_TYPES),
@@ -62,6 +67,15 @@ GENEVAL = [
     {"tag": "counting", "include": [{"class": "dog", "count": 2}], "prompt": "two dogs"},
     {"tag": "colors", "include": [{"class": "cow", "count": 1, "color": "red"}], "prompt": "cow"},
 ]
+HPS = {
+    "HPDv2/benchmark/*.json": {
+        "anime.json": ["a fox"],
+        "photo.json": ["a boat", "an owl"],
+        "drawbench.json": ["left out"],
+    },
+    "HPDv3/benchmark/*.json": {"benchmark_Arts.json": [{"caption": "a vase"}]},
+}
+"""The files of the prompts of HPSv2 and HPSv3."""
 DPG = "a,a red circle,,1,0,entity,whole,t,is it red?\n"
 CLIP = str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")
 
@@ -75,7 +89,7 @@ def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_recipe(path: Path) -> tuple[Callable[[list[str]], int], EvalConfig]:
     """The command of an evaluation, and its settings."""
-    images = re.search("v_|geneval|dpg", path.stem)
+    images = re.search("v_|geneval|dpg|hps", path.stem)
     command = vision if images else text
     tasks = ("text_to_image", "image_to_text") if images else ("text",)
     return command.main, load_settings([f"config={path}"], tasks)
@@ -89,6 +103,10 @@ def write_prompts(config: EvalConfig, folder: Path) -> list[str]:
     if config.data.format == "dpg_bench":
         (folder / "dpg_bench.csv").write_text(HEAD + DPG)
         return [f"prompts={folder / 'dpg_bench.csv'}"]
+    if config.data.format == "hps":
+        for name, rows in HPS[config.prompts].items():
+            (folder / name).write_text(json.dumps(rows))
+        return [f"prompts={folder}/*.json"]
     if config.prompts.startswith("datasets/"):
         return ["limit=2"]
     rows = GENEVAL if config.geneval_dir else [ROWS[config.prompts]]
@@ -149,11 +167,19 @@ def test_an_evaluation_runs_on_a_skeleton(
         for entry in entries:
             if entry["name"] == "compositional":
                 entry |= {"model": str(segmenter_checkpoint), "clip_model": CLIP}
+            if entry["name"] in ("hps", "hpsv3"):  # 4 and 17 GB: images are scored by their size
+                entry |= {"name": "jpeg", "key": entry["name"]}
+                entry.pop("version", None)
             if entry["name"] == "dsg":
                 entry |= {"model": "colours", "urls": [url], "cache_dir": str(tmp_path / "cache")}
         assert main([*words, f"rewards={json.dumps(entries)}"]) == 0
     scores = json.loads((tmp_path / "out" / "scores.json").read_text())
     key = entries[0].get("key") or entries[0]["name"]
+    if config.data.format == "hps":
+        tags = {f.removesuffix(".json").removeprefix("benchmark_") for f in HPS[config.prompts]}
+        assert tags - {"drawbench"} <= scores["tables"][key].keys() and "drawbench" not in str(
+            scores
+        )
     if config.task == "text_to_image":
         found = [sample[key] for sample in scores["samples"]]
     else:

@@ -33,14 +33,14 @@ class PickleRefused(ValueError):
     """A pickle with something that is not admitted."""
 
 
-def read_pickle(data: bytes) -> Any:
-    """The plain value in a pickle of protocol 3, 4 or 5.
+def read_pickle(data: bytes, max_bytes: int = MAX_BYTES) -> Any:
+    """The plain value in a pickle of protocol 3, 4 or 5 and of at most `max_bytes`.
 
     Raises:
         PickleRefused: it holds anything else, or too much of it.
     """
     try:
-        if len(data) > MAX_BYTES:
+        if len(data) > max_bytes:
             _refuse("too many bytes,", len(data))
         admitted = set(INSTRUCTIONS.split())
         for n, (instruction, _, _) in enumerate(pickletools.genops(data)):  # type: ignore[misc]

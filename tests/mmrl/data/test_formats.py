@@ -24,6 +24,15 @@ MATH = {
     "type": "Number Theory",
     "solution": "Both are multiples of 16, so the answer is $\\boxed{16}$.",
 }
+NUMINA = {
+    "uuid": "8fd60c95-01e0-4d0c-b9d8-a4bdd8ea7a83",
+    "problem": "How many even primes are there?",
+    "question_type": "math-word-problem",
+    "answer": "1",
+    "author": "human",
+    "formal_statement": "theorem x : {p | p.Prime ∧ Even p}.ncard = 1 := by sorry",
+    "formal_proof": None,
+}
 MBPP = {
     "task_id": 17,
     "text": "Write a function to find the perimeter of a square.",
@@ -81,6 +90,7 @@ def score(prompt: Prompt, completion: str, **reward: Any) -> float | None:
     [
         ("gsm8k", GSM8K, GSM8K["question"], "10"),
         ("math", MATH, MATH["problem"], "16"),
+        ("numina_lean", NUMINA, "How many even primes are there?", "1"),
         ("dllm_rl", {"question": "1+1?", "ground_truth_answer": "2", "level": 3}, "1+1?", "2"),
     ],
 )
@@ -89,9 +99,16 @@ def test_math_sets_keep_the_bare_answer_and_no_solution(
 ) -> None:
     prompt = read(tmp_path, row, name)
     assert (prompt.text, prompt.answer) == (text, answer)
-    assert "solution" not in prompt.metadata
+    assert not {"solution", "formal_statement", "formal_proof"} & prompt.metadata.keys()
     assert score(prompt, f"\\boxed{{{answer}}}", name="math") == 1.0
     assert score(prompt, "\\boxed{77}", name="math") == 0.0
+
+
+def test_a_proof_of_numina_lean_is_refused_with_the_setting_that_leaves_it_out(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ConfigError, match="entry [01].*data.where on question_type"):
+        read(tmp_path, {**NUMINA, "answer": "proof"}, "numina_lean")
 
 
 def test_gold_code_of_every_set_passes_its_tests_and_a_wrong_one_does_not(tmp_path: Path) -> None:
