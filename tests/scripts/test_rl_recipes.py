@@ -25,36 +25,13 @@ from mmrl.rl_config import RLConfig
 from tests.rewards.judge_server import judge_server
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 from tests.scripts import published
+from tests.scripts.published import RL_ROWS as ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|amused_|mmada_"
 RECIPES = sorted(
     path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
 )
-ROWS = {
-    **published.ROWS,
-    "Gen-Verse/MATH_train": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
-    "Jiayi-Pan/Countdown-Tasks-3to4": {"nums": [3, 4, 5], "target": 12},
-    "TIGER-Lab/AceCode-87K": {
-        "source": "oss",
-        "question": "Write f that adds one.",
-        "test_cases": ["assert f(1) == 2", "assert f(2) == 3"],
-    },
-    "Gen-Verse/PrimeIntellect": published.STDIO,
-}
-RED = (
-    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAQAAAAECAIAAAAmkwkpAAAAFElEQVR4nG"
-    "M8oaHBAANMDEgANwcAOFQBICTvemsAAAAASUVORK5CYII="
-)
-ROWS["osunlp/MagicBrush"] = {
-    "img_id": "1",
-    "turn_index": 1,
-    "source_img": RED,
-    "mask_img": RED,
-    "instruction": "make it blue",
-    "target_img": RED,
-}
-ROWS["hiyouga/geometry3k"] = {"images": [RED], "problem": "<image>Find x.", "answer": "3"}
 CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
 NOT_HERE = ("hps", "hpsv3", "compositional")
 """Rewards whose networks cannot be had without a download."""
@@ -76,7 +53,7 @@ def rewards() -> Iterator[Scripted]:
         if asked.method == "GET":
             return Answered(status=405)
         images = [Image.open(io.BytesIO(data)) for data in pickle.loads(asked.body)["images"]]
-        scores = [sum(image.convert("L").resize((1, 1)).getdata()) / 255 for image in images]
+        scores = [sum(image.convert("L").resize((1, 1)).tobytes()) / 255 for image in images]
         return Answered(pickle.dumps({"scores": scores}))
 
     with scripted(answer) as server:
@@ -93,13 +70,6 @@ def replace_reward(entry: dict[str, Any], judge: str, rewards: str) -> dict[str,
     if entry["name"] == "clip":
         return CLIP
     return {"name": "jpeg"} if entry["name"] in NOT_HERE else entry
-
-
-def write_rows(hub_id: str, folder: Path) -> Path:
-    path = folder / f"{hub_id.replace('/', '_')}.jsonl"
-    key = "task_id" if "test_list" in ROWS[hub_id] else "id"
-    path.write_text("".join(json.dumps({key: n, **ROWS[hub_id]}) + "\n" for n in range(3)))
-    return path
 
 
 def shrink(
@@ -143,7 +113,7 @@ def shrink(
         own["eval_sampler.steps"] = own.get("sampler.steps", 8)
     for key in ("prompts", "eval_prompts"):
         if getattr(task, key) in ROWS:
-            own[key] = write_rows(getattr(task, key), folder)
+            own[key] = published.write_rows(getattr(task, key), folder)
     words |= {f"tasks.{name}.{key}": value for key, value in own.items()}
     return [f"{key}={value}" for key, value in words.items()]
 
