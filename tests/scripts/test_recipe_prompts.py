@@ -123,3 +123,19 @@ def test_a_prompt_that_does_not_ask_for_what_is_paid_is_noticed(
     task.data.template = says
     prompt = read_prompt(task, tmp_path)
     assert unpaid <= find_unpaid(task, prompt, follow(prompt.text, solve(prompt))).keys()
+
+
+@pytest.mark.parametrize("recipe", ["lladav_process", "mmada_v_process"])
+def test_a_caption_is_asked_for_and_paid_by_the_picture_of_its_prompt(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    task = load_config(RLConfig, [f"config=configs/rl/{recipe}.yaml"]).tasks["captions"]
+    prompt = read_prompt(task, tmp_path)
+    assert prompt.text.startswith("Describe the picture") and "blue" not in prompt.text
+    [entry] = task.rewards
+    reward = build_reward({**entry, "model": "datasets/shapes/checkpoints/clip"})
+    words = ["a red square", "a blue circle", "two green stars"]
+    samples = [Sample(prompt.text, text, prompt.metadata, prompt.images) for text in words]
+    right, *wrong = (score if score is not None else -1.0 for score in reward(samples))
+    assert right > max(wrong)

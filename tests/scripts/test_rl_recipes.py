@@ -22,6 +22,7 @@ from mmrl.config import load_config
 from mmrl.models.task_names import writes_images
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.task_config import TaskConfig
 from tests.rewards.judge_server import judge_server
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 from tests.scripts import published
@@ -68,34 +69,12 @@ def replace_reward(entry: dict[str, Any], judge: str, rewards: str) -> dict[str,
         own = {key: value for key, value in entry.items() if key != "backend"}
         return {**own, "urls": [judge], "model": "right", "template": None}
     if entry["name"] == "clip":
-        return CLIP
+        return {**CLIP, **{key: entry[key] for key in ("image",) if key in entry}}
     return {"name": "jpeg"} if entry["name"] in NOT_HERE else entry
 
 
-def shrink(
-    config: RLConfig, folder: Path, skeletons: dict[str, Path], judge: str, rewards: str
-) -> list[str]:
-    """The words that make a recipe small, and let it read what is here."""
-    family = published.find_family(config.model.path)
-    [(name, task)] = config.tasks.items()
-    words = {
-        "output_dir": folder / "run",
-        "max_steps": 2,
-        "eval_steps": 2,
-        "save_steps": 2,
-        "model.path": skeletons[family],
-        "model.dtype": "float32",
-        "bf16": "false",
-        "model.image_size": 64 if config.model.image_size else "null",
-        # tokens of a skeleton are bytes; prompts of images are padded to this length
-        "model.max_prompt_length": 128 if writes_images(task.task) else 2048,
-        "per_device_train_batch_size": 1,
-        "num_mini_batches": min(2, config.num_mini_batches),
-    }
-    if find_spec("bitsandbytes") is None:
-        words["model.quantization_config"] = "null"
-    if config.model.vq is not None and family not in ("lumina", "amused"):  # hold their own
-        words["model.vq"] = skeletons["magvitv2"]
+def shrink_task(task: TaskConfig, folder: Path, judge: str, rewards: str) -> dict[str, Any]:
+    """The settings that make a task of a recipe small."""
     own: dict[str, Any] = {
         "algorithm.num_iterations": min(2, task.algorithm["num_iterations"]),
         "num_prompts": 1,
@@ -114,7 +93,36 @@ def shrink(
     for key in ("prompts", "eval_prompts"):
         if getattr(task, key) in ROWS:
             own[key] = published.write_rows(getattr(task, key), folder)
-    words |= {f"tasks.{name}.{key}": value for key, value in own.items()}
+    return own
+
+
+def shrink(
+    config: RLConfig, folder: Path, skeletons: dict[str, Path], judge: str, rewards: str
+) -> list[str]:
+    """The words that make a recipe small, and let it read what is here."""
+    family = published.find_family(config.model.path)
+    draws = any(writes_images(task.task) for task in config.tasks.values())
+    words = {
+        "output_dir": folder / "run",
+        "max_steps": 2,
+        "eval_steps": 2,
+        "save_steps": 2,
+        "model.path": skeletons[family],
+        "model.dtype": "float32",
+        "bf16": "false",
+        "model.image_size": 64 if config.model.image_size else "null",
+        # tokens of a skeleton are bytes; prompts of images are padded to this length
+        "model.max_prompt_length": 128 if draws else 2048,
+        "per_device_train_batch_size": 1,
+        "num_mini_batches": min(2, config.num_mini_batches),
+    }
+    if find_spec("bitsandbytes") is None:
+        words["model.quantization_config"] = "null"
+    if config.model.vq is not None and family not in ("lumina", "amused"):  # hold their own
+        words["model.vq"] = skeletons["magvitv2"]
+    for name, task in config.tasks.items():
+        own = shrink_task(task, folder, judge, rewards)
+        words |= {f"tasks.{name}.{key}": value for key, value in own.items()}
     return [f"{key}={value}" for key, value in words.items()]
 
 
@@ -132,13 +140,15 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
     config = load_config(RLConfig, words)
     if path.stem.startswith(("lumina_", "amused_")):
         pytest.importorskip("diffusers")
-    [(name, task)] = config.tasks.items()
     words += shrink(config, tmp_path, skeletons, judge, rewards.url)
-    if task.prompts in ROWS:  # a file has neither configurations nor splits
-        words += [f"tasks.{name}.data.{key}=null" for key in ("config", "split")]
-        words += [f"~tasks.{name}.eval_data"]
+    for name, task in config.tasks.items():
+        if task.prompts in ROWS:  # a file has neither configurations nor splits
+            words += [f"tasks.{name}.data.{key}=null" for key in ("config", "split")]
+            words += [f"~tasks.{name}.eval_data"]
     run = train(load_config(RLConfig, words))
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "loss" in line]
     assert len(steps) == 2 and all(math.isfinite(line["loss"]) for line in steps)
+    if "captions" in config.tasks:  # the picture of the prompt with the words that were written
+        assert all(-1 <= line["captions/rewards/clip/mean"] <= 1 for line in steps)
     assert list((run / "final").rglob("*.safetensors"))
