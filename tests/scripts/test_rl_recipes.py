@@ -1,8 +1,8 @@
 """Every recipe for a public checkpoint runs two steps on a skeleton of that checkpoint.
 
 The vocabulary, the layouts, the columns of the data and the algorithm are the recipe's; sizes are
-smaller, the rows of hub data sets are written here, and a reward network whose weights are not here
-gives way to another reward: each of them has tests of its own.
+smaller, the rows of hub data sets are written here, and networks of rewards are small ones with
+random weights; `jpeg` stands for the one that has none.
 """
 
 import io
@@ -20,6 +20,7 @@ from PIL import Image
 
 from mmrl.config import load_config
 from mmrl.models.task_names import writes_images
+from mmrl.rewards.detection import instance_segmenter
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
@@ -34,8 +35,9 @@ RECIPES = sorted(
     path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
 )
 CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
-NOT_HERE = ("hps", "hpsv3", "compositional")
-"""Rewards whose networks cannot be had without a download."""
+NOT_HERE = ("hpsv3",)
+"""Rewards whose networks cannot be had without a download, and have no small one here."""
+Networks = dict[str, dict[str, Any]]
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +63,9 @@ def rewards() -> Iterator[Scripted]:
         yield server
 
 
-def replace_reward(entry: dict[str, Any], judge: str, rewards: str) -> dict[str, Any]:
+def replace_reward(
+    entry: dict[str, Any], judge: str, rewards: str, networks: Networks
+) -> dict[str, Any]:
     """The reward of a recipe, as it can be had here."""
     if entry.get("mode") == "client":
         return {**entry, "url": rewards}
@@ -70,17 +74,23 @@ def replace_reward(entry: dict[str, Any], judge: str, rewards: str) -> dict[str,
         return {**own, "urls": [judge], "model": "right", "template": None}
     if entry["name"] == "clip":
         return {**CLIP, **{key: entry[key] for key in ("image",) if key in entry}}
-    return {"name": "jpeg"} if entry["name"] in NOT_HERE else entry
+    if entry["name"] in NOT_HERE:
+        return {"name": "jpeg"}
+    return {**entry, **networks.get(entry["name"], {})}
 
 
-def shrink_task(task: TaskConfig, folder: Path, judge: str, rewards: str) -> dict[str, Any]:
+def shrink_task(
+    task: TaskConfig, folder: Path, judge: str, rewards: str, networks: Networks
+) -> dict[str, Any]:
     """The settings that make a task of a recipe small."""
     own: dict[str, Any] = {
         "algorithm.num_iterations": min(2, task.algorithm["num_iterations"]),
         "num_prompts": 1,
         "num_generations": 2,
         "eval_limit": 1,
-        "rewards": json.dumps([replace_reward(each, judge, rewards) for each in task.rewards]),
+        "rewards": json.dumps(
+            [replace_reward(each, judge, rewards, networks) for each in task.rewards]
+        ),
         "eval_rewards": json.dumps([{"name": "jpeg"}] if writes_images(task.task) else []),
     }
     if writes_images(task.task):
@@ -97,7 +107,12 @@ def shrink_task(task: TaskConfig, folder: Path, judge: str, rewards: str) -> dic
 
 
 def shrink(
-    config: RLConfig, folder: Path, skeletons: dict[str, Path], judge: str, rewards: str
+    config: RLConfig,
+    folder: Path,
+    skeletons: dict[str, Path],
+    judge: str,
+    rewards: str,
+    networks: Networks,
 ) -> list[str]:
     """The words that make a recipe small, and let it read what is here."""
     family = published.find_family(config.model.path)
@@ -121,7 +136,7 @@ def shrink(
     if config.model.vq is not None and family not in ("lumina", "amused"):  # hold their own
         words["model.vq"] = skeletons["magvitv2"]
     for name, task in config.tasks.items():
-        own = shrink_task(task, folder, judge, rewards)
+        own = shrink_task(task, folder, judge, rewards, networks)
         words |= {f"tasks.{name}.{key}": value for key, value in own.items()}
     return [f"{key}={value}" for key, value in words.items()]
 
@@ -133,14 +148,16 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
     skeletons: dict[str, Path],
     judge: str,
     rewards: Scripted,
+    reward_networks: Networks,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(instance_segmenter, "EDGES", {"shortest_edge": 64, "longest_edge": 96})
     words = [f"config={path}"]
     config = load_config(RLConfig, words)
     if path.stem.startswith(("lumina_", "amused_")):
         pytest.importorskip("diffusers")
-    words += shrink(config, tmp_path, skeletons, judge, rewards.url)
+    words += shrink(config, tmp_path, skeletons, judge, rewards.url, reward_networks)
     for name, task in config.tasks.items():
         if task.prompts in ROWS:  # a file has neither configurations nor splits
             words += [f"tasks.{name}.data.{key}=null" for key in ("config", "split")]
@@ -152,3 +169,19 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
     if "captions" in config.tasks:  # the picture of the prompt with the words that were written
         assert all(-1 <= line["captions/rewards/clip/mean"] <= 1 for line in steps)
     assert list((run / "final").rglob("*.safetensors"))
+
+
+def test_the_reward_of_written_words_reads_images_with_its_network(
+    tmp_path: Path, skeletons: dict[str, Path], reward_networks: Networks
+) -> None:
+    sign = tmp_path / "signs.jsonl"
+    sign.write_text(json.dumps({"prompt": 'a sign that says "Open"'}))
+    path = ROOT / "configs" / "rl" / "mmada_t2i_clip.yaml"
+    words = [f"config={path}"]
+    words += shrink(load_config(RLConfig, words), tmp_path, skeletons, "", "", reward_networks)
+    rewards = json.dumps([{"name": "ocr", **reward_networks["ocr"]}])
+    words += [f"tasks.images.{key}={sign}" for key in ("prompts", "eval_prompts")]
+    run = train(load_config(RLConfig, [*words, f"tasks.images.rewards={rewards}"]))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    scores = [line["rewards/ocr/mean"] for line in lines if "loss" in line]
+    assert len(scores) == 2 and all(0 <= score <= 1 for score in scores)
