@@ -87,7 +87,8 @@ def find_unpaid(task: Any, prompt: Prompt, completion: str) -> dict[str, float |
     scores = {}
     for entry in (*task.rewards, *task.eval_rewards):
         if entry["name"] not in JUDGED:
-            [score] = build_reward(entry)([sample])
+            reward: Any = build_reward(entry)
+            [score] = reward([sample])
             if score != FULL.get(entry.get("mode"), 1.0):
                 scores[entry.get("key", entry["name"])] = score
     return scores
@@ -134,7 +135,7 @@ def test_a_caption_is_asked_for_and_paid_by_the_picture_of_its_prompt(
     prompt = read_prompt(task, tmp_path)
     assert prompt.text.startswith("Describe the picture") and "blue" not in prompt.text
     [entry] = task.rewards
-    reward = build_reward({**entry, "model": "datasets/shapes/checkpoints/clip"})
+    reward: Any = build_reward({**entry, "model": "datasets/shapes/checkpoints/clip"})
     words = ["a red square", "a blue circle", "two green stars"]
     samples = [Sample(prompt.text, text, prompt.metadata, prompt.images) for text in words]
     right, *wrong = (score if score is not None else -1.0 for score in reward(samples))
