@@ -36,24 +36,30 @@ def random_network(directory: Path, seed: int) -> Any:
     return network.eval()
 
 
-@pytest.fixture(scope="session")
-def architecture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with an architecture and no weights."""
-    directory = tmp_path_factory.mktemp("architecture")
+def write_architecture(directory: Path) -> Path:
+    """Write the architecture of a small CLIP, without weights."""
     config = {"model_cfg": TINY, "preprocess_cfg": {}}
     (directory / "open_clip_config.json").write_text(json.dumps(config))
     return directory
 
 
-@pytest.fixture(scope="session")
-def clip_directory(architecture: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory as open_clip writes it: architecture and weights."""
-    directory = tmp_path_factory.mktemp("clip")
-    config = (architecture / "open_clip_config.json").read_text()
-    (directory / "open_clip_config.json").write_text(config)
-    weights = random_network(architecture, seed=0).state_dict()
+def write_clip(directory: Path) -> Path:
+    """Write a small CLIP as open_clip does: architecture and weights."""
+    weights = random_network(write_architecture(directory), seed=0).state_dict()
     save_file(weights, directory / "open_clip_model.safetensors")
     return directory
+
+
+@pytest.fixture(scope="session")
+def architecture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an architecture and no weights."""
+    return write_architecture(tmp_path_factory.mktemp("architecture"))
+
+
+@pytest.fixture(scope="session")
+def clip_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory as open_clip writes it: architecture and weights."""
+    return write_clip(tmp_path_factory.mktemp("clip"))
 
 
 @pytest.fixture

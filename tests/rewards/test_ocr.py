@@ -80,10 +80,8 @@ def test_what_an_engine_reads_is_scored_and_what_is_not_wanted_is_not_read(
         reward([Sample(SIGN, "words")])
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A GOT-OCR 2.0 with random weights; its images are 256 tokens, as published."""
-    directory = tmp_path_factory.mktemp("got")
+def save_got(directory: Path) -> None:
+    """Write a GOT-OCR 2.0 with random weights; its images are 256 tokens, as published."""
     special = ["<|im_start|>", "<|im_end|>", "<img>", "</img>", "<imgpad>"]
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {word: n for n, word in enumerate([*letters, *special])}
@@ -119,6 +117,12 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     network = randomised(GotOcr2ForConditionalGeneration(config), seed=0, spread=1.0)
     network.generation_config.eos_token_id = vocabulary["<|im_end|>"]
     network.save_pretrained(directory)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("got")
+    save_got(directory)
     return directory
 
 

@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,3 +23,28 @@ def skeletons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         config = script.Config(family=family, out=str(folder / family), layers=2, width=width)
         script.make_skeleton(config)
     return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="session")
+def reward_networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Options of rewards whose networks are small and have random weights, by name."""
+    import torch
+    from transformers import Mask2FormerForUniversalSegmentation
+
+    from tests.rewards.conftest import random_network, randomised, write_clip
+    from tests.rewards.test_compositional import tiny_mask2former
+    from tests.rewards.test_ocr import save_got
+
+    folder = tmp_path_factory.mktemp("reward_networks")
+    clip, hps, detector, got = (folder / name for name in ("clip", "hps.pt", "detector", "got"))
+    clip.mkdir()
+    got.mkdir()
+    torch.save({"state_dict": random_network(write_clip(clip), seed=1).state_dict()}, hps)
+    network = Mask2FormerForUniversalSegmentation(tiny_mask2former(80))
+    randomised(network, seed=1).save_pretrained(detector)
+    save_got(got)
+    return {
+        "hps": {"model": str(clip), "checkpoint": str(hps)},
+        "compositional": {"model": str(detector), "clip_model": str(clip)},
+        "ocr": {"model": str(got), "dtype": "float32", "max_tokens": 6},
+    }

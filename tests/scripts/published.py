@@ -1,5 +1,7 @@
 """What recipes of public checkpoints read: the families, and a row of each set of the hub."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 FAMILIES = {
@@ -17,6 +19,40 @@ ROWS: dict[str, dict[str, Any]] = {
     "google-research-datasets/mbpp": {"text": "Add one.", "test_setup_code": "", **ADD_ONE},
 }
 """A row of each set of texts, with the columns it has on the hub."""
+RED = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAQAAAAECAIAAAAmkwkpAAAAFElEQVR4nG"
+    "M8oaHBAANMDEgANwcAOFQBICTvemsAAAAASUVORK5CYII="
+)
+RL_ROWS: dict[str, dict[str, Any]] = {
+    **ROWS,
+    "Gen-Verse/MATH_train": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
+    "Jiayi-Pan/Countdown-Tasks-3to4": {"nums": [3, 4, 5], "target": 12},
+    "TIGER-Lab/AceCode-87K": {
+        "source": "oss",
+        "question": "Write f that adds one.",
+        "test_cases": ["assert f(1) == 2", "assert f(2) == 3"],
+    },
+    "Gen-Verse/PrimeIntellect": STDIO,
+    "osunlp/MagicBrush": {
+        "img_id": "1",
+        "turn_index": 1,
+        "source_img": RED,
+        "mask_img": RED,
+        "instruction": "make it blue",
+        "target_img": RED,
+    },
+    "hiyouga/geometry3k": {"images": [RED], "problem": "<image>Find x.", "answer": "3"},
+}
+"""The same of what recipes of RL train on."""
+
+
+def write_rows(hub_id: str, folder: Path) -> Path:
+    """A file with three rows of a set that recipes of RL train on."""
+    path = folder / f"{hub_id.replace('/', '_')}.jsonl"
+    row = RL_ROWS[hub_id]
+    key = "task_id" if "test_list" in row else "id"
+    path.write_text("".join(json.dumps({key: n, **row}) + "\n" for n in range(3)))
+    return path
 
 
 def find_family(path: str) -> str:

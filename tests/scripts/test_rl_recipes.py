@@ -1,8 +1,8 @@
 """Every recipe for a public checkpoint runs two steps on a skeleton of that checkpoint.
 
 The vocabulary, the layouts, the columns of the data and the algorithm are the recipe's; sizes are
-smaller, the rows of hub data sets are written here, and a reward network whose weights are not here
-gives way to another reward: each of them has tests of its own.
+smaller, the rows of hub data sets are written here, and networks of rewards are small ones with
+random weights; `jpeg` stands for the one that has none.
 """
 
 import io
@@ -20,44 +20,24 @@ from PIL import Image
 
 from mmrl.config import load_config
 from mmrl.models.task_names import writes_images
+from mmrl.rewards.detection import instance_segmenter
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.task_config import TaskConfig
 from tests.rewards.judge_server import judge_server
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 from tests.scripts import published
+from tests.scripts.published import RL_ROWS as ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|amused_|mmada_"
 RECIPES = sorted(
     path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
 )
-ROWS = {
-    **published.ROWS,
-    "Gen-Verse/MATH_train": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
-    "Jiayi-Pan/Countdown-Tasks-3to4": {"nums": [3, 4, 5], "target": 12},
-    "TIGER-Lab/AceCode-87K": {
-        "source": "oss",
-        "question": "Write f that adds one.",
-        "test_cases": ["assert f(1) == 2", "assert f(2) == 3"],
-    },
-    "Gen-Verse/PrimeIntellect": published.STDIO,
-}
-RED = (
-    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAQAAAAECAIAAAAmkwkpAAAAFElEQVR4nG"
-    "M8oaHBAANMDEgANwcAOFQBICTvemsAAAAASUVORK5CYII="
-)
-ROWS["osunlp/MagicBrush"] = {
-    "img_id": "1",
-    "turn_index": 1,
-    "source_img": RED,
-    "mask_img": RED,
-    "instruction": "make it blue",
-    "target_img": RED,
-}
-ROWS["hiyouga/geometry3k"] = {"images": [RED], "problem": "<image>Find x.", "answer": "3"}
 CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
-NOT_HERE = ("hps", "hpsv3", "compositional")
-"""Rewards whose networks cannot be had without a download."""
+NOT_HERE = ("hpsv3",)
+"""Rewards whose networks cannot be had without a download, and have no small one here."""
+Networks = dict[str, dict[str, Any]]
 
 pytestmark = pytest.mark.slow
 
@@ -76,14 +56,16 @@ def rewards() -> Iterator[Scripted]:
         if asked.method == "GET":
             return Answered(status=405)
         images = [Image.open(io.BytesIO(data)) for data in pickle.loads(asked.body)["images"]]
-        scores = [sum(image.convert("L").resize((1, 1)).getdata()) / 255 for image in images]
+        scores = [sum(image.convert("L").resize((1, 1)).tobytes()) / 255 for image in images]
         return Answered(pickle.dumps({"scores": scores}))
 
     with scripted(answer) as server:
         yield server
 
 
-def replace_reward(entry: dict[str, Any], judge: str, rewards: str) -> dict[str, Any]:
+def replace_reward(
+    entry: dict[str, Any], judge: str, rewards: str, networks: Networks
+) -> dict[str, Any]:
     """The reward of a recipe, as it can be had here."""
     if entry.get("mode") == "client":
         return {**entry, "url": rewards}
@@ -91,47 +73,24 @@ def replace_reward(entry: dict[str, Any], judge: str, rewards: str) -> dict[str,
         own = {key: value for key, value in entry.items() if key != "backend"}
         return {**own, "urls": [judge], "model": "right", "template": None}
     if entry["name"] == "clip":
-        return CLIP
-    return {"name": "jpeg"} if entry["name"] in NOT_HERE else entry
+        return {**CLIP, **{key: entry[key] for key in ("image",) if key in entry}}
+    if entry["name"] in NOT_HERE:
+        return {"name": "jpeg"}
+    return {**entry, **networks.get(entry["name"], {})}
 
 
-def write_rows(hub_id: str, folder: Path) -> Path:
-    path = folder / f"{hub_id.replace('/', '_')}.jsonl"
-    key = "task_id" if "test_list" in ROWS[hub_id] else "id"
-    path.write_text("".join(json.dumps({key: n, **ROWS[hub_id]}) + "\n" for n in range(3)))
-    return path
-
-
-def shrink(
-    config: RLConfig, folder: Path, skeletons: dict[str, Path], judge: str, rewards: str
-) -> list[str]:
-    """The words that make a recipe small, and let it read what is here."""
-    family = published.find_family(config.model.path)
-    [(name, task)] = config.tasks.items()
-    words = {
-        "output_dir": folder / "run",
-        "max_steps": 2,
-        "eval_steps": 2,
-        "save_steps": 2,
-        "model.path": skeletons[family],
-        "model.dtype": "float32",
-        "bf16": "false",
-        "model.image_size": 64 if config.model.image_size else "null",
-        # tokens of a skeleton are bytes; prompts of images are padded to this length
-        "model.max_prompt_length": 128 if writes_images(task.task) else 2048,
-        "per_device_train_batch_size": 1,
-        "num_mini_batches": min(2, config.num_mini_batches),
-    }
-    if find_spec("bitsandbytes") is None:
-        words["model.quantization_config"] = "null"
-    if config.model.vq is not None and family not in ("lumina", "amused"):  # hold their own
-        words["model.vq"] = skeletons["magvitv2"]
+def shrink_task(
+    task: TaskConfig, folder: Path, judge: str, rewards: str, networks: Networks
+) -> dict[str, Any]:
+    """The settings that make a task of a recipe small."""
     own: dict[str, Any] = {
         "algorithm.num_iterations": min(2, task.algorithm["num_iterations"]),
         "num_prompts": 1,
         "num_generations": 2,
         "eval_limit": 1,
-        "rewards": json.dumps([replace_reward(each, judge, rewards) for each in task.rewards]),
+        "rewards": json.dumps(
+            [replace_reward(each, judge, rewards, networks) for each in task.rewards]
+        ),
         "eval_rewards": json.dumps([{"name": "jpeg"}] if writes_images(task.task) else []),
     }
     if writes_images(task.task):
@@ -143,8 +102,42 @@ def shrink(
         own["eval_sampler.steps"] = own.get("sampler.steps", 8)
     for key in ("prompts", "eval_prompts"):
         if getattr(task, key) in ROWS:
-            own[key] = write_rows(getattr(task, key), folder)
-    words |= {f"tasks.{name}.{key}": value for key, value in own.items()}
+            own[key] = published.write_rows(getattr(task, key), folder)
+    return own
+
+
+def shrink(
+    config: RLConfig,
+    folder: Path,
+    skeletons: dict[str, Path],
+    judge: str,
+    rewards: str,
+    networks: Networks,
+) -> list[str]:
+    """The words that make a recipe small, and let it read what is here."""
+    family = published.find_family(config.model.path)
+    draws = any(writes_images(task.task) for task in config.tasks.values())
+    words = {
+        "output_dir": folder / "run",
+        "max_steps": 2,
+        "eval_steps": 2,
+        "save_steps": 2,
+        "model.path": skeletons[family],
+        "model.dtype": "float32",
+        "bf16": "false",
+        "model.image_size": 64 if config.model.image_size else "null",
+        # tokens of a skeleton are bytes; prompts of images are padded to this length
+        "model.max_prompt_length": 128 if draws else 2048,
+        "per_device_train_batch_size": 1,
+        "num_mini_batches": min(2, config.num_mini_batches),
+    }
+    if find_spec("bitsandbytes") is None:
+        words["model.quantization_config"] = "null"
+    if config.model.vq is not None and family not in ("lumina", "amused"):  # hold their own
+        words["model.vq"] = skeletons["magvitv2"]
+    for name, task in config.tasks.items():
+        own = shrink_task(task, folder, judge, rewards, networks)
+        words |= {f"tasks.{name}.{key}": value for key, value in own.items()}
     return [f"{key}={value}" for key, value in words.items()]
 
 
@@ -155,20 +148,40 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
     skeletons: dict[str, Path],
     judge: str,
     rewards: Scripted,
+    reward_networks: Networks,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(instance_segmenter, "EDGES", {"shortest_edge": 64, "longest_edge": 96})
     words = [f"config={path}"]
     config = load_config(RLConfig, words)
     if path.stem.startswith(("lumina_", "amused_")):
         pytest.importorskip("diffusers")
-    [(name, task)] = config.tasks.items()
-    words += shrink(config, tmp_path, skeletons, judge, rewards.url)
-    if task.prompts in ROWS:  # a file has neither configurations nor splits
-        words += [f"tasks.{name}.data.{key}=null" for key in ("config", "split")]
-        words += [f"~tasks.{name}.eval_data"]
+    words += shrink(config, tmp_path, skeletons, judge, rewards.url, reward_networks)
+    for name, task in config.tasks.items():
+        if task.prompts in ROWS:  # a file has neither configurations nor splits
+            words += [f"tasks.{name}.data.{key}=null" for key in ("config", "split")]
+            words += [f"~tasks.{name}.eval_data"]
     run = train(load_config(RLConfig, words))
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "loss" in line]
     assert len(steps) == 2 and all(math.isfinite(line["loss"]) for line in steps)
+    if "captions" in config.tasks:  # the picture of the prompt with the words that were written
+        assert all(-1 <= line["captions/rewards/clip/mean"] <= 1 for line in steps)
     assert list((run / "final").rglob("*.safetensors"))
+
+
+def test_the_reward_of_written_words_reads_images_with_its_network(
+    tmp_path: Path, skeletons: dict[str, Path], reward_networks: Networks
+) -> None:
+    sign = tmp_path / "signs.jsonl"
+    sign.write_text(json.dumps({"prompt": 'a sign that says "Open"'}))
+    path = ROOT / "configs" / "rl" / "mmada_t2i_clip.yaml"
+    words = [f"config={path}"]
+    words += shrink(load_config(RLConfig, words), tmp_path, skeletons, "", "", reward_networks)
+    rewards = json.dumps([{"name": "ocr", **reward_networks["ocr"]}])
+    words += [f"tasks.images.{key}={sign}" for key in ("prompts", "eval_prompts")]
+    run = train(load_config(RLConfig, [*words, f"tasks.images.rewards={rewards}"]))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    scores = [line["rewards/ocr/mean"] for line in lines if "loss" in line]
+    assert len(scores) == 2 and all(0 <= score <= 1 for score in scores)
