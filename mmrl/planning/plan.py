@@ -93,7 +93,11 @@ def _describe_task(
     unknown = not task.prompts or (settings.eval_prompts and not task.eval_prompts)
     unchecked = "; columns of what is only on the hub could not be checked" if unknown else ""
     given = _counted(settings.prompts, task.prompts)
-    yield "prompts", f"{given} to train on, {held_out} held out{unchecked}"
+    if given == held_out and not task.prompts:  # two splits of what is not here
+        given = f"those of {settings.prompts} to train on and held out{ELSEWHERE}"
+        yield "prompts", f"{given}{unchecked}"
+    else:
+        yield "prompts", f"{given} to train on, {held_out} held out{unchecked}"
     yield (
         "rollouts",
         f"{settings.num_prompts} prompts x {settings.num_generations} = {rollouts} a step, of"
