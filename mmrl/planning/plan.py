@@ -94,8 +94,8 @@ def _describe_task(
     unchecked = "; columns of what is only on the hub could not be checked" if unknown else ""
     given = _counted(settings.prompts, task.prompts)
     if given == held_out and not task.prompts:  # two splits of what is not here
-        given = f"those of {settings.prompts} to train on and held out{ELSEWHERE}"
-        yield "prompts", f"{given}{unchecked}"
+        given = f"{settings.prompts}{ELSEWHERE}, train and held out"
+        yield "prompts", f"{given}; columns not checked"
     else:
         yield "prompts", f"{given} to train on, {held_out} held out{unchecked}"
     yield (
