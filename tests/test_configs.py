@@ -406,7 +406,7 @@ def test_a_vision_recipe_is_planned_by_the_sizes_of_its_model_and_takes_other_qu
 def test_a_text_recipe_whose_data_is_on_the_hub_has_a_dry_run_without_it(tmp_path: Path) -> None:
     words = ["config=configs/rl/llada_gsm8k.yaml", f"output_dir={tmp_path / 'run'}"]
     said = str(describe(load_config(RLConfig, words)))
-    assert "those of openai/gsm8k, not on this machine: loaded from the hub to train on" in said
+    assert "openai/gsm8k, not on this machine: loaded from the hub, train and held out" in said
     assert "sizes are those of LLaDA-8B" in said and "ready, nothing to score" in said
 
 
