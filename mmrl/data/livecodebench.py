@@ -11,9 +11,9 @@ import json
 import zlib
 from typing import Any
 
+from mmrl.data.questions import Row
 from mmrl.rewards.http.protocols.plain_pickle import read_pickle
 
-Row = dict[str, Any]
 LONGEST = 2**28
 """Bytes of the private tests of a problem; more are refused."""
 STARTED = "Complete this starter code, and put the whole program in a Python code block:"

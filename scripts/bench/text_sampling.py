@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -118,10 +118,9 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
         ways |= {f"{cache} {window}": (cache, window, rows) for cache, window in kinds}
 
     def run(cache: Any, window: int | None, together: int) -> Any:
-        config = SamplerConfig(name="static", steps=s.steps, block_size=size, cache=cache)
-        config = replace(
-            config, window=window, eos="stop" if s.shortest else "free", temperature=s.temperature
-        )
+        options: Any = {"eos": "stop" if s.shortest else "free", "temperature": s.temperature}
+        options |= {"block_size": size, "cache": cache, "window": window}
+        config = SamplerConfig(name="static", steps=s.steps, **options)
         draws = [generator("bench", row) for row in range(rows)]
         parts = [slice(n, n + together) for n in range(0, rows, together)]
         done = [sample(policy, canvas[part], config, draws[part], s.batch) for part in parts]
