@@ -32,7 +32,7 @@ def test_a_preset_cites_its_paper_and_names_its_deviations(name: str) -> None:
             ["algorithm.scale_rewards", "batch, chunk, group, none, softmax"],
         ),
         (
-            {"max_mask_rate": 0.1, "min_mask_rate": 0.5},
+            {"strategy": "uniform", "max_mask_rate": 0.1, "min_mask_rate": 0.5},
             ["max_mask_rate", "at least min_mask_rate"],
         ),
         # what cannot go together, and why
