@@ -24,6 +24,7 @@ from mmrl.models.families.pipeline import (
 )
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
+from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.public_code import Source, copy_code, describe_code
 from mmrl.models.quantization import quantize
 from mmrl.models.quantization_config import QuantizationConfig
@@ -48,7 +49,7 @@ def load_model(
     merge_adapter: bool = True,
     quantization_config: QuantizationConfig | None = None,
     deferred: bool = False,
-) -> Network:
+) -> TokenNetwork:
     """The network of a checkpoint; no tokenizer needed.
 
     Args:
@@ -130,7 +131,7 @@ def fill_network(model: Network, quantization_config: QuantizationConfig | None)
         setattr(model.get_submodule(layer), own, model.get_parameter(other))
 
 
-def outline(directory: Path) -> Network:
+def outline(directory: Path) -> TokenNetwork:
     """The network of a directory without its weights, on the meta device; that of the base for an
     adapter, which is compared with it. Raises FileNotFoundError, ValueError: see `load_model`; no
     tensor is read to find them."""
@@ -161,7 +162,7 @@ def outline(directory: Path) -> Network:
     return model
 
 
-def build_network(config: Mapping[str, Any]) -> Network:
+def build_network(config: Mapping[str, Any]) -> TokenNetwork:
     """The network of a config.json of a known family, with weights as layers draw them."""
     model = get_family(config).network(config)
     model.public_config = dict(config)
@@ -214,7 +215,7 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config if complete is None else complete(config, directory)
 
 
-def new_model(config: Mapping[str, Any], generator: torch.Generator) -> Network:
+def new_model(config: Mapping[str, Any], generator: torch.Generator) -> TokenNetwork:
     """A new network of a config.json: weights of deviation 0.02, residual outputs scaled by
     1/sqrt(2 layers)."""
     # layers draw default weights when they are built; all of them are drawn anew below

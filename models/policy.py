@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,7 @@ from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.loading import load_model, outline, read_network, save_model
-from mmrl.models.network.core import MaskedTokenModel
-from mmrl.models.network.network import Network
+from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.network.vision import Vision
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.source import ADAPTER_CONFIG, find_directory, find_whole
@@ -61,7 +60,7 @@ class Policy:
     model: torch.nn.Module
     tokenizer: PreTrainedTokenizerBase
     layouts: Mapping[str, Layout]
-    network: Network
+    network: TokenNetwork
     sampling: Callable[[bool], AbstractContextManager[None]] = lambda uneven: nullcontext()
     shares_forwards: bool = False
 
@@ -195,7 +194,7 @@ def outline_policy(
 
 
 def _assemble(
-    network: Network, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
+    network: TokenNetwork, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
 ) -> Policy:
     set_blocks(network, options)
     family, template = get_family(network.public_config), options.chat_template
@@ -212,14 +211,14 @@ def _assemble(
     return Policy(network, tokenizer, layouts, network)
 
 
-def _reads_codes(network: Network) -> bool:
+def _reads_codes(network: TokenNetwork) -> bool:
     """Whether a task of the network's family has images that are codes."""
     layouts = get_family(network.public_config).LAYOUTS.values()
     return any(layout.needs_vq for layout in layouts)
 
 
 def build_layouts(
-    network: Network,
+    network: TokenNetwork,
     tokenizer: PreTrainedTokenizerBase,
     options: LayoutConfig,
     vq: ImageTokenizer | None = None,
@@ -231,7 +230,7 @@ def build_layouts(
     return layouts
 
 
-def set_blocks(network: Network, options: LayoutConfig) -> None:
+def set_blocks(network: TokenNetwork, options: LayoutConfig) -> None:
     """Give the blocks of a block-causal network the size and alignment that the user chose, saved
     with it. Raises ValueError: a size for a network without such blocks."""
     size, alignment = options.block_size, options.block_alignment
@@ -239,9 +238,9 @@ def set_blocks(network: Network, options: LayoutConfig) -> None:
         network.public_config["block_alignment"] = alignment
     if size is None:
         return
-    if not isinstance(network, MaskedTokenModel) or network.core.block_size is None:
+    if network.block_size is None:
         raise ValueError(f"block_size is {size} and this checkpoint has no blocks; set it to null")
-    network.core = replace(network.core, block_size=size)
+    network.block_size = size
     network.public_config["block_size"] = size
 
 
