@@ -22,7 +22,6 @@ from mmrl.models.families.pipeline import (
     network_directory,
     read_pipeline,
 )
-from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.public_code import Source, copy_code, describe_code
@@ -221,12 +220,14 @@ def new_model(config: Mapping[str, Any], generator: torch.Generator) -> TokenNet
     # layers draw default weights when they are built; all of them are drawn anew below
     with torch.random.fork_rng(devices=[]):
         model = build_network(config)
-    assert isinstance(model, MaskedTokenModel)
-    residual = 0.02 / (2 * model.core.num_layers) ** 0.5
+    residual = 0.02 / (2 * len(model.blocks)) ** 0.5
+    outputs = tuple(
+        f"{end}.weight" for role in ("o", "down") for end in model.layer_roles.get(role, ())
+    )
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.zeros_(parameter)
         elif parameter.ndim >= 2:
-            deviation = residual if name.endswith(("o.weight", "down.weight")) else 0.02
+            deviation = residual if name.endswith(outputs) else 0.02
             torch.nn.init.normal_(parameter, std=deviation, generator=generator)
     return model

@@ -6,7 +6,17 @@ A new family is one file with what `Family` lists, and a line in `FAMILIES`.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from mmrl.models.families import amused, dream, llada, llada_llama, llada_v, lumina, mmada, sdar
+from mmrl.models.families import (
+    amused,
+    causal_lm,
+    dream,
+    llada,
+    llada_llama,
+    llada_v,
+    lumina,
+    mmada,
+    sdar,
+)
 from mmrl.models.families.family import Family
 from mmrl.models.network.network import Network
 from mmrl.models.source import LORA
@@ -20,6 +30,7 @@ FAMILIES: dict[str, Family] = {
     "llada": llada,
     "llava_llada": llada_v,
     "llada_llama": llada_llama,
+    "causal_lm": causal_lm,
 }
 """Family by name; of those whose keys a config.json has, the first is its family."""
 

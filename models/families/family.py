@@ -26,6 +26,7 @@ class LayoutInputs(NamedTuple):
 class Family(Protocol):
     """What a module of this folder provides for the checkpoints of one family.
 
+    `KIND`: the kind of generation of its policies, `masked` or `causal`.
     `KEYS`: own tensor name -> public tensor name; `{i}` is the block number, a final dot marks a
     prefix.
     `TOKEN_IDS`: special tokens of the public vocabulary by name.
@@ -38,6 +39,7 @@ class Family(Protocol):
     files of the family leave out.
     """
 
+    KIND: str
     KEYS: dict[str, str]
     TOKEN_IDS: dict[str, int]
     VOCAB_KEYS: tuple[str, ...]

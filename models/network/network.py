@@ -9,12 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import noop_context_fn
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 
 class Network(nn.Module, ABC):
@@ -86,6 +87,20 @@ class Network(nn.Module, ABC):
     def tied(self) -> dict[str, str]:
         """Name of a tensor that a checkpoint lacks -> name of the one that it is."""
         return {}
+
+    @contextmanager
+    def recomputed(self) -> Iterator[None]:
+        """Blocks of another library compute again in the backward pass, where that is set; its own
+        switch works in train mode alone, or fails (diffusers 0.42.0)."""
+        again = {"use_reentrant": False, "context_fn": self.recompute}
+        blocks = self.blocks if self.gradient_checkpointing and torch.is_grad_enabled() else ()
+        for block in blocks:
+            block.forward = partial(checkpoint, block.forward, **again)
+        try:
+            yield
+        finally:
+            for block in blocks:
+                del block.forward
 
     @contextmanager
     def attention(self, implementation: str) -> Iterator[None]:

@@ -6,9 +6,7 @@ Text ids follow the code ids, so that no id means two things. A hidden text toke
 of the mask, is read as token 0 of CLIP.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Mapping
 from inspect import signature
 from math import isqrt
 from pathlib import Path
@@ -17,7 +15,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from mmrl.config.checks import import_extra
 from mmrl.models.network.attention import ATTENTION, choose_attention
@@ -126,26 +123,12 @@ class UVit(TokenNetwork):
         states, pooled = self.text((text - self.text_offset).clamp(min=0))
         sides = (side * self.patch, side * self.patch)
         micro = pooled.new_tensor((*sides, *CROP, AESTHETIC)).expand(len(codes), -1)
-        with self._recomputed():
+        with self.recomputed():
             x = self.transformer(codes.view(-1, side, side), states, pooled, micro)
         x = x.flatten(2).transpose(1, 2)
         if positions is None:
             return F.pad(x, (0, 0, self.text_length, 0))
         return x[positions[:, self.text_length :]]
-
-    @contextmanager
-    def _recomputed(self) -> Iterator[None]:
-        """Blocks compute again in the backward pass, where that is set; diffusers' own switch fails
-        for this model (0.42.0)."""
-        again = {"use_reentrant": False, "context_fn": self.recompute}
-        blocks = self.blocks if self.gradient_checkpointing and torch.is_grad_enabled() else []
-        for block in blocks:
-            block.forward = partial(checkpoint, block.forward, **again)
-        try:
-            yield
-        finally:
-            for block in blocks:
-                del block.forward
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """For each code of the inner grid a block of the transformer keeps about 18 vectors of the

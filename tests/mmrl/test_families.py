@@ -66,7 +66,8 @@ def sampler(rule: str, task: str, **changes: Any) -> SamplerConfig:
 
 
 def test_every_family_is_in_the_table() -> None:
-    assert POLICIES.keys() == FAMILIES.keys()
+    masked = {name for name, family in FAMILIES.items() if family.KIND == "masked"}
+    assert POLICIES.keys() == masked
 
 
 @cache
