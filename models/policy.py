@@ -38,7 +38,6 @@ from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.loading import load_model, outline, read_network, save_model
 from mmrl.models.network.token_network import TokenNetwork
-from mmrl.models.network.vision import Vision
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.source import ADAPTER_CONFIG, find_directory, find_whole
 from mmrl.types import Canvas, Prompt
@@ -166,7 +165,7 @@ def load_policy(
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
     network = outline(directory)
-    if train_vision_tower and network.vision is None:
+    if train_vision_tower and not network.sees:
         raise ValueError("train_vision_tower is true and the checkpoint has none; set it to false")
     images = None
     if vq is not None and _reads_codes(network):
@@ -179,8 +178,8 @@ def load_policy(
     # last, because it takes longest: what is wrong with the rest is known by now
     settings = (attn_implementation, merge_adapter, quantization_config, deferred)
     read_network(network, path_or_hub_id, directory, dtype, device, *settings)
-    if isinstance(network.vision, Vision):
-        network.vision.train_tower(train_vision_tower)
+    if network.sees:
+        network.train_tower(train_vision_tower)
     return policy
 
 

@@ -90,9 +90,8 @@ def count_policy(config: RLConfig, network: TokenNetwork) -> NetworkBytes:
     for parameter in network.parameters():
         parameter.requires_grad_(id(parameter) in own)
     if model.lora is not None:
-        roles = model.lora.target_modules
-        ends = tuple(end for role in roles for end in network.layer_roles[role])
-        layers: list[Any] = [m for name, m in network.named_modules() if name.endswith(ends)]
+        names = network.list_layers(model.lora.target_modules)
+        layers: list[Any] = [network.get_submodule(name) for name in names]
         adapter = model.lora.r * sum(each.in_features + each.out_features for each in layers)
     bits = None if model.quantization_config is None else model.quantization_config.bits
     return count_network(network, config.optimizer, size, size, bits, adapter)

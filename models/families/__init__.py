@@ -15,6 +15,8 @@ from mmrl.models.families import (
     llada_v,
     lumina,
     mmada,
+    qwen2_5_vl,
+    qwen3_vl,
     sdar,
 )
 from mmrl.models.families.family import Family
@@ -31,6 +33,8 @@ FAMILIES: dict[str, Family] = {
     "llava_llada": llada_v,
     "llada_llama": llada_llama,
     "causal_lm": causal_lm,
+    "qwen2_5_vl": qwen2_5_vl,
+    "qwen3_vl": qwen3_vl,
 }
 """Family by name; of those whose keys a config.json has, the first is its family."""
 

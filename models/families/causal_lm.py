@@ -9,7 +9,7 @@ from mmrl.models.families.family import LayoutInputs, check_variant, read_number
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.network.causal_lm import CausalLM
 
-KIND = "causal"
+KIND: str = "causal"
 LAYOUTS: dict[str, type[Layout]] = {}
 TOKEN_IDS: dict[str, int] = {}
 VOCAB_KEYS: tuple[str, ...] = ()

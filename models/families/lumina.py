@@ -26,7 +26,7 @@ KEYS, VOCAB_KEYS = llada.KEYS, llada.VOCAB_KEYS
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
 """Its authors load the published class by their package."""
 network = llada.network
-KIND = "masked"
+KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {
     "image_edit": ImageEdit,
     "image_to_text": LuminaChat,

@@ -26,6 +26,9 @@ class CausalCache:
 
     def __init__(self, stored: Any) -> None:
         self.stored = stored
+        self.shift: Tensor | None = None
+        """[R, 1] int64, what is added to positions after images, which count for fewer or more than
+        their columns."""
 
     @property
     def length(self) -> int:
@@ -36,12 +39,14 @@ class CausalCache:
         """Keep the rows `index` [r] int64, in this order; a row may be named several times, as the
         prompt of a group that was read once."""
         self.stored.batch_select_indices(index)
+        self.shift = None if self.shift is None else self.shift[index]
 
 
 class CausalLM(TokenNetwork):
     """The decoder of a model as `body` and its output matrix as `head`."""
 
     can_cache = can_reduce = shifts = True
+    decoder = "body"
     layer_roles = {
         **{role: (f"self_attn.{role}_proj",) for role in ("q", "k", "v", "o")},
         **{role: (f"mlp.{role}_proj",) for role in ("gate", "up", "down")},
@@ -51,9 +56,9 @@ class CausalLM(TokenNetwork):
         super().__init__()
         self.body, self.head = model.model, model.lm_head
         self.register_module("vision", None)
-        self.sizes = model.config.get_text_config()
+        self.sizes, self.is_tied = model.config.get_text_config(), model.config.tie_word_embeddings
         self.blocks = list(model.get_decoder().layers)
-        if self.tied:
+        if self.is_tied:
             self.head.weight = model.get_input_embeddings().weight
 
     @property
@@ -66,8 +71,7 @@ class CausalLM(TokenNetwork):
 
     @property
     def tied(self) -> dict[str, str]:
-        tied = self.sizes.tie_word_embeddings
-        return {"head.weight": "body.embed_tokens.weight"} if tied else {}
+        return {"head.weight": f"{self.decoder}.embed_tokens.weight"} if self.is_tied else {}
 
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
         """Compute the tensors that no checkpoint holds, as the frequencies of rotary embeddings;
@@ -116,6 +120,7 @@ class CausalLM(TokenNetwork):
         positions: Tensor | None = None,
         cache: CausalCache | None = None,
         position_ids: Tensor | None = None,
+        **images: Any,
     ) -> Tensor:
         """What logits and values are computed from.
 
@@ -133,18 +138,11 @@ class CausalLM(TokenNetwork):
             [B, L, D] final hidden states after the last norm that predict each position, [N, D] at
             `positions`, or [B, D] with `cache`, which predict the next column.
         """
-        length = input_ids.shape[1]
         places = position_ids
         if places is None and attention_mask is not None:
-            places = (attention_mask.long().cumsum(1) - 1).clamp(min=0)[:, -length:]
-        with self.recomputed():
-            x = self.body(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                position_ids=places,
-                past_key_values=None if cache is None else cache.stored,
-                use_cache=cache is not None,
-            ).last_hidden_state
+            counted = (attention_mask.long().cumsum(1) - 1).clamp(min=0)
+            places = counted[:, -input_ids.shape[1] :]
+        x = self._read(input_ids, attention_mask, places, cache, **images)
         if cache is not None:
             return x[:, -1]
         before = find_predecessors(x, position_ids, attention_mask)
@@ -152,6 +150,25 @@ class CausalLM(TokenNetwork):
             return x.gather(1, before[..., None].expand_as(x))
         rows, asked = positions.nonzero(as_tuple=True)
         return x[rows, before[rows, asked]]
+
+    def _read(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        places: Tensor | None,
+        cache: CausalCache | None,
+        **images: Any,
+    ) -> Tensor:
+        """Final hidden states [B, L, D] of the columns of the input."""
+        with self.recomputed():
+            return self.body(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                position_ids=places,
+                past_key_values=None if cache is None else cache.stored,
+                use_cache=cache is not None,
+                **images,
+            ).last_hidden_state
 
     def new_cache(self, length: int | None = None) -> CausalCache:
         from transformers import DynamicCache

@@ -7,7 +7,7 @@ without them. A network of tokens is a `TokenNetwork`, see `mmrl.models.network.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,8 @@ class Network(nn.Module, ABC):
         gradient_checkpointing: whether blocks are computed again in the backward pass.
         recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
         attn_implementation: the attention kernel that is set.
-        layer_roles: role of a layer that may have an adapter -> ends of the names of such layers.
+        layer_roles: role of a layer that may have an adapter -> ends of the names of such layers,
+            which are in blocks.
     """
 
     layer_roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -87,6 +88,13 @@ class Network(nn.Module, ABC):
     def tied(self) -> dict[str, str]:
         """Name of a tensor that a checkpoint lacks -> name of the one that it is."""
         return {}
+
+    def list_layers(self, roles: Iterable[str]) -> list[str]:
+        """Names of the layers that have some of these roles, sorted."""
+        ends = tuple(f".{end}" for role in roles for end in self.layer_roles[role])
+        inside = {id(layer) for block in self.blocks for layer in block.modules()}
+        named = self.named_modules()
+        return sorted(name for name, each in named if name.endswith(ends) and id(each) in inside)
 
     @contextmanager
     def recomputed(self) -> Iterator[None]:

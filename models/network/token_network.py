@@ -95,6 +95,15 @@ class TokenNetwork(Network):
     def vocab_size(self) -> int:
         """Number of ids that tokens of a text may have."""
 
+    @property
+    def sees(self) -> bool:
+        """Whether there is a vision tower."""
+        return self.vision is not None
+
+    def train_tower(self, trained: bool) -> None:
+        """Train or freeze the vision tower of a network that has one."""
+        self.vision.train_tower(trained)
+
     def new_cache(self, length: int | None = None) -> Any:
         """An empty `KVCache` of rows of `length` tokens."""
         raise NotImplementedError(f"{type(self).__name__} has no cache")

@@ -13,6 +13,10 @@ from mmrl.models.families import FAMILIES, find_family
 from mmrl.models.loading import new_model, save_model
 from mmrl.models.network.causal_lm import CausalLM
 from mmrl.models.network.output_head import OutputHead
+from mmrl.models.quantization import list_quantized
+from mmrl.models.quantization_config import QuantizationConfig
+from mmrl.pretrained.model_config import LoraConfig, ModelConfig
+from mmrl.training.trainable import train_parts
 from tests.models.causal import SIZES, TYPES, write_causal
 
 ROWS = torch.tensor([[0, 0, 0, 7, 11, 5, 9, 30], [3, 8, 12, 40, 2, 6, 21, 14]])
@@ -109,6 +113,51 @@ def test_transformers_reads_what_is_saved(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         assert torch.equal(again(ROWS).logits, model(ROWS).logits)
         assert torch.equal(load_model(tmp_path / "saved")(ROWS).logits, network(ROWS).logits)
+
+
+def test_an_adapter_is_that_of_peft_on_transformers_model(tmp_path: Path) -> None:
+    import peft
+
+    network, model = load(tmp_path / "base")
+    settings = LoraConfig(r=3, target_modules=["q", "down"])
+    train_parts(network, ModelConfig(path=str(tmp_path / "base"), lora=settings), 0)
+    for parameter in (p for p in network.parameters() if p.requires_grad):
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=torch.manual_seed(1))
+    save_model(network, tmp_path / "adapter")
+    public = peft.PeftModel.from_pretrained(model, str(tmp_path / "adapter"))
+    with torch.no_grad():
+        close(public(ROWS).logits[:, :-1], network(ROWS).logits[:, 1:])
+        close(load_model(tmp_path / "adapter")(ROWS).logits, network(ROWS).logits)
+
+
+def test_the_matrices_of_blocks_are_held_in_4_bits(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    write_causal(tmp_path, deviation=0.1, hidden_size=64, intermediate_size=64, head_dim=16)
+    whole = load_model(tmp_path)
+    packed = load_model(tmp_path, quantization_config=QuantizationConfig())
+    names = list_quantized(whole)
+    assert len(names) == 2 * 7 and all(packed.get_parameter(n).dtype == torch.uint8 for n in names)
+    with torch.no_grad():
+        error = (packed(ROWS).logits - whole(ROWS).logits).std() / whole(ROWS).logits.std()
+    assert 0 < float(error) < 0.5
+
+
+@pytest.mark.parametrize("name", ["qwen3", "llama"])
+def test_activations_are_counted_as_they_are_kept(name: str, tmp_path: Path) -> None:
+    network, _ = load(tmp_path, name)
+    kept = {}
+    own = {weight.untyped_storage().data_ptr() for weight in network.parameters()}
+
+    def note(tensor: Tensor) -> Tensor:
+        place = tensor.untyped_storage()
+        if place.data_ptr() not in own:
+            kept[place.data_ptr()] = place.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        output = network.hidden_states(ROWS)
+    counted, _ = network.count_activations(ROWS.shape[1], recompute=False, size=4)
+    assert output.requires_grad and 0.8 < len(ROWS) * counted / sum(kept.values()) < 1.3
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
