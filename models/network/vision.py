@@ -14,7 +14,7 @@ import torch.utils.checkpoint
 from PIL import Image
 from torch import Tensor, nn
 
-from mmrl.features import PromptImage
+from mmrl.generation.tokens.features import PromptImage
 from mmrl.models.layouts.anyres import Tiling
 
 SO400M = {

@@ -32,19 +32,19 @@ def test_a_preset_cites_its_paper_and_names_its_deviations(name: str) -> None:
             ["algorithm.scale_rewards", "batch, chunk, group, none, softmax"],
         ),
         (
-            {"max_mask_rate": 0.1, "min_mask_rate": 0.5},
+            {"strategy": "uniform", "max_mask_rate": 0.1, "min_mask_rate": 0.5},
             ["max_mask_rate", "at least min_mask_rate"],
         ),
         # what cannot go together, and why
-        ({"mask": "blockwise"}, ["algorithm.block_size", "needs blocks"]),
+        ({"strategy": "blockwise"}, ["algorithm.block_size", "needs blocks"]),
         (
             {"ratio_level": "block", "block_size": 4, "bound": "elbo"},
             ["algorithm.ratio_level", "no value per position", "sequence"],
         ),
-        ({"mask": "trace", "num_draws": 2}, ["algorithm.num_draws", "follows an order"]),
-        ({"mask": "left_to_right", "prompt_mask_rate": 0.1}, ["algorithm.prompt_mask_rate"]),
+        ({"strategy": "trace", "num_draws": 2}, ["algorithm.num_draws", "follows an order"]),
+        ({"strategy": "left_to_right", "prompt_mask_rate": 0.1}, ["algorithm.prompt_mask_rate"]),
         (
-            {"mask": "trace", "num_slices": 4, "slice_size": 2},
+            {"strategy": "trace", "num_slices": 4, "slice_size": 2},
             ["algorithm.num_slices", "slice_size 2", "null"],
         ),
         (
