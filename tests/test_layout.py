@@ -75,6 +75,7 @@ mmrl.config
 mmrl.generation
 mmrl.generation.tokens
 mmrl.generation.masked
+mmrl.generation.causal mmrl.generation.causal.canvas mmrl.generation.causal.images
 mmrl.models mmrl.rewards
 mmrl.runtime
 mmrl.data
@@ -84,6 +85,9 @@ mmrl.generation.tokens.scoring
 mmrl.generation.masked.samplers
 mmrl.generation.masked.strategies
 mmrl.generation.masked.kind
+mmrl.generation.causal.sampler_config
+mmrl.generation.causal.sampler
+mmrl.generation.causal.kind
 mmrl.generation.kinds
 mmrl.samplers
 mmrl.algorithms

@@ -20,6 +20,10 @@ class Sampler(NamedTuple):
         has_fixed_forwards: whether all rows of one length take the same number of forward passes,
             whatever is drawn.
         can_refill: whether a row that ends can give its place in the batch to another.
+        count_logits: `count_logits(config, length)`, the actions of a row whose logits exist at a
+            time.
+        streams: whether draws are made of parts of those logits where they are large.
+        keeps_cache: whether keys and values of all rows are kept.
         find_differences: how the policy that `config` samples from differs from the one that is
             scored; the other argument says whether the network's cache is exact.
     """
@@ -30,6 +34,9 @@ class Sampler(NamedTuple):
     count_steps: Callable[[Any, int], int]
     has_fixed_forwards: Callable[[Any], bool]
     can_refill: Callable[[Any, Any], bool]
+    count_logits: Callable[[Any, int], int]
+    streams: Callable[[Any], bool]
+    keeps_cache: Callable[[Any], bool]
     find_differences: Callable[[Any, bool], list[str]]
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mmrl.generation.causal.kind import CAUSAL
 from mmrl.generation.generation import Generation, Sampler
 from mmrl.generation.masked.kind import MASKED
 from mmrl.generation.strategy import Strategy
 
-GENERATIONS: dict[str, Generation] = {"masked": MASKED}
+GENERATIONS: dict[str, Generation] = {"masked": MASKED, "causal": CAUSAL}
 """Kinds of generation by `Canvas.kind`."""
 
 

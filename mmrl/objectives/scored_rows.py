@@ -116,6 +116,8 @@ def compute_loss(
     targets = rows.targets[scored] - first
     at_once = rows_scored_at_once(end - first, device=targets.device)
     in_parts = network.can_reduce and len(targets) > at_once
+    if network.causal:
+        rows = replace(rows, ordered=False)  # its attention is that of the rows by itself
     found = module(
         input_ids=rows.ids,
         attention_mask=rows.attention_mask,

@@ -148,6 +148,8 @@ def check_corruption(network: TokenNetwork, corruption: Mapping[str, Any]) -> No
     advice = "The output at a token would have read it."
     allowed = "another for a network that does not shift its logits"
     check(shifts or name != "causal", f"{where}.name", name, allowed, advice)
+    allowed = "causal for a network that reads from left to right"
+    check(not network.causal or name == "causal", f"{where}.name", name, allowed)
     allowed = f"block or block_trace for a network of causal attention between blocks of {size}"
     check(size is None or name in copies, f"{where}.name", name, allowed)
     own = corruption.get("block_size")

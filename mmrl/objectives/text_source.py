@@ -55,7 +55,7 @@ class Source:
             order = example.order[: example.trained]
             chance = draw_chance(example.trained, generator(self.seed, *name))
             view = self.corruption.corrupt(order, chance, self.options)
-            row = build_row(example, album, view, text.ids["mask"], size)
+            row = build_row(example, album, view, text.ids.get("mask", 0), size)
             row.weight /= example.trained * len(examples)
             found.append(row)
         rows = stack_rows(found, text.ids["eos"])

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from mmrl.generation.kinds import SAMPLERS
 from mmrl.models.network.network import find_networks
 from mmrl.models.network.token_network import TokenNetwork
 from mmrl.run_config import RunConfig
@@ -235,10 +236,11 @@ class Pass:
         """Bytes of a step of a sampler: its cache, and a block of the network at work or logits and
         what is computed from them."""
         _, working = self.network.count_activations(self.length, False, self.size)
-        positions = self.rows * min(self.scored, sampler.block_size or self.scored)
-        if self.network.can_reduce and sampler.cache != "refresh":
+        row = SAMPLERS[sampler.name]
+        positions = self.rows * row.count_logits(sampler, self.scored)
+        if self.network.can_reduce and row.streams(sampler):
             positions = min(positions, rows_at_once(self.columns, device=self.device))
         logits = 4 * 4.0 * positions * self.columns * self.branches
-        cached = sampler.cache != "none" and self.network.count_cached(self.length) * self.size
+        cached = row.keeps_cache(sampler) and self.network.count_cached(self.length) * self.size
         every = self.branches * self.rows
         return max(every * working, logits) + every * cached

@@ -26,6 +26,8 @@ class Rollout:
         seeds: [B] int64, from which all draws of a row follow; None where it was not
             sampled here.
         forwards: forward passes over the batch; the branches of a guided one count once.
+        raw_logprobs: [B, N] float32, those under the policy itself, at temperature 1 and without
+            filters; None where the sampler does not record them.
     """
 
     canvas: Any
@@ -34,6 +36,7 @@ class Rollout:
     settings: dict[str, Any]
     seeds: Tensor | None = None
     forwards: int = 0
+    raw_logprobs: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.canvas)
@@ -46,9 +49,9 @@ class Rollout:
 
     def __getitem__(self, rows: slice | Tensor) -> Rollout:
         """The rollout of some rows."""
-        seeds = None if self.seeds is None else self.seeds[rows]
-        own = {"trace": self.trace[rows], "logprobs": self.logprobs[rows], "seeds": seeds}
-        return replace(self, canvas=self.canvas[rows], **own)
+        parts = ("canvas", "trace", "logprobs", "seeds", "raw_logprobs")
+        own = ((name, getattr(self, name)) for name in parts)
+        return replace(self, **{name: None if x is None else x[rows] for name, x in own})
 
     @staticmethod
     def join(parts: Sequence[Rollout]) -> Rollout:
@@ -69,6 +72,7 @@ class Rollout:
             canvas=type(parts[0].canvas).join([part.canvas for part in parts]),
             trace=join("trace", -1),
             logprobs=join("logprobs", 0),
+            raw_logprobs=None if parts[0].raw_logprobs is None else join("raw_logprobs", 0),
             seeds=torch.cat(seeds) if seeds else None,
             forwards=sum(part.forwards for part in parts),
         )

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 
 from mmrl.models.families.family import LayoutInputs, check_variant, read_number
+from mmrl.models.layouts.causal_text import CausalText
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.network.causal_lm import CausalLM
 
 KIND: str = "causal"
-LAYOUTS: dict[str, type[Layout]] = {}
+LAYOUTS: dict[str, type[Layout]] = {"text": CausalText}
 TOKEN_IDS: dict[str, int] = {}
 VOCAB_KEYS: tuple[str, ...] = ()
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
@@ -41,4 +42,26 @@ def network(config: Mapping[str, Any]) -> CausalLM:
 
 def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Text alone; see `Family.layouts`."""
-    return {}
+    return {"text": text_layout(inputs)}
+
+
+def text_layout(inputs: LayoutInputs) -> CausalText:
+    """The layout of text. A text ends with the tokenizer's end token or one that config.json names.
+    Raises ValueError: there is none."""
+    tokenizer, options, config = inputs.tokenizer, inputs.options, inputs.network.public_config
+    stated = config.get("eos_token_id", config.get("text_config", {}).get("eos_token_id"))
+    known = [tokenizer.eos_token_id, *(stated if isinstance(stated, list) else [stated])]
+    ends = tuple(dict.fromkeys(each for each in known if each is not None))
+    if not ends:
+        raise ValueError(
+            "neither the tokenizer nor config.json has an end of text (eos_token_id), so that every"
+            " completion would be cut"
+        )
+    return CausalText(
+        tokenizer,
+        {"eos": ends[0]},
+        options.max_prompt_length,
+        options.max_completion_length,
+        options.chat_template if options.chat_template is None else bool(options.chat_template),
+        ends=ends[1:],
+    )

@@ -24,7 +24,7 @@ def check_tokenizer(
     coded = any(kind.needs_vq for kind in get_family(config).LAYOUTS.values())
     texts = read_number(config, "llm_vocab_size", tokens if coded else rows)
     padded = texts == tokens or (texts % 8 == 0 and 0 < texts - tokens < PADDED)
-    mask = next((layout.ids["mask"] for layout in layouts.values()), None)
+    mask = next((layout.ids.get("mask") for layout in layouts.values()), None)
     masks = {None, mask, config.get("mask_token_id")}
     stated = [config.get("eos_token_id"), config.get("pad_token_id")]
     ends = {each for one in stated for each in (one if isinstance(one, list) else [one])} - {None}

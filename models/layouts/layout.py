@@ -11,7 +11,7 @@ from mmrl.types import Canvas, Prompt
 class Layout(Protocol):
     """Renders the prompts of one task for one checkpoint.
 
-    `ids`: special tokens of the checkpoint by role, `mask` among them.
+    `ids`: special tokens of the checkpoint by role; `mask` is one where tokens are un-masked.
     `needs_vq`: whether images, of prompts or completions, are codes of an image tokenizer.
     `needs_tower`: whether prompts show images to a vision tower.
     """
@@ -32,7 +32,7 @@ class Layout(Protocol):
         ...
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """B prompts -> canvas with `length` masked positions; None takes the layout's default."""
+        """B prompts -> canvas with `length` open positions; None takes the layout's default."""
         ...
 
     def decode(self, canvas: Canvas) -> Sequence[str | Image.Image]:

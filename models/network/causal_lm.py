@@ -45,7 +45,7 @@ class CausalCache:
 class CausalLM(TokenNetwork):
     """The decoder of a model as `body` and its output matrix as `head`."""
 
-    can_cache = can_reduce = shifts = True
+    can_cache = can_reduce = shifts = causal = True
     decoder = "body"
     layer_roles = {
         **{role: (f"self_attn.{role}_proj",) for role in ("q", "k", "v", "o")},

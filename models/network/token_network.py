@@ -33,6 +33,7 @@ class TokenNetwork(Network):
         can_reduce: whether `forward` takes `reduce`; without it all logits exist at once.
         shifts: whether the output at a position predicts the next one inside the network, which
             still returns logits at the position that they predict.
+        causal: whether attention is from left to right in the network itself.
         block_size: positions of a block of the row where attention is causal between blocks, None
             where it is not; to be set where it is a number.
     """
@@ -41,6 +42,7 @@ class TokenNetwork(Network):
     can_refresh: bool = False
     can_reduce: ClassVar[bool] = False
     shifts: bool = False
+    causal: ClassVar[bool] = False
     block_size: int | None = None
 
     head: Any

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mmrl.generation.tokens.features import Features
-
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -27,8 +25,8 @@ class TokenCanvas:
             responses have a fixed length, as images have.
         valid: [B, L] bool, the response positions that are scored in a finished canvas (a text up
             to and including its first end token); None for all.
-        features: embeddings in place of tokens, for prompts with images that are not tokens; None
-            otherwise.
+        features: images of prompts that are not tokens, `Features` or those of another kind; None
+            without.
         banned: ids that a response never contains.
     """
 
@@ -52,7 +50,7 @@ class TokenCanvas:
     _: KW_ONLY
     stop_ids: tuple[int, ...] = ()
     valid: Tensor | None = None
-    features: Features | None = None
+    features: Any = None
     banned: tuple[int, ...] = ()
 
     def __len__(self) -> int:
@@ -122,7 +120,7 @@ class TokenCanvas:
         return replace(
             padded[0],
             **{name: _concatenate(padded, name) for name in cls.PADDING},
-            features=Features.concatenate(features) if features else None,
+            features=type(features[0]).concatenate(features) if features else None,
         )
 
     @property
@@ -192,10 +190,11 @@ class TokenCanvas:
         scored in any parts without encoding an image again."""
         import torch
 
+        if self.features is None or self.features.source is None:
+            return self
         with torch.no_grad():
             seen = self.encode(model)
-        features = seen.features and replace(seen.features, source=None)
-        return replace(seen, features=features)
+        return replace(seen, features=replace(seen.features, source=None))
 
     def inputs(self) -> dict[str, Tensor]:
         """What the network reads of the rows, [B, L] each, but for the embeddings."""

@@ -60,6 +60,17 @@ class Features:
         embeddings, source = model(images=self.source, shown=self.images)
         return replace(self, embeddings=embeddings, source=source)
 
+    def inputs(self, branches: Sequence[Features | None]) -> dict[str, Tensor]:
+        """What the network reads of the branches of guidance, which differ in where the embeddings
+        are and not in them; a branch without features shows none."""
+        import torch
+
+        if self.embeddings is None:
+            return {}
+        nowhere = torch.full_like(self.at, -1)
+        places = [nowhere if features is None else features.at for features in branches]
+        return {"features": self.embeddings, "feature_at": torch.cat(places)}
+
     def drop_unused(self) -> Features:
         """Drop the images that no row of the canvas shows."""
         import torch

@@ -88,6 +88,9 @@ def _sampler(rule: Rule) -> Sampler:
         count_steps=lambda config, length: config.steps,
         has_fixed_forwards=lambda config: rule.fixed and config.takes_every_step,
         can_refill=can_refill,
+        count_logits=lambda config, length: min(length, config.block_size or length),
+        streams=lambda config: config.cache != "refresh",
+        keeps_cache=lambda config: config.cache != "none",
         find_differences=find_differences,
     )
 

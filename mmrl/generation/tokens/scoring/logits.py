@@ -105,8 +105,6 @@ def network_inputs(branches: Sequence[TokenCanvas]) -> dict[str, Any]:
     }
     shown = [branch.features for branch in branches]
     known = next((features for features in shown if features is not None), None)
-    if known is not None and known.embeddings is not None:
-        tokens = torch.full_like(known.at, -1)
-        places = [tokens if features is None else features.at for features in shown]
-        inputs |= {"features": known.embeddings, "feature_at": torch.cat(places)}
+    if known is not None:
+        inputs |= known.inputs(shown)
     return inputs

@@ -1,0 +1,1 @@
+"""Generation by appending tokens from left to right: canvas, sampler, and its one reading."""

@@ -1,0 +1,66 @@
+"""Generation by appending tokens, as a kind of generation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mmrl.config import check
+from mmrl.generation.causal.sampler_config import AutoregressiveConfig
+from mmrl.generation.generation import Generation, Sampler
+from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
+from mmrl.types import Passes, Rollout, Scores
+
+if TYPE_CHECKING:
+    from mmrl.models import Policy
+
+
+def write(policy: Policy, canvas: Any, config: Any, generator: Any, size: Any = None) -> Rollout:
+    """See `mmrl.generation.causal.sampler.append_tokens`."""
+    from mmrl.generation.causal.sampler import append_tokens
+
+    return append_tokens(policy, canvas, config, generator)
+
+
+def score(*arguments: Any, **options: Any) -> Scores:
+    """See `mmrl.estimators.score`."""
+    from mmrl.generation.tokens.scoring.scoring import score
+
+    return score(*arguments, **options)
+
+
+def plan_reading(rollout: Rollout, config: StrategyConfig, draw: Draw) -> Passes:
+    """One pass that scores every token of the response up to its end. Raises ConfigError: several
+    draws."""
+    from mmrl.generation.causal.canvas import Reading
+
+    canvas = rollout.canvas
+    check(config.num_draws == 1, "algorithm.num_draws", config.num_draws, "1 with strategy: causal")
+    scored = canvas.counted
+    order = (canvas.response.cumsum(1) - 1).where(canvas.response, -1)
+    return Passes(Reading(), scored[None], scored[None].float(), steps=order)
+
+
+def find_differences(config: AutoregressiveConfig, exact_cache: bool) -> list[str]:
+    """See `Sampler.find_differences`."""
+    if config.filters:
+        names = "top_k, top_p, min_p, repetition_penalty"
+        return [f"the rollout changes the distribution of tokens ({names}) and scoring does not"]
+    return []
+
+
+AUTOREGRESSIVE = Sampler(
+    write,
+    AutoregressiveConfig,
+    check=lambda config, name, where, length: None,
+    count_steps=lambda config, length: length,
+    has_fixed_forwards=lambda config: False,
+    can_refill=lambda policy, config: False,
+    count_logits=lambda config, length: 1,
+    streams=lambda config: False,
+    keeps_cache=lambda config: True,
+    find_differences=find_differences,
+)
+READING = Strategy(
+    plan_reading, number=lambda config, steps, length: 1, ordered=True, reads_trace=True
+)
+CAUSAL = Generation({"autoregressive": AUTOREGRESSIVE}, {"causal": READING}, score)
