@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
+from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import Settings, above, at_least, check, one_of
 from mmrl.config.options import option_classes
 from mmrl.estimators import BOUNDS, MASKS
@@ -57,13 +58,19 @@ class MethodColumns(Settings):
     """What is formed from the log-probs, see `mmrl.estimators.bounds`."""
     ratio_level: Annotated[str, one_of(RATIO_LEVELS)] = "token"
     """Over what the importance ratio is formed, see `mmrl.algorithms.ratios`."""
+    surrogate: Annotated[str, one_of(SURROGATES)] = "clipped"
+    """What is maximised of ratio and advantage, see `mmrl.algorithms.surrogates`."""
     aggregation: Annotated[str, one_of(AGGREGATIONS)] = "grpo"
     """How entries are averaged, see `mmrl.algorithms.aggregation`."""
+    horizon: Annotated[int | None, at_least(1)] = None
+    """Positions that aggregation: dr_grpo divides by; null takes the most response positions of a
+    row."""
     top_entropy_quantile: Annotated[float, above(0, up_to=1)] = 1.0
     """Share of a rollout's scored tokens that are trained on: those with the highest entropy under
     the policy as it sampled, see `mmrl.estimators.highest_entropy`; 1 trains on all."""
     epsilon: Annotated[float, at_least(0)] = 0.2
-    """Lower clip range of the ratio (of its logarithm for aggregation: gmpo)."""
+    """Lower clip range of the ratio (of its logarithm for aggregation: gmpo). For surrogate: dppo
+    and cppo how far a token's probability may move, for drpo the divisor of its price."""
     epsilon_high: Annotated[float | None, at_least(0)] = None
     """Upper clip range; null equals `epsilon`."""
     delta: float | None = None

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
+from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import ConfigError, check, check_choice, merge, to_plain
 from mmrl.config.yaml_file import configs
 from mmrl.estimators import MASKS
@@ -102,6 +103,19 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
         (
             m.aggregation == "gspo" and m.ratio_level == "none",
             "aggregation is gspo, and ratio_level: none forms no ratio to clip; use grpo.",
+        ),
+        (
+            SURROGATES[m.surrogate].by_token and not (by_token and m.ratio_level == "token"),
+            f"surrogate is {m.surrogate}, which reads the probability of every token, and the ratio"
+            f" is of {columns}; use bound: token, ratio_level: token, and aggregation: dapo.",
+        ),
+        (
+            m.surrogate != "clipped" and (m.bound == "additive" or m.aggregation == "gmpo"),
+            f"surrogate is {m.surrogate}, and {columns} has its own; use surrogate: clipped.",
+        ),
+        (
+            m.surrogate != "clipped" and m.delta is not None,
+            f"delta is {m.delta}, which belongs to surrogate: clipped; set it to null.",
         ),
         (
             m.bound == "additive" and m.ratio_level not in ("token", "step"),

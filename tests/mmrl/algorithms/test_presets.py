@@ -59,6 +59,13 @@ def test_a_preset_cites_its_paper_and_names_its_deviations(name: str) -> None:
             {"top_entropy_quantile": 0.5, "bound": "elbo"},
             ["algorithm.top_entropy_quantile", "several tokens", "use bound: token"],
         ),
+        (
+            {"surrogate": "dppo", "ratio_level": "sequence"},
+            ["algorithm.surrogate", "every token", "ratio_level: token"],
+        ),
+        ({"surrogate": "drpo", "aggregation": "gmpo"}, ["every token", "aggregation: dapo"]),
+        ({"surrogate": "cispo", "aggregation": "gmpo"}, ["has its own", "surrogate: clipped"]),
+        ({"surrogate": "cispo", "delta": 4.0}, ["algorithm.delta", "belongs to"]),
         ({"epsilonn": 0.1}, ["epsilonn", "Did you mean 'epsilon'?"]),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
