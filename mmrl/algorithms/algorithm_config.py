@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from mmrl.algorithms.advantages import BASELINES
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
@@ -84,6 +85,9 @@ class MethodColumns(Settings):
     """Policy the KL is taken to: reference, or old (as it was when it sampled)."""
     kl_level: Literal["token", "bound"] = "token"
     """Of what the KL is taken: of every scored token, or of the values of the bound."""
+    baseline: Annotated[str, one_of(BASELINES)] = "group"
+    """What a reward is compared with: the mean of the group, of the others of the group
+    (leave_one_out) or of the batch, or none, see `mmrl.algorithms.advantages`."""
     scale_rewards: Literal["group", "chunk", "batch", "none", "softmax"] = "group"
     """Whose deviation divides the advantages: group, batch or none; or softmax (wd1), see
     `mmrl.algorithms.advantages`."""

@@ -149,6 +149,11 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
             " value could predict; use group, batch or none, or value: null.",
         ),
         (
+            m.baseline != "group" and (completed or m.scale_rewards == "softmax"),
+            f"baseline is {m.baseline}, and completion_value and scale_rewards: softmax compare"
+            " within the group; use baseline: group.",
+        ),
+        (
             completed and m.value is not None,
             "completion_value is set, and value as well; both give advantages per token, set one of"
             " them to null.",

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from mmrl.algorithms import load_algorithm
+from mmrl.algorithms import AlgorithmConfig, load_algorithm
+from mmrl.algorithms.advantages import OF_GROUP
 from mmrl.config import Settings, at_least, check, check_choice, one_of
 from mmrl.data.data_config import DataConfig
 from mmrl.models.task_names import TASKS, writes_images
@@ -35,8 +36,9 @@ class TaskConfig(Settings):
     """Settings of `data` that differ for `eval_prompts`, such as its split."""
     num_prompts: Annotated[int, at_least(1, up_to=MOST_ROLLOUTS)] = 8
     """Prompts per step, over all processes."""
-    num_generations: Annotated[int, at_least(2, up_to=MOST_ROLLOUTS)] = 8
-    """Rollouts per prompt: the size of a group."""
+    num_generations: Annotated[int, at_least(1, up_to=MOST_ROLLOUTS)] = 8
+    """Rollouts per prompt: the size of a group. A single one needs a baseline that is not of the
+    group."""
     rollout_batch_size: Annotated[int | str, at_least(1, or_word="auto")] = 64
     """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
     group: a batch with part of one group has no other group. With SDAR's exact cache and `eos:
@@ -115,7 +117,9 @@ class TaskConfig(Settings):
         evaluation = self.eval_sampler or self.sampler
         eval_length = self.eval_max_completion_length or length
         check_sampler(evaluation, f"{where}.eval_sampler", eval_length)
-        check_pairing(load_algorithm(self.algorithm, f"{where}.algorithm"), self.sampler, where)
+        algorithm = load_algorithm(self.algorithm, f"{where}.algorithm")
+        check_pairing(algorithm, self.sampler, where)
+        self._check_groups(algorithm, where)
         for key in ("rewards", "eval_rewards"):
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
@@ -127,7 +131,7 @@ class TaskConfig(Settings):
         for key, guided in (
             ("sampler", self.sampler),
             ("eval_sampler", evaluation),
-            ("algorithm", load_algorithm(self.algorithm, f"{where}.algorithm")),
+            ("algorithm", algorithm),
         ):
             check_image_guidance(guided.image_guidance_scale, self.task, f"{where}.{key}")
         self._check_accuracy(where)
@@ -141,6 +145,13 @@ class TaskConfig(Settings):
     def accuracy_keys(self) -> list[str]:
         """Keys of the rewards that measure accuracy."""
         return self.accuracy_rewards or [key_of(entry) for entry in self.rewards]
+
+    def _check_groups(self, method: AlgorithmConfig, where: str) -> None:
+        grouped = method.baseline in OF_GROUP or method.scale_rewards not in ("batch", "none")
+        allowed = "at least 2, as the advantage compares the rollouts of a prompt"
+        advice = "Or use algorithm.baseline: batch with algorithm.scale_rewards: batch."
+        fits = self.num_generations > 1 or not grouped
+        check(fits, f"{where}.num_generations", self.num_generations, allowed, advice)
 
     def _check_accuracy(self, where: str) -> None:
         if self.strict_len_check:

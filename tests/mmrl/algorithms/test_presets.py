@@ -65,6 +65,10 @@ def test_a_preset_cites_its_paper_and_names_its_deviations(name: str) -> None:
         ),
         ({"surrogate": "drpo", "aggregation": "gmpo"}, ["every token", "aggregation: dapo"]),
         ({"surrogate": "cispo", "aggregation": "gmpo"}, ["has its own", "surrogate: clipped"]),
+        (
+            {"baseline": "leave_one_out", "scale_rewards": "softmax"},
+            ["algorithm.baseline", "within the group"],
+        ),
         ({"surrogate": "cispo", "delta": 4.0}, ["algorithm.delta", "belongs to"]),
         ({"epsilonn": 0.1}, ["epsilonn", "Did you mean 'epsilon'?"]),
     ],
