@@ -83,6 +83,14 @@ class TaskConfig(Settings):
     """Weight of this task's loss."""
     skip_zero_std_groups: bool = False
     """Leave groups whose rewards are all equal out of the update, out of its means and its KL."""
+    max_num_gen_batches: Annotated[int, at_least(1)] = 1
+    """At most this many times the groups that are left out are sampled again with further prompts
+    (dynamic sampling, with verl's name), see `mmrl.rollouts.dynamic_sampling`; 1 samples none."""
+    mask_truncated_completions: bool = False
+    """Leave texts without an end out of the update; groups are still compared with them."""
+    soft_punish_cache: Annotated[int | None, at_least(1)] = None
+    """Last tokens of `max_completion_length` in which the reward of a text falls by up to 1, see
+    `mmrl.rollouts.overlong`; null for none."""
     accuracy_band: list[float] | None = None
     """Lowest and highest accuracy, [0.05, 0.95] in dLLM-RL's vision runs: groups below or above are
     left out of the update, out of its means and its KL. Null leaves none out."""
@@ -120,6 +128,8 @@ class TaskConfig(Settings):
         algorithm = load_algorithm(self.algorithm, f"{where}.algorithm")
         check_pairing(algorithm, self.sampler, where)
         self._check_groups(algorithm, where)
+        self._check_further(algorithm, where)
+        self._check_lengths(where)
         for key in ("rewards", "eval_rewards"):
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
@@ -152,6 +162,24 @@ class TaskConfig(Settings):
         advice = "Or use algorithm.baseline: batch with algorithm.scale_rewards: batch."
         fits = self.num_generations > 1 or not grouped
         check(fits, f"{where}.num_generations", self.num_generations, allowed, advice)
+
+    def _check_further(self, method: AlgorithmConfig, where: str) -> None:
+        number, key = self.max_num_gen_batches, f"{where}.max_num_gen_batches"
+        filters = self.skip_zero_std_groups or self.accuracy_band is not None
+        advice = "Set skip_zero_std_groups: true, or accuracy_band."
+        check(number == 1 or filters, key, number, "1 where no group is left out", advice)
+        alone = method.baseline in OF_GROUP and method.scale_rewards != "batch"
+        alone = alone and method.value is None and method.completion_value is None
+        allowed = "1 where advantages are of more than a group (baseline, scale_rewards, value)"
+        check(number == 1 or alone, key, number, allowed)
+
+    def _check_lengths(self, where: str) -> None:
+        cache, longest = self.soft_punish_cache, self.max_completion_length
+        key, texts = f"{where}.soft_punish_cache", not writes_images(self.task)
+        fits = cache is None or (texts and longest is not None and cache <= longest)
+        check(fits, key, cache, "null, or for texts at most max_completion_length, which is set")
+        masked, key = self.mask_truncated_completions, f"{where}.mask_truncated_completions"
+        check(texts or not masked, key, True, f"false, {self.task} makes images")
 
     def _check_accuracy(self, where: str) -> None:
         if self.strict_len_check:
