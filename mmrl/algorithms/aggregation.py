@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from mmrl.algorithms.surrogates import Comparison, Terms, geometric
+from mmrl.algorithms.surrogates import geometric
+from mmrl.algorithms.terms import Comparison, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -50,6 +50,11 @@ class MethodColumns(Settings):
     where: ClassVar[str] = "algorithm"
     presets: ClassVar = "algorithm"
     """Folder of `configs/` with values of `name`."""
+    trl_names: ClassVar = {
+        "loss_type": "aggregation, with surrogate: cispo for its cispo",
+        "importance_sampling_level": "ratio_level",
+    }
+    """Names of GRPOConfig that have another name here."""
 
     name: str = "mask_grpo"
     """Preset the other columns start from."""

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
-from mmrl.algorithms.surrogates import SURROGATES, Comparison, Terms, boundary
+from mmrl.algorithms.surrogates import SURROGATES, boundary
+from mmrl.algorithms.terms import Comparison, Terms
 from mmrl.estimators import BOUNDS, MASKS, Quantity
 from mmrl.types import Passes, Rollout
 

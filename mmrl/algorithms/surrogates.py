@@ -1,23 +1,15 @@
 """Surrogates: from the log-probs of two policies and advantages to the terms that are maximised.
 
-With r the ratio at the chosen level, A the advantage, p and q the probabilities of a token under
-the policy and under the one that sampled, and D = |p - q|:
+With r the ratio at the chosen level and A the advantage:
 
     clipped     min(r A, clip(r, 1 - eps_low, 1 + eps_high) A), PPO (arXiv 1707.06347) with a
                 separate upper range (DAPO, arXiv 2503.14476)
     cispo       A min(r, 1 + eps_high) log p, the ratio without gradient: no token is left without
                 one (CISPO of MiniMax-M1, arXiv 2506.13585)
-    dppo        A r where D <= eps or r moves back towards 1, else 0 (DPPO, arXiv 2602.04879)
-    cppo        as dppo, where the change of a token and of those before it share a budget (CPPO)
-    drpo        A r - |A| q (r - 1)^2 / (2 eps): dppo without an edge (DRPO, arXiv 2606.09821)
+    dppo, cppo, drpo   see `mmrl.algorithms.divergence`
     geometric   A exp(mean of a row's clipped log-ratios), each clipped to [-eps_low, eps_high] on
                 the side where it gains: GMPO (arXiv 2507.20673). Every entry holds the row's value
     boundary    A (1 + d) or A exp(d), never above A r: BGPO (arXiv 2510.11683), without a clip
-
-The budget of `cppo`: of a row's T counted tokens, from left to right in a pass, the t-th has the
-weight w_t = 1 - (1 - `LAST_WEIGHT`) (t - 1) / (T - 1) and the weighted change w_t D_t, which may
-reach min(eps, eps + a sum_{s<t} w_s - sum_{s<t} w_s D_s): what was not used before, at an allowance
-a per token, the 90th percentile of the row's D held within `ALLOWANCE`.
 """
 
 from __future__ import annotations
@@ -25,35 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from mmrl.algorithms.divergence import cppo, dppo, drpo
+from mmrl.algorithms.terms import Comparison, Terms
+
 if TYPE_CHECKING:
     from torch import Tensor
-
-LAST_WEIGHT = 0.8
-"""Weight of the last token's change of probability; the first token's is 1."""
-ALLOWANCE = 0.02, 0.04
-"""Range of what every token adds to the budget of those after it."""
-LARGEST_LOG_RATIO = 20.0
-"""Where a ratio that no range clips is held, so that it cannot overflow."""
-
-
-class Comparison(NamedTuple):
-    """What is compared: `log_ratio`, `new` and `old` values and `counts` [K, B, L], 0 where they do
-    not count; `advantages`, broadcast to them; `epsilon`, the lower and the upper range."""
-
-    log_ratio: Tensor
-    new: Tensor
-    old: Tensor
-    counts: Tensor
-    advantages: Tensor
-    epsilon: tuple[float, float]
-
-
-class Terms(NamedTuple):
-    """`values` [K, B, L] to maximise, and where a ratio is clipped from `below` and `above`."""
-
-    values: Tensor
-    below: Tensor
-    above: Tensor
 
 
 def clipped(c: Comparison) -> Terms:
@@ -70,30 +38,6 @@ def cispo(c: Comparison) -> Terms:
     above = (ratio > 1 + c.epsilon[1]) & (c.advantages > 0)
     values = ratio.clamp(max=1 + c.epsilon[1]) * c.advantages * c.new
     return Terms(values, above & False, above)
-
-
-def dppo(c: Comparison) -> Terms:
-    """Tokens whose probability moved too far, and away, have no term."""
-    return _keep(c, _change(c) <= c.epsilon[0])
-
-
-def cppo(c: Comparison) -> Terms:
-    """As `dppo`, under the budget of a row's tokens."""
-    change, counts = _change(c), c.counts
-    number = counts.sum(-1, keepdim=True)
-    later = (counts.cumsum(-1) - 1) / (number - 1).clamp(min=1)
-    weight = (1 - (1 - LAST_WEIGHT) * later) * counts
-    allowance = change.masked_fill(~counts, float("nan")).nanquantile(0.9, -1, keepdim=True)
-    used = weight * change
-    before = allowance.clamp(*ALLOWANCE) * (weight.cumsum(-1) - weight) - (used.cumsum(-1) - used)
-    return _keep(c, used <= c.epsilon[0] + before.clamp(max=0))
-
-
-def drpo(c: Comparison) -> Terms:
-    """A quadratic price for the change of a token's probability."""
-    ratio, nowhere = _unclipped(c).exp(), c.counts & False
-    price = c.advantages.abs() * c.old.exp() * (ratio - 1).square() / (2 * c.epsilon[0])
-    return Terms(ratio * c.advantages - price, nowhere, nowhere)
 
 
 def geometric(c: Comparison) -> Terms:
@@ -113,23 +57,6 @@ def boundary(log_ratio: Tensor, advantages: Tensor, linear: Tensor) -> Terms:
     ratio = (1 + log_ratio).where(rows, log_ratio.masked_fill(rows, 0.0).exp())
     nowhere = log_ratio.isnan() & False
     return Terms(ratio * advantages, nowhere, nowhere)
-
-
-def _unclipped(c: Comparison) -> Tensor:
-    return c.log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
-
-
-def _change(c: Comparison) -> Tensor:
-    """How far the probability of each token has moved."""
-    return (c.new.detach().exp() - c.old.exp()).abs()
-
-
-def _keep(c: Comparison, near: Tensor) -> Terms:
-    """r A of tokens that are `near` or move back; a term of 0 for the others."""
-    log_ratio = _unclipped(c)
-    far = ~near & (c.advantages * log_ratio.detach() > 0)
-    values = (log_ratio.exp() * c.advantages).masked_fill(far, 0.0)
-    return Terms(values, far & (c.advantages < 0), far & (c.advantages > 0))
 
 
 class Surrogate(NamedTuple):

@@ -9,15 +9,32 @@ is added to the reward of a completion of `length` tokens, its end token counted
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING
+
+from accelerate.utils import gather_object
 
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.types import Canvas
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
+
+    from mmrl.rollouts.task_config import TaskConfig
+
+
+def punish_overlong(
+    scores: RewardScores, canvas: Canvas, config: TaskConfig
+) -> tuple[RewardScores, dict[str, float]]:
+    """Scores with the punishment of a task in their sums, and its mean over all processes."""
+    cache, longest = config.soft_punish_cache, config.max_completion_length
+    if cache is None or longest is None:
+        return scores, {}
+    punishment = soft_overlong_punishment(canvas.scorable.sum(-1), longest, cache)
+    pairs = zip(scores.total, punishment, strict=True)
+    total = [None if whole is None else whole + own for whole, own in pairs]
+    mean = fmean(gather_object(punishment))
+    return replace(scores, total=total), {"completions/overlong_punishment": mean}
 
 
 def soft_overlong_punishment(lengths: Tensor, longest: int, cache: int) -> list[float]:
@@ -31,13 +48,11 @@ def soft_overlong_punishment(lengths: Tensor, longest: int, cache: int) -> list[
     return ((longest - cache - lengths).double() / cache).clamp(-1, 0).tolist()
 
 
-def add_punishment(scores: RewardScores, punishment: Sequence[float]) -> RewardScores:
-    """Scores with a punishment in the sum of every sample that has one."""
-    pairs = zip(scores.total, punishment, strict=True)
-    return replace(scores, total=[None if total is None else total + own for total, own in pairs])
-
-
-def leave_out_truncated(left_out: Tensor | None, canvas: Canvas) -> Tensor:
-    """[B] bool: what is left out already, and the completions without an end."""
+def leave_out_truncated(
+    left_out: Tensor | None, canvas: Canvas, config: TaskConfig
+) -> Tensor | None:
+    """[B] bool: what is left out already, and where a task says so the texts without an end."""
+    if not config.mask_truncated_completions:
+        return left_out
     truncated = ~canvas.ends.any(-1).cpu()
     return truncated if left_out is None else left_out | truncated

@@ -30,11 +30,7 @@ from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards
 from mmrl.rollouts.diversity import Completions, list_tokens, measure
 from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
-from mmrl.rollouts.overlong import (
-    add_punishment,
-    leave_out_truncated,
-    soft_overlong_punishment,
-)
+from mmrl.rollouts.overlong import leave_out_truncated, punish_overlong
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import can_refill, has_fixed_forwards, sample
@@ -210,24 +206,17 @@ def score_groups(groups: Groups) -> RolloutBatch:
         overlong = find_overlong(rollout.canvas)
         counted = fail_overlong(scores, task.accuracy_terms, overlong)
         lengths["completions/overlong_ratio"] = fmean(gather_object(overlong))
-    cache, longest = task.config.soft_punish_cache, task.config.max_completion_length
-    if cache is not None and longest is not None:
-        tokens = rollout.canvas.scorable.sum(-1)
-        punishment = soft_overlong_punishment(tokens, longest, cache)
-        counted = add_punishment(counted, punishment)
-        lengths["completions/overlong_punishment"] = fmean(gather_object(punishment))
+    counted, punished = punish_overlong(counted, rollout.canvas, task.config)
     completions = [sample.completion for sample in groups.samples]
     credit = assign_credit(task, counted, *groups.place, lookaheads=lookaheads)
-    metrics = credit.metrics | _component_metrics(scores) | lengths | groups.metrics
+    metrics = credit.metrics | _component_metrics(scores) | lengths | punished | groups.metrics
     _check_applies(task, metrics, groups.prompts[0])
     metrics["time/reward_s"] = sum(scores.seconds.values())
     metrics["time/reward_wait_s"] = scores.wait_s
     made = Completions(completions, list_tokens(rollout.canvas))
     measured = measure(task.config.diversity, made, task.config.num_generations)
     metrics |= measured.gather().metrics()
-    columns, slices, left_out = credit.columns, credit.slices, credit.left_out
-    if task.config.mask_truncated_completions:
-        left_out = leave_out_truncated(left_out, rollout.canvas)
+    columns, slices = credit.columns, credit.slices
     chunks, length = [sample.chunks for sample in groups.samples], rollout.canvas.tokens.shape[1]
     return RolloutBatch(
         prompts=groups.prompts,
@@ -238,7 +227,7 @@ def score_groups(groups: Groups) -> RolloutBatch:
         names=groups.names,
         scores=scores.components,
         metrics=metrics,
-        left_out=left_out,
+        left_out=leave_out_truncated(credit.left_out, rollout.canvas, task.config),
         token_rewards=columns if columns is None else place_rewards(columns, chunks, length),
         token_advantages=slices if slices is None else credit_tokens(rollout, slices),
     )

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.surrogates import SURROGATES, Comparison
+from mmrl.algorithms.surrogates import SURROGATES
+from mmrl.algorithms.terms import Comparison
 from mmrl.types import Passes
 
 OLD, NEW = torch.tensor([0.5, 0.1, 0.9, 0.02]), torch.tensor([0.7, 0.3, 0.88, 0.05])
