@@ -16,7 +16,8 @@ from mmrl.rollouts.overlong import soft_overlong_punishment
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Canvas, Sample
-from tests.mmrl.runs import VQ
+from tests.mmrl.pair import Pair
+from tests.mmrl.runs import VQ, command_line, metrics
 from tests.mmrl.test_text_rl import text_config
 
 FILTERED = {"skip_zero_std_groups": True, "num_prompts": 3}
@@ -80,6 +81,27 @@ def test_groups_of_further_prompts_take_the_places_of_equal_ones(
     more, _ = first_step(world, tmp_path, f"{dull} red", max_num_gen_batches=9, **FILTERED)
     for n, (one, other) in enumerate(zip(prompts(some), prompts(more), strict=True)):
         assert one == other or "red" in one, n
+
+
+REWARD = '''
+def red(samples):
+    """Equal for the samples of every other prompt."""
+    means = [s.completion.convert("RGB").resize((1, 1)).getpixel((0, 0))[0] for s in samples]
+    return [mean / 255 if len(s.prompt) % 2 else 1.0 for s, mean in zip(samples, means)]
+'''
+
+
+@pytest.mark.slow
+def test_further_groups_are_the_same_on_one_process_and_on_two(
+    world: SimpleNamespace, tmp_path: Path, pair: Pair
+) -> None:
+    (tmp_path / "red.py").write_text(REWARD)
+    task = {"num_prompts": 4, "skip_zero_std_groups": True, "max_num_gen_batches": 3}
+    words = [f"tasks.shapes.{key}={value}" for key, value in task.items()]
+    words.append(f"tasks.shapes.rewards=[{{name: '{tmp_path}/red.py:red'}}]")
+    common = ["max_steps=2", "learning_rate=1e-4", "adam_epsilon=1e-3"]
+    pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *words, *common])
+    assert all(line["num_gen_batches"] > 1 for line in metrics(tmp_path / "one"))
 
 
 def test_a_step_without_groups_to_learn_from_ends_at_its_limit(
