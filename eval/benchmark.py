@@ -22,6 +22,7 @@ from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig
 from mmrl.evaluation.results import Report, Results, write_results
 from mmrl.evaluation.sample_store import SampleStore
 from mmrl.evaluation.text_scores import group_places
+from mmrl.generation.masked.samplers.loop_config import check_blocks
 from mmrl.models import Policy, load_policy
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.checks import (
@@ -44,7 +45,6 @@ from mmrl.runtime.computation import find_device
 from mmrl.runtime.launch import join_processes
 from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.sharding import build_sharding
-from mmrl.samplers import check_blocks
 from mmrl.types import Prompt
 
 _FREE = ("output_dir", "device", "rewards", "max_failures", "diversity", "dry_run", "devices")

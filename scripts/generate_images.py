@@ -26,6 +26,8 @@ from PIL import Image  # noqa: E402
 
 from mmrl.config import check, check_choice, load_config, to_yaml  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
+from mmrl.generation.masked.samplers import RULES  # noqa: E402
+from mmrl.generation.masked.samplers.loop_config import check_blocks  # noqa: E402
 from mmrl.models.image_tokenizers import OWN_VQ  # noqa: E402
 from mmrl.pretrained.checks import check_checkpoints, check_task  # noqa: E402
 from mmrl.pretrained.known import Known  # noqa: E402
@@ -41,7 +43,7 @@ from mmrl.run.image_grid import (  # noqa: E402
     scale,
     stack,
 )
-from mmrl.samplers import RULES, SamplerConfig, check_blocks, sample  # noqa: E402
+from mmrl.samplers import SamplerConfig, sample  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
 
 if TYPE_CHECKING:
@@ -189,7 +191,7 @@ def _sampled(
 def frames_of(image: Image.Image, rollout: Rollout, row: int, steps: int) -> list[Image.Image]:
     """A row of a rollout before the first step and after each."""
     canvas = rollout.canvas
-    written = rollout.written_at[row][canvas.response[row]].tolist()
+    written = rollout.trace[row][canvas.response[row]].tolist()
     grid = canvas.grid or (1, 1)
     return [painted(image, written, grid, step) for step in range(-1, steps)]
 

@@ -15,7 +15,7 @@ from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.config import load_config
 from mmrl.config.checks import is_hub_id
-from mmrl.config.options import unread_options
+from mmrl.config.chosen import unread_options
 from mmrl.config.yaml_file import find_chain, first_line, read_yaml
 from mmrl.data.prompts import load_prompts
 from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS, EvalConfig, load_settings
@@ -177,7 +177,7 @@ def test_the_sdar_recipes_are_dllm_rls(name: str, mask: str, rows: int) -> None:
     assert (task.num_prompts, task.num_generations) == (64, 16) and config.max_steps == 80
     assert (sampler.name, sampler.threshold, sampler.at_least) == ("dynamic", 0.9, "quota")
     assert (sampler.temperature, sampler.block_size, sampler.steps) == (1, 4, 2000)
-    assert (algorithm.mask, algorithm.aggregation, algorithm.beta) == (mask, "dr_grpo", 0.01)
+    assert (algorithm.strategy, algorithm.aggregation, algorithm.beta) == (mask, "dr_grpo", 0.01)
     assert (algorithm.kl, algorithm.kl_to, algorithm.epsilon) == ("k3", "old", 0.2)
     assert passes_per_rollout(algorithm, sampler.steps, 2000, 4) == rows
     assert rollouts * rows // config.num_mini_batches == 256
@@ -376,7 +376,7 @@ def test_the_vision_recipes_are_dllm_rls(family: str, method: str) -> None:
     assert (sampler.name, sampler.temperature) == ("dynamic", 0.8)
     assert task.max_completion_length == sampler.steps
     mask, passes = VISION_METHODS[method]
-    assert algorithm.mask == mask and algorithm.num_iterations == 1
+    assert algorithm.strategy == mask and algorithm.num_iterations == 1
     if passes is not None:
         assert passes_per_rollout(algorithm, sampler.steps, sampler.steps) == passes
         assert (algorithm.min_mask_rate, algorithm.max_mask_rate) == (0.1, 0.9)

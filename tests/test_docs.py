@@ -269,7 +269,7 @@ def test_tables_of_methods_rewards_and_extras_are_complete() -> None:
     assert set(extras()) - {"tensorboard", "trackio", "wandb"} <= rows["reference/packages"]
     for page in ("README.md", "docs/reference/packages.md"):
         assert not [name for name in dependencies() if name not in TEXT[page]], page
-    from mmrl.samplers import RULES
+    from mmrl.generation.masked.samplers import RULES
 
     named = re.findall(r"`(\w+)`", TEXT["docs/reference/samplers.md"])
     assert set(RULES) <= set(named)

@@ -69,7 +69,7 @@ def loaded_with(name: str) -> dict[str, str]:
 
 
 ORDER = """
-mmrl mmrl.randomness mmrl.features mmrl.positions
+mmrl mmrl.randomness mmrl.generation.tokens.features mmrl.generation.tokens.positions
 mmrl.types
 mmrl.config
 mmrl.models mmrl.rewards

@@ -5,12 +5,14 @@ from typing import Annotated, ClassVar, Literal
 
 from mmrl.algorithms.advantages import BASELINES
 from mmrl.algorithms.aggregation import AGGREGATIONS
+from mmrl.algorithms.bounds import BOUNDS
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import Settings, above, at_least, check, one_of
-from mmrl.config.options import option_classes
-from mmrl.estimators import BOUNDS, MASKS
-from mmrl.samplers.guidance import Guidance
+from mmrl.config.chosen import Chosen
+from mmrl.generation.kinds import STRATEGIES
+from mmrl.generation.strategy import StrategyConfig
+from mmrl.types.guidance import Guidance
 
 
 @dataclass(kw_only=True)
@@ -44,9 +46,11 @@ class CompletionValueConfig(Settings):
 
 
 @dataclass(kw_only=True)
-class MethodColumns(Settings):
-    """What all rows of the table have: a choice for every column, and the loss around them."""
+class AlgorithmConfig(StrategyConfig, Chosen):
+    """One row of the table: a choice for every column, with the options of the strategy and of the
+    bound, and the loss around them."""
 
+    CHOICES = {"strategy": STRATEGIES, "bound": BOUNDS}
     where: ClassVar[str] = "algorithm"
     presets: ClassVar = "algorithm"
     """Folder of `configs/` with values of `name`."""
@@ -58,10 +62,10 @@ class MethodColumns(Settings):
 
     name: str = "mask_grpo"
     """Preset the other columns start from."""
-    mask: Annotated[str, one_of(MASKS)] = "random"
-    """Mask strategy, see `mmrl.estimators.masks`."""
+    strategy: Annotated[str, one_of(STRATEGIES)] = "random"
+    """What the policy is shown of finished rollouts, see `mmrl.generation.kinds`."""
     bound: Annotated[str, one_of(BOUNDS)] = "token"
-    """What is formed from the log-probs, see `mmrl.estimators.bounds`."""
+    """What is formed from the log-probs, see `mmrl.algorithms.bounds`."""
     ratio_level: Annotated[str, one_of(RATIO_LEVELS)] = "token"
     """Over what the importance ratio is formed, see `mmrl.algorithms.ratios`."""
     surrogate: Annotated[str, one_of(SURROGATES)] = "clipped"
@@ -106,7 +110,7 @@ class MethodColumns(Settings):
     temperature: Annotated[float, above(0)] = 1.0
     """Divides the logits while scoring."""
     value: ValueConfig | None = None
-    """Value model that gives advantages per token (mask: trace); null for none."""
+    """Value model that gives advantages per token (strategy: trace); null for none."""
     completion_value: CompletionValueConfig | None = None
     """Credit by the rewards of partly written rollouts, completed in one pass; null for none."""
 
@@ -120,11 +124,6 @@ class MethodColumns(Settings):
     def clip_range(self) -> tuple[float, float]:
         """The lower and the upper clip range of ratios."""
         return self.epsilon, self.epsilon if self.epsilon_high is None else self.epsilon_high
-
-
-@dataclass(kw_only=True)
-class AlgorithmConfig(*option_classes(MASKS, BOUNDS), MethodColumns):
-    """One row of the table: its columns, and the options of mask strategies and bounds."""
 
     @property
     def guidance(self) -> Guidance:
@@ -142,8 +141,8 @@ class AlgorithmConfig(*option_classes(MASKS, BOUNDS), MethodColumns):
 
     @property
     def follows_blocks(self) -> bool:
-        """Whether masks or ratios use blocks, which should be the sampler's."""
-        return MASKS[self.mask].needs_blocks or self.ratio_level == "block"
+        """Whether passes or ratios use blocks, which should be the sampler's."""
+        return STRATEGIES[self.strategy].needs_blocks or self.ratio_level == "block"
 
     def needs_old(self, num_mini_batches: int = 1) -> bool:
         """Whether the policy that sampled is scored: for a ratio or the KL, once it has moved."""

@@ -39,11 +39,11 @@ class SliceCredit(NamedTuple):
     explained: Tensor
 
 
-def slice_trace(written_at: Tensor, counted: Tensor, slices: int) -> Tensor:
+def slice_trace(trace: Tensor, counted: Tensor, slices: int) -> Tensor:
     """The slice in which each position was written.
 
     Args:
-        written_at: [B, L] int64, the denoising step of each position, -1 where it was given.
+        trace: [B, L] int64, the denoising step of each position, -1 where it was given.
         counted: [B, L] bool, positions whose number makes slices equal.
         slices: K.
 
@@ -51,12 +51,12 @@ def slice_trace(written_at: Tensor, counted: Tensor, slices: int) -> Tensor:
         [B, L] int64 from 0 to K - 1, -1 where a position was given. All positions of a step are in
         the slice that holds its middle; a slice may have none.
     """
-    steps = written_at.clamp(min=0)
+    steps = trace.clamp(min=0)
     per_step = counted.new_zeros(len(steps), int(steps.max()) + 1).long()
-    per_step.scatter_add_(1, steps, (counted & (written_at >= 0)).long())
+    per_step.scatter_add_(1, steps, (counted & (trace >= 0)).long())
     twice = (2 * per_step.cumsum(1) - per_step).gather(1, steps)  # the middle of the step
     total = per_step.sum(1, keepdim=True).clamp(min=1)
-    return (twice * slices // (2 * total)).clamp(max=slices - 1).where(written_at >= 0, -1)
+    return (twice * slices // (2 * total)).clamp(max=slices - 1).where(trace >= 0, -1)
 
 
 def credit_slices(

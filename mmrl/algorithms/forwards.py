@@ -4,13 +4,13 @@ from math import ceil
 from typing import NamedTuple
 
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
-from mmrl.estimators import MASKS
+from mmrl.generation.kinds import STRATEGIES
 
 
 class Forwards(NamedTuple):
     """Forwards with gradient (`new`), and without: of the policy that sampled (`old`) and of the
     reference policy. `value`: of a value model, half of them with gradient. `entropy`: of the
-    policy that sampled, over all masks, where only its most uncertain tokens are trained on."""
+    policy that sampled, over all passes, where only its most uncertain tokens are trained on."""
 
     new: int
     old: int
@@ -38,7 +38,7 @@ def count_forwards(
 ) -> Forwards:
     """The forwards of a rollout in one inner iteration, every branch of a guided one counted.
 
-    Exact for strategies that draw (but for the empty complement of a full mask, which costs none);
+    Exact for strategies that draw (but for the empty complement of a full draw, which costs none);
     with an order of writing the most there can be, reached when every denoising step writes
     something that counts.
 
@@ -72,13 +72,13 @@ def passes_per_rollout(
     planned = _planned(method, steps, length, block_size)
     if method.top_entropy_quantile == 1:
         return planned
-    scored = length if MASKS[method.mask].ordered else planned * length
+    scored = length if STRATEGIES[method.strategy].ordered else planned * length
     return max(1, min(planned, ceil(method.top_entropy_quantile * scored - 1e-9)))
 
 
 def _planned(method: AlgorithmConfig, steps: int, length: int, block_size: int | None) -> int:
-    """Passes of the mask strategy."""
-    strategy = MASKS[method.mask]
+    """Passes of the strategy."""
+    strategy = STRATEGIES[method.strategy]
     if block_size is not None and strategy.ordered:
         steps, length = max(1, steps * block_size // length), min(block_size, length)
     return strategy.number(method, steps, length)

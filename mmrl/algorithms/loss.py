@@ -2,44 +2,29 @@
 
     loss = sum_e w_e [ -surrogate(r_e, A) + beta KL_e ]
 
-over the counted entries e of all mask draws: r_e the ratio at the chosen level, A the advantage of
+over the counted entries e of all passes: r_e the ratio at the chosen level, A the advantage of
 the rollout (with a value model: of the token), w_e the weight of the chosen aggregation, the
-surrogate the chosen one or that of the aggregation or the bound. Only scored positions are counted.
-The KL is per scored token, or per response token of the bound's values (`kl_level: bound`), to the
-reference or old policy.
+surrogate the chosen one or that of the aggregation or the bound. Only actions scored in a pass are
+counted. The KL is per scored token, or per response token of the bound's values (`kl_level:
+bound`), to the reference or old policy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
+from mmrl.algorithms.bounds import BOUNDS, Quantity
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES, boundary
 from mmrl.algorithms.terms import Comparison, Terms
-from mmrl.estimators import BOUNDS, MASKS, Quantity
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
-
-def draw_masks(
-    rollout: Rollout, config: AlgorithmConfig, generators: Sequence[Generator], iteration: int = 0
-) -> Passes:
-    """The mask draws of an inner iteration, on which all policies are scored.
-
-    Args:
-        rollout: B finished rows.
-        config: mask strategy and its options.
-        generators: one per row.
-        iteration: inner iteration, 0 .. num_iterations - 1.
-    """
-    return MASKS[config.mask](rollout, config, generators, iteration)
+    from torch import Tensor
 
 
 def count_batch(
@@ -50,7 +35,7 @@ def count_batch(
     Args:
         rollout: B rows: the whole batch, or this process's part of it, see
             `BatchSize.over_processes`.
-        passes: their mask draws.
+        passes: over them.
         config: bound.
         left_out: [B] bool, rows that the update leaves out; None for none.
     """
@@ -79,7 +64,7 @@ class LossInputs:
     """What the loss of one micro-batch is computed from.
 
     Attributes:
-        passes: K mask draws over B rows.
+        passes: K passes over B rows.
         new: [K, B, L] log-probs under the policy, with gradient.
         advantages: [B], or of tokens: [K, B, L] from a value model, [1, B, L] from completions.
         old: [K, B, L] log-probs under the policy that sampled; None where it is the same policy.

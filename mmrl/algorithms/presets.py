@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from mmrl.algorithms.algorithm_config import AlgorithmConfig
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import ConfigError, check, check_choice, merge, to_plain
 from mmrl.config.yaml_file import configs
-from mmrl.estimators import MASKS
+from mmrl.generation.kinds import STRATEGIES
 
 DEFAULT_PRESET = "mask_grpo"
 RESOLVED_FROM = "resolved_from"
 """Key of a whole row of the table that names its preset."""
+RENAMED = {"mask": "strategy"}
+"""Names that columns had in earlier versions, which runs on disk may hold."""
 
 
 def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> AlgorithmConfig:
@@ -33,7 +36,7 @@ def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> Algo
     origin = options.get(RESOLVED_FROM, name)
     advice = f"Leave the section out with ~{where}, and state what differs from {name}."
     check(origin == name, f"{where}.name", name, f"{origin}, whose columns it has", advice)
-    stated = {key: value for key, value in options.items() if key != RESOLVED_FROM}
+    stated = {RENAMED.get(k, k): value for k, value in options.items() if k != RESOLVED_FROM}
     return deepcopy(_load(presets[name], json.dumps(stated, default=_to_json), where))
 
 
@@ -53,7 +56,11 @@ def _to_json(value: Any) -> Any:
 def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
     """A preset with options, which are JSON, on top."""
     try:
-        method = merge(AlgorithmConfig, OmegaConf.load(preset), json.loads(options), where=where)
+        usual, stated = OmegaConf.load(preset), json.loads(options)
+        # what the preset states for a strategy or bound that is not its own any more
+        read = {field.name for field in fields(AlgorithmConfig.choose({**usual, **stated}, where))}
+        usual = {key: value for key, value in usual.items() if key in read}
+        method = merge(AlgorithmConfig, usual, stated, where=where)
         for message in find_conflicts(method):
             raise ConfigError(f"algorithm.{message}")
     except ConfigError as error:
@@ -66,7 +73,8 @@ def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
 
 def find_conflicts(method: AlgorithmConfig) -> list[str]:
     """Columns that cannot go together: messages, each beginning with the key to change."""
-    m, mask = method, MASKS[method.mask]
+    m, strategy = method, STRATEGIES[method.strategy]
+    rate = getattr(m, "prompt_mask_rate", 0.0)
     by_token = m.bound == "token" and m.pass_by_pass  # every token has a separate term
     columns = f"bound: {m.bound} with ratio_level: {m.ratio_level} and aggregation: {m.aggregation}"
     one_term = (
@@ -77,17 +85,17 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
     found = [
         (
             m.follows_blocks and m.block_size is None,
-            f"block_size is null, and mask: {m.mask} with ratio_level: {m.ratio_level} needs"
-            " blocks; give that of the sampler.",
+            f"block_size is null, and strategy: {m.strategy} with ratio_level: {m.ratio_level}"
+            " needs blocks; give that of the sampler.",
         ),
         (
-            mask.ordered and m.num_draws != 1,
-            f"num_draws is {m.num_draws}, and mask: {m.mask} follows an order instead of drawing"
-            " masks; leave it at 1 and set slice_size or num_slices.",
+            strategy.ordered and m.num_draws != 1,
+            f"num_draws is {m.num_draws}, and strategy: {m.strategy} follows an order instead of"
+            " drawing; leave it at 1 and set slice_size or num_slices.",
         ),
         (
-            mask.ordered and m.prompt_mask_rate > 0,
-            f"prompt_mask_rate is {m.prompt_mask_rate:g}, and mask: {m.mask} scores the states in"
+            strategy.ordered and rate > 0,
+            f"prompt_mask_rate is {rate:g}, and strategy: {m.strategy} scores the states in"
             " which tokens were written, with the whole prompt; set it to 0.",
         ),
         (
@@ -138,9 +146,9 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
             " rollout to carry its reward back; set it to 1, or value to null.",
         ),
         (
-            m.value is not None and not mask.reads_trace,
-            f"value is set, and mask: {m.mask} hides tokens in states that the sampler did not go"
-            " through, which have no next step; use mask: trace, or value: null.",
+            m.value is not None and not strategy.reads_trace,
+            f"value is set, and strategy: {m.strategy} shows states that the sampler did not go"
+            " through, which have no next step; use strategy: trace, or value: null.",
         ),
         (m.value is not None and not by_token, f"value {one_term}"),
         (

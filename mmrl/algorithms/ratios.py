@@ -1,13 +1,13 @@
 """Ratio levels: over what the importance ratio pi_new / pi_old is formed; and estimators of the KL.
 
-A level maps log-ratios [K, B, L] and the mask of those that count to log-ratios of the same shape,
+A level maps log-ratios [K, B, L], and which of them count, to log-ratios of the same shape,
 each entry the log of the ratio that multiplies its advantage. Levels above the token take the mean
 over tokens (the geometric mean of their ratios), with the gradient of that mean at every entry; an
 entry that covers several tokens (a bound of a whole response) is divided by their number. The
 further arguments are these `sizes`, broadcast to the entries, and the `blocks` [B, L].
 
     token      every value by itself
-    step       the mean over a row's values in a pass: a recorded step or slice, with trace masks
+    step       the mean over a row's values in a pass: a recorded step or slice of strategy: trace
     block      the mean over a row's values in a block of positions, over all passes
     sequence   the mean over all of a row's values (GSPO, arXiv 2507.18071)
     none       no ratio: exp(new - stop_gradient(new)), so the policy gradient without correction

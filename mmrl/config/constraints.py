@@ -70,6 +70,11 @@ class Settings:
     where: ClassVar[str] = ""
     """Dotted key of the section, for messages."""
 
+    @classmethod
+    def setting_types(cls) -> dict[str, Any]:
+        """The types of the settings that a section may have."""
+        return field_types(cls)
+
     def __post_init__(self) -> None:
         check_settings(self, self.where)
 
@@ -92,6 +97,13 @@ def field_types(cls: Any) -> dict[str, Any]:
             if constraint_of(hint) and hints[name] == typing.get_args(hint)[0]:
                 hints[name] = hint
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+def section_types(cls: Any) -> dict[str, Any] | None:
+    """The types of the settings of a dataclass; None for what is none."""
+    if not dataclasses.is_dataclass(cls):
+        return None
+    return cls.setting_types() if issubclass(cls, Settings) else field_types(cls)  # type: ignore
 
 
 def constraint_of(hint: Any) -> Constraint | None:
@@ -130,9 +142,9 @@ def check_value(hint: Any, value: Any, key: str) -> None:
     if typing.get_origin(inner) is Literal:
         check_choice(key, value, arguments)
     elif isinstance(value, Mapping):
-        is_section = dataclasses.is_dataclass(inner)
+        known = section_types(inner)
         for name, item in value.items():
-            one = field_types(inner)[name] if is_section else arguments[-1]
+            one = arguments[-1] if known is None else known[name]
             check_value(one, item, f"{key}.{name}" if key else name)
     elif isinstance(value, list):
         for n, item in enumerate(value):

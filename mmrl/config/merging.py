@@ -1,17 +1,19 @@
 """Mappings merged into a dataclass by OmegaConf, with errors that name the key."""
 
+import copy
 import dataclasses
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mmrl.config.checks import ConfigError, check, check_choice, shorten, suggest
-from mmrl.config.constraints import bare_type, check_value, field_types
+from mmrl.config.chosen import Chosen, leave_out_unread
+from mmrl.config.constraints import bare_type, check_value, field_types, section_types
 from mmrl.config.setting_docs import walk
 
 T = TypeVar("T")
@@ -29,7 +31,8 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
     for content in contents:
         _check_kind(cls, content, where)
     try:
-        merged = OmegaConf.merge(_defaults(cls), *contents)
+        layers = [content for content in contents if isinstance(content, Mapping)]
+        merged = OmegaConf.merge(_lay_out(cls, layers, where), *contents)
         if missing := sorted(OmegaConf.missing_keys(merged)):
             key = _key(where, missing[0])
             raise ConfigError(f"{key} has no value; set it in the YAML or as key=value.")
@@ -53,6 +56,44 @@ def build_options(registry: Mapping[str, Any], options: Mapping[str, Any], where
     check_choice(f"{where}.name", name, registry)
     rest = {key: value for key, value in options.items() if key != "name"}
     return merge(registry[str(name)].Config, OmegaConf.create(rest), where=where)
+
+
+def _lay_out(cls: Any, layers: Sequence[Any], where: str) -> DictConfig:
+    """The defaults of a section to which layers are to be added, every section in it of the class
+    that its content chooses."""
+    content = {key: value for layer in layers for key, value in layer.items()}
+    chosen = cls.choose(content, where) if issubclass(cls, Chosen) else cls
+    node = copy.deepcopy(_defaults(chosen))
+    _open_sections(node, cls, chosen, layers, where)
+    return node
+
+
+def _open_sections(
+    node: DictConfig, cls: Any, chosen: Any, layers: Sequence[Any], where: str
+) -> None:
+    """Lay out the sections inside a section of the class `chosen`, in place; see `_lay_out`."""
+    if issubclass(cls, Chosen):
+        leave_out_unread(cls, chosen, layers, where)
+    for name, hint in field_types(chosen).items():
+        items = [layer[name] for layer in layers if isinstance(layer.get(name), Mapping)]
+        inner, key = bare_type(hint), _key(where, name)
+        if not items:
+            continue
+        if dataclasses.is_dataclass(inner):
+            node[name] = _keep_usual(node._get_node(name), _lay_out(inner, items, key))
+        elif get_origin(inner) is dict and dataclasses.is_dataclass(get_args(inner)[1]):
+            for each in dict.fromkeys(each for item in items for each in item):
+                own = [item[each] for item in items if isinstance(item.get(each), Mapping)]
+                node[name][each] = _lay_out(get_args(inner)[1], own, _key(key, str(each)))
+
+
+def _keep_usual(held: Any, node: DictConfig) -> DictConfig:
+    """A laid out section with the values that the section around it gives it by default."""
+    if isinstance(held, DictConfig) and not held._is_none() and not held._is_missing():
+        for key in held:
+            if key in node and not isinstance(held._get_node(key), DictConfig):
+                node[key] = held._get_node(key)
+    return node
 
 
 @functools.cache
@@ -85,7 +126,7 @@ def _check_kind(hint: Any, content: Any, key: str) -> None:
     section = content if isinstance(content, Mapping) else {}
     if dataclasses.is_dataclass(inner) or origin is dict:
         check(section is content, key, content, "a section, {key: value}")
-        known = {} if origin is dict else field_types(inner)
+        known = section_types(inner) or {}
         for name, item in section.items():
             one = arguments[1] if origin is dict else known.get(name, Any)
             _check_kind(one, item, _key(key, str(name)))

@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from mmrl.config.constraints import bare_type, constraint_of, field_types, options_of
-from mmrl.config.options import choices, readers
+from mmrl.config.chosen import every_field, readers
+from mmrl.config.constraints import bare_type, constraint_of, options_of, section_types
 
 NONE = type(None)
 
@@ -38,9 +38,9 @@ class Setting(NamedTuple):
 
 
 def settings(cls: Any) -> list[Setting]:
-    """List the settings of a dataclass."""
-    hints, meanings = field_types(cls), field_docstrings(cls)  # type: ignore[arg-type]
-    return [_field(f, hints[f.name], meanings, cls) for f in dataclasses.fields(cls) if f.init]
+    """List the settings of a dataclass; where it chooses, of all that may be chosen."""
+    hints, found = section_types(cls) or {}, every_field(cls).values()
+    return [_field(field, hints[field.name], cls) for field in found if field.init]
 
 
 def held_settings(row: Setting) -> list[Setting]:
@@ -118,6 +118,12 @@ def field_docstrings(cls: type) -> dict[str, str]:
     return found
 
 
+def _meaning(cls: Any, name: str) -> str:
+    """The docstring of a setting, of the class or of the first choice that has it."""
+    classes = [cls, *(each for _, _, each in getattr(cls, "variants", list)())]
+    return next((found[name] for found in map(field_docstrings, classes) if name in found), "")
+
+
 @cache
 def _source(path: str | None) -> ast.Module:
     return ast.parse(Path(path).read_text(encoding="utf-8") if path else "")
@@ -129,15 +135,15 @@ def as_yaml(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
-def _field(field: Any, hint: Any, meanings: Mapping[str, str], cls: Any) -> Setting:
+def _field(field: Any, hint: Any, cls: Any) -> Setting:
     held, many = _held(hint)
     if "holds" in field.metadata:
         held = _import(field.metadata["holds"])
     is_section = dataclasses.is_dataclass(bare_type(hint)) and field.default is not None
     default = "" if is_section else _default(field)
-    read_by = {column: readers(field.name, each) for column, each in choices(cls).items()}
-    notes = [f"Read only with {column}: {', '.join(n)}." for column, n in read_by.items() if n]
-    meaning = " ".join([meanings.get(field.name, ""), *notes])
+    read_by = readers(cls, field.name).items()
+    notes = [f"Read only with {column}: {', '.join(names)}." for column, names in read_by]
+    meaning = " ".join([_meaning(cls, field.name), *notes])
     return Setting(field.name, _type(hint), default, meaning, held, many)
 
 

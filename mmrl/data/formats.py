@@ -148,8 +148,8 @@ def rollouts(row: Row) -> Row:
     `completion`, the tokens as they were written, and `order`, the step of each."""
     if not row["prompt"]:
         raise ValueError("its prompt has messages, of which a kept rollout does not hold all")
-    kept = omit(row, "completion", "tokens", "written_at")
-    return {**kept, "completion": row["tokens"], "order": row["written_at"]}
+    kept = omit(row, "completion", "tokens", "trace")
+    return {**kept, "completion": row["tokens"], "order": row["trace"]}
 
 
 def s1k(row: Row) -> Row:

@@ -18,7 +18,7 @@ from mmrl.demo.checkpoints import Checkpoints, able_to
 from mmrl.demo.demo_config import DATASETS
 from mmrl.demo.trace_view import LEGENDS, View, show_traces
 from mmrl.demo.traces import Trace, read_sampler, sample_trace
-from mmrl.samplers import RULES
+from mmrl.generation.masked.samplers import RULES
 from mmrl.types import Prompt
 
 NONE = "none"

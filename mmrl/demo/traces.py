@@ -80,16 +80,16 @@ def sample_trace(
     rollout = sample(policy, canvas, config, [generator(seed, "demo", prompt.text)])
     seconds = time.perf_counter() - began
     done = rollout.canvas
-    counted = done.scorable[0]
+    counted = done.counted[0]
     ids = done.tokens[0][counted].tolist()
     blocks = rollout.blocks
     return Trace(
         completion=policy.decode(done, [prompt])[0],
-        written_at=rollout.written_at[0][counted].tolist(),
+        written_at=rollout.trace[0][counted].tolist(),
         logprobs=rollout.logprobs[0][counted].tolist(),
         # of a split character the parts are shown as replacement signs
         tokens=[] if done.grid else [str(policy.tokenizer.decode([token])) for token in ids],
-        steps=1 + max(config.steps - 1, int(rollout.written_at.max())),
+        steps=1 + max(config.steps - 1, int(rollout.trace.max())),
         grid=done.grid,
         blocks=() if blocks is None else tuple(blocks[0][counted].tolist()),
         forwards=rollout.forwards,

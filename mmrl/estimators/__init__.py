@@ -1,18 +1,51 @@
-"""Estimators: mask strategies, scoring and bounds, from a finished canvas to log-probabilities."""
+"""Estimators: what a policy is shown of finished canvases, and the log-probs it gives them."""
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-from mmrl.estimators.bounds import BOUNDS, Quantity
-from mmrl.estimators.masks import MASKS
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mmrl.generation.kinds import GENERATIONS, STRATEGIES
+from mmrl.types import Canvas, Passes, Rollout, Scores
 
 if TYPE_CHECKING:
-    from mmrl.estimators.scoring import score
+    from torch import Generator
+
+    from mmrl.algorithms import AlgorithmConfig
+    from mmrl.models import Policy
 
 
-def __getattr__(name: str) -> Any:
-    """Import `score` when it is first used: settings are read without torch."""
-    if name != "score":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from mmrl.estimators.scoring import score
+def draw_passes(
+    rollout: Rollout, config: AlgorithmConfig, generators: Sequence[Generator], iteration: int = 0
+) -> Passes:
+    """The passes of an inner iteration, on which all policies are scored.
 
-    return score
+    Args:
+        rollout: B finished rows.
+        config: strategy and its options.
+        generators: one per row.
+        iteration: inner iteration, 0 .. num_iterations - 1.
+    """
+    return STRATEGIES[config.strategy](rollout, config, generators, iteration)
+
+
+def score(
+    policy: Policy,
+    canvas: Canvas,
+    passes: Passes,
+    cfg_scale: float = 0.0,
+    temperature: float = 1.0,
+    image_guidance_scale: float = 0.0,
+) -> Scores:
+    """Log-probs of the scored actions, and the entropy of their distributions.
+
+    Args:
+        policy: with gradient where the caller enables it.
+        canvas: B finished rows.
+        passes: K passes over them.
+        cfg_scale: guidance applied while scoring; 0 scores the conditional policy.
+        temperature: divides the logits.
+        image_guidance_scale: guidance by the source image.
+    """
+    scales = cfg_scale, temperature, image_guidance_scale
+    return GENERATIONS[canvas.kind].score(policy, canvas, passes, *scales)

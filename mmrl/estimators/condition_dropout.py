@@ -8,7 +8,6 @@ for the same reason (classifier-free guidance, arXiv 2207.12598).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import torch
 from torch import Generator
@@ -29,17 +28,12 @@ def drop_conditions(canvas: Canvas, prob: float, generators: Iterable[Generator]
     """
     if prob == 0:
         return canvas
-    if canvas.uncond_tokens is None or canvas.features is not None:
+    draws = torch.stack([torch.rand((), generator=each) for each in generators])
+    try:
+        return canvas.drop_conditions((draws < prob).to(canvas.counted.device))
+    except ValueError as error:
         raise ValueError(
             f"algorithm.cond_dropout_prob is {prob:g}, and these prompts cannot be left out: their"
             " layout has no unconditional branch, or they have images that are not tokens; set it"
             " to 0."
-        )
-    draws = torch.stack([torch.rand((), generator=each) for each in generators])
-    dropped = (draws < prob)[:, None].to(canvas.tokens.device)
-    other = canvas.unconditional()
-    attend, every = None, torch.ones_like(canvas.response)
-    if canvas.attend is not None or other.attend is not None:
-        masks = (every if each is None else each for each in (other.attend, canvas.attend))
-        attend = torch.where(dropped, *masks)
-    return replace(canvas, tokens=other.tokens.where(dropped, canvas.tokens), attend=attend)
+        ) from error

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from mmrl.estimators.chunked_logprobs import LogProbReduction
-from mmrl.features import Features
+from mmrl.generation.tokens.features import Features
+from mmrl.generation.tokens.scoring.chunked_logprobs import LogProbReduction
 from mmrl.models.network.network import Network
 from mmrl.models.network.pattern import may_attend
 from mmrl.runtime.logits_budget import rows_scored_at_once, wide_dtype

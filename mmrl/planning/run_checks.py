@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 from mmrl.config import check
+from mmrl.generation.masked.samplers.loop_config import check_blocks
 from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
@@ -20,7 +21,6 @@ from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.launch_checks import check_images, check_launch
-from mmrl.samplers import check_blocks
 
 
 def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[str, Task]:

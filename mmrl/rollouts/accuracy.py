@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from mmrl.generation.tokens.canvas import TokenCanvas
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rewards.scoring.terms import Term
-from mmrl.types import Canvas
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,10 +25,10 @@ MARGIN = 5
 """Tokens that a completion has to stay below its maximum under the length rule."""
 
 
-def find_overlong(canvas: Canvas) -> list[bool]:
+def find_overlong(canvas: TokenCanvas) -> list[bool]:
     """Of each of B texts, whether it leaves fewer than `MARGIN` + 1 of its positions unused."""
-    ended = (canvas.ends & canvas.scorable).any(-1)
-    lengths = canvas.scorable.sum(-1) - ended.long()
+    ended = (canvas.ends & canvas.counted).any(-1)
+    lengths = canvas.counted.sum(-1) - ended.long()
     return (lengths >= canvas.response.sum(-1) - MARGIN).tolist()
 
 

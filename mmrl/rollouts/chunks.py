@@ -9,10 +9,11 @@ token belongs to the last chunk; a response without words has no chunk.
 from collections.abc import Sequence
 from typing import Any
 
-from mmrl.types import Canvas, Chunk, Cutting
+from mmrl.generation.tokens.canvas import TokenCanvas
+from mmrl.types import Chunk, Cutting
 
 
-def cut(tokenizer: Any, canvas: Canvas, cutting: Cutting) -> list[tuple[Chunk, ...]]:
+def cut(tokenizer: Any, canvas: TokenCanvas, cutting: Cutting) -> list[tuple[Chunk, ...]]:
     """The chunks of the B texts on a finished canvas, in order; none where there are no words.
 
     Args:
@@ -22,7 +23,7 @@ def cut(tokenizer: Any, canvas: Canvas, cutting: Cutting) -> list[tuple[Chunk, .
     """
     ends = set(canvas.stop_ids)
     rows = []
-    for tokens, scorable in zip(canvas.tokens.tolist(), canvas.scorable.tolist(), strict=True):
+    for tokens, scorable in zip(canvas.tokens.tolist(), canvas.counted.tolist(), strict=True):
         places = [place for place, counts in enumerate(scorable) if counts]
         ids = [tokens[place] for place in places if tokens[place] not in ends]
         bounds = _bounds(tokenizer, ids, cutting)

@@ -38,7 +38,7 @@ from mmrl.config import check, check_choice
 from mmrl.models.task_names import writes_images
 
 if TYPE_CHECKING:
-    from mmrl.types import Canvas
+    from mmrl.generation.tokens.canvas import TokenCanvas
 
 
 class Completions(NamedTuple):
@@ -122,9 +122,9 @@ def check_metrics(names: Sequence[str], task: str, key: str) -> None:
         check(list(names).count(name) == 1, key, name, "named once")
 
 
-def list_tokens(canvas: Canvas) -> list[list[int]]:
+def list_tokens(canvas: TokenCanvas) -> list[list[int]]:
     """Tokens of each of B finished responses, see `Completions`."""
-    tokens, scorable = canvas.tokens.cpu(), canvas.scorable.cpu()
+    tokens, scorable = canvas.tokens.cpu(), canvas.counted.cpu()
     return [row[mine].tolist() for row, mine in zip(tokens, scorable, strict=True)]
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 from accelerate.utils import gather_object
 
-from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.rollout import Groups, RolloutBatch, sample_groups, score_groups
+from mmrl.types import Rollout
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,7 +86,7 @@ def _join(one: RolloutBatch, other: RolloutBatch) -> RolloutBatch:
     return replace(
         one,
         prompts=one.prompts + other.prompts,
-        rollout=concatenate([one.rollout, other.rollout]),
+        rollout=Rollout.join([one.rollout, other.rollout]),
         completions=one.completions + other.completions,
         names=one.names + other.names,
         scores={key: own + other.scores[key] for key, own in one.scores.items()},

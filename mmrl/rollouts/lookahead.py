@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
 from mmrl.algorithms.completion_value import slice_trace
+from mmrl.generation.kinds import GENERATIONS
 from mmrl.runtime.activity import activity, advance
-from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ def credit_tokens(rollout: Rollout, advantages: Tensor) -> Tensor:
 
 def find_slices(rollout: Rollout, slices: int) -> Tensor:
     """[B, L] int64: the slice of each written position, -1 elsewhere."""
-    return slice_trace(rollout.written_at, rollout.canvas.scorable, slices)
+    return slice_trace(rollout.trace, rollout.canvas.counted, slices)
 
 
 def look_ahead(
@@ -75,20 +73,9 @@ def look_ahead(
         slices: K.
         rows: how many are written at once.
     """
-    place, settings = find_slices(rollout, slices), rollout.settings
-    guidance = {key: settings[key] for key in ("cfg_scale", "image_guidance_scale")}
+    place, finish = find_slices(rollout, slices), GENERATIONS[rollout.canvas.kind].finish
+    assert finish is not None, "completion_value is checked with the configuration"
     for k in range(1, slices):
         for start in range(0, len(rollout), rows):
             part = slice(start, start + rows)
-            canvas = rollout.canvas[part].hide(place[part] >= k)
-            steps = _count_blocks(canvas)
-            sampler = SamplerConfig(name="static", steps=steps, temperature=0.0, **guidance)
-            # greedy, so its seed changes nothing
-            yield part, sample(policy, canvas, sampler, torch.Generator()).canvas
-
-
-def _count_blocks(canvas: Canvas) -> int:
-    """Passes that write a response: one, or one for each block of the network's attention."""
-    if canvas.block_size is None or canvas.blocks is None:
-        return 1
-    return -(-int(canvas.response[0].sum()) // canvas.block_size)
+            yield part, finish(policy, rollout[part], place[part] >= k)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from accelerate.utils import gather_object
 
+from mmrl.generation.tokens.canvas import TokenCanvas
 from mmrl.rewards.scoring.reward_scores import RewardScores
-from mmrl.types import Canvas
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def punish_overlong(
-    scores: RewardScores, canvas: Canvas, config: TaskConfig
+    scores: RewardScores, canvas: TokenCanvas, config: TaskConfig
 ) -> tuple[RewardScores, dict[str, float]]:
     """Scores with the punishment of a task in their sums, and its mean over all processes."""
     cache, longest = config.soft_punish_cache, config.max_completion_length
     if cache is None or longest is None:
         return scores, {}
-    punishment = soft_overlong_punishment(canvas.scorable.sum(-1), longest, cache)
+    punishment = soft_overlong_punishment(canvas.counted.sum(-1), longest, cache)
     pairs = zip(scores.total, punishment, strict=True)
     total = [None if whole is None else whole + own for whole, own in pairs]
     mean = fmean(gather_object(punishment))
@@ -49,7 +49,7 @@ def soft_overlong_punishment(lengths: Tensor, longest: int, cache: int) -> list[
 
 
 def leave_out_truncated(
-    left_out: Tensor | None, canvas: Canvas, config: TaskConfig
+    left_out: Tensor | None, canvas: TokenCanvas, config: TaskConfig
 ) -> Tensor | None:
     """[B] bool: what is left out already, and where a task says so the texts without an end."""
     if not config.mask_truncated_completions:

@@ -1,17 +1,23 @@
 """Whether a method and a sampler fit together: what is refused, and what is warned of."""
 
 from mmrl.algorithms import AlgorithmConfig
-from mmrl.config import ConfigError
-from mmrl.estimators import MASKS
-from mmrl.samplers import SamplerConfig
+from mmrl.config import ConfigError, check
+from mmrl.generation.kinds import SAMPLER_KINDS, SAMPLERS, STRATEGIES, STRATEGY_KINDS
+from mmrl.samplers import SamplerConfig, count_steps
 
 
 def check_pairing(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -> None:
-    """Raise a ConfigError where masks follow the recorded trace and a rollout is a single step."""
-    if MASKS[method.mask].reads_trace and sampler.steps == 1:
+    """Raise a ConfigError where strategy and sampler are of two kinds of generation, or where
+    passes follow the recorded trace and a rollout is a single step."""
+    kind = SAMPLER_KINDS[sampler.name]
+    allowed = [name for name, other in STRATEGY_KINDS.items() if other == kind]
+    names = f"{', '.join(sorted(allowed))}, as sampler {sampler.name} writes a {kind} canvas"
+    check(method.strategy in allowed, f"{where}.algorithm.strategy", method.strategy, names)
+    if STRATEGIES[method.strategy].reads_trace and count_steps(sampler, 2) == 1:
         raise ConfigError(
-            f"{where}.algorithm.mask is {method.mask!r}, and {where}.sampler.steps is 1, so there"
-            " is no trace to follow; raise the steps, or use mask: full, which is then the same."
+            f"{where}.algorithm.strategy is {method.strategy!r}, and {where}.sampler.steps is 1, so"
+            " there is no trace to follow; raise the steps, or use strategy: full, which is then"
+            " the same."
         )
 
 
@@ -27,24 +33,17 @@ def find_differences(
     """
     found = []
     for key in ("cfg_scale", "image_guidance_scale", "temperature"):
-        rollout, scoring = getattr(sampler, key), getattr(method, key)
+        rollout, scoring = getattr(sampler, key, 0.0), getattr(method, key)
         if rollout != scoring:
             found.append(f"{key} is {rollout:g} in the rollout and {scoring:g} in scoring")
-    if sampler.top_k or sampler.top_p < 1:
-        found.append("the rollout filters tokens (top_k, top_p) and scoring does not")
-    if sampler.eos == "suppress":
-        found.append("the rollout never writes the end token (eos: suppress) and scoring allows it")
-    if sampler.cache != "none" and not exact_cache:
-        found.append(f"the rollout reads a cache ({sampler.cache}) and scoring reads none")
-    if method.follows_blocks and method.block_size != sampler.block_size:
-        sizes = ["null" if n is None else n for n in (sampler.block_size, method.block_size)]
+    found += SAMPLERS[sampler.name].find_differences(sampler, exact_cache)
+    size = getattr(sampler, "block_size", None)
+    if method.follows_blocks and method.block_size != size:
+        sizes = ["null" if n is None else n for n in (size, method.block_size)]
         found.append("block_size is {} in the rollout and {} in scoring".format(*sizes))
-    if (
-        MASKS[method.mask].ordered
-        and not MASKS[method.mask].reads_trace
-        and sampler.name != method.mask
-    ):
+    strategy, other = STRATEGIES[method.strategy], sampler.name != method.strategy
+    if strategy.ordered and not strategy.reads_trace and other:
         found.append(
-            f"scoring is {method.mask}, an order that sampler {sampler.name} does not follow"
+            f"scoring is {method.strategy}, an order that sampler {sampler.name} does not follow"
         )
     return found

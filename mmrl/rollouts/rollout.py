@@ -20,13 +20,13 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
+from mmrl.generation.tokens.canvas import TokenCanvas
 from mmrl.randomness import generator
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.pending import Pending
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
-from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards
 from mmrl.rollouts.diversity import Completions, list_tokens, measure
 from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
@@ -34,7 +34,7 @@ from mmrl.rollouts.overlong import leave_out_truncated, punish_overlong
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import can_refill, has_fixed_forwards, sample
-from mmrl.types import Canvas, Prompt, Rollout, Sample
+from mmrl.types import Prompt, Rollout, Sample
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
@@ -90,7 +90,7 @@ class RolloutBatch:
         return replace(
             self,
             prompts=[self.prompts[row] for row in rows],
-            rollout=self.rollout[places.to(self.rollout.written_at.device)],
+            rollout=self.rollout[places.to(self.rollout.trace.device)],
             completions=[self.completions[row] for row in rows],
             names=[self.names[row] for row in rows],
             scores={key: [each[row] for row in rows] for key, each in self.scores.items()},
@@ -171,7 +171,7 @@ def sample_groups(
             samples += _build_samples(task, policy, some, part, completions)
             pending.add(samples[handed : len(samples) // size * size])
             advance(len(completions))
-        rollout = concatenate(parts)
+        rollout = Rollout.join(parts)
         lookaheads = score_lookaheads(task, policy, prompts, rollout)
     seconds = time.perf_counter() - started
     speed = world_size * float(rollout.canvas.response.sum()) / seconds
@@ -296,13 +296,13 @@ def _component_metrics(local: RewardScores) -> dict[str, float]:
     return metrics
 
 
-def _length_metrics(canvas: Canvas) -> dict[str, float]:
+def _length_metrics(canvas: TokenCanvas) -> dict[str, float]:
     """TRL's `completions/…` over all processes: tokens of texts up to and including the end, and
     the share that has no end; nothing for images."""
     if canvas.valid is None:
         return {}
     ended = canvas.ends.any(-1).tolist()
-    lengths = gather_object(canvas.scorable.sum(-1).tolist())
+    lengths = gather_object(canvas.counted.sum(-1).tolist())
     return {
         "completions/mean_length": fmean(lengths),
         "completions/min_length": float(min(lengths)),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.config import ConfigError, NotHereError, check, merge
-from mmrl.config.options import unread_options
 from mmrl.data.data_config import DataConfig
 from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.data.stream import stream_rows
@@ -83,13 +82,6 @@ class Task:
         for difference in find_differences(self.algorithm, config.sampler, exact_cache):
             text = "%s: the scored policy is not the one that samples: %s"
             logger.warning(text, where, difference)
-        for key, unused in (
-            ("algorithm", unread_options(self.algorithm)),
-            ("sampler", unread_options(config.sampler)),
-            ("eval_sampler", unread_options(config.eval_sampler or SamplerConfig())),
-        ):
-            for setting in unused:
-                logger.warning("%s.%s: %s", where, key, setting)
         if not config.rewards:
             raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
         check(config.prompts != "", f"{where}.prompts", config.prompts, "a file or a hub id")

@@ -93,13 +93,13 @@ def enlarge(image: Image.Image, side: int) -> Image.Image:
 
 
 def painted(
-    image: Image.Image, written_at: Sequence[int], grid: tuple[int, int], step: int
+    image: Image.Image, trace: Sequence[int], grid: tuple[int, int], step: int
 ) -> Image.Image:
     """The finished image with every cell (of `grid` height × width, row by row) that was written
     after `step` painted grey; -1 leaves nothing."""
     shown = image.copy()
     draw = ImageDraw.Draw(shown)
-    for cell, box in zip(written_at, cell_boxes(image.size, grid), strict=True):
+    for cell, box in zip(trace, cell_boxes(image.size, grid), strict=True):
         if cell > step:
             draw.rectangle(box, fill=GREY, outline=EDGE)
     return shown

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HELD_OUT, ROLLOUTS = "eval", "completions"
 """Kinds of files: completions of an evaluation, and rollouts of a step."""
 FIXED = ("step", "id", "prompt", "image", "completion")
-FIXED += ("tokens", "written_at", "logprobs", "grid", "blocks")
+FIXED += ("tokens", "trace", "logprobs", "grid", "blocks")
 """Columns that are no scores."""
 LARGEST_FILE, MOST_PIXELS, SIDE = 2**30, 2**26, 160
 TITLES = {HELD_OUT: "Held-out completions", ROLLOUTS: "Rollouts"}

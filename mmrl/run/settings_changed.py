@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from mmrl.algorithms.presets import resolve_method
+from mmrl.algorithms.presets import RENAMED, resolve_method
 from mmrl.config import ConfigError, to_plain
 from mmrl.config.checks import shorten
 from mmrl.config.settings import flatten
@@ -49,6 +49,7 @@ def check_unchanged(stored: Mapping[str, Any] | None, config: Any, allowed: bool
         return
     settings = stored, json.loads(dump_settings(config))
     old, new = (dict(flatten(each, lists=False)) for each in settings)
+    old = {_rename(key): value for key, value in old.items()}
     before, now = ({_section(key) for key in keys} for keys in (old, new))
     # settings that the run of the checkpoint did not know yet had their defaults
     usual = {k: v for k, v in _list_defaults(config) if _section(k) in before and k in new}
@@ -92,6 +93,13 @@ def _list_defaults(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
                 default = field.default_factory()
                 yield from [] if is_dataclass(default) else [(f"{prefix}{field.name}", default)]
             yield from _list_defaults(getattr(section, field.name), f"{prefix}{field.name}.")
+
+
+def _rename(key: str) -> str:
+    """The key that a setting of a stored algorithm has today."""
+    section, _, name = key.rpartition(".")
+    renamed = RENAMED.get(name, name) if section.endswith(".algorithm") else name
+    return f"{section}.{renamed}" if section else name
 
 
 def _section(key: str) -> str:

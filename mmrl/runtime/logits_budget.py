@@ -2,7 +2,8 @@
 
 A batch of a text model has many times more logits than hidden states: 1,024 positions of 126,464
 tokens are 518 MB in float32. What only needs a few numbers of each position is computed for some
-rows at a time, see `mmrl.estimators.chunked_logprobs` and `mmrl.samplers.streamed`.
+rows at a time, see `mmrl.generation.tokens.scoring.chunked_logprobs`, and `streamed` in
+`mmrl.generation.masked.samplers`.
 """
 
 import torch

@@ -4,7 +4,7 @@ Columns are as in TRL: step, prompt, completion, one per reward, reward, advanta
 distinguishes prompts of equal text. Under `image` edits have their source, and other prompts with
 images the first of these, at most `LARGEST_SHOWN` pixels wide and high. An image is stored as
 Hugging Face's image feature does, `{bytes, path}`. How a completion was written is in `tokens`,
-`written_at` and `logprobs`, lists over its positions; for images in `grid`, their height and width
+`trace` and `logprobs`, lists over its positions; for images in `grid`, their height and width
 in tokens; where responses are written block by block in `blocks`.
 """
 
@@ -80,11 +80,11 @@ def _trace(rollout: Rollout, i: int, blocks: Tensor | None) -> dict[str, Any]:
     canvas = rollout.canvas
     known = {
         "tokens": canvas.tokens,
-        "written_at": rollout.written_at,
+        "trace": rollout.trace,
         "logprobs": rollout.logprobs,
         **({} if blocks is None else {"blocks": blocks}),
     }
-    written = {name: each[i][canvas.scorable[i]].tolist() for name, each in known.items()}
+    written = {name: each[i][canvas.counted[i]].tolist() for name, each in known.items()}
     return written if canvas.grid is None else {**written, "grid": list(canvas.grid)}
 
 

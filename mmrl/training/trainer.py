@@ -1,4 +1,4 @@
-"""The update of an RL run: masks and frozen log-probs, then the optimiser steps of the policy.
+"""The update of an RL run: passes and frozen log-probs, then the optimiser steps of the policy.
 
 Each inner iteration goes through all mini-batches, with an optimiser step for each. What is frozen
 (log-probs of the policy that sampled and of the reference, values) is scored before the first.
@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.loss import count_batch, draw_masks
+from mmrl.algorithms.loss import count_batch
+from mmrl.estimators import draw_passes, score
 from mmrl.estimators.condition_dropout import drop_conditions
-from mmrl.estimators.scoring import TokenScores, highest_entropy, score
+from mmrl.estimators.highest_entropy import highest_entropy
 from mmrl.randomness import generator
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
@@ -29,7 +30,7 @@ from mmrl.runtime.interrupt import Interrupted, leave_together
 from mmrl.training.adapter_dropout import adapter_dropout
 from mmrl.training.micro_batches import Part, Prepared, split_mini_batches, split_parts
 from mmrl.training.trained_policy import TrainedPolicy
-from mmrl.types import Canvas, Passes
+from mmrl.types import Canvas, Passes, Scores
 
 
 class Trainer(TrainedPolicy):
@@ -89,12 +90,12 @@ class Trainer(TrainedPolicy):
 
     @torch.no_grad()
     def _prepare(self, task: Task, batch: RolloutBatch, iteration: int) -> Prepared:
-        """Draw the masks of an optimiser step, and which rollouts are scored without their prompt;
+        """Draw the passes of an optimiser step, and which rollouts are scored without their prompt;
         score old and reference policy."""
         algorithm, seed = task.algorithm, self.config.seed
         names = [(task.name, self.step, *name, iteration) for name in batch.names]
         masks = [generator(seed, "masks", *name) for name in names]
-        passes = draw_masks(batch.rollout, algorithm, masks, iteration)
+        passes = draw_passes(batch.rollout, algorithm, masks, iteration)
         conditions = (generator(seed, "conditions", *name) for name in names)
         canvas = drop_conditions(batch.rollout.canvas, algorithm.cond_dropout_prob, conditions)
         batch = replace(batch, rollout=replace(batch.rollout, canvas=canvas))
@@ -104,11 +105,11 @@ class Trainer(TrainedPolicy):
         prepared = Prepared(task, batch, passes, self._size(task, batch, passes), iteration)
         needs_old = algorithm.needs_old(self.config.num_mini_batches)
         uncertain = algorithm.top_entropy_quantile < 1
-        seen = canvas.freeze_images(self.policy.model) if uncertain or needs_old else canvas
+        seen = canvas.freeze(self.policy.model) if uncertain or needs_old else canvas
         if uncertain:
             self._restrict_to_uncertain(prepared, seen)
         with self.reference() if algorithm.needs_reference else nullcontext():
-            known = canvas.freeze_images(self.policy.model) if algorithm.needs_reference else canvas
+            known = canvas.freeze(self.policy.model) if algorithm.needs_reference else canvas
         for rows in self._scoring_batches(len(batch)):
             some = prepared.passes[rows]
             # with a single step old is new without its gradient, so it costs nothing
@@ -223,7 +224,7 @@ class Trainer(TrainedPolicy):
 
     def _score(
         self, item: Prepared, rows: slice, passes: Passes, seen: Canvas | None = None
-    ) -> TokenScores:
+    ) -> Scores:
         """Score some rows; `seen` is the canvas of all rows, with its images encoded."""
         algorithm = item.task.algorithm
         canvas = item.batch.rollout.canvas if seen is None else seen

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from mmrl.estimators.scoring import predict_values
+from mmrl.generation.tokens.scoring.scoring import predict_values
 from mmrl.models import Policy
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from mmrl.models.weights import read_weights, write_weights

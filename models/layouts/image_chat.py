@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.features import Features, PromptImage
+from mmrl.generation.tokens.features import Features, PromptImage
 from mmrl.models.layouts.anyres import Tiling
 from mmrl.models.layouts.image_marks import MARK, check_images, render
 from mmrl.models.layouts.question_layout import Album, QuestionLayout, Row

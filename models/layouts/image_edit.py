@@ -13,12 +13,13 @@ from typing import Protocol
 
 from torch import Tensor
 
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models.layouts.image_marks import check_one_image, without_images
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.models.layouts.pixels import encode_image
 from mmrl.models.layouts.question_layout import image_key
 from mmrl.models.layouts.text_to_image import ImageRows, TextToImage
-from mmrl.types import Canvas, Prompt
+from mmrl.types import Prompt
 
 
 class EditRows(ImageRows, Protocol):
@@ -51,7 +52,7 @@ class ImageEdit(TextToImage):
         self.check(prompt)
         return True
 
-    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> MaskedCanvas:
         """B prompts -> canvas with n masked positions and its two unconditional branches; each
         source image is opened and encoded once. Raises ValueError: a `length` other than n, or a
         prompt without a source image."""

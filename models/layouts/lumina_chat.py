@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models.layouts.image_codes_chat import CodesChat
 from mmrl.models.layouts.image_marks import check_images, without_images
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.models.layouts.lumina_rows import ANSWER, LuminaRows
 from mmrl.models.layouts.pixels import fit_size
-from mmrl.types import Canvas, Prompt
+from mmrl.types import Prompt
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class LuminaChat(CodesChat):
         between = [[]] * (len(prompt.images or ()) - 1)
         return [ids[:-1], *between, [ids[-1], self.ids["answer"], *given]]
 
-    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> MaskedCanvas:
         """B prompts -> canvas; see `QuestionLayout.canvas`. The end of the answer is given."""
         canvas = super().canvas(prompts, length)
         end = torch.full((len(canvas), 1), self.ids["end_answer"])

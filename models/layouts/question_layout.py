@@ -8,9 +8,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.features import Features
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.tokens.features import Features
 from mmrl.models.layouts.text_layout import TextLayout
-from mmrl.types import Canvas, Prompt
+from mmrl.types import Prompt
 
 Row = tuple[list[int], list[int]]
 """An image or a whole prompt: token ids, and the index of the embedding that replaces each token,
@@ -78,7 +79,7 @@ class QuestionLayout:
         n = self.text.max_completion_length if length is None else length
         return self._excess(prompt, self.pieces(prompt), n) is None
 
-    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> MaskedCanvas:
         """B prompts -> canvas with `length` masked positions, None for `max_completion_length`;
         images for a vision tower are not encoded yet, and the unconditional branch has mask tokens
         in place of prompt and images, as in the public samplers. Raises ValueError: a prompt that
@@ -98,7 +99,7 @@ class QuestionLayout:
         features = album.features(at)
         return replace(canvas, features=features, stop_ids=self.stop_ids, banned=self.banned)
 
-    def decode(self, canvas: Canvas) -> list[str]:
+    def decode(self, canvas: MaskedCanvas) -> list[str]:
         """Finished canvas -> B texts, see `TextLayout.decode`."""
         return self.text.decode(canvas)
 

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models.layouts.chat_templates import render_chat
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, BlockAlignment
-from mmrl.types import Canvas, Prompt
+from mmrl.types import Prompt
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class TextLayout:
         """Whether a prompt is within `max_prompt_length`, however long the response."""
         return len(self.prompt_ids(prompt)) <= self.max_prompt_length
 
-    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> MaskedCanvas:
         """B prompts -> canvas with `length` masked positions, None for `max_completion_length`; its
         unconditional branch has mask tokens in place of the prompt. Raises ValueError: a prompt
         longer than the limit, or a length below 1."""
@@ -85,7 +86,7 @@ class TextLayout:
                 )
         return self.lay_out(rows, self.max_completion_length if length is None else length)
 
-    def lay_out(self, rows: Sequence[list[int]], n: int) -> Canvas:
+    def lay_out(self, rows: Sequence[list[int]], n: int) -> MaskedCanvas:
         """Token ids of B prompts -> canvas with n masked positions after each. Raises ValueError: n
         is below 1."""
         if n < 1:
@@ -104,11 +105,11 @@ class TextLayout:
         blocks = None if size is None else align_blocks(attend, size, first)
         branch = torch.full_like(tokens, mask), keep, None, self.stop_ids
         response = columns >= width
-        return Canvas(
+        return MaskedCanvas(
             tokens, response, keep, self.vocab, mask, *branch, blocks=blocks, block_size=size
         )
 
-    def decode(self, canvas: Canvas) -> list[str]:
+    def decode(self, canvas: MaskedCanvas) -> list[str]:
         """Finished canvas -> B texts, cut at the first end, without special tokens. Raises
         ValueError: a response position is unwritten."""
         if bool(canvas.masked.any()):

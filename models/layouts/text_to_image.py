@@ -8,9 +8,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, to_bytes
 from mmrl.models.layouts.layout_config import MaskPolicy
-from mmrl.types import Canvas, Prompt
+from mmrl.types import Prompt
 
 
 class ImageRows(Protocol):
@@ -74,14 +75,14 @@ class TextToImage:
         masks = self._masks(1, None)
         return torch.equal(*(self.rows.text_to_image([t], masks)[0] for t in (whole, shorter)))
 
-    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> MaskedCanvas:
         """B prompts -> canvas with n masked positions and its unconditional branch. Raises
         ValueError: a `length` other than n."""
         given = [prompt.text for prompt in prompts], self._masks(len(prompts), length)
         branch = self.rows.text_to_image(*given, [True] * len(prompts))
         return self._lay_out(self.rows.text_to_image(*given), branch)
 
-    def decode(self, canvas: Canvas) -> list[Image.Image]:
+    def decode(self, canvas: MaskedCanvas) -> list[Image.Image]:
         """Finished canvas -> B images. Raises ValueError: a response position is unwritten or holds
         no image code."""
         codes = canvas.tokens[canvas.response].view(len(canvas), -1) - self.rows.code_offset
@@ -100,7 +101,7 @@ class TextToImage:
         row: tuple[Tensor, Tensor],
         branch: tuple[Tensor, Tensor],
         image_branch: tuple[Tensor, Tensor] | None = None,
-    ) -> Canvas:
+    ) -> MaskedCanvas:
         """The canvas of rows and their unconditional branches, each ids [B, L] and mask, aligned
         at the right."""
         given = {"": row, "uncond_": branch, "image_uncond_": image_branch}
@@ -116,7 +117,7 @@ class TextToImage:
         response = torch.zeros_like(tokens["tokens"], dtype=torch.bool)
         response[:, -len(written) :] = written
         known = {"vocab": self.vocab, "mask_id": self.rows.ids["mask"], "grid": self.grid}
-        return Canvas(**{"attend": None, **attend}, **tokens, **known, response=response)
+        return MaskedCanvas(**{"attend": None, **attend}, **tokens, **known, response=response)
 
 
 def pad_left(ids: Tensor, mask: Tensor, width: int) -> tuple[Tensor, Tensor]:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from mmrl.generation.tokens.positions import Positions
 from mmrl.models.network.attention import (
     ATTENTION,
     Attention,
@@ -35,7 +36,6 @@ from mmrl.models.network.kv_cache import KVCache, TokenCache
 from mmrl.models.network.network import MaskedLMOutput, Network
 from mmrl.models.network.norm import RMSNorm
 from mmrl.models.network.output_head import OutputHead
-from mmrl.positions import Positions
 
 
 class MLP(nn.Module):

@@ -13,7 +13,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from mmrl.features import PromptImage
+from mmrl.generation.tokens.features import PromptImage
 from mmrl.models.layouts.anyres import Tiling
 
 SO400M = {

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config.command import Usage, read_settings
+from mmrl.generation.masked.hidden import Hidden  # noqa: E402
 
 
 @dataclass(kw_only=True)
@@ -52,13 +53,14 @@ from text_sampling import fastest, report  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from mmrl.estimators import score  # noqa: E402
+from mmrl.generation.masked.canvas import MaskedCanvas  # noqa: E402
 from mmrl.models import load_policy  # noqa: E402
 from mmrl.models.network.network import MaskedLMOutput  # noqa: E402
 from mmrl.pretrained.model_config import LoraConfig  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.samplers import SamplerConfig, sample  # noqa: E402
 from mmrl.training.adapter import add_adapter  # noqa: E402
-from mmrl.types import Canvas, Passes, Prompt  # noqa: E402
+from mmrl.types import Passes, Prompt  # noqa: E402
 
 
 class EverythingEverywhere(nn.Module):
@@ -86,13 +88,13 @@ class EverythingEverywhere(nn.Module):
         return MaskedLMOutput(logits if positions is None else logits[positions])
 
 
-def roll_out(s: Setting, policy: Any, canvas: Canvas) -> Canvas:
+def roll_out(s: Setting, policy: Any, canvas: MaskedCanvas) -> MaskedCanvas:
     """The group, written."""
     config = SamplerConfig(name="emerge", steps=s.steps, cfg_scale=3.5)
     return sample(policy, canvas, config, [generator("bench", n) for n in range(s.batch)]).canvas
 
 
-def update(policy: Any, canvas: Canvas, passes: Passes) -> tuple[float, float]:
+def update(policy: Any, canvas: MaskedCanvas, passes: Passes) -> tuple[float, float]:
     """Loss of a group with fixed advantages, and the norm of its gradient."""
     policy.model.zero_grad(set_to_none=True)
     advantages = torch.linspace(-1, 2, len(canvas.tokens), device=canvas.tokens.device)[:, None]
@@ -140,7 +142,7 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
     yield {"what": "rollout", **line, "same_tokens": same}
     draw = torch.rand(canvas.tokens.shape, generator=generator("bench", "update"))
     hidden = canvas.response & (draw < 0.8).to(s.device)
-    passes = Passes(hidden[None], hidden[None], hidden[None].float())
+    passes = Passes(Hidden(hidden[None]), hidden[None], hidden[None].float())
     policy.model = add_adapter(policy.network, LoraConfig(r=16), seed=0)
     yield {"what": "update", **compare(s, policy, padding, lambda: update(policy, ours, passes))}
 

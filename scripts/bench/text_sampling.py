@@ -108,7 +108,7 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
     if s.shortest:  # ends are there from the beginning, each in the last place of a block
         more = s.length - s.shortest  # 37 mixes short and long texts
         ends = [37 * n % rows * more // (rows - 1) // size * size - more - 1 for n in range(rows)]
-        canvas.stop_ids = (canvas.vocab[1] - 1,)
+        canvas.stop_ids = (canvas.columns[1] - 1,)
         canvas.tokens[range(rows), ends] = canvas.stop_ids[0]
         ways = {"waits": ("prefix", None, s.batch), "refilled": ("prefix", None, rows)}
     elif canvas.block_size is not None:
@@ -125,7 +125,7 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
         parts = [slice(n, n + together) for n in range(0, rows, together)]
         done = [sample(policy, canvas[part], config, draws[part], s.batch) for part in parts]
         tokens = torch.cat([each.canvas.tokens for each in done])
-        counted = torch.cat([each.canvas.scorable for each in done])
+        counted = torch.cat([each.canvas.counted for each in done])
         return tokens, counted, sum(each.forwards for each in done)
 
     results = {way: fastest(partial(run, *how), s.repeats) for way, how in ways.items()}

@@ -2,15 +2,15 @@
 
 import torch
 
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models.layouts.text_layout import align_blocks
-from mmrl.types import Canvas
 
 MASK, SIZE, END = 590, 4, 580
 
 
 def block_canvas(
     alignment: str = "left", lengths: tuple[int, ...] = (6, 9, 9, 3), n: int = 12
-) -> Canvas:
+) -> MaskedCanvas:
     """Rows with prompts of some lengths, of equal length the same one, and n open positions."""
     width = max(lengths)
     tokens = torch.full((len(lengths), width + n), MASK)
@@ -23,6 +23,6 @@ def block_canvas(
     blocks = align_blocks(attend, SIZE, 0 if alignment == "left" else width)
     keep = None if bool(attend.all()) else attend
     other = torch.full_like(tokens, MASK)
-    return Canvas(
+    return MaskedCanvas(
         tokens, columns >= width, keep, (0, 580), MASK, other, keep, blocks=blocks, block_size=SIZE
     )

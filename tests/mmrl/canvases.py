@@ -5,20 +5,20 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from mmrl.samplers.guidance import Guidance
-from mmrl.samplers.logits import guided_output
-from mmrl.types import Canvas
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.tokens.scoring.logits import guided_output
+from mmrl.types.guidance import Guidance
 
 MASK_ID, VOCAB = 39, (12, 36)
 
 
-def mmada_canvas(cases: dict[str, Tensor], masked_padding: bool) -> Canvas:
+def mmada_canvas(cases: dict[str, Tensor], masked_padding: bool) -> MaskedCanvas:
     """The two prompts of the MMaDA fixture, laid out by the public code."""
     ids, keep = (cases[f"layouts/t2i_gen/{i}"] for i in range(2))
     other, other_keep = (cases[f"layouts/t2i_gen_uncond/{i}"] for i in range(2))
     response = ids == 126336
     masks = (keep.bool(), other_keep.bool()) if masked_padding else (None, None)
-    return Canvas(
+    return MaskedCanvas(
         ids.clone(), response, masks[0], (126349, 134541), 126336, other.clone(), masks[1], (4, 4)
     )
 
@@ -31,7 +31,7 @@ def small_canvas(
     ragged: bool = False,
     given: bool = False,
     image: bool = False,
-) -> Canvas:
+) -> MaskedCanvas:
     """Random prompts of four tokens, then masked response positions, then a closing token.
 
     Args:
@@ -60,7 +60,7 @@ def small_canvas(
         attend = torch.ones(rows, width, dtype=torch.bool)
         for row in range(rows):
             attend[row, : row % 3] = False
-    canvas = Canvas(tokens, response, attend, VOCAB, MASK_ID, other, attend)
+    canvas = MaskedCanvas(tokens, response, attend, VOCAB, MASK_ID, other, attend)
     if image:
         canvas.image_uncond_tokens = tokens.clone()
         canvas.image_uncond_attend = torch.ones_like(response) if attend is None else attend.clone()
@@ -74,7 +74,12 @@ def generators(rows: int, seed: int = 0) -> list[Generator]:
 
 
 def guided_logits(
-    policy: Any, canvas: Canvas, where: Tensor, cfg_scale: float, image: float = 0.0, **named: Any
+    policy: Any,
+    canvas: MaskedCanvas,
+    where: Tensor,
+    cfg_scale: float,
+    image: float = 0.0,
+    **named: Any,
 ) -> Tensor:
     """The logits of `guided_output`."""
     return guided_output(policy, canvas, where, Guidance(cfg_scale, image), **named)

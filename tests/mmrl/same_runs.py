@@ -35,7 +35,7 @@ def same_rollouts(one: Path, two: Path, step: int) -> None:
     float32, so that pictures are equal and not only their tokens.
     """
     left, right = (completions(run, step) for run in (one, two))
-    for key in ("id", "tokens", "written_at", "completion"):
+    for key in ("id", "tokens", "trace", "completion"):
         assert [row[key] for row in right] == [row[key] for row in left], key
     for key in ("reward", "advantage"):
         wanted = [row[key] for row in left]

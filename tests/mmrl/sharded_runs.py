@@ -20,11 +20,11 @@ from PIL import Image
 
 from mmrl import rl, sft
 from mmrl.config import ConfigError
+from mmrl.generation.masked.samplers.denoise import BlockNetwork
 from mmrl.objectives.masked import Masked
 from mmrl.rollouts.rollout import sample_groups
 from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.samplers import SamplerConfig
-from mmrl.samplers.denoise import BlockNetwork
 from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import LORA, RED, VQ, run_config, vowels, world_in
 from tests.mmrl.starts import write_drawing

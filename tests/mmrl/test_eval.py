@@ -12,11 +12,12 @@ from mmrl.eval import main
 from mmrl.evaluation import benchmark
 from mmrl.evaluation.comparison import run
 from mmrl.evaluation.eval_config import EvalConfig
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import load_policy
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.held_out import effective_lengths, evaluate
 from mmrl.samplers import SamplerConfig
-from mmrl.types import Canvas, Prompt, Rollout, Sample
+from mmrl.types import Prompt, Rollout, Sample
 from tests.mmrl.pair import Pair
 
 TIMED = ("tokens_per_s", "raw_tokens_per_s")
@@ -189,7 +190,7 @@ def test_a_length_ends_before_the_first_end_token() -> None:
     tokens = torch.tensor([[7, 8, 9, 5, 9, 5], [7, 5, 8, 8, 8, 8], [7, 8, 6, 5, 9, 9]])
     response = torch.tensor([[False, False, True, True, True, True]]).expand(3, -1)
     valid = response & torch.tensor([[1, 1, 1, 1, 0, 0], [1] * 6, [1, 1, 1, 0, 0, 0]]).bool()
-    canvas = Canvas(tokens, response, None, (0, 40), 39, stop_ids=(5, 6), valid=valid)
+    canvas = MaskedCanvas(tokens, response, None, (0, 40), 39, stop_ids=(5, 6), valid=valid)
     rollout = Rollout(canvas, tokens, torch.zeros(3, 6), {})
     assert effective_lengths(rollout) == [1, 4, 0]
     rollout.canvas.valid = None

@@ -20,6 +20,7 @@ from mmrl.algorithms import (
 )
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.forwards import passes_per_rollout
+from mmrl.generation.masked.samplers import RULES
 from mmrl.models import Policy
 from mmrl.models.families import FAMILIES
 from mmrl.models.task_names import writes_images
@@ -28,7 +29,7 @@ from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.task_config import TaskConfig
-from mmrl.samplers import RULES, SamplerConfig, sample
+from mmrl.samplers import SamplerConfig, sample
 from mmrl.training import micro_batches
 from mmrl.training.trainer import Trainer
 from mmrl.types import Rollout
@@ -90,9 +91,9 @@ def test_a_sampler_writes_every_mask_and_a_row_is_what_it_is_alone(
     assert torch.equal(done.canvas.tokens, again.canvas.tokens)
     assert torch.equal(done.canvas.tokens[~canvas.response], canvas.tokens[~canvas.response])
     written = done.canvas.tokens[canvas.response]
-    assert bool(((written >= canvas.vocab[0]) & (written < canvas.vocab[1])).all())
+    assert bool(((written >= canvas.columns[0]) & (written < canvas.columns[1])).all())
     assert not bool(torch.isin(written, torch.tensor([canvas.mask_id, *canvas.banned])).any())
-    assert torch.equal(done.written_at >= 0, canvas.response)
+    assert torch.equal(done.trace >= 0, canvas.response)
     assert len(policy.decode(done.canvas, prompts)) == 2
     for row, prompt in enumerate(prompts):
         alone = sample(policy, policy.canvas([prompt]), config, generators(2)[row : row + 1])
@@ -102,7 +103,7 @@ def test_a_sampler_writes_every_mask_and_a_row_is_what_it_is_alone(
 def responses(rollout: Rollout, row: int) -> Tensor:
     """[2, n]: the tokens that a row wrote, and when."""
     where = rollout.canvas.response[row]
-    return torch.stack((rollout.canvas.tokens[row, where], rollout.written_at[row, where]))
+    return torch.stack((rollout.canvas.tokens[row, where], rollout.trace[row, where]))
 
 
 @cache

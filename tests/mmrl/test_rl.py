@@ -163,7 +163,7 @@ def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
     for step in (1, 2):
         one, two = (completions(tmp_path / name, step) for name in ("one", "two"))
         for left, right in zip(one, two, strict=True):
-            assert left["tokens"] == right["tokens"] and left["written_at"] == right["written_at"]
+            assert left["tokens"] == right["tokens"] and left["trace"] == right["trace"]
             # the image tokenizer decodes other images beside one, in float32
             assert same_pictures(left["completion"]["bytes"], right["completion"]["bytes"])
         rewards = [row["reward"] for row in one]

@@ -17,6 +17,7 @@ import psutil
 import pytest
 import torch
 
+from mmrl.generation.masked.samplers.denoise import BlockNetwork
 from mmrl.rewards.http import stop
 from mmrl.rl import main, train
 from mmrl.rl_config import RLConfig
@@ -30,7 +31,6 @@ from mmrl.runtime.interrupt import (
     check,
     leave_together,
 )
-from mmrl.samplers.denoise import BlockNetwork
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
 from tests.mmrl.runs import (

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.generation.masked.samplers.denoise import find_scored
 from mmrl.models import load_policy
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rewards.scoring.scorer import Scorer
@@ -17,7 +18,6 @@ from mmrl.rollouts.held_out import evaluate
 from mmrl.rollouts.rollout import _length_metrics
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from mmrl.samplers.denoise import find_scored
 from mmrl.types import Prompt
 from tests.mmrl.runs import VQ, roll_out, run_config, vowels
 

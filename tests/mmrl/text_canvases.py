@@ -6,8 +6,9 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from mmrl.samplers import RULES, SamplerConfig
-from mmrl.types import Canvas
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers import RULES
+from mmrl.samplers import SamplerConfig
 from tests.mmrl.canvases import MASK_ID
 from tests.models.networks import bare_policy, small_network
 
@@ -19,7 +20,7 @@ LENGTH = 12
 promise = settings(derandomize=True, deadline=None, max_examples=12)
 
 
-def canvas_of(widths: list[int], seed: int = 0, ends: tuple[int, ...] = (EOS, EOT)) -> Canvas:
+def canvas_of(widths: list[int], seed: int = 0, ends: tuple[int, ...] = (EOS, EOT)) -> MaskedCanvas:
     """Random prompts of some widths, padded on the left, and 12 masks; any id may be written."""
     draw = torch.Generator().manual_seed(seed)
     width = max(widths)
@@ -34,7 +35,7 @@ def canvas_of(widths: list[int], seed: int = 0, ends: tuple[int, ...] = (EOS, EO
     tokens = tokens.masked_fill(response, MASK_ID).masked_fill(~attend, EOS)
     other = torch.full_like(tokens, MASK_ID)
     keep = None if bool(attend.all()) else attend
-    return Canvas(tokens, response, keep, (0, 40), MASK_ID, other, keep, stop_ids=ends)
+    return MaskedCanvas(tokens, response, keep, (0, 40), MASK_ID, other, keep, stop_ids=ends)
 
 
 def config(**changes: Any) -> SamplerConfig:

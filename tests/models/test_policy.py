@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from mmrl.data.prompts import drop_long
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import Policy, load_policy
 from mmrl.models.layouts.text_to_image import to_images
-from mmrl.types import Canvas, Prompt
+from mmrl.types import Prompt
 from tests.models.small_policies import small_policy
 
 TEXTS = ["a cat", "two big dogs"]
@@ -28,20 +29,20 @@ def padding_aware(checkpoint: Path) -> Policy:
     )
 
 
-def finished(canvas: Canvas, policy: Policy) -> Canvas:
+def finished(canvas: MaskedCanvas, policy: Policy) -> MaskedCanvas:
     """The canvas with the codes 0, 1, … written in reading order."""
     codes = torch.arange(int(canvas.response.sum())).view(len(canvas), -1) % 32
-    canvas.tokens[canvas.response] = codes.flatten() + canvas.vocab[0]
+    canvas.tokens[canvas.response] = codes.flatten() + canvas.columns[0]
     return canvas
 
 
 @torch.no_grad()
-def image_logits(policy: Policy, canvas: Canvas) -> Tensor:
+def image_logits(policy: Policy, canvas: MaskedCanvas) -> Tensor:
     out = policy.model(
         input_ids=canvas.tokens,
         attention_mask=canvas.attend,
         positions=canvas.response,
-        columns=canvas.vocab,
+        columns=canvas.columns,
     )
     return out.logits
 

@@ -71,7 +71,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
             for q, a in sums
         ],
         "rollouts": [
-            {"prompt": q, "completion": a, "tokens": [*a.encode()], "written_at": [*range(len(a))]}
+            {"prompt": q, "completion": a, "tokens": [*a.encode()], "trace": [*range(len(a))]}
             for q, a in sums
         ],
         "images": [

@@ -21,7 +21,7 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import nn
 
-from mmrl.features import PromptImage
+from mmrl.generation.tokens.features import PromptImage
 from mmrl.models.network.vision import find_vision
 from mmrl.runtime.interrupt import Interrupted, hold_stops
 from mmrl.runtime.placement import device_memory

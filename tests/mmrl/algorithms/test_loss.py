@@ -10,10 +10,11 @@ from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
+from mmrl.algorithms.bounds import BOUNDS
 from mmrl.algorithms.presets import find_conflicts
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
-from mmrl.estimators import BOUNDS
+from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Passes
 
 # one draw, two rollouts: two scored positions and one
@@ -35,7 +36,7 @@ def inputs(
     log_ratio = RATIOS.log() if log_ratio is None else log_ratio
     new = torch.full(scored.shape, -1.0) * scored
     old = (new - log_ratio) * scored
-    passes = Passes(scored, scored, scored.float(), blocks=BLOCKS)
+    passes = Passes(Hidden(scored), scored, scored.float(), blocks=BLOCKS)
     kept = None if reference is None else reference * scored
     return LossInputs(passes, new.requires_grad_(), advantages, old, kept, torch.ones_like(old))
 
@@ -219,7 +220,7 @@ def test_the_worked_example_of_the_public_trace_loss() -> None:
     # one row of three tokens; the public policy script divides both terms by their number
     new, old = torch.tensor([[[-1.0, -0.5, -2.0]]]), torch.tensor([[[-1.2, -0.9, -1.9]]])
     scored = torch.ones(1, 1, 3, dtype=torch.bool)
-    passes, size = Passes(scored, scored, scored.float()), BatchSize(1, 3, 3, 3)
+    passes, size = Passes(Hidden(scored), scored, scored.float()), BatchSize(1, 3, 3, 3)
     given = LossInputs(passes, new, torch.tensor([1.5]), old, old)
     value, metrics = policy_loss(given, AlgorithmConfig(beta=0.01, kl="k3"), size)
     assert float(metrics["policy_loss"]) == pytest.approx(-1.6524187, abs=1e-6)

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.config import ConfigError, load_config, merge, to_plain
+from mmrl.generation.masked.hidden import Hidden
 from mmrl.rl_config import RLConfig
 from mmrl.types import Passes
 from tests.mmrl.runs import run_config
@@ -39,7 +40,7 @@ def test_a_causal_preset_starts_at_ratio_one_and_moves_the_right_way(name: str) 
     assert method.name == name
     counted = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()
     new = torch.full((1, 2, 4), -1.0, requires_grad=True)
-    passes = Passes(counted[None], counted[None], counted[None].float())
+    passes = Passes(Hidden(counted[None]), counted[None], counted[None].float())
     advantages = torch.tensor([1.0, -2.0])
     if method.value is not None:  # of tokens
         advantages = advantages[None, :, None].expand(1, 2, 4)
@@ -69,15 +70,15 @@ def test_a_causal_preset_starts_at_ratio_one_and_moves_the_right_way(name: str) 
             ["max_mask_rate", "at least min_mask_rate"],
         ),
         # what cannot go together, and why
-        ({"mask": "blockwise"}, ["algorithm.block_size", "needs blocks"]),
+        ({"strategy": "blockwise"}, ["algorithm.block_size", "needs blocks"]),
         (
             {"ratio_level": "block", "block_size": 4, "bound": "elbo"},
             ["algorithm.ratio_level", "no value per position", "sequence"],
         ),
-        ({"mask": "trace", "num_draws": 2}, ["algorithm.num_draws", "follows an order"]),
-        ({"mask": "left_to_right", "prompt_mask_rate": 0.1}, ["algorithm.prompt_mask_rate"]),
+        ({"strategy": "trace", "num_draws": 2}, ["algorithm.num_draws", "follows an order"]),
+        ({"strategy": "left_to_right", "prompt_mask_rate": 0.1}, ["algorithm.prompt_mask_rate"]),
         (
-            {"mask": "trace", "num_slices": 4, "slice_size": 2},
+            {"strategy": "trace", "num_slices": 4, "slice_size": 2},
             ["algorithm.num_slices", "slice_size 2", "null"],
         ),
         (

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
+from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Passes
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "trl" / "losses.json"
@@ -122,7 +123,7 @@ def of_mmrl(
     old, reference = tensors["old"][None], tensors["reference"][None]
     tokens, rows = int(scored.sum()), int(scored.any(-1).sum())
     size = BatchSize(rows, tokens, tokens, HORIZON, rows, rows)
-    passes = Passes(scored, scored, scored.float())
+    passes = Passes(Hidden(scored), scored, scored.float())
     known = LossInputs(passes, new[None], tensors["advantages"], old)
     known.reference = reference if config.beta else None
     loss, _ = policy_loss(known, config, size)

@@ -19,7 +19,7 @@ from mmrl.run.sample_files import read_samples
 from tests.mmrl.runs import ROOT, run_config
 
 LLADA = ROOT / "datasets" / "text" / "checkpoints" / "llada"
-GOOD = {"prompt": "1+1", "completion": "2", "tokens": [5, 6], "written_at": [1, 0]}
+GOOD = {"prompt": "1+1", "completion": "2", "tokens": [5, 6], "trace": [1, 0]}
 GOOD |= {"logprobs": [-0.5, 0.0], "reward": 1.0, "advantage": 0.5}
 FILE = "sums, step 10"
 
@@ -73,7 +73,7 @@ def test_a_run_records_the_step_the_log_prob_and_the_block_of_every_token(short_
     rows = read_samples(files["arithmetic, step 2"]).to_pylist()
     count = len(rows[0]["tokens"])
     assert rows[0]["blocks"] == [n // 8 for n in range(count)] and count > 0
-    assert len(rows[0]["written_at"]) == len(rows[0]["logprobs"]) == count
+    assert len(rows[0]["trace"]) == len(rows[0]["logprobs"]) == count
     shown = compare(short_run, "arithmetic, step 2")
     rewards = [row[shown["headers"].index("reward")] for row in shown["value"]]
     recorded = [row["reward"] for row in rows]
@@ -88,5 +88,5 @@ def test_a_run_records_the_step_and_log_prob_of_every_position_of_an_image(
     [path] = [path for name, path in find_completions(run).items() if "held" not in name]
     row = read_samples(path).to_pylist()[0]
     height, width = row["grid"]
-    assert len(row["written_at"]) == len(row["logprobs"]) == height * width
-    assert max(row["logprobs"]) < 0 and min(row["written_at"]) == 0
+    assert len(row["trace"]) == len(row["logprobs"]) == height * width
+    assert max(row["logprobs"]) < 0 and min(row["trace"]) == 0

@@ -13,7 +13,10 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig
-from mmrl.estimators import BOUNDS, MASKS, score
+from mmrl.algorithms.bounds import BOUNDS
+from mmrl.estimators import score
+from mmrl.generation.masked.hidden import Hidden
+from mmrl.generation.masked.strategies import STRATEGIES
 from mmrl.types import Passes, Rollout
 from tests.mmrl.canvases import VOCAB, generators, small_canvas
 from tests.models.networks import bare_policy, small_network
@@ -41,13 +44,13 @@ def table(n: int) -> Tensor:
     hidden = torch.zeros(2**n, *rollout.canvas.tokens.shape, dtype=torch.bool)
     hidden[:, 0, FIRST : FIRST + n] = bits.bool()
     with torch.no_grad():
-        logprobs, *_ = score(policy, rollout.canvas, Passes(hidden, hidden, hidden.float()))
+        logprobs, *_ = score(policy, rollout.canvas, Passes(Hidden(hidden), hidden, hidden.float()))
     return logprobs[:, 0, FIRST : FIRST + n]
 
 
 def looked_up(passes: Passes, n: int) -> Tensor:
     """[K, B, L] log-probs of passes over copies of that rollout."""
-    hidden = passes.hidden[..., FIRST : FIRST + n]
+    hidden = passes.query.mask[..., FIRST : FIRST + n]
     index = (hidden.long() << torch.arange(n)).sum(-1)
     logprobs = torch.zeros(passes.scored.shape)
     logprobs[..., FIRST : FIRST + n] = table(n)[index]
@@ -58,7 +61,7 @@ def drawn(name: str, n: int, rows: int, iteration: int = 0, **options: Any) -> P
     """Passes of a strategy over many copies of that rollout."""
     _, rollout = network_and_rollout(n)
     copies = rollout[torch.zeros(rows, dtype=torch.long)]
-    return MASKS[name](copies, AlgorithmConfig(**options), generators(rows), iteration)
+    return STRATEGIES[name](copies, AlgorithmConfig(**options), generators(rows), iteration)
 
 
 def estimates(name: str, n: int, rows: int = 2500, **options: Any) -> Tensor:
@@ -108,4 +111,4 @@ def every_mask(n: int) -> tuple[Tensor, Passes]:
     sizes = hidden.sum(-1, keepdim=True)
     chances = torch.tensor([1 / (n * math.comb(n, mask.bit_count())) for mask in masks])
     weight = hidden * (n / sizes) * chances[:, None, None] * len(hidden)
-    return table(n)[1:, None], Passes(hidden, hidden, weight)
+    return table(n)[1:, None], Passes(Hidden(hidden), hidden, weight)

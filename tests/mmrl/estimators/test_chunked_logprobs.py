@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from mmrl.estimators import score
-from mmrl.estimators.chunked_logprobs import LogProbReduction
+from mmrl.generation.masked.hidden import Hidden
+from mmrl.generation.tokens.scoring.chunked_logprobs import LogProbReduction
 from mmrl.models.network.output_head import OutputHead
 from mmrl.runtime import logits_budget
-from mmrl.samplers.guidance import Guidance
 from mmrl.types import Passes
+from mmrl.types.guidance import Guidance
 from tests.mmrl.canvases import VOCAB, small_canvas
 from tests.models.networks import bare_policy, small_network
 
@@ -86,7 +87,7 @@ def test_scores_are_the_same_in_chunks(cfg_scale: float, monkeypatch: pytest.Mon
     draw = torch.Generator().manual_seed(0)
     canvas.tokens[canvas.masked] = torch.randint(*VOCAB, (15,), generator=draw)
     hidden = canvas.response.expand(2, -1, -1) & (torch.rand(2, 3, 11, generator=draw) < 0.8)
-    passes = Passes(hidden, hidden & (torch.rand(2, 3, 11) < 0.7), hidden.float())
+    passes = Passes(Hidden(hidden), hidden & (torch.rand(2, 3, 11) < 0.7), hidden.float())
     found = []
     for budget in (logits_budget.LOGITS_BUDGET, 2**30):
         monkeypatch.setattr(logits_budget, "LOGITS_BUDGET", budget)

@@ -9,7 +9,7 @@ import torch
 from torch import Generator
 
 from mmrl.estimators.condition_dropout import drop_conditions
-from mmrl.features import Features
+from mmrl.generation.tokens.features import Features
 from mmrl.randomness import generator
 from tests.mmrl.canvases import small_canvas
 from tests.mmrl.training.test_methods import likelihood, prepared

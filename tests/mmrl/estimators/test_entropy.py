@@ -2,7 +2,8 @@
 
 import torch
 
-from mmrl.estimators.scoring import highest_entropy
+from mmrl.generation.masked.hidden import Hidden
+from mmrl.generation.tokens.scoring.scoring import highest_entropy
 from mmrl.types import Passes
 
 
@@ -11,7 +12,7 @@ def random_passes(rows: int, seed: int = 0) -> tuple[torch.Tensor, Passes]:
     draw = torch.Generator().manual_seed(seed)
     hidden = torch.rand(5, rows, 12, generator=draw) < 0.6
     scored = hidden & (torch.rand(5, rows, 12, generator=draw) < 0.7)
-    return torch.rand(5, rows, 12, generator=draw), Passes(hidden, scored, scored.float())
+    return torch.rand(5, rows, 12, generator=draw), Passes(Hidden(hidden), scored, scored.float())
 
 
 def test_each_rollout_keeps_its_share_of_the_most_uncertain_tokens_of_all_passes() -> None:
@@ -41,7 +42,7 @@ def test_kept_tokens_are_scored_in_the_states_they_were_and_empty_draws_are_drop
     for row in range(3):
         before = [k for k in range(len(passes)) if kept[k, row].any()]
         assert torch.equal(left.scored[: len(before), row], kept[before, row])
-        assert torch.equal(left.hidden[: len(before), row], passes.hidden[before, row])
+        assert torch.equal(left.query.mask[: len(before), row], passes.query.mask[before, row])
         assert not left.scored[len(before) :, row].any()
     assert torch.equal(left.weight, left.scored.float())
     none = passes.restrict_to(torch.zeros_like(kept))

@@ -10,10 +10,11 @@ from torch import Generator, Tensor
 from mmrl.algorithms import draw_masks, load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.value import compute_advantages
-from mmrl.estimators.scoring import score
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.tokens.scoring.scoring import score
 from mmrl.models import load_model
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Canvas, Rollout
+from mmrl.types import Rollout
 from tests.mmrl.block_canvases import SIZE, block_canvas
 from tests.models.networks import FIXTURES, bare_policy
 
@@ -36,7 +37,7 @@ def generators(rollout: Rollout) -> list[Generator]:
     return [Generator().manual_seed(10 + n) for n in range(len(rollout))]
 
 
-def score_by_block(policy: SimpleNamespace, canvas: Canvas, hidden: Tensor) -> Tensor:
+def score_by_block(policy: SimpleNamespace, canvas: MaskedCanvas, hidden: Tensor) -> Tensor:
     """[B, L] log-probs of the hidden tokens, a forward pass for each block of each row."""
     found = torch.zeros(hidden.shape, dtype=torch.float64)
     blocks = canvas.split()
@@ -50,7 +51,7 @@ def score_by_block(policy: SimpleNamespace, canvas: Canvas, hidden: Tensor) -> T
         masked = canvas.tokens[row].where(~(hidden[row] & inside), canvas.mask_id)
         own = canvas.blocks[row : row + 1, first:stop]  # type: ignore[index]
         logits = policy.model(input_ids=masked[None, first:stop], blocks=own).logits[0]
-        logits = logits[:, slice(*canvas.vocab)].log_softmax(-1)
+        logits = logits[:, slice(*canvas.columns)].log_softmax(-1)
         asked = hidden[row, first:stop] & inside[first:stop]
         targets = canvas.tokens[row, first:stop][asked]
         found[row, first:stop][asked] = logits[asked].gather(-1, targets[:, None])[:, 0]
@@ -67,7 +68,7 @@ def test_one_packed_pass_scores_as_a_pass_for_each_block(
     passes = draw_masks(rollout, load_algorithm({"name": preset}), generators(rollout))
     packed = score(policy, rollout.canvas, passes).logprobs
     for k in range(len(passes)):
-        alone = score_by_block(policy, rollout.canvas, passes.hidden[k]) * passes.scored[k]
+        alone = score_by_block(policy, rollout.canvas, passes.query.mask[k]) * passes.scored[k]
         torch.testing.assert_close(packed[k].double(), alone, atol=1e-5, rtol=0)
 
 
@@ -80,7 +81,7 @@ def test_the_trace_of_all_blocks_gives_the_log_probs_of_the_sampler_in_passes_of
     rollout = roll_out(policy, alignment, cfg_scale=cfg_scale)
     passes = draw_masks(rollout, load_algorithm(TRACE), generators(rollout))
     assert len(passes) == SIZE
-    assert torch.equal(passes.scored.sum(0), rollout.canvas.scorable.long())
+    assert torch.equal(passes.scored.sum(0), rollout.canvas.counted.long())
     replayed = score(policy, rollout.canvas, passes, cfg_scale).logprobs.sum(0)
     torch.testing.assert_close(replayed, rollout.logprobs, atol=1e-5, rtol=0)
 
@@ -91,13 +92,13 @@ def test_slices_shrink_inside_each_block() -> None:
     steps = torch.tensor([[1, 2, 2, 3, 4, 4, 5, 5, 6, 6]])
     blocks = torch.arange(10)[None] // 4
     response = torch.ones_like(steps, dtype=torch.bool)
-    canvas = Canvas(steps, response, None, (0, 9), 9, blocks=blocks, block_size=4)
+    canvas = MaskedCanvas(steps, response, None, (0, 9), 9, blocks=blocks, block_size=4)
     rollout = Rollout(canvas, steps, torch.zeros(1, 10), {})
     passes = draw_masks(rollout, load_algorithm(TRACE), [Generator()])
     rows = ["1000110011", "0110001100", "0001000000"]
     assert ["".join(map(str, row.int().tolist())) for row in passes.scored[:, 0]] == rows
     hidden = ["1111111111", "0111001100", "0001000000"]
-    assert ["".join(map(str, row.int().tolist())) for row in passes.hidden[:, 0]] == hidden
+    assert ["".join(map(str, row.int().tolist())) for row in passes.query.mask[:, 0]] == hidden
 
 
 def test_values_are_carried_back_step_by_step_whatever_the_passes() -> None:

@@ -8,8 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmrl.estimators import score
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.hidden import Hidden
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Canvas, Passes, Rollout
+from mmrl.types import Passes, Rollout
 from tests.mmrl.canvases import generators, mmada_canvas, small_canvas
 from tests.mmrl.estimators.test_masks import behind, draw
 from tests.models.networks import bare_policy, small_network
@@ -22,18 +24,22 @@ def finished(rows: int = 3, positions: int = 6, padding: bool = False) -> Rollou
 
 
 def naive(
-    policy: SimpleNamespace, canvas: Canvas, passes: Passes, cfg_scale: float, temperature: float
+    policy: SimpleNamespace,
+    canvas: MaskedCanvas,
+    passes: Passes,
+    cfg_scale: float,
+    temperature: float,
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies from the logits of every position over the whole vocabulary."""
     logprobs, entropies = [], []
-    for hidden, scored in zip(passes.hidden, passes.scored, strict=True):
+    for hidden, scored in zip(passes.query.mask, passes.scored, strict=True):
         tokens = canvas.tokens.masked_fill(hidden, canvas.mask_id)
         logits = policy.model(input_ids=tokens, attention_mask=canvas.attend).logits
         if cfg_scale:
             branch = torch.where(canvas.response, tokens, canvas.uncond_tokens)
             other = policy.model(input_ids=branch, attention_mask=canvas.uncond_attend).logits
             logits = (1 + cfg_scale) * logits - cfg_scale * other
-        low, high = canvas.vocab
+        low, high = canvas.columns
         logp = (logits[..., low:high] / temperature).log_softmax(-1)
         codes = (canvas.tokens - low).clamp(0, high - low - 1)
         logprobs.append(logp.gather(-1, codes[..., None]).squeeze(-1) * scored)
@@ -46,12 +52,12 @@ def test_log_probs_are_those_of_mask_grpos_trainer(
 ) -> None:
     canvas = mmada_canvas(mmada_cases, masked_padding=False)
     codes = 7 * torch.arange(16).expand(2, -1)
-    canvas.tokens[canvas.response] = (codes + canvas.vocab[0]).flatten()
+    canvas.tokens[canvas.response] = (codes + canvas.columns[0]).flatten()
     length, first = canvas.tokens.shape[1], int(canvas.response[0].int().argmax())
     for iteration in range(4):
         seeds = [behind(iteration + 1, row * length + first) for row in range(2)]
         passes = draw(canvas, seeds, iteration=iteration, min_mask_rate=0.5)
-        hidden = passes.hidden[:, canvas.response].view(2, 16)
+        hidden = passes.query.mask[:, canvas.response].view(2, 16)
         assert torch.equal(hidden, mmada_cases["maskgrpo/logps/hidden"][iteration])
         passes.scored = canvas.response[None]
         with torch.no_grad():
@@ -83,7 +89,7 @@ def test_scores_and_gradients_equal_the_naive_ones(
 def test_only_scored_positions_carry_a_value_or_a_gradient() -> None:
     policy, canvas = bare_policy(small_network()), finished().canvas
     passes = draw(canvas, generators(3), num_draws=2)
-    passes.scored = passes.hidden & (torch.arange(canvas.tokens.shape[1]) % 2 == 0)
+    passes.scored = passes.query.mask & (torch.arange(canvas.tokens.shape[1]) % 2 == 0)
     logprobs, entropy = score(policy, canvas, passes)
     assert bool((logprobs[~passes.scored] == 0).all() and (entropy[~passes.scored] == 0).all())
     assert bool((logprobs[passes.scored] < 0).all()) and not entropy.requires_grad
@@ -91,7 +97,7 @@ def test_only_scored_positions_carry_a_value_or_a_gradient() -> None:
     assert all(bool((p.grad == 0).all()) for p in policy.model.parameters() if p.grad is not None)
     policy.model.zero_grad()
     score(policy, canvas, passes)[0].sum().backward()
-    low, high = canvas.vocab
+    low, high = canvas.columns
     gradient = policy.model.head.weight.grad
     assert bool((gradient[:low] == 0).all() and (gradient[high:] == 0).all())
     assert bool((gradient[low:high] != 0).any())
@@ -144,7 +150,9 @@ def test_rows_with_equal_padding_are_scored_without_a_mask_as_with_it() -> None:
         lambda _, args, inputs: seen.append(inputs.get("attention_mask")), with_kwargs=True
     )
     scores = [
-        score(bare_policy(network), each, Passes(mask[None], mask[None], mask[None].float()))
+        score(
+            bare_policy(network), each, Passes(Hidden(mask[None]), mask[None], mask[None].float())
+        )
         for each, mask in ((canvas, hidden), (padded, F.pad(hidden, (5, 0))))
     ]
     assert seen == [None, None] and padded.attend is not None

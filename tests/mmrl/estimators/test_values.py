@@ -16,8 +16,9 @@ from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.loss import Weights
 from mmrl.algorithms.value import compute_advantages
-from mmrl.estimators import MASKS, score
-from mmrl.estimators.scoring import predict_values
+from mmrl.estimators import score
+from mmrl.generation.masked.strategies import STRATEGIES
+from mmrl.generation.tokens.scoring.scoring import predict_values
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from mmrl.types import Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
@@ -41,11 +42,11 @@ def finished(**options: Any) -> tuple[Rollout, Passes]:
     canvas = small_canvas(padding=True, ragged=True, **options)
     draw = torch.Generator().manual_seed(2)
     canvas.tokens[canvas.response] = torch.randint(
-        *canvas.vocab, (int(canvas.response.sum()),), generator=draw
+        *canvas.columns, (int(canvas.response.sum()),), generator=draw
     )
     steps = torch.randint(0, 4, canvas.tokens.shape, generator=draw)
     rollout = Rollout(canvas, steps.masked_fill(~canvas.response, -1), torch.zeros(3, 11), {})
-    return rollout, MASKS["trace"](rollout, METHOD, generators(3))
+    return rollout, STRATEGIES["trace"](rollout, METHOD, generators(3))
 
 
 @torch.no_grad()
@@ -55,7 +56,7 @@ def test_a_value_is_the_head_on_the_hidden_state_of_its_own_position() -> None:
     values = predict_values(network, canvas, passes)
     assert values.dtype == torch.float32 and not bool(values[~passes.scored].any())
     for k, row in itertools.product(range(len(passes)), range(3)):
-        tokens = canvas.tokens[row].masked_fill(passes.hidden[k, row], canvas.mask_id)
+        tokens = canvas.tokens[row].masked_fill(passes.query.mask[k, row], canvas.mask_id)
         attend = None if canvas.attend is None else canvas.attend[row, None]
         hidden = network.backbone.hidden_states(tokens[None], attention_mask=attend)[0]
         expected = network.head(hidden) * passes.scored[k, row]
@@ -65,14 +66,14 @@ def test_a_value_is_the_head_on_the_hidden_state_of_its_own_position() -> None:
 def world() -> tuple[Rollout, Passes, Tensor]:
     """All 27 texts, the passes of their two steps, and arbitrary rewards [27]."""
     canvas = small_canvas(1, NUMBER)[torch.zeros(ROWS, dtype=torch.long)]
-    canvas.vocab = IDS
+    canvas.columns = IDS
     texts = list(itertools.product(range(*IDS), repeat=NUMBER))
     canvas.tokens[:, FIRST : FIRST + NUMBER] = torch.tensor(texts)
     written_at = torch.full(canvas.tokens.shape, -1)
     written_at[:, FIRST : FIRST + NUMBER] = torch.tensor([0, 0, 1])
     rollout = Rollout(canvas, written_at, torch.zeros(canvas.tokens.shape), {})
     rewards = torch.randn(ROWS, generator=torch.Generator().manual_seed(4))
-    return rollout, MASKS["trace"](rollout, METHOD, generators(ROWS)), rewards
+    return rollout, STRATEGIES["trace"](rollout, METHOD, generators(ROWS)), rewards
 
 
 def chances(policy: Any, rollout: Rollout, passes: Passes) -> Tensor:

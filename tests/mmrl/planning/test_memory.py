@@ -97,7 +97,7 @@ def test_activations_are_estimated_within_a_factor(
     world: SimpleNamespace, tmp_path: Path, lora: dict | None, bf16: bool
 ) -> None:
     # two passes held at once, as their ratio is of both
-    algorithm = {"name": "gdpo", "mask": "full", "num_iterations": 1}
+    algorithm = {"name": "gdpo", "strategy": "full", "num_iterations": 1}
     config = run_config(world, tmp_path, lora=lora, algorithm=algorithm, bf16=bf16)
     trainer = trainer_of(config)
     task, batch = rollouts(config, trainer)["shapes"]

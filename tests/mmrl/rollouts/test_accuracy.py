@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import load_policy
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rewards.scoring.terms import Term
 from mmrl.rollouts.accuracy import fail_overlong, find_overlong, outside_band
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
-from mmrl.types import Canvas, Cutting, Sample
+from mmrl.types import Cutting, Sample
 from tests.mmrl.runs import VQ, roll_out, vowels
 from tests.mmrl.test_text_rl import text_config
 
@@ -58,7 +59,7 @@ def test_five_tokens_below_the_maximum_are_too_long(length: int, wrong: bool) ->
     tokens[0, 2 + length :] = 7
     response = torch.arange(12)[None] >= 2
     valid = torch.arange(12)[None] <= 2 + length
-    canvas = Canvas(tokens, response, None, (0, 8), 9, stop_ids=(7,), valid=valid)
+    canvas = MaskedCanvas(tokens, response, None, (0, 8), 9, stop_ids=(7,), valid=valid)
     assert find_overlong(canvas) == [wrong]
 
 

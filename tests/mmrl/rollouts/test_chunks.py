@@ -7,27 +7,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers.denoise import find_scored
 from mmrl.rollouts.chunks import cut
-from mmrl.samplers.denoise import find_scored
-from mmrl.types import Canvas, Chunk, Cutting
+from mmrl.types import Chunk, Cutting
 
 ROOT = Path(__file__).resolve().parents[3]
 BYTES = PreTrainedTokenizerFast.from_pretrained(ROOT / "datasets/text/checkpoints/llada")
 EOS, EOT = "<|endoftext|>", "<|eot_id|>"
 
 
-def canvas(*texts: str, length: int = 12) -> Canvas:
+def canvas(*texts: str, length: int = 12) -> MaskedCanvas:
     """Finished rows: a prompt of two tokens, texts with a token per byte, then ends."""
     eos, eot = (int(BYTES.convert_tokens_to_ids(token)) for token in (EOS, EOT))
     rows = [BYTES(text, add_special_tokens=False)["input_ids"] for text in texts]
     tokens = torch.tensor([[5, 5, *row, *[eos] * (length - len(row))] for row in rows])
     response = torch.arange(length + 2).expand_as(tokens) >= 2
-    found = Canvas(tokens, response, None, (0, len(BYTES)), 0, stop_ids=(eos, eot))
+    found = MaskedCanvas(tokens, response, None, (0, len(BYTES)), 0, stop_ids=(eos, eot))
     found.valid = find_scored(found)
     return found
 
 
-def from_left(row: Canvas, cutting: Cutting) -> list[tuple[Chunk, ...]]:
+def from_left(row: MaskedCanvas, cutting: Cutting) -> list[tuple[Chunk, ...]]:
     """The chunks with their last columns, counted from the left."""
     width = row.tokens.shape[1]
     return [
@@ -88,18 +89,18 @@ def test_chunks_are_the_whole_text_in_order_and_end_where_tokens_do(
     ends = [1, *(chunk.end for chunk in chunks)]
     lengths = [end - start for start, end in zip(ends, ends[1:], strict=False)]
     assert all(length >= size for length in lengths[:-1]) and lengths[-1] >= 1
-    assert ends[-1] == int(row.scorable[0].nonzero()[-1]), "the last one ends with the response"
+    assert ends[-1] == int(row.counted[0].nonzero()[-1]), "the last one ends with the response"
 
 
 def test_padding_on_the_left_moves_nothing() -> None:
     row = canvas("abcdefgh")
-    padded = Canvas(
+    padded = MaskedCanvas(
         torch.nn.functional.pad(row.tokens, (4, 0)),
         torch.nn.functional.pad(row.response, (4, 0)),
         None,
-        row.vocab,
+        row.columns,
         0,
         stop_ids=row.stop_ids,
-        valid=torch.nn.functional.pad(row.scorable, (4, 0)),
+        valid=torch.nn.functional.pad(row.counted, (4, 0)),
     )
     assert cut(BYTES, padded, Cutting(3)) == cut(BYTES, row, Cutting(3))

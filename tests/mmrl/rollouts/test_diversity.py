@@ -11,9 +11,10 @@ import torch
 from PIL import Image
 
 from mmrl.config import ConfigError
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.rollouts.diversity import Completions, Diversity, check_metrics, list_tokens, measure
 from mmrl.rollouts.held_out import Evaluation
-from mmrl.types import Canvas, Prompt
+from mmrl.types import Prompt
 from tests import by_path
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
@@ -90,7 +91,7 @@ def test_tokens_of_a_text_end_with_its_first_end_token() -> None:
     tokens = torch.tensor([[9, 1, 0, 0], [9, 1, 2, 3]])
     response = torch.tensor([[False, True, True, True]] * 2)
     valid = torch.tensor([[False, True, True, False], [False, True, True, True]])
-    canvas = Canvas(tokens, response, None, (0, 8), 8, stop_ids=(0,), valid=valid)
+    canvas = MaskedCanvas(tokens, response, None, (0, 8), 8, stop_ids=(0,), valid=valid)
     assert list_tokens(canvas) == [[1, 0], [1, 2, 3]]
 
 

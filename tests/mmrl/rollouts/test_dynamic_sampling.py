@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.generation.tokens.canvas import TokenCanvas
 from mmrl.models import load_policy
 from mmrl.rollouts.dynamic_sampling import fill_groups
 from mmrl.rollouts.overlong import soft_overlong_punishment
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups
 from mmrl.rollouts.tasks import Task
-from mmrl.types import Canvas, Sample
+from mmrl.types import Sample
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import VQ, command_line, metrics
 from tests.mmrl.test_text_rl import text_config
@@ -43,10 +44,10 @@ def first_step(
     job = Task("shapes", config.tasks["shapes"])
     lay_out = policy.canvas
 
-    def canvas(*of: Any) -> Canvas:
+    def canvas(*of: Any) -> TokenCanvas:
         """A canvas on which one token in 24 ends a text, as the policy is not trained."""
         laid = lay_out(*of)
-        return replace(laid, stop_ids=(*laid.stop_ids, *range(*laid.vocab, 24)))
+        return replace(laid, stop_ids=(*laid.stop_ids, *range(*laid.columns, 24)))
 
     if job.config.task == "text":
         policy.canvas = canvas  # pyright: ignore[reportAttributeAccessIssue]
@@ -127,7 +128,7 @@ def test_texts_near_their_limit_are_punished_and_those_without_an_end_left_out(
     plain, _ = first_step(world, tmp_path)
     batch, _ = first_step(world, tmp_path, soft_punish_cache=6, mask_truncated_completions=True)
     canvas = batch.rollout.canvas
-    expected = [min(0.0, (2 - n) / 6) for n in canvas.scorable.sum(-1).tolist()]
+    expected = [min(0.0, (2 - n) / 6) for n in canvas.counted.sum(-1).tolist()]
     assert (batch.rewards - plain.rewards).tolist() == pytest.approx(expected) and any(expected)
     assert batch.metrics["completions/overlong_punishment"] == pytest.approx(sum(expected) / 8)
     assert batch.metrics["rewards/r/mean"] == plain.metrics["rewards/r/mean"]

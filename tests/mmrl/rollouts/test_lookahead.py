@@ -42,7 +42,7 @@ def test_a_completion_keeps_what_was_written_and_fills_the_rest_with_the_most_li
         with torch.no_grad():
             hidden = canvas.hide(open_)
             logits = policy.model(hidden.tokens, attention_mask=hidden.attend).logits
-        first, end = canvas.vocab
+        first, end = canvas.columns
         columns = logits[..., first:end].clone()
         columns[..., canvas.forbidden_columns] = -torch.inf
         assert torch.equal(tokens[open_], columns.argmax(-1)[open_] + first)

@@ -9,15 +9,16 @@ import pytest
 
 from mmrl.algorithms import load_algorithm
 from mmrl.config import ConfigError
-from mmrl.config.options import unread_options
+from mmrl.config.chosen import unread_options
+from mmrl.generation.masked.samplers import RULES
 from mmrl.planning.plan import describe
 from mmrl.rollouts.pairing import check_pairing, find_differences
-from mmrl.samplers import RULES, SamplerConfig
+from mmrl.samplers import SamplerConfig
 from tests.mmrl.runs import run_config
 
 
 def test_a_trace_method_needs_more_than_one_denoising_step() -> None:
-    with pytest.raises(ConfigError, match=r"tasks\.t\.sampler\.steps is 1.*mask: full"):
+    with pytest.raises(ConfigError, match=r"tasks\.t\.sampler\.steps is 1.*strategy: full"):
         check_pairing(load_algorithm({"name": "trace_rl"}), SamplerConfig(steps=1), "tasks.t")
     check_pairing(load_algorithm({"name": "mask_grpo"}), SamplerConfig(steps=1), "tasks.t")
 

@@ -83,7 +83,7 @@ def by_hand(policy: Policy, one: Sample) -> float:
         canvas = policy.canvas([prompt], 1)
         with torch.no_grad():
             logits = policy.network(canvas.tokens, attention_mask=canvas.attend).logits[0, -1]
-        first, end = canvas.vocab
+        first, end = canvas.columns
         logits[canvas.mask_id] = -torch.inf
         said = str(policy.tokenizer.decode(int(logits[first:end].argmax()) + first))
         right += AnswerReward()([Sample(text, said, facts)])

@@ -48,7 +48,7 @@ def test_rewards_see_the_prefill_and_the_policy_is_given_it(
     canvas, rollout = batch.rollout.canvas, batch.rollout
     given = policy.tokenizer(START, add_special_tokens=False)["input_ids"]
     assert canvas.response.sum(1).tolist() == [8] * 8, "no response position is spent on it"
-    written = rollout.written_at >= 0
+    written = rollout.trace >= 0
     for row, completion in enumerate(batch.completions):
         prompt = canvas.tokens[row, ~canvas.response[row]]
         assert prompt[-len(given) :].tolist() == given

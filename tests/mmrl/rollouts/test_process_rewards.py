@@ -100,10 +100,10 @@ def test_rewards_land_on_the_last_token_of_their_chunk_and_nowhere_else(
             wanted[-1] = row[0]
             for value, chunk in zip(row[1:], sample.chunks, strict=True):
                 wanted[chunk.end] += value
-                assert bool(canvas.scorable[n, chunk.end])
+                assert bool(canvas.counted[n, chunk.end])
             torch.testing.assert_close(earned[n], wanted, atol=1e-5, rtol=1e-5)
             assert "".join(chunk.text for chunk in sample.chunks) == sample.completion
-            assert sample.chunks[-1].end + width == int(canvas.scorable[n].nonzero()[-1])
+            assert sample.chunks[-1].end + width == int(canvas.counted[n].nonzero()[-1])
     totals = [2 * sum(map(_vowels, [c.text for c in s.chunks])) + vowels([s])[0] for s in samples]
     assert batch.rewards.tolist() == pytest.approx(totals)
     torch.testing.assert_close(batch.advantages, group_advantages(batch.rewards, 4, "group"))

@@ -61,7 +61,7 @@ def test_a_run_without_memory_ends_with_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("mmrl.samplers.denoise.write_block", lambda *_: run_out())
+    monkeypatch.setattr("mmrl.generation.masked.samplers.denoise.write_block", lambda *_: run_out())
     assert main(command_line(world, tmp_path / "run")) == 1
     said = capsys.readouterr().err
     assert "Traceback" not in said and "error: no memory is left in" in said

@@ -11,14 +11,16 @@ from unittest import mock
 import torch
 from torch import Generator, Tensor
 
-from mmrl.positions import Positions
-from mmrl.samplers import RULES, SamplerConfig, denoise
-from mmrl.samplers.confidence import next_in_order, probability, quota
-from mmrl.samplers.denoise import cached_columns
-from mmrl.samplers.noise import gumbel
-from mmrl.samplers.rule import Choice, Prediction, Rule, State, forbid
-from mmrl.samplers.scheduled import alpha, keep_confident
-from mmrl.types import Canvas, Rollout
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers import RULES, denoise
+from mmrl.generation.masked.samplers.confidence import next_in_order, probability, quota
+from mmrl.generation.masked.samplers.denoise import cached_columns
+from mmrl.generation.masked.samplers.rule import Choice, Prediction, Rule, State, forbid
+from mmrl.generation.masked.samplers.scheduled import alpha, keep_confident
+from mmrl.generation.tokens.noise import gumbel
+from mmrl.generation.tokens.positions import Positions
+from mmrl.samplers import SamplerConfig
+from mmrl.types import Rollout
 
 Proposal = tuple[Tensor, Tensor]
 """Columns [N] that are drawn, and which of them are written [N]."""
@@ -26,7 +28,7 @@ Proposal = tuple[Tensor, Tensor]
 
 def sample_publicly(
     policy: Any,
-    canvas: Canvas,
+    canvas: MaskedCanvas,
     config: SamplerConfig,
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
@@ -51,7 +53,7 @@ def sample_publicly(
 
 def propose_with(
     policy: Any,
-    canvas: Canvas,
+    canvas: MaskedCanvas,
     config: SamplerConfig,
     propose: Callable[..., Proposal],
     candidates: Callable[[State, Any], Tensor] | None = None,
@@ -83,13 +85,13 @@ class PublicDraws:
         self, state: State, where: Positions, config: SamplerConfig, dtype: torch.dtype, *shape: int
     ) -> Tensor:
         """[N, …] uniforms, drawn as [B, columns, …] over all that the network computed."""
-        start, stop = 0, where.mask.shape[1]
+        start, stop = 0, where.where.shape[1]
         if state.step > 0 and config.cache != "none":
             start, stop = cached_columns(state.block.positions, config)
-        size = (len(where.mask), stop - start, *shape)
+        size = (len(where.where), stop - start, *shape)
         for _ in range(2 if state.step > 0 and config.cache == "prefix" else 1):
             drawn = torch.rand(size, dtype=dtype, generator=self.generator)
-        return drawn[where.mask[:, start:stop]]
+        return drawn[where.where[:, start:stop]]
 
     def tokens(
         self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
@@ -173,19 +175,19 @@ class PublicDraws:
         if not last:
             probs = probs * (now - then)
             probs[:, self.mask_column] = then / now
-        weights = probs.new_ones(*where.mask.shape, probs.shape[-1])
-        weights[where.mask] = probs
+        weights = probs.new_ones(*where.where.shape, probs.shape[-1])
+        weights[where.where] = probs
         drawn = torch.multinomial(weights.flatten(0, 1), 1, generator=self.generator)
-        drawn = drawn.view(where.mask.shape)[where.mask]
+        drawn = drawn.view(where.where.shape)[where.where]
         return drawn, (drawn != self.mask_column) & open_
 
 
 def highest(state: State, where: Positions, scores: Tensor, count: Tensor) -> Tensor:
     """[N] bool: the `count` [B] open positions of each row that `topk` finds."""
-    full = torch.full(where.mask.shape, -torch.inf, dtype=scores.dtype)
-    full[where.mask] = scores.clamp(min=torch.finfo(scores.dtype).min)
+    full = torch.full(where.where.shape, -torch.inf, dtype=scores.dtype)
+    full[where.where] = scores.clamp(min=torch.finfo(scores.dtype).min)
     full = full.masked_fill(~state.masked, -torch.inf)
-    chosen = torch.zeros_like(where.mask)
+    chosen = torch.zeros_like(where.where)
     for row, number in enumerate(count.tolist()):
         chosen[row, full[row].topk(number).indices] = True
     return where.take(chosen & state.masked)

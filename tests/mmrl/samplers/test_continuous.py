@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Generator
 
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers import continuous
 from mmrl.models import load_model
-from mmrl.samplers import SamplerConfig, continuous, sample
-from mmrl.types import Canvas
+from mmrl.samplers import SamplerConfig, sample
 from tests.mmrl.block_canvases import block_canvas
 from tests.models.networks import FIXTURES, bare_policy
 
@@ -20,14 +21,16 @@ def policy() -> SimpleNamespace:
     return bare_policy(load_model(FIXTURES / "sdar", dtype="float64"))
 
 
-def ending(alignment: str = "right", lengths: tuple[int, ...] = LENGTHS, n: int = 12) -> Canvas:
+def ending(
+    alignment: str = "right", lengths: tuple[int, ...] = LENGTHS, n: int = 12
+) -> MaskedCanvas:
     """Rows of which some end early."""
     canvas = block_canvas(alignment, lengths, n)
     canvas.stop_ids = tuple(range(0, 580, 9))
     return canvas
 
 
-def draws(canvas: Canvas) -> list[Generator]:
+def draws(canvas: MaskedCanvas) -> list[Generator]:
     return [Generator().manual_seed(n) for n in range(len(canvas))]
 
 
@@ -46,7 +49,7 @@ def test_rows_are_the_same_whatever_places_they_take(
     one = sample(policy, canvas, config(name), draws(canvas))
     several = sample(policy, canvas, config(name), draws(canvas), size)
     assert torch.equal(several.canvas.tokens, one.canvas.tokens)
-    assert torch.equal(several.written_at, one.written_at)
+    assert torch.equal(several.trace, one.trace)
     assert torch.equal(several.canvas.valid, one.canvas.valid)  # type: ignore[arg-type]
     torch.testing.assert_close(several.logprobs, one.logprobs)
     lengths = one.canvas.valid.sum(1).tolist()  # type: ignore[union-attr]

@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from mmrl.algorithms import AlgorithmConfig
-from mmrl.estimators import MASKS, score
+from mmrl.estimators import score
+from mmrl.generation.masked.samplers import RULES
+from mmrl.generation.masked.strategies import STRATEGIES
 from mmrl.runtime.precision import autocast_forward
-from mmrl.samplers import RULES, SamplerConfig, sample
+from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Rollout
 from tests.device_counts import DeviceCounts
 from tests.mmrl.canvases import generators
@@ -64,13 +66,13 @@ def test_a_step_with_a_cache_has_few_waits_and_launches(
 
 
 @pytest.mark.parametrize("family", ["llada", "sdar"])
-@pytest.mark.parametrize("mask", sorted(MASKS))
+@pytest.mark.parametrize("mask", sorted(STRATEGIES))
 def test_a_pass_of_scoring_waits_for_the_device_at_most_three_times(mask: str, family: str) -> None:
     policy = small_policy(family)
     canvas = policy.canvas(small_prompts("text"))
     done = sample(policy, canvas, SamplerConfig(steps=8), generators(len(canvas)))
-    config = AlgorithmConfig(mask=mask, block_size=4 if mask == "blockwise" else None)
-    passes = MASKS[mask](done, config, generators(len(canvas)))
+    config = AlgorithmConfig(strategy=mask, block_size=4 if mask == "blockwise" else None)
+    passes = STRATEGIES[mask](done, config, generators(len(canvas)))
     with DeviceCounts() as seen:
         score(policy, done.canvas, passes)
     assert sum(seen.waits.values()) <= WAITS["padding"] + WAITS["pass"] * len(passes), seen.table()
@@ -82,7 +84,7 @@ def test_slices_of_a_trace_are_found_with_waits_that_do_not_grow_with_the_batch(
         canvas = policy.canvas(small_prompts("text", rows))
         done = sample(policy, canvas, SamplerConfig(steps=8), generators(rows))
         with DeviceCounts() as seen:
-            MASKS["trace"](done, AlgorithmConfig(mask="trace"), generators(rows))
+            STRATEGIES["trace"](done, AlgorithmConfig(strategy="trace"), generators(rows))
         return sum(seen.waits.values())
 
     assert count(2) == count(6) <= 6

@@ -11,12 +11,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Generator, Tensor
 
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers import RULES
+from mmrl.generation.masked.samplers.dream import write_counts, write_share
+from mmrl.generation.masked.samplers.rule import Prediction, State
+from mmrl.generation.tokens.positions import Positions
 from mmrl.models import load_model
-from mmrl.positions import Positions
-from mmrl.samplers import RULES, SamplerConfig
-from mmrl.samplers.dream import write_counts, write_share
-from mmrl.samplers.rule import Prediction, State
-from mmrl.types import Canvas
+from mmrl.samplers import SamplerConfig
 from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.models.networks import FIXTURES, bare_policy
 
@@ -57,14 +58,14 @@ class PublicDraws:
         if score is None:
             return tokens, torch.ones_like(tokens, dtype=torch.bool)
         count = int(write_counts(state, config))
-        full = torch.full(where.mask.shape, -torch.inf)
-        full[where.mask] = score(prediction, tokens, config)
+        full = torch.full(where.where.shape, -torch.inf)
+        full[where.where] = score(prediction, tokens, config)
         if config.alg_temp and count:
             weights = torch.softmax(full / config.alg_temp, -1)
             best = torch.multinomial(weights, count, generator=self.generator)
         else:
             best = full.topk(count, dim=-1).indices
-        return tokens, where.take(torch.zeros_like(where.mask).scatter_(1, best, True))
+        return tokens, where.take(torch.zeros_like(where.where).scatter_(1, best, True))
 
 
 @pytest.mark.parametrize("name", ["origin", "maskgit_plus", "topk_margin", "entropy"])
@@ -76,14 +77,14 @@ def test_tokens_are_those_of_the_public_code(
     policy: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Canvas, "forbidden_columns", property(lambda _: []))
+    monkeypatch.setattr(MaskedCanvas, "forbidden_columns", property(lambda _: []))
     prompt = cases["prompt"]
     tokens = torch.cat((prompt, torch.full((1, WRITTEN), MASK)), 1)
     response = torch.arange(tokens.shape[1])[None] >= prompt.shape[1]
     temperature, drawn = case.removeprefix("T").split("/at")
     options = {} if drawn == "None" or name == "origin" else {"alg_temp": float(drawn)}
     config = SamplerConfig(name=name, steps=STEPS, temperature=float(temperature), **options)
-    canvas = Canvas(tokens, response, None, (0, ROWS), MASK)
+    canvas = MaskedCanvas(tokens, response, None, (0, ROWS), MASK)
     draws = PublicDraws()
     done = propose_with(policy, canvas, config, draws.propose, draws.candidates)
     assert done.canvas.tokens.tolist() == cases[f"sample/{name}/{case}"].tolist()

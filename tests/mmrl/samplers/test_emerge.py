@@ -13,11 +13,11 @@ import torch
 from scipy.stats import chisquare
 from torch import Generator, Tensor
 
-from mmrl.positions import Positions
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers.scheduled import alpha
+from mmrl.generation.tokens.noise import Draws, row_seeds
+from mmrl.generation.tokens.positions import Positions
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.samplers.noise import Draws, row_seeds
-from mmrl.samplers.scheduled import alpha
-from mmrl.types import Canvas
 from tests.mmrl.canvases import guided_logits
 from tests.mmrl.samplers.public_samplers import sample_publicly
 from tests.models.networks import bare_policy, small_network
@@ -28,9 +28,9 @@ Trace = tuple[tuple[int, int], ...]
 """(code, step) of each position; (-1, -1) while it is masked."""
 
 
-def tiny_canvas(rows: int) -> Canvas:
+def tiny_canvas(rows: int) -> MaskedCanvas:
     tokens = torch.tensor([[3, 7, MASK_ID, MASK_ID, 5]]).expand(rows, -1).clone()
-    return Canvas(tokens, tokens == MASK_ID, None, (FIRST, FIRST + CODES), MASK_ID)
+    return MaskedCanvas(tokens, tokens == MASK_ID, None, (FIRST, FIRST + CODES), MASK_ID)
 
 
 def predictions(trace: Trace) -> torch.Tensor:
@@ -76,7 +76,7 @@ def test_finished_canvases_and_their_traces_have_the_joint_distribution(public: 
     else:
         done = sample(POLICY, canvas, config, Generator().manual_seed(11))
     codes = (done.canvas.tokens[:, 2:4] - FIRST).tolist()
-    steps = done.written_at[:, 2:4].tolist()
+    steps = done.trace[:, 2:4].tolist()
     found = Counter(tuple(zip(c, s, strict=True)) for c, s in zip(codes, steps, strict=True))
     chances = exact()
     assert abs(sum(chances.values()) - 1) < 1e-9

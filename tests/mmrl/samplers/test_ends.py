@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mmrl.generation.masked.samplers.denoise import after_end
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.samplers.denoise import after_end
 from tests.mmrl.canvases import MASK_ID, generators, guided_logits
 from tests.mmrl.text_canvases import (
     EOS,
@@ -41,8 +41,8 @@ def test_an_end_that_comes_last_is_written_only_where_every_open_position_is_one
     for row in range(16):
         one = done[row : row + 1]
         ends = (one.canvas.tokens == EOS) | (one.canvas.tokens == EOT)
-        for step in one.written_at[ends & one.canvas.response].tolist():
-            open_ = one.written_at >= step
+        for step in one.trace[ends & one.canvas.response].tolist():
+            open_ = one.trace >= step
             before = replace(one.canvas, tokens=one.canvas.tokens.masked_fill(open_, MASK_ID))
             best = guided_logits(policy, before, open_, 0.0).argmax(-1)
             assert set(best.tolist()) <= {EOS, EOT}
@@ -55,7 +55,7 @@ def test_stop_denoises_no_block_after_the_end_and_fills_it_in() -> None:
     sampler = SamplerConfig(name="static", steps=LENGTH, block_size=3, eos="stop")
     done = sample(wants_to_end(), canvas, sampler, generators(8))
     free = sample(wants_to_end(), canvas, replace(sampler, eos="free"), generators(8))
-    tokens, at = done.canvas.tokens[:, -LENGTH:], done.written_at[:, -LENGTH:]
+    tokens, at = done.canvas.tokens[:, -LENGTH:], done.trace[:, -LENGTH:]
     stopped = 0
     for row in range(8):
         ends = [n for n, token in enumerate(tokens[row].tolist()) if token in (EOS, EOT)]
@@ -104,7 +104,7 @@ def test_leave_writes_nothing_after_an_end_until_the_text_is_whole() -> None:
     left = 0
     for tokens, at, logprobs in zip(
         done.canvas.tokens[:, -LENGTH:],
-        done.written_at[:, -LENGTH:],
+        done.trace[:, -LENGTH:],
         done.logprobs[:, -LENGTH:],
         strict=True,
     ):

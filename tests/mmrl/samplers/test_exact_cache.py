@@ -7,9 +7,9 @@ import torch
 from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import load_model
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Canvas
 from tests.mmrl.block_canvases import block_canvas
 from tests.models.networks import FIXTURES, bare_policy
 
@@ -19,7 +19,7 @@ def policy() -> SimpleNamespace:
     return bare_policy(load_model(FIXTURES / "sdar", dtype="float64"))
 
 
-def draws(canvas: Canvas) -> list[Generator]:
+def draws(canvas: MaskedCanvas) -> list[Generator]:
     return [Generator().manual_seed(n) for n in range(len(canvas))]
 
 
@@ -40,7 +40,7 @@ def test_tokens_with_the_cache_are_those_without(
             for cache in ("none", "prefix")
         )
         assert torch.equal(fast.canvas.tokens, slow.canvas.tokens)
-        assert torch.equal(fast.written_at, slow.written_at)
+        assert torch.equal(fast.trace, slow.trace)
         torch.testing.assert_close(fast.logprobs, slow.logprobs)
         assert not bool(fast.canvas.masked.any())
         given = ~canvas.response

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from mmrl.estimators import score
-from mmrl.rollouts.concatenation import concatenate
+from mmrl.generation.masked.hidden import Hidden
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Passes
+from mmrl.types import Passes, Rollout
 from tests.mmrl.canvases import generators, guided_logits, small_canvas
 from tests.models.networks import bare_policy, small_network
 
@@ -40,7 +40,7 @@ def test_rows_are_shared_cut_and_joined_with_their_branches() -> None:
     long = sample(
         POLICY, small_canvas(positions=9, image=True), SamplerConfig(steps=2), generators(3)
     )
-    joined = concatenate([short, long]).canvas
+    joined = Rollout.join([short, long]).canvas
     for part, rows in ((short.canvas, joined[:3]), (long.canvas, joined[3:])):
         found, alone = (
             guided_logits(POLICY, c.hide(c.response), c.response, 1.0, 2.0) for c in (rows, part)
@@ -52,7 +52,7 @@ def test_scores_with_both_guidances_are_the_log_probs_of_the_rollout() -> None:
     config = SamplerConfig(steps=1, cfg_scale=1.0, image_guidance_scale=2.0, temperature=0.8)
     done = sample(POLICY, small_canvas(image=True), config, generators(3))
     hidden = done.canvas.response[None]
-    passes = Passes(hidden, hidden, hidden.float())
+    passes = Passes(Hidden(hidden), hidden, hidden.float())
     found = score(POLICY, done.canvas, passes, 1.0, 0.8, 2.0).logprobs[0]
     torch.testing.assert_close(found, done.logprobs, atol=1e-5, rtol=0)
     without = score(POLICY, done.canvas, passes, 1.0, 0.8).logprobs[0]

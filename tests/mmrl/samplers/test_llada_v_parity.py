@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Generator
 
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import load_model
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Canvas
 from tests.mmrl.samplers.public_samplers import sample_publicly
 from tests.models.networks import FIXTURES, bare_policy, write_llada_v
 
@@ -50,7 +50,7 @@ def test_static_is_llada_vs_sampler(
     response = torch.zeros_like(tokens, dtype=torch.bool)
     response[:, 7:15] = True
     end = CASES["stop"].get(case, 126348)
-    canvas = Canvas(
+    canvas = MaskedCanvas(
         tokens,
         response,
         None,
@@ -74,7 +74,7 @@ def test_what_is_banned_is_never_written(policy: SimpleNamespace) -> None:
     config = SamplerConfig(name="static", steps=8, temperature=0.0)
 
     def written(banned: tuple[int, ...]) -> set[int]:
-        canvas = Canvas(tokens, tokens == MASK, None, (0, 126464), MASK, banned=banned)
+        canvas = MaskedCanvas(tokens, tokens == MASK, None, (0, 126464), MASK, banned=banned)
         return set(sample(policy, canvas, config, Generator()).canvas.tokens[0, 7:].tolist())
 
     usual = written(())

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mmrl.types import Canvas
+from mmrl.generation.masked.canvas import MaskedCanvas
 from tests.mmrl.samplers.test_lumina_parity import PublicDraws, check_steps, sample_publicly
 from tests.models.layouts.test_lumina_rows import read_edit
 from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
@@ -28,7 +28,7 @@ def policy() -> SimpleNamespace:
 
 
 @pytest.fixture(scope="module")
-def canvas(policy: SimpleNamespace, cases: dict[str, Tensor]) -> Canvas:
+def canvas(policy: SimpleNamespace, cases: dict[str, Tensor]) -> MaskedCanvas:
     """The canvas of the public case, whose source image is known by its codes."""
     text, images = read_edit(cases, "edit_add")
     height, width = images[0].shape
@@ -44,7 +44,7 @@ def canvas(policy: SimpleNamespace, cases: dict[str, Tensor]) -> Canvas:
 
 @pytest.mark.parametrize("case", list(CASES))
 def test_every_step_is_that_of_the_public_code(
-    policy: SimpleNamespace, canvas: Canvas, cases: dict[str, Tensor], case: str
+    policy: SimpleNamespace, canvas: MaskedCanvas, cases: dict[str, Tensor], case: str
 ) -> None:
     text, image = case.split("/")[0].removeprefix("cfg").split("_")
     draws, seen = PublicDraws(), []

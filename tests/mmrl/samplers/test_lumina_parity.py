@@ -14,12 +14,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Generator, Tensor
 
-from mmrl.positions import Positions
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers.confidence import most_certain
+from mmrl.generation.masked.samplers.rule import Prediction, State
+from mmrl.generation.masked.samplers.scheduled import log_confidence, lumina_counts
+from mmrl.generation.tokens.positions import Positions
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.samplers.confidence import most_certain
-from mmrl.samplers.rule import Prediction, State
-from mmrl.samplers.scheduled import log_confidence, lumina_counts
-from mmrl.types import Canvas, Prompt, Rollout
+from mmrl.types import Prompt, Rollout
 from tests.mmrl.canvases import generators
 from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.mmrl.samplers.public_samplers import sample_publicly as sample_answer
@@ -84,7 +85,7 @@ class PublicDraws:
         return tokens, most_certain(state, where, scores, lumina_counts(state, config))
 
 
-def build_canvas(policy: Any, case: str) -> Canvas:
+def build_canvas(policy: Any, case: str) -> MaskedCanvas:
     """The canvas of a case: 4 x 4 codes, or 2 x 6 for a wide image."""
     name, sides = ("prompt1", (32, 96)) if "wide" in case else ("prompt0", (64, 64))
     sizes = {"image_height": sides[0], "image_width": sides[1]}
@@ -93,7 +94,7 @@ def build_canvas(policy: Any, case: str) -> Canvas:
 
 
 def sample_publicly(
-    policy: Any, canvas: Canvas, case: str, draws: PublicDraws, **options: Any
+    policy: Any, canvas: MaskedCanvas, case: str, draws: PublicDraws, **options: Any
 ) -> Rollout:
     """A rollout with the public draws."""
     cfg, temperature = (part[3:] if part[0] == "c" else part[1:] for part in case.split("/")[:2])
@@ -107,7 +108,7 @@ def check_steps(
 ) -> None:
     """Compare codes, canvases, draws and confidences of every step with the public ones."""
     response, canvases = done.canvas.response, cases[f"{name}/canvas"].long()
-    tokens, written_at = done.canvas.tokens[response], done.written_at[response]
+    tokens, written_at = done.canvas.tokens[response], done.trace[response]
     assert tokens.tolist() == cases[f"{name}/tokens"].tolist()
     assert len(draws.drawn) == len(canvases)
     for step, canvas in enumerate(canvases):
@@ -194,15 +195,15 @@ def test_static_is_its_sampler_for_understanding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        Canvas, "forbidden_columns", property(lambda _: [])
+        MaskedCanvas, "forbidden_columns", property(lambda _: [])
     )  # the public code draws masks too
     ids = cases["mmu/short/ids"].long()[None]
-    canvas = Canvas(ids, ids == MASK, None, (0, 134548), MASK, torch.full_like(ids, MASK))
+    canvas = MaskedCanvas(ids, ids == MASK, None, (0, 134548), MASK, torch.full_like(ids, MASK))
     usual = {"name": "static", "temperature": 0.0, "steps": 8, "block_size": 8}
     config = SamplerConfig(**{**usual, **ANSWERS[case]})
     done = sample_answer(policy, canvas, config)
     assert done.canvas.tokens.tolist() == [cases[f"mmu/generate/{case}/out"].tolist()]
-    tokens, written_at = (t[canvas.response] for t in (done.canvas.tokens, done.written_at))
+    tokens, written_at = (t[canvas.response] for t in (done.canvas.tokens, done.trace))
     for step, before in enumerate(cases[f"mmu/generate/{case}/canvas"]):
         assert torch.where(written_at < step, tokens, MASK).tolist() == before.tolist()
 

@@ -32,7 +32,7 @@ def test_maskgit_is_mmadas_sampler(
     canvas = mmada_canvas(mmada_cases, masked_padding=True)
     config = settings("maskgit", cfg_scale, temperature)
     done = sample_publicly(mmada, canvas, config).canvas
-    codes = done.tokens[done.response].view(2, -1) - done.vocab[0]
+    codes = done.tokens[done.response].view(2, -1) - done.columns[0]
     assert torch.equal(codes, mmada_cases[f"t2i_generate/cfg{cfg_scale}/T{temperature}"])
 
 

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from mmrl.rollouts.concatenation import concatenate
-from mmrl.samplers import RULES, SamplerConfig, sample
-from mmrl.samplers.noise import row_seeds
-from mmrl.samplers.rule import filter_logits
-from mmrl.samplers.scheduled import SCHEDULES
-from mmrl.types import Canvas, Rollout
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers import RULES
+from mmrl.generation.masked.samplers.rule import filter_logits
+from mmrl.generation.masked.samplers.scheduled import SCHEDULES
+from mmrl.generation.tokens.noise import row_seeds
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Rollout
 from tests.mmrl.canvases import MASK_ID, VOCAB, generators, guided_logits, small_canvas
 from tests.models.networks import bare_policy, small_network
 
@@ -53,7 +54,7 @@ promise = settings(derandomize=True, deadline=None, max_examples=25)
 @promise
 @given(CANVASES, SAMPLERS, st.integers(0, 9))
 def test_every_mask_is_written_once_and_nothing_else_is_touched(
-    canvas: Canvas, config: SamplerConfig, seed: int
+    canvas: MaskedCanvas, config: SamplerConfig, seed: int
 ) -> None:
     before = canvas.tokens.clone()
     done = sample(POLICY, canvas, config, generators(len(canvas), seed))
@@ -62,8 +63,8 @@ def test_every_mask_is_written_once_and_nothing_else_is_touched(
     assert torch.equal(done.canvas.tokens[~open_at_start], before[~open_at_start])
     written = done.canvas.tokens[open_at_start]
     assert bool(((written >= VOCAB[0]) & (written < VOCAB[1])).all())
-    assert torch.equal(done.written_at >= 0, open_at_start)
-    assert int(done.written_at.max()) < config.steps
+    assert torch.equal(done.trace >= 0, open_at_start)
+    assert int(done.trace.max()) < config.steps
     assert bool((done.logprobs[~open_at_start] == 0).all())
     assert bool((done.logprobs[open_at_start] <= 0).all())
 
@@ -71,14 +72,14 @@ def test_every_mask_is_written_once_and_nothing_else_is_touched(
 @promise
 @given(CANVASES, SAMPLERS, st.integers(0, 9))
 def test_a_row_of_a_batch_is_what_it_is_alone(
-    canvas: Canvas, config: SamplerConfig, seed: int
+    canvas: MaskedCanvas, config: SamplerConfig, seed: int
 ) -> None:
     together = sample(EXACT, canvas, config, generators(len(canvas), seed))
     for row in range(len(canvas)):
         one = slice(row, row + 1)
         alone = sample(EXACT, canvas[one], config, generators(len(canvas), seed)[one])
         assert torch.equal(alone.canvas.tokens, together.canvas.tokens[one])
-        assert torch.equal(alone.written_at, together.written_at[one])
+        assert torch.equal(alone.trace, together.trace[one])
         torch.testing.assert_close(alone.logprobs, together.logprobs[one], atol=1e-5, rtol=0)
 
 
@@ -94,13 +95,13 @@ def test_a_rollout_keeps_the_seed_of_each_row() -> None:
     done = sample(POLICY, canvas, config, generators(5))
     assert done.seeds is not None and done.seeds.tolist() == row_seeds(generators(5), 5)
     assert torch.equal(done[torch.tensor([4, 1])].seeds, done.seeds[[4, 1]])
-    assert torch.equal(concatenate([done[:2], done[2:]]).seeds, done.seeds)
+    assert torch.equal(Rollout.join([done[:2], done[2:]]).seeds, done.seeds)
 
 
 @promise
 @given(CANVASES, SAMPLERS, st.integers(0, 9))
 def test_replaying_the_recorded_trace_gives_the_recorded_log_probs(
-    canvas: Canvas, config: SamplerConfig, seed: int
+    canvas: MaskedCanvas, config: SamplerConfig, seed: int
 ) -> None:
     done = sample(POLICY, canvas, config, generators(len(canvas), seed))
     torch.testing.assert_close(replay(done, config), done.logprobs, atol=1e-5, rtol=0)
@@ -111,8 +112,8 @@ def replay(done: Rollout, config: SamplerConfig) -> Tensor:
     """Log-probs [B, L] of each token given what had been written before its step."""
     logprobs = torch.zeros_like(done.logprobs)
     for step in range(config.steps):
-        now = done.written_at == step
-        hidden = done.written_at >= step
+        now = done.trace == step
+        hidden = done.trace >= step
         before = replace(done.canvas, tokens=done.canvas.tokens.masked_fill(hidden, MASK_ID))
         logp = filter_logits(guided_logits(POLICY, before, now, config.cfg_scale), config)
         target = done.canvas.tokens[now, None] - VOCAB[0]

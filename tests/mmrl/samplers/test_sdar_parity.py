@@ -12,13 +12,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Generator, Tensor
 
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers import RULES
+from mmrl.generation.masked.samplers.confidence import most_certain, quota
+from mmrl.generation.masked.samplers.rule import Prediction, State
+from mmrl.generation.tokens.positions import Positions
 from mmrl.models import load_model
 from mmrl.models.layouts.text_layout import align_blocks
-from mmrl.positions import Positions
-from mmrl.samplers import RULES, SamplerConfig
-from mmrl.samplers.confidence import most_certain, quota
-from mmrl.samplers.rule import Prediction, State
-from mmrl.types import Canvas
+from mmrl.samplers import SamplerConfig
 from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.models.networks import FIXTURES, bare_policy
 
@@ -80,13 +81,13 @@ def test_tokens_are_those_of_the_public_code(
     policy: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Canvas, "forbidden_columns", property(lambda _: []))
+    monkeypatch.setattr(MaskedCanvas, "forbidden_columns", property(lambda _: []))
     prompt = cases["inputs/prompt"]
     tokens = torch.cat((prompt, torch.full((1, WRITTEN), MASK)), 1)
     everywhere = torch.ones_like(tokens, dtype=torch.bool)
     response = torch.arange(tokens.shape[1])[None] >= prompt.shape[1]
     blocks = align_blocks(everywhere, SIZE, 0)
-    canvas = Canvas(tokens, response, None, (0, ROWS), MASK, blocks=blocks, block_size=SIZE)
+    canvas = MaskedCanvas(tokens, response, None, (0, ROWS), MASK, blocks=blocks, block_size=SIZE)
     name, own = RULE_OF[strategy]
     config = replace(SamplerConfig(name=name, cache=cache, **own), **{"steps": 16, **OPTIONS[case]})
     draws = PublicDraws(name, blocks)

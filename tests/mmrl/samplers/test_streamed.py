@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers import streamed
 from mmrl.runtime import logits_budget
-from mmrl.samplers import SamplerConfig, sample, streamed
-from mmrl.types import Canvas, Rollout
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Rollout
 from tests.mmrl.canvases import VOCAB, generators, small_canvas
 from tests.models.networks import bare_policy, small_network
 
@@ -55,7 +57,7 @@ def stream_always(monkeypatch: pytest.MonkeyPatch, large: int) -> list[int]:
     return seen
 
 
-def canvas() -> Canvas:
+def canvas() -> MaskedCanvas:
     made = small_canvas(4, image=True)
     # never written: a whole panel, and the last column
     banned = tuple(range(VOCAB[0] + SIZE, VOCAB[0] + 2 * SIZE)) + (VOCAB[1] - 1,)
@@ -75,7 +77,7 @@ def test_a_stream_writes_the_same_canvases(
     seen = stream_always(monkeypatch, large)
     found = written(CASES[case])
     assert torch.equal(found.canvas.tokens, expected.canvas.tokens)
-    assert torch.equal(found.written_at, expected.written_at)
+    assert torch.equal(found.trace, expected.trace)
     torch.testing.assert_close(found.logprobs, expected.logprobs)
     assert seen and max(seen) <= ROWS
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.samplers import SamplerConfig
-from mmrl.types import Canvas, Rollout
+from mmrl.types import Rollout
 from tests.mmrl.samplers.public_samplers import sample_publicly
 from tests.models.networks import FIXTURES, bare_policy, drawn_network
 
@@ -46,7 +47,7 @@ def fast_dllm() -> SimpleNamespace:
 
 def written(
     policy: SimpleNamespace,
-    canvas: Canvas,
+    canvas: MaskedCanvas,
     settings: dict[str, Any],
     dtype: torch.dtype = torch.float64,
 ) -> Rollout:
@@ -55,7 +56,7 @@ def written(
 
 def text_canvas(
     prompt: list[list[int]], rows: int, mask_id: int, attend: list[list[int]] | None = None
-) -> Canvas:
+) -> MaskedCanvas:
     """Prompts with 16 masks behind them; the branch has masks in place of the prompt."""
     given = torch.tensor(prompt)
     tokens = torch.cat((given, torch.full((len(given), 16), mask_id)), 1)
@@ -65,7 +66,7 @@ def text_canvas(
     response = torch.arange(tokens.shape[1]).expand_as(tokens) >= given.shape[1]
     other = torch.full_like(tokens, mask_id)
     ends = (EOS, EOT) if rows > EOT else ()
-    return Canvas(tokens, response, keep, (0, rows), mask_id, other, keep, stop_ids=ends)
+    return MaskedCanvas(tokens, response, keep, (0, rows), mask_id, other, keep, stop_ids=ends)
 
 
 def tokens(done: Rollout) -> list[list[int]]:

@@ -44,7 +44,7 @@ def test_prompts_of_different_lengths_get_together_what_each_gets_alone(
         draws = generators(len(widths), seed)[row : row + 1]
         alone = sample(EXACT, short, sampler, draws)
         assert torch.equal(alone.canvas.tokens, together.canvas.tokens[row : row + 1, first:])
-        assert torch.equal(alone.written_at, together.written_at[row : row + 1, first:])
+        assert torch.equal(alone.trace, together.trace[row : row + 1, first:])
 
 
 @promise
@@ -52,7 +52,7 @@ def test_prompts_of_different_lengths_get_together_what_each_gets_alone(
 def test_blocks_are_written_one_after_the_other(sampler: SamplerConfig, seed: int) -> None:
     sampler = replace(sampler, block_size=4, steps=12, eos="free")
     done = sample(POLICY, canvas_of([3, 5], seed), sampler, generators(2, seed))
-    at = done.written_at[:, -LENGTH:].view(2, 3, 4)
+    at = done.trace[:, -LENGTH:].view(2, 3, 4)
     for block in range(3):
         assert bool((at[:, block] // 4 == block).all())
 
@@ -68,4 +68,4 @@ def test_fixed_rules_take_the_same_number_of_forward_passes_whatever_is_drawn(
     assert some.forwards == more.forwards
     alone = sample(POLICY, canvas_of(widths, seed), sampler, generators(len(widths), seed))
     assert torch.equal(alone.canvas.tokens, some.canvas.tokens)
-    assert torch.equal(alone.written_at, some.written_at)
+    assert torch.equal(alone.trace, some.trace)

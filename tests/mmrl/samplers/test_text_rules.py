@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.samplers import RULES, SamplerConfig, sample
-from mmrl.samplers.confidence import margin, negative_entropy, probability
+from mmrl.generation.masked.samplers import RULES
+from mmrl.generation.masked.samplers.confidence import margin, negative_entropy, probability
+from mmrl.samplers import SamplerConfig, sample
 from tests.mmrl.canvases import MASK_ID, generators, guided_logits
 from tests.mmrl.text_canvases import (
     LENGTH,
@@ -21,7 +22,7 @@ from tests.models.networks import bare_policy, small_network
 def test_static_writes_an_even_share_at_each_step_and_the_remainder_first() -> None:
     sampler = SamplerConfig(name="static", steps=6, block_size=6)
     done = sample(POLICY, canvas_of([4, 4]), replace(sampler, steps=8), generators(2))
-    for row in done.written_at[:, -LENGTH:]:
+    for row in done.trace[:, -LENGTH:]:
         assert [int((row == step).sum()) for step in range(8)] == [2, 2, 1, 1, 2, 2, 1, 1]
 
 
@@ -30,7 +31,7 @@ def test_left_to_right_writes_in_reading_order() -> None:
     with pytest.raises(ConfigError, match=r"sampler\.steps is 8"):
         sample(POLICY, canvas_of([4]), replace(sampler, steps=8), generators(1))
     done = sample(POLICY, canvas_of([4, 2]), sampler, generators(2))
-    assert done.written_at[:, -LENGTH:].tolist() == [[n // 2 for n in range(LENGTH)]] * 2
+    assert done.trace[:, -LENGTH:].tolist() == [[n // 2 for n in range(LENGTH)]] * 2
 
 
 @torch.no_grad()
@@ -56,7 +57,7 @@ def test_static_writes_the_most_certain_positions_first(target: str, certainty: 
     done = sample(POLICY, canvas, sampler, generators(1))
     probs = guided_logits(POLICY, canvas, canvas.response, 0.0).softmax(-1)
     first = certainty(probs, probs.argmax(-1)).topk(3).indices.sort().values
-    assert (done.written_at[0, -LENGTH:] == 0).nonzero().flatten().tolist() == first.tolist()
+    assert (done.trace[0, -LENGTH:] == 0).nonzero().flatten().tolist() == first.tolist()
 
 
 @torch.no_grad()
@@ -69,14 +70,14 @@ def test_dynamic_writes_all_that_is_certain_enough_and_at_least_one(threshold: f
     for row in range(2):
         expected = best[row] >= threshold
         expected[best[row].argmax()] = True
-        assert torch.equal(done.written_at[row, -LENGTH:] == 0, expected)
+        assert torch.equal(done.trace[row, -LENGTH:] == 0, expected)
     assert threshold > 0 or done.forwards == 1
 
 
 def test_dynamic_leaves_no_mask_when_its_steps_run_out() -> None:
     sampler = SamplerConfig(name="dynamic", steps=3, threshold=1.0)
     done = sample(POLICY, canvas_of([6, 2]), sampler, generators(2))
-    counts = [(done.written_at == step).sum(1).tolist() for step in range(3)]
+    counts = [(done.trace == step).sum(1).tolist() for step in range(3)]
     assert counts == [[1, 1], [1, 1], [10, 10]]
 
 

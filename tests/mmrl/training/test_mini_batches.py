@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from mmrl.estimators.scoring import score
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.hidden import Hidden
+from mmrl.generation.tokens.scoring.scoring import score
 from mmrl.planning.plan import describe
 from mmrl.planning.run_checks import check_geometry
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.training.micro_batches import split_mini_batches
 from mmrl.training.trainer import Trainer
-from mmrl.types import Canvas, Passes, Rollout
+from mmrl.types import Passes, Rollout
 from tests.mmrl.runs import rollouts, run_config, trainer_of
 
 ORDER = (0, "mini_batches", "shapes", 7, 0)
@@ -28,7 +30,7 @@ def batch_of(prompts: Sequence[int], size: int) -> RolloutBatch:
     """A batch of nothing but its places: groups of `size` for some prompts of a step."""
     names = [(prompt, sample) for prompt in prompts for sample in range(size)]
     places = torch.arange(len(names))[:, None]
-    canvas = Canvas(places, places >= 0, None, (0, 9), 9)
+    canvas = MaskedCanvas(places, places >= 0, None, (0, 9), 9)
     rollout = Rollout(canvas, places, places.float(), {})
     known = torch.tensor([10.0 * prompt + sample for prompt, sample in names])
     return RolloutBatch(
@@ -74,12 +76,17 @@ def test_a_mini_batch_has_everything_of_its_rollouts() -> None:
         assert part.left_out is not None and part.left_out.tolist() == [v > 5 for v in values]
         rows = [4 * prompt + sample for prompt, sample in part.names]
         assert part.rollout.canvas.tokens[:, 0].tolist() == rows
-        assert part.rollout.written_at[:, 0].tolist() == rows
+        assert part.rollout.trace[:, 0].tolist() == rows
 
 
 def config_of(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
     """Plain gradient descent by large steps, on whole completions."""
-    algorithm = {"mask": "full", "beta": 0.0, "num_iterations": 1, **changes.pop("algorithm", {})}
+    algorithm = {
+        "strategy": "full",
+        "beta": 0.0,
+        "num_iterations": 1,
+        **changes.pop("algorithm", {}),
+    }
     plain = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": RATE, "max_grad_norm": 0.0}
     model = {"dtype": "float64", **changes.pop("model", {})}
     return run_config(
@@ -92,9 +99,9 @@ def weights(trainer: Trainer) -> dict[str, Tensor]:
     return {name: p.detach().clone() for name, p in named if p.requires_grad}
 
 
-def hidden_response(canvas: Canvas) -> Passes:
+def hidden_response(canvas: MaskedCanvas) -> Passes:
     where = canvas.response[None]
-    return Passes(where, where, where.float())
+    return Passes(Hidden(where), where, where.float())
 
 
 def step_by_hand(trainer: Trainer, batch: RolloutBatch, rows: list[int], old: Tensor) -> None:

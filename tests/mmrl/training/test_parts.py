@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.training.micro_batches import Part, Prepared, split_parts
 from mmrl.training.trainer import Trainer
+from mmrl.types import Rollout
 from tests.mmrl.training.test_methods import algorithm_of, counted, prepared
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -106,7 +106,7 @@ def test_what_comes_after_the_end_of_a_text_changes_no_update(
             end_early(batch, [40, 30, 20, 10])
             canvas = batch.rollout.canvas
             if replaced:
-                canvas.tokens[canvas.response & ~canvas.scorable] = canvas.vocab[0]
+                canvas.tokens[canvas.response & ~canvas.counted] = canvas.columns[0]
             results.append(trainer.update({"shapes": (task, batch)}))
         for key in ("loss", "grad_norm", "entropy", "ratio"):
             assert results[0][key] == results[1][key]
@@ -121,7 +121,7 @@ def test_ends_survive_when_rollouts_of_different_width_become_one_batch(
     rollout.canvas.valid = None
     narrow = {k: v[:, 1:] for k, v in vars(rollout.canvas).items() if isinstance(v, Tensor)}
     rollout.canvas = replace(rollout.canvas, **narrow)
-    rollout.written_at, rollout.logprobs = rollout.written_at[:, 1:], rollout.logprobs[:, 1:]
-    together = concatenate([ended, rollout]).canvas
-    assert together.scorable.sum(-1).tolist() == [64, 50, 64, 64]
-    assert not bool((together.scorable & ~together.response).any())
+    rollout.trace, rollout.logprobs = rollout.trace[:, 1:], rollout.logprobs[:, 1:]
+    together = Rollout.join([ended, rollout]).canvas
+    assert together.counted.sum(-1).tolist() == [64, 50, 64, 64]
+    assert not bool((together.counted & ~together.response).any())

@@ -148,7 +148,7 @@ def test_new_old_and_reference_policy_are_scored_on_the_same_masks(
     def watched(policy: Any, canvas: Any, passes: Any, *options: float) -> Any:
         off = all(layer.disable_adapters for layer in adapters(trainer))
         who = "new" if torch.is_grad_enabled() else "reference" if off else "old"
-        seen[who].append(passes.hidden)
+        seen[who].append(passes.query.mask)
         return score(policy, canvas, passes, *options)
 
     monkeypatch.setattr("mmrl.training.trainer.score", watched)

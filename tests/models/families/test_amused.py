@@ -51,7 +51,7 @@ def test_logits_are_those_of_diffusers_at_the_places_and_codes_asked_for(
     policy: Policy, folder: Path
 ) -> None:
     canvas = policy.canvas(PROMPTS)
-    assert (canvas.vocab, canvas.mask_id, canvas.grid) == ((0, CODES), MASK, (4, 4))
+    assert (canvas.columns, canvas.mask_id, canvas.grid) == ((0, CODES), MASK, (4, 4))
     tokens = canvas.tokens.clone()
     tokens[:, TEXT_LENGTH + 3 :] = torch.randint(0, CODES, (2, 13))
     transformer = diffusers.UVit2DModel.from_pretrained(folder / "transformer")

@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mmrl.features import PromptImage
+from mmrl.generation.tokens.features import PromptImage
 from mmrl.models import load_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.vision import Vision

@@ -64,7 +64,7 @@ def test_a_checkpoint_brings_its_image_tokenizer_and_an_export_takes_it_along(
     images = []
     for loaded in (policy, again):
         canvas = loaded.canvas([prompt])
-        assert canvas.grid == (2, 4) and canvas.vocab == (126356, 134548)
+        assert canvas.grid == (2, 4) and canvas.columns == (126356, 134548)
         done = sample(loaded, canvas, config, torch.Generator().manual_seed(0))
         images += loaded.decode(done.canvas, [prompt])
     assert images[0].size == (64, 32) and images[0].tobytes() == images[1].tobytes()

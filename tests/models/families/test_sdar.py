@@ -60,7 +60,7 @@ def test_completions_are_written_block_by_block(tmp_path: Path, alignment: str) 
         assert [row[0] for row in counts] == [4 - length % 4 for length in lengths]
     settings = SamplerConfig(name="static", steps=8, cache="prefix")
     done = sample(policy, canvas, settings, torch.Generator().manual_seed(0))
-    order = done.written_at.where(canvas.response, -1)
+    order = done.trace.where(canvas.response, -1)
     for row in range(3):
         for k in range(int(place[row].max())):
             assert order[row][place[row] == k].max() < order[row][place[row] == k + 1].min()

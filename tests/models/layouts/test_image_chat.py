@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from mmrl.estimators import score
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.hidden import Hidden
 from mmrl.models import Policy, load_policy
 from mmrl.models.layouts.image_chat import SYSTEM
 from mmrl.models.network.vision import Vision
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.runtime.precision import autocast_forward
 from mmrl.training.adapter import add_adapter
-from mmrl.types import Canvas, Passes, Prompt
+from mmrl.types import Passes, Prompt
 from tests.models.networks import write_small_llada_v
 from tests.models.questions import PROMPTS, picture, rolled_out
 
@@ -37,11 +39,11 @@ def eyes(policy: Policy) -> Vision:
     return policy.network.vision
 
 
-def halves(canvas: Canvas) -> Passes:
+def halves(canvas: MaskedCanvas) -> Passes:
     """Two passes that hide and score every other response position."""
     even = torch.arange(canvas.tokens.shape[1]) % 2 == 0
     hidden = torch.stack((canvas.response & even, canvas.response & ~even))
-    return Passes(hidden, hidden, torch.ones(hidden.shape))
+    return Passes(Hidden(hidden), hidden, torch.ones(hidden.shape))
 
 
 def test_a_conversation_is_llada_vs_with_the_image_in_its_place(policy: Policy) -> None:

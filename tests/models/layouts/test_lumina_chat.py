@@ -44,7 +44,7 @@ def test_a_row_is_that_of_the_public_benchmark_code(
     canvas = layout.canvas([question()], 16)
     assert canvas.tokens.tolist() == [expected] and canvas.stop_ids == (126355,)
     assert canvas.tokens[canvas.response].tolist() == [MASK] * 16 and canvas.response.sum() == 16
-    assert canvas.unconditional().tokens.eq(MASK).all() and canvas.vocab == (0, 126356)
+    assert canvas.unconditional().tokens.eq(MASK).all() and canvas.columns == (0, 126356)
     assert layout.positions(question()) == 6 * 11 + 2, "160 x 96 pixels"
 
 

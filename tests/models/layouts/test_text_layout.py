@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import Policy, load_policy
 from mmrl.models.loading import save_model
-from mmrl.types import Canvas, Prompt
+from mmrl.types import Prompt
 from tests.models.llada_tokenizer import small_tokenizer
 from tests.models.networks import CONFIG, small_network
 
@@ -25,7 +26,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
     return load_policy(directory, max_prompt_length=30, max_completion_length=8)
 
 
-def answered(canvas: Canvas, policy: Policy, texts: list[str]) -> Canvas:
+def answered(canvas: MaskedCanvas, policy: Policy, texts: list[str]) -> MaskedCanvas:
     """The canvas with texts written, and 'x' behind them."""
     for row, text in enumerate(texts):
         ids = policy.tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -8,14 +8,15 @@ from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.estimators import BOUNDS
+from mmrl.algorithms.bounds import BOUNDS
+from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Passes
 from tests.mmrl.estimators.exact import every_mask, evidence_bound
 
 OLD = torch.tensor([[[-1.0, -2.0], [-1.5, -0.5]], [[-0.7, -3.0], [-2.0, -1.0]]])
 SCORED = torch.ones(2, 2, 2, dtype=torch.bool)
 WEIGHT = torch.tensor([[[2.0, 1.0]], [[1.0, 3.0]]]).expand(2, 2, 2)
-PASSES = Passes(SCORED, SCORED, WEIGHT)
+PASSES = Passes(Hidden(SCORED), SCORED, WEIGHT)
 
 
 def test_the_mean_over_every_mask_is_the_exact_evidence_bound() -> None:

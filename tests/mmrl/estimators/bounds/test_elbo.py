@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from mmrl.estimators import BOUNDS
+from mmrl.algorithms.bounds import BOUNDS
+from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Passes
 from tests.mmrl.estimators.exact import every_mask, evidence_bound
 
@@ -13,7 +14,7 @@ WEIGHT = SCORED * torch.tensor([1.0, 2.0, 0.5])
 
 
 def test_elbo_is_the_mean_over_passes_of_weighted_sums() -> None:
-    quantity = BOUNDS["elbo"](LOGPROBS, Passes(SCORED, SCORED, WEIGHT))
+    quantity = BOUNDS["elbo"](LOGPROBS, Passes(Hidden(SCORED), SCORED, WEIGHT))
     first = ((-1.0 - 4.0) + (-6.0 - 2.5)) / 2
     second = ((-8.0 - 4.0) + -6.0) / 2
     assert quantity.values.tolist() == [[[first], [second]]]
@@ -23,7 +24,7 @@ def test_elbo_is_the_mean_over_passes_of_weighted_sums() -> None:
 def test_a_rollout_that_is_scored_nowhere_does_not_count() -> None:
     scored = SCORED.clone()
     scored[:, 1] = False
-    quantity = BOUNDS["elbo"](LOGPROBS * scored, Passes(SCORED, scored, WEIGHT * scored))
+    quantity = BOUNDS["elbo"](LOGPROBS * scored, Passes(Hidden(SCORED), scored, WEIGHT * scored))
     assert quantity.counts.flatten().tolist() == [True, False]
     assert quantity.values.flatten()[1] == 0
 

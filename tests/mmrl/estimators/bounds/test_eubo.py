@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from mmrl.estimators import BOUNDS
-from mmrl.estimators.bounds import UpperBoundConfig
+from mmrl.algorithms.bounds import BOUNDS, UpperBoundConfig
+from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Passes
 from tests.mmrl.estimators.exact import every_mask, table
 
@@ -40,7 +40,7 @@ def test_with_every_mask_as_a_pass_it_is_the_exact_bound(beta: float) -> None:
 def test_by_hand_with_a_token_that_was_never_hidden() -> None:
     logprobs = torch.tensor([[[-1.0, -2.0, 0.0]], [[-3.0, 0.0, 0.0]]])
     scored = logprobs < 0
-    passes = Passes(scored, scored, scored * torch.tensor([2.0, 4.0, 1.0]))
+    passes = Passes(Hidden(scored), scored, scored * torch.tensor([2.0, 4.0, 1.0]))
     value = BOUNDS["eubo"](logprobs, passes, upper(2.0)).values
     first = math.log((2 * math.exp(-2.0) + 2 * math.exp(-6.0)) / 2) / 2
     second = math.log(4 * math.exp(-4.0) / 2) / 2
@@ -50,7 +50,7 @@ def test_by_hand_with_a_token_that_was_never_hidden() -> None:
 def test_its_gradient_is_finite_and_only_at_scored_tokens() -> None:
     logprobs = torch.tensor([[[-1.0, -200.0, 0.0]], [[-3.0, 0.0, 0.0]]], requires_grad=True)
     scored = logprobs.detach() < 0
-    passes = Passes(scored, scored, scored.float())
+    passes = Passes(Hidden(scored), scored, scored.float())
     BOUNDS["eubo"](logprobs, passes, upper(1.5)).values.sum().backward()
     assert logprobs.grad is not None
     assert torch.equal(logprobs.grad > 0, scored)

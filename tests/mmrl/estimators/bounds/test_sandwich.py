@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mmrl.algorithms import AlgorithmConfig
-from mmrl.estimators import BOUNDS
+from mmrl.algorithms.bounds import BOUNDS
 from tests.mmrl.estimators.exact import every_mask
 
 N = 3

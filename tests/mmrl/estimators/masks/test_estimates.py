@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.estimators.masks.levels import nodes
-from mmrl.estimators.masks.rates import keep_probability
-from mmrl.estimators.masks.strategy import RateRangeConfig
-from mmrl.types import Canvas
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.strategies.levels import nodes
+from mmrl.generation.masked.strategies.rates import keep_probability
+from mmrl.generation.masked.strategies.strategy import RateRangeConfig
 from tests.mmrl.estimators.exact import (
     assert_mean,
     drawn,
@@ -115,7 +115,7 @@ def test_a_complementary_pair_scores_every_token_once_and_a_full_pass_once_more(
     for pair in (slice(0, 2), slice(2, 4)):
         assert bool((passes.scored[pair, :, 4:10].sum(0) == 1).all())
     passes = drawn("complementary", 6, 50, include_full=True)
-    assert len(passes) == 3 and bool(passes.hidden[2, :, 4:10].all())
+    assert len(passes) == 3 and bool(passes.query.mask[2, :, 4:10].all())
     assert bool((passes.scored[:, :, 4:10].sum(0) == 2).all())
 
 
@@ -125,7 +125,7 @@ def test_before_the_block_nothing_is_hidden_and_after_it_everything() -> None:
     block = (passes.blocks * passes.scored).amax(-1, keepdim=True)
     later = (passes.blocks > block) & (passes.blocks >= 0)
     earlier = (passes.blocks < block) & (passes.blocks >= 0)
-    assert bool((passes.hidden | ~later).all() and (~passes.hidden | ~earlier).all())
+    assert bool((passes.query.mask | ~later).all() and (~passes.query.mask | ~earlier).all())
     assert not bool((passes.scored & (passes.blocks != block)).any())
     # the draws of a row take every block in turn
     assert torch.equal(block[..., 0].sort(0).values, torch.arange(3)[:, None].expand(3, 60))
@@ -148,8 +148,8 @@ def test_ar_like_masks_are_mask_grpos(
 ) -> None:
     tokens = mmada_cases["maskgrpo/remask/tokens"]
     response = ~mmada_cases["maskgrpo/remask/prompt"].expand(2, -1)
-    canvas = Canvas(tokens, response, None, (0, 134656), 126336)
+    canvas = MaskedCanvas(tokens, response, None, (0, 134656), 126336)
     seeds = [behind(1234, row * 21 + 5) for row in range(2)]
     passes = draw(canvas, seeds, "ar_like", iteration, num_iterations, min_mask_rate=0.0)
-    rows = ["".join("#" if h else "." for h in row[5:]) for row in passes.hidden[0].tolist()]
+    rows = ["".join("#" if h else "." for h in row[5:]) for row in passes.query.mask[0].tolist()]
     assert rows == HIDDEN[rate]

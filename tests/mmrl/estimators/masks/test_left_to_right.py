@@ -2,7 +2,7 @@
 
 import torch
 
-from mmrl.estimators import BOUNDS
+from mmrl.algorithms.bounds import BOUNDS
 from tests.mmrl.estimators.exact import drawn, looked_up, table
 
 N = 4
@@ -24,7 +24,7 @@ def test_the_sum_over_passes_is_the_exact_log_likelihood() -> None:
 def test_each_pass_hides_its_position_and_all_behind_it() -> None:
     passes = drawn("left_to_right", N, 1)
     for i in range(N):
-        assert passes.hidden[i, 0, 4:8].tolist() == [j >= i for j in range(N)]
+        assert passes.query.mask[i, 0, 4:8].tolist() == [j >= i for j in range(N)]
         assert passes.scored[i, 0, 4:8].tolist() == [j == i for j in range(N)]
 
 

@@ -6,17 +6,20 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.estimators import BOUNDS, MASKS, score
-from mmrl.estimators.masks.trace import SliceConfig, slice_ids
+from mmrl.algorithms.bounds import BOUNDS
+from mmrl.estimators import score
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.strategies import STRATEGIES
+from mmrl.generation.masked.strategies.trace import SliceConfig, slice_ids
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Canvas, Passes, Rollout
+from mmrl.types import Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
 from tests.mmrl.text_canvases import canvas_of, wants_to_end
 from tests.models.networks import bare_policy, small_network
 
 
 def trace(rollout: Rollout, **options: Any) -> Passes:
-    return MASKS["trace"](rollout, SliceConfig(**options), generators(len(rollout)))
+    return STRATEGIES["trace"](rollout, SliceConfig(**options), generators(len(rollout)))
 
 
 def rollout(steps: list[int], counted: int | None = None) -> Rollout:
@@ -24,7 +27,7 @@ def rollout(steps: list[int], counted: int | None = None) -> Rollout:
     order = torch.tensor([steps])
     everywhere = torch.ones_like(order, dtype=torch.bool)
     valid = None if counted is None else torch.arange(len(steps))[None] < counted
-    canvas = Canvas(torch.full_like(order, 20), everywhere, None, (12, 36), 39, valid=valid)
+    canvas = MaskedCanvas(torch.full_like(order, 20), everywhere, None, (12, 36), 39, valid=valid)
     return Rollout(canvas, order, torch.zeros(1, len(steps)), {})
 
 
@@ -32,7 +35,7 @@ def shown(passes: Passes) -> list[tuple[str, str]]:
     """(what is hidden, what is scored) of each pass."""
     return [
         ("".join(".#"[h] for h in hidden.tolist()), "".join(".x"[s] for s in scored.tolist()))
-        for hidden, scored in zip(passes.hidden[:, 0], passes.scored[:, 0], strict=True)
+        for hidden, scored in zip(passes.query.mask[:, 0], passes.scored[:, 0], strict=True)
     ]
 
 
@@ -106,7 +109,7 @@ def test_replaying_a_text_gives_the_samplers_log_probs_up_to_its_end(name: str, 
     policy = wants_to_end()
     config = SamplerConfig(name=name, steps=6, block_size=4, threshold=0.2, eos=eos)
     done = sample(policy, canvas_of([3, 5, 4, 2]), config, generators(4))
-    counted = done.canvas.scorable
+    counted = done.canvas.counted
     assert 4 < int(counted.sum()) < int(done.canvas.response.sum())
     logprobs, *_ = score(policy, done.canvas, trace(done))
     torch.testing.assert_close(logprobs.sum(0), done.logprobs * counted, atol=1e-5, rtol=0)

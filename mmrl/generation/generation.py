@@ -1,0 +1,51 @@
+"""What a kind of generation is: how canvases are written, and how finished ones are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from mmrl.generation.strategy import Strategy
+from mmrl.types import Rollout, Scores
+
+
+class Sampler(NamedTuple):
+    """A row of `Generation.samplers`: the value of `sampler.name`.
+
+    Attributes:
+        write: writes a canvas, with the arguments of `mmrl.samplers.sample`.
+        Config: dataclass of its settings.
+        check: `check(config, name, where, length)` raises a ConfigError where they cannot run.
+        count_steps: the most steps in which `config` writes rows of `length` actions.
+        has_fixed_forwards: whether all rows of one length take the same number of forward passes,
+            whatever is drawn.
+        can_refill: whether a row that ends can give its place in the batch to another.
+        find_differences: how the policy that `config` samples from differs from the one that is
+            scored; the other argument says whether the network's cache is exact.
+    """
+
+    write: Callable[..., Rollout]
+    Config: type
+    check: Callable[[Any, str, str, int | None], None]
+    count_steps: Callable[[Any, int], int]
+    has_fixed_forwards: Callable[[Any], bool]
+    can_refill: Callable[[Any, Any], bool]
+    find_differences: Callable[[Any, bool], list[str]]
+
+
+class Generation(NamedTuple):
+    """A kind of generation.
+
+    Attributes:
+        samplers: by the name used in configurations.
+        strategies: what a policy is shown of finished canvases, by name.
+        score: scores canvases, with the arguments of `mmrl.estimators.score`.
+        finish: `finish(policy, rollout, unwritten)` gives the canvases of rollouts of which the
+            actions `unwritten` [B, N] are taken again, in one pass; None where there is no such
+            pass.
+    """
+
+    samplers: Mapping[str, Sampler]
+    strategies: Mapping[str, Strategy]
+    score: Callable[..., Scores]
+    finish: Callable[..., Any] | None = None

@@ -1,0 +1,1 @@
+"""Generation by un-masking tokens: canvas, samplers, and strategies that hide tokens again."""

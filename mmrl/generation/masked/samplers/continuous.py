@@ -1,0 +1,264 @@
+"""Continuous batching: a row that ends leaves the batch, and the next row takes its place.
+
+For networks whose attention is causal between blocks, with their exact cache. Every row of the
+batch writes its own block, and all begin a block together. The cached columns of each row are
+placed so that the blocks that are being written are the same columns of the cache:
+
+    prompt | block | block | [block]        a row that began early
+             prompt | block | [block]       one that began a block later
+                      prompt | [block]      one that begins
+
+So a pass computes one range of columns for all rows, and its keys and values are written in place.
+Tokens are those of the same rows sampled in one batch: positions are counted within a row, and its
+draws are named by its seed and its own steps. jetengine, the engine of SDAR, calls the size of the
+batch `max_active`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers.denoise import (
+    after_end,
+    begin_rollout,
+    count_steps,
+    find_scored,
+    open_stream,
+    share_casts,
+    write_block,
+)
+from mmrl.generation.masked.samplers.loop_config import LoopConfig
+from mmrl.generation.masked.samplers.rule import ResponseBlock, Rule, forbid
+from mmrl.generation.tokens.positions import Positions
+from mmrl.generation.tokens.scoring.logits import take_distinct
+from mmrl.runtime.activity import activity
+from mmrl.types import Rollout
+
+if TYPE_CHECKING:
+    from mmrl.models import Policy
+
+SLACK = 1.25
+"""Columns of the cache, as a share of those of the longest row: it is moved when they are full."""
+
+
+@torch.no_grad()
+def denoise_continuously(
+    policy: Policy,
+    canvas: MaskedCanvas,
+    config: LoopConfig,
+    rule: Rule,
+    generator: Generator | Sequence[Generator],
+    size: int,
+) -> Rollout:
+    """Write every row of a canvas, at most `size` of them at once; see `mmrl.samplers.sample`."""
+    rollout, seeds = begin_rollout(canvas, config, generator)
+    stream = open_stream(policy, canvas, config, rule)
+    with share_casts(policy, canvas), activity("rows", len(canvas)):
+        batch = Batch(policy, rollout, config, size)
+        while len(batch.rows):
+            block = batch.open_block()
+            write_block(batch, block, rule, [seeds[row] for row in batch.rows.tolist()], stream)
+            batch.close_block(block)
+    return batch.finish()
+
+
+class Batch:
+    """The rows of a canvas of which at most `size` are computed at once.
+
+    Attributes:
+        rollout: of all rows, `canvas.block_size` columns wider, which are no part of any row.
+        rows: [r] int64, the rows that are computed.
+        columns: range of columns of the cache that the next pass computes.
+        passes: forward passes so far.
+        last: [B] int64, the last step of each row.
+    """
+
+    def __init__(self, policy: Policy, rollout: Rollout, config: LoopConfig, size: int) -> None:
+        self.policy, self.config = policy, config
+        canvas = rollout.canvas
+        assert canvas.blocks is not None and canvas.block_size is not None
+        self.size, self.length = canvas.block_size, canvas.tokens.shape[1]
+        wider = partial(F.pad, pad=(0, self.size))
+        self.rollout = replace(
+            rollout,
+            canvas=replace(canvas, tokens=wider(canvas.tokens), response=wider(canvas.response)),
+            trace=wider(rollout.trace, value=-1),
+            logprobs=wider(rollout.logprobs),
+        )
+        numbers = canvas.split(self.size)
+        assert numbers is not None
+        real = torch.ones_like(canvas.response) if canvas.attend is None else canvas.attend
+        first = canvas.blocks.where(canvas.response, self.length).amin(1, keepdim=True)
+        self.left = real.int().argmax(1)  # first column of each row
+        self.begin = ((canvas.blocks == first) & real).int().argmax(1)  # of its first block
+        self.count = numbers.amax(1) + 1  # its blocks
+        widest = (self.begin - self.left).amax()
+        self.given, count = torch.stack((widest, self.count.amax())).tolist()
+        room = int(SLACK * (self.given + count * self.size)) + 2 * self.size
+        self.keys: Any = policy.network.new_cache(room)
+        self.steps = count_steps(canvas, config, self.size)
+        self.canvas, self.block = canvas, ResponseBlock(canvas.response, 0, self.steps)
+        device = canvas.tokens.device
+        self.rows = torch.arange(min(size, len(canvas)), device=device)
+        self.done = torch.zeros_like(self.rows)  # complete blocks of each
+        self.next, self.frontier, self.passes = len(self.rows), self.given, 0
+        self.last = torch.zeros(len(canvas), dtype=torch.long, device=device)
+        self._read_prompts(self.rows, torch.arange(len(self.rows), device=device))
+
+    def open_block(self) -> Rollout:
+        """The next block of every row, as a rollout of as many columns as a block has."""
+        if self.frontier + self.size > self.keys.length:
+            self._move()
+        self.starts = self.begin[self.rows] + self.done * self.size
+        whole, take = self.rollout, partial(self._take, starts=self.starts)
+        self.canvas = replace(
+            whole.canvas,
+            tokens=take(whole.canvas.tokens),
+            response=take(whole.canvas.response),
+            attend=None,
+            blocks=None,
+            block_size=None,
+        )
+        begins = (self.done * self.steps).tolist()
+        self.block = ResponseBlock(self.canvas.response, 0, self.steps, self.size, begins)
+        self.columns = max(0, self.frontier - self.size), self.frontier + self.size
+        self._lay_out()
+        own = {"trace": take(whole.trace), "logprobs": take(whole.logprobs)}
+        return replace(whole, canvas=self.canvas, seeds=None, forwards=0, **own)
+
+    def close_block(self, written: Rollout) -> None:
+        """Keep what was written; rows that are complete leave, and others take their places."""
+        begins = (self.done * self.steps)[:, None]
+        steps = torch.where(written.trace >= 0, written.trace + begins, -1)
+        whole, index = self.rollout, self._index(self.starts)
+        for all_rows, part in (
+            (whole.canvas.tokens, written.canvas.tokens),
+            (whole.trace, steps),
+            (whole.logprobs, written.logprobs),
+        ):
+            all_rows[self.rows] = all_rows[self.rows].scatter(1, index, part)
+        self.done += 1
+        self.frontier += self.size
+        self.last[self.rows] = self.done * self.steps - 1
+        ended = written.canvas.ends.any(1)
+        leaving = (ended | (self.done == self.count[self.rows])).tolist()
+        self._replace([n for n, gone in enumerate(leaving) if gone])
+
+    def finish(self) -> Rollout:
+        """The rollout of all rows, with what follows the end of a text filled in."""
+        whole = self.rollout
+        canvas = replace(
+            whole.canvas,
+            tokens=whole.canvas.tokens[:, : self.length].contiguous(),
+            response=whole.canvas.response[:, : self.length].contiguous(),
+        )
+        rest = after_end(canvas) & canvas.masked
+        canvas.tokens.masked_fill_(rest, canvas.stop_ids[0])
+        trace = whole.trace[:, : self.length].where(~rest, self.last[:, None])
+        canvas.valid = find_scored(canvas)
+        logprobs = whole.logprobs[:, : self.length].contiguous()
+        own = {"trace": trace, "logprobs": logprobs, "forwards": self.passes}
+        return replace(whole, canvas=canvas, **own)
+
+    def __call__(self, where: Positions, reduce: Callable[..., Any] | None = None) -> Any:
+        """Logits [N, C] at positions of the open block, or what `reduce` makes of hidden states."""
+        start, stop = self.columns
+        before = stop - self.size - start  # of the block before, which is complete now
+        own = self.canvas
+        tokens = self._take(self.rollout.canvas.tokens, self.starts - before, before)
+        inputs: dict[str, Any] = {
+            "input_ids": torch.cat((tokens, own.tokens), 1),
+            "attention_mask": self.attend[:, :stop],
+            "blocks": self.blocks[:, :stop],
+            "position_ids": self.places[:, -(stop - start) :],
+            "positions": F.pad(where.where, (before, 0)),
+            "columns": own.columns,
+            "cache": self.keys.at(start, stop, stop),
+        }
+        if reduce is not None:
+            inputs["reduce"] = reduce
+        output = self.policy.model(**inputs).logits
+        self.passes += 1
+        self.columns = stop - self.size, stop
+        return output if reduce is not None else forbid(output, own.forbidden_columns)
+
+    def _lay_out(self) -> None:
+        """Which columns of the cache each row attends to, their blocks, and the positions of the
+        last two blocks."""
+        columns = torch.arange(-self.frontier, self.size, device=self.rows.device)
+        place, self.blocks, self.places = self._find(self.rows, self.starts, columns)
+        self.attend = (place >= self.left[self.rows, None]) & (place < self.length)
+
+    def _find(self, rows: Tensor, starts: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of columns [n], counted from `starts` [r] of some rows: [r, n] columns of the canvas,
+        blocks, and positions in the text. What is left of a row is in its first block, so that it
+        attends to something."""
+        left, starts = self.left[rows, None], starts[:, None]
+        own, first = (
+            torch.div(each, self.size, rounding_mode="floor") for each in (columns, left - starts)
+        )
+        place = starts + columns
+        return place, own.maximum(first), (place - left).clamp(min=0)
+
+    def _read_prompts(self, rows: Tensor, places: Tensor) -> None:
+        """Compute the complete blocks of the prompts of some rows, each distinct one once, for
+        their places in the batch."""
+        if not self.given:
+            return
+        columns = torch.arange(-self.given, 0, device=rows.device)
+        place, blocks, positions = self._find(rows, self.begin[rows], columns)
+        parts = {
+            "input_ids": self.rollout.canvas.tokens[rows].gather(1, place.clamp(min=0)),
+            # an empty prompt reads the column before the response, which nothing attends to later
+            "attention_mask": (place >= self.left[rows, None]) | (columns == -1),
+            "blocks": blocks,
+            "position_ids": positions,
+        }
+        distinct, twin = take_distinct(parts)
+        cache = self.policy.network.new_cache().at(0, self.given, self.given)
+        nowhere = torch.zeros_like(distinct["input_ids"], dtype=torch.bool)
+        columns = self.rollout.canvas.columns
+        self.policy.model(**distinct, positions=nowhere, columns=columns, cache=cache)
+        self.passes += 1
+        cache.take_rows(twin)
+        self.keys.put_rows(places, cache, self.frontier)
+
+    def _replace(self, leaving: Sequence[int]) -> None:
+        """Give the places of the rows that leave to rows that wait, and drop the others."""
+        waiting = range(self.next, min(self.next + len(leaving), len(self.last)))
+        self.next += len(waiting)
+        if waiting:
+            places, new = (
+                torch.tensor(each, device=self.rows.device)
+                for each in (leaving[: len(waiting)], [*waiting])
+            )
+            self.rows[places], self.done[places] = new, 0
+            self._read_prompts(new, places)
+        if gone := {*leaving[len(waiting) :]}:
+            staying = [n for n in range(len(self.rows)) if n not in gone]
+            kept = torch.tensor(staying, dtype=torch.long, device=self.rows.device)
+            self.rows, self.done = self.rows[kept], self.done[kept]
+            self.keys.take_rows(kept)
+
+    def _move(self) -> None:
+        """Move the cache to the left, where columns are free that no row needs any more."""
+        used = (self.begin - self.left)[self.rows] + self.done * self.size
+        free = self.frontier - max(int(used.max()), self.given)
+        self.keys.drop_columns(free, self.frontier)
+        self.frontier -= free
+
+    def _index(self, starts: Tensor, width: int | None = None) -> Tensor:
+        """[r, width] columns of the canvas from `starts` on, a block of them by default."""
+        columns = torch.arange(self.size if width is None else width, device=starts.device)
+        return (starts[:, None] + columns).clamp(min=0)
+
+    def _take(self, each: Tensor, starts: Tensor, width: int | None = None) -> Tensor:
+        return each[self.rows].gather(1, self._index(starts, width))

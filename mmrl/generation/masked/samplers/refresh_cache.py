@@ -1,0 +1,101 @@
+"""Lumina-DiMOO's token-refresh cache (ML-Cache, arXiv 2510.06308): logits, keys and values.
+
+A full step computes all positions of a row. A partial one computes again those with the lowest
+logits, among all that the row attends to, prompt included, and takes everything else from the last
+pass that computed it; a token that was written since then still has the keys and values of a mask.
+The conditional and the unconditional rows have separate sets. An approximation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mmrl.config import ConfigError
+from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers.loop_config import LoopConfig
+from mmrl.generation.masked.samplers.rule import forbid
+from mmrl.generation.tokens.positions import Positions
+from mmrl.generation.tokens.scoring.logits import network_inputs
+
+if TYPE_CHECKING:
+    from mmrl.models import Policy
+
+
+class RefreshCache:
+    """The network of a rollout with this cache.
+
+    Attributes:
+        step: of the next forward pass.
+        index: [R, n] int64, positions that a partial step computes in each row, the rows of the
+            unconditional branches after the others; None for a full step.
+    """
+
+    def __init__(self, policy: Policy, canvas: MaskedCanvas, config: LoopConfig) -> None:
+        if not policy.network.can_refresh:
+            raise ConfigError(
+                "sampler.cache is 'refresh', and the network of this checkpoint cannot compute"
+                " single positions again; set it to none."
+            )
+        self.policy, self.config, self.step = policy, config, 0
+        self.keys = policy.network.new_token_cache(canvas.tokens.shape[1])
+        self.logits = self.largest = torch.empty(0)
+        self.index: Tensor | None = None
+
+    def __call__(self, canvas: MaskedCanvas, where: Tensor) -> Tensor:
+        """Logits [N, C] at the True entries of `where`, guidance applied."""
+        guidance = self.config.guidance
+        branches = guidance.build_branches(canvas)
+        inputs = network_inputs(branches)
+        self.keys.index = self.index
+        if self.index is not None:
+            given = [name for name in ("input_ids", "feature_at") if name in inputs]
+            inputs |= {name: inputs[name].gather(1, self.index) for name in given}
+            inputs["position_ids"] = self.index
+        logits = self.policy.model(**inputs, columns=canvas.columns, cache=self.keys).logits
+        largest = logits.amax(-1).float()
+        if self.index is None:
+            self.logits, self.largest = logits, largest
+        else:
+            self.logits.scatter_(1, self.index[..., None].expand_as(logits), logits)
+            self.largest.scatter_(1, self.index, largest)
+        self.step += 1
+        full = is_full(self.step, self.config)
+        self.index = (
+            None
+            if full
+            else find_lowest(self.largest, inputs.get("attention_mask"), self.config.cache_ratio)
+        )
+        known = Positions.find(where.repeat(len(branches), 1)).take(self.logits)
+        return forbid(guidance.combine(known.chunk(len(branches))), canvas.forbidden_columns)
+
+
+def is_full(step: int, config: LoopConfig) -> bool:
+    """Whether a step computes all positions."""
+    warmup = int(config.steps * config.warmup_ratio)
+    return step <= warmup or (step - warmup) % config.refresh_interval == 0
+
+
+def find_lowest(largest: Tensor, attend: Tensor | None, cache_ratio: float) -> Tensor:
+    """Positions [R, n] whose largest logit is in the lowest part of their row.
+
+    Args:
+        largest: [R, L] float32, the largest logit of each position.
+        attend: [R, L] bool, False on padding, which is never computed again; None without.
+        cache_ratio: share of positions that are kept.
+    """
+    if attend is not None:
+        largest = largest.masked_fill(~attend, torch.nan)
+    bound = largest.nanquantile(1 - cache_ratio, dim=1, keepdim=True)
+    return widen(largest <= bound)
+
+
+def widen(chosen: Tensor) -> Tensor:
+    """Indices [R, n] of the True entries of [R, L] bool in rising order; rows with fewer than n
+    repeat their last one."""
+    found = Positions.find(chosen)
+    order, _ = found.in_columns(max(found.numbers))
+    place = torch.arange(order.shape[1], device=order.device)
+    return order.gather(1, place.minimum(found.counts[:, None] - 1))

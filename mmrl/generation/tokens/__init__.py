@@ -1,0 +1,1 @@
+"""What kinds of generation share whose completions are tokens."""

@@ -1,0 +1,1 @@
+"""Log-probs of the tokens of finished canvases."""

@@ -1,0 +1,95 @@
+"""Samplers: what writes the canvases of a policy, whatever their kind of generation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from mmrl.config import check_choice, one_of
+from mmrl.config.chosen import Chosen
+from mmrl.generation.kinds import GENERATIONS, SAMPLERS
+from mmrl.types import Canvas, Rollout
+from mmrl.types.guidance import Guidance
+
+if TYPE_CHECKING:
+    from torch import Generator
+
+    from mmrl.models import Policy
+
+
+@dataclass(kw_only=True)
+class SamplerConfig(Chosen):
+    """Settings of a sampler: those of `Sampler.Config` of the one that is named."""
+
+    CHOICES = {"name": SAMPLERS}
+    where: ClassVar[str] = "sampler"
+
+    name: Annotated[str, one_of(SAMPLERS)] = "emerge"
+    """What writes completions."""
+
+    @property
+    def guidance(self) -> Guidance:
+        """The scales of guidance."""
+        scales = ("cfg_scale", "image_guidance_scale")
+        return Guidance(*(getattr(self, scale, 0.0) for scale in scales))
+
+
+def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | None = None) -> None:
+    """Refuse a sampler that cannot run, before any model loads.
+
+    Args:
+        config: the sampler; its single values are checked already.
+        where: dotted key of the section, for messages.
+        length: actions of a rollout, where known.
+
+    Raises:
+        ConfigError: settings that do not go together, or not with the length.
+    """
+    SAMPLERS[config.name].check(config, config.name, where, length)
+
+
+def count_steps(config: SamplerConfig, length: int) -> int:
+    """The most steps in which rows of `length` actions are written."""
+    return SAMPLERS[config.name].count_steps(config, length)
+
+
+def has_fixed_forwards(config: SamplerConfig) -> bool:
+    """Whether all rows of one length take the same number of forward passes, whatever is drawn, on
+    processes that share weights (`Policy.shares_forwards`)."""
+    return SAMPLERS[config.name].has_fixed_forwards(config)
+
+
+def can_refill(policy: Policy, config: SamplerConfig) -> bool:
+    """Whether a row that ends can give its place in the batch to another."""
+    return SAMPLERS[config.name].can_refill(policy, config)
+
+
+def sample(
+    policy: Policy,
+    canvas: Canvas,
+    config: SamplerConfig,
+    generator: Generator | Sequence[Generator],
+    size: int | None = None,
+) -> Rollout:
+    """Write what a canvas leaves open.
+
+    Args:
+        policy: whose network predicts.
+        canvas: B rows; it is not changed.
+        config: sampler, steps, guidance, temperature.
+        generator: one per row, or one from which a generator per row is seeded.
+        size: rows that are computed at once where rows that end give their places to others, see
+            `can_refill`; None computes all at once.
+
+    Returns:
+        The finished canvas with its trace and the log-prob of each action when it was taken.
+
+    Raises:
+        ConfigError: a sampler of another kind than the canvas, or one that cannot run.
+        ValueError: guidance on a canvas without an unconditional branch, or a number of generators
+            that is not that of the rows.
+    """
+    check_choice("sampler.name", config.name, GENERATIONS[canvas.kind].samplers)
+    check_sampler(config)
+    return SAMPLERS[config.name].write(policy, canvas, config, generator, size)
