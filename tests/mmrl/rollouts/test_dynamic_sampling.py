@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.generation.tokens.canvas import TokenCanvas
 from mmrl.models import load_policy
 from mmrl.rollouts.dynamic_sampling import fill_groups
 from mmrl.rollouts.overlong import soft_overlong_punishment
@@ -44,10 +43,11 @@ def first_step(
     job = Task("shapes", config.tasks["shapes"])
     lay_out = policy.canvas
 
-    def canvas(*of: Any) -> TokenCanvas:
+    def canvas(*of: Any) -> Any:
         """A canvas on which one token in 24 ends a text, as the policy is not trained."""
-        laid = lay_out(*of)
-        return replace(laid, stop_ids=(*laid.stop_ids, *range(*laid.columns, 24)))
+        laid: Any = lay_out(*of)
+        first, end = laid.columns
+        return replace(laid, stop_ids=(*laid.stop_ids, *range(first, end, 24)))
 
     if job.config.task == "text":
         policy.canvas = canvas  # pyright: ignore[reportAttributeAccessIssue]
