@@ -1,7 +1,7 @@
 """Settings of `python -m mmrl.eval` and `python -m mmrl.eval_v`, and the kinds of benchmarks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -17,6 +17,7 @@ from mmrl.config import (
     read_key,
     to_plain,
 )
+from mmrl.config.chosen import keep_read
 from mmrl.config.inputs import load_ready
 from mmrl.data.data_config import DataConfig
 from mmrl.models.task_names import writes_images
@@ -69,10 +70,16 @@ class SamplerRow(NamedTuple):
 class RowConfig(SamplerConfig):
     """A row of the table: a sampler, its length and its label."""
 
+    CHOICES = SamplerConfig.CHOICES
+
     label: str = ""
     """Name of the row; empty names what differs."""
     max_completion_length: Annotated[int, at_least(1)] = 256
     """Response positions of a completion."""
+
+
+ROW = ("label", "max_completion_length")
+"""What a row has beside its sampler."""
 
 
 @dataclass(kw_only=True)
@@ -217,8 +224,8 @@ class EvalConfig(Settings):
 
     def _row(self, entry: Mapping[str, Any]) -> tuple[str, SamplerRow]:
         base = {**asdict(self.sampler), "max_completion_length": self.max_completion_length}
-        row = merge(RowConfig, base, entry)
-        sampler = {each.name: getattr(row, each.name) for each in fields(SamplerConfig)}
+        row = merge(RowConfig, keep_read(RowConfig, base, entry), entry)
+        sampler = {key: value for key, value in asdict(row).items() if key not in ROW}
         setting = SamplerRow(SamplerConfig(**sampler), row.max_completion_length)
         check_sampler(setting.sampler, "sampler", setting.length)
         short = {"max_completion_length": "length"}

@@ -24,9 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 from PIL import Image  # noqa: E402
 
-from mmrl.config import check, check_choice, load_config, to_yaml  # noqa: E402
+from mmrl.config import check, load_config, to_yaml  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
-from mmrl.generation.masked.samplers import RULES  # noqa: E402
 from mmrl.generation.masked.samplers.loop_config import check_blocks  # noqa: E402
 from mmrl.models.image_tokenizers import OWN_VQ  # noqa: E402
 from mmrl.pretrained.checks import check_checkpoints, check_task  # noqa: E402
@@ -57,6 +56,8 @@ CHECKPOINTS = ROOT / "datasets" / "shapes" / "checkpoints"
 @dataclass(kw_only=True)
 class Config(SamplerConfig):
     """Sampler settings, model, prompts and output."""
+
+    CHOICES = SamplerConfig.CHOICES
 
     model: str = str(CHECKPOINTS / "mmada")
     """Path or hub id."""
@@ -96,7 +97,6 @@ class Config(SamplerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("name", self.name, RULES)
         one = bool(self.prompt.strip(" |")) != bool(self.prompts)
         check(one, "prompt", self.prompt, "a text, or empty when prompts names a file")
         for key in ("num_images", "limit", "batch_size", "cell"):

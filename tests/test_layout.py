@@ -69,15 +69,25 @@ def loaded_with(name: str) -> dict[str, str]:
 
 
 ORDER = """
-mmrl mmrl.randomness mmrl.generation.tokens.features mmrl.generation.tokens.positions
+mmrl mmrl.randomness
 mmrl.types
 mmrl.config
+mmrl.generation
+mmrl.generation.tokens
+mmrl.generation.masked
 mmrl.models mmrl.rewards
 mmrl.runtime
 mmrl.data
+mmrl.generation.strategy
+mmrl.generation.generation
+mmrl.generation.tokens.scoring
+mmrl.generation.masked.samplers
+mmrl.generation.masked.strategies
+mmrl.generation.masked.kind
+mmrl.generation.kinds
 mmrl.samplers
-mmrl.estimators
 mmrl.algorithms
+mmrl.estimators
 mmrl.pretrained
 mmrl.run
 mmrl.training.adapter_dropout

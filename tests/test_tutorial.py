@@ -8,12 +8,11 @@ import torch
 from mmrl.algorithms import (
     LossInputs,
     count_batch,
-    draw_masks,
     group_advantages,
     load_algorithm,
     policy_loss,
 )
-from mmrl.estimators import score
+from mmrl.estimators import draw_passes, score
 from mmrl.models import load_policy
 from mmrl.randomness import generator
 from mmrl.rewards import build_reward
@@ -38,7 +37,7 @@ def test_one_optimiser_step_by_hand(name: str) -> None:
     advantages = group_advantages(rewards, num_generations=4, scale_rewards="group")
 
     algorithm = load_algorithm({"name": name})
-    passes = draw_masks(rollout, algorithm, generators)
+    passes = draw_passes(rollout, algorithm, generators)
     scores = score(policy, rollout.canvas, passes)
     size = count_batch(rollout, passes, algorithm)
     loss, metrics = policy_loss(LossInputs(passes, scores.logprobs, advantages), algorithm, size)

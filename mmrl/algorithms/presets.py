@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from omegaconf import OmegaConf
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import ConfigError, check, check_choice, merge, to_plain
+from mmrl.config.chosen import keep_read
 from mmrl.config.yaml_file import configs
 from mmrl.generation.kinds import STRATEGIES
 
@@ -56,10 +56,9 @@ def _to_json(value: Any) -> Any:
 def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
     """A preset with options, which are JSON, on top."""
     try:
-        usual, stated = OmegaConf.load(preset), json.loads(options)
-        # what the preset states for a strategy or bound that is not its own any more
-        read = {field.name for field in fields(AlgorithmConfig.choose({**usual, **stated}, where))}
-        usual = {key: value for key, value in usual.items() if key in read}
+        usual, stated = OmegaConf.to_container(OmegaConf.load(preset)), json.loads(options)
+        assert isinstance(usual, dict), "a preset is a section"
+        usual = keep_read(AlgorithmConfig, usual, stated)
         method = merge(AlgorithmConfig, usual, stated, where=where)
         for message in find_conflicts(method):
             raise ConfigError(f"algorithm.{message}")

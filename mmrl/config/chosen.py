@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, make_dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import Self
 
@@ -34,6 +34,11 @@ class Chosen(Settings):
     that they choose from."""
 
     CHOICES: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A setting of what is chosen."""
 
     def __new__(cls, *_: Any, **options: Any) -> Self:
         """A section of what `options` choose, for the class that chooses; see `pathlib.Path`."""
@@ -72,14 +77,10 @@ class Chosen(Settings):
 @cache
 def _combine(cls: type, *options: type) -> type:
     """One class with the settings of all, the same each time."""
-    bases = [
-        each for each in options if not any(o is not each and issubclass(o, each) for o in options)
-    ]
-    if all(issubclass(each, cls) for each in bases) and len(bases) == 1:
-        return bases[0]
-    rest = () if any(issubclass(each, cls) for each in bases) else (cls,)
-    made = make_dataclass(cls.__name__, [], bases=(*dict.fromkeys(bases), *rest), kw_only=True)
-    made.__module__ = cls.__module__
+    own = [each for each in dict.fromkeys(options) if each is not NoOptions]
+    bases = [a for a in own if not any(a is not b and issubclass(b, a) for b in [*own, cls])]
+    made = make_dataclass(cls.__name__, [], bases=(*bases, cls), kw_only=True)
+    made.__module__, made.__doc__ = cls.__module__, cls.__doc__
     return made
 
 
@@ -126,6 +127,12 @@ def leave_out_unread(cls: Any, chosen: type, layers: Sequence[dict[str, Any]], w
                     f"{where or cls.where}.{key} is {value} and is not read; with {column}:"
                     f" {', '.join(names)} it would be"
                 )
+
+
+def keep_read(cls: Any, usual: Mapping[Any, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the usual settings of a section, those that it reads with the stated ones on top."""
+    read = {field.name for field in fields(cls.choose({**usual, **stated}))}
+    return {key: value for key, value in usual.items() if key in read}
 
 
 @cache

@@ -31,8 +31,8 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
     for content in contents:
         _check_kind(cls, content, where)
     try:
-        layers = [content for content in contents if isinstance(content, Mapping)]
-        merged = OmegaConf.merge(_lay_out(cls, layers, where), *contents)
+        sections = [content for content in contents if isinstance(content, Mapping)]
+        merged = OmegaConf.merge(_lay_out(cls, sections, where), *contents)
         if missing := sorted(OmegaConf.missing_keys(merged)):
             key = _key(where, missing[0])
             raise ConfigError(f"{key} has no value; set it in the YAML or as key=value.")

@@ -23,6 +23,7 @@ from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.runtime.sharding.sampling import gathers_once
+from mmrl.samplers import count_steps
 from mmrl.training.trainable import trained_in_full
 
 
@@ -127,7 +128,8 @@ def _find_passes(
 
 def _count_graphs(config: RLConfig, task: Task, micro: Pass) -> int:
     """Passes whose graphs are held together."""
-    steps, block_size = task.config.sampler.steps, find_block_size(micro.network)
+    block_size = find_block_size(micro.network)
+    steps = count_steps(task.config.sampler, micro.scored)
     passes = passes_per_rollout(task.algorithm, steps, micro.scored, block_size)
     return 1 if task.algorithm.pass_by_pass else passes
 

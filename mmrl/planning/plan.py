@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmrl.algorithms.forwards import count_forwards
-from mmrl.config.options import unread_options
 from mmrl.models.families import get_family
 from mmrl.models.loading import outline
 from mmrl.planning.batch_sizes import settle_batch_sizes
@@ -21,6 +20,7 @@ from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.launch import count_processes
+from mmrl.samplers import count_steps
 from mmrl.types import Prompt
 
 
@@ -103,22 +103,23 @@ def _describe_task(
         f"{settings.num_prompts} prompts x {settings.num_generations} = {rollouts} a step, of"
         f" {length} response positions each",
     )
-    scale = sampler.image_guidance_scale
+    steps, scales = count_steps(sampler, length), sampler.guidance
+    image = f", image guidance {scales.image:g}" if scales.image else ""
     yield (
         "sampler",
-        f"{sampler.name}, {sampler.steps} denoising steps of {rollouts * sampler.guidance.branches}"
-        f" rows (guidance {sampler.cfg_scale:g}{f', image guidance {scale:g}' if scale else ''})",
+        f"{sampler.name}, {steps} steps of {rollouts * scales.branches} rows (guidance"
+        f" {scales.text:g}{image})",
     )
     value = ", value head on a copy of the policy" if algorithm.value else ""
     yield (
         "algorithm",
-        f"{algorithm.name}: masks {algorithm.mask}, {algorithm.num_draws} draws,"
+        f"{algorithm.name}: strategy {algorithm.strategy}, {algorithm.num_draws} draws,"
         f" {algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}{value}",
     )
     size, parts = config.micro_batch_size(world_size), config.num_mini_batches
     block_size = find_block_size(outline_policy(raw))
     plan = {"num_mini_batches": parts, "block_size": block_size}
-    cost = count_forwards(algorithm, sampler.steps, length, **plan)
+    cost = count_forwards(algorithm, steps, length, **plan)
     yield (
         "update",
         f"{config.updates_per_step} optimiser steps of {rollouts // world_size // parts // size}"
@@ -131,8 +132,6 @@ def _describe_task(
         yield "credit", f"{credit} completions more"
     for difference in find_differences(algorithm, sampler, block_size is not None):
         yield "mismatch", difference
-    for setting in (*unread_options(algorithm), *unread_options(sampler)):
-        yield "no effect", setting
 
 
 def _counted(source: str, prompts: list[Prompt]) -> str:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from mmrl.generation.tokens.canvas import TokenCanvas
 from mmrl.generation.tokens.scoring.scoring import predict_values
 from mmrl.models import Policy
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
@@ -26,7 +27,7 @@ from mmrl.runtime.sharding.sharding import Sharding
 from mmrl.runtime.sharding.tensors import held_part
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import shared_parameters, train_parts
-from mmrl.types import Canvas, Passes
+from mmrl.types import Passes
 
 if TYPE_CHECKING:
     from mmrl.rl_config import RLConfig
@@ -63,7 +64,7 @@ class ValueModel:
             autocast_forward(self.trained, sharding.accelerator.device)
         self.network: nn.Module = self.trained
 
-    def __call__(self, canvas: Canvas, passes: Passes) -> Tensor:
+    def __call__(self, canvas: TokenCanvas, passes: Passes) -> Tensor:
         """Values [K, B, L] of the states of the passes."""
         return predict_values(self.network, canvas, passes)
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mmrl.types import Canvas
+    from mmrl.types.canvas import Canvas
+
+    AnyCanvas = TypeVar("AnyCanvas", bound=Canvas)
 
 
 class Guidance(NamedTuple):
     """The scales of guidance, 0 where it is off: logits are c + text (c - u) + image (c - v).
 
-    c has the whole prompt, u no text (`Canvas.uncond_tokens`), v no source image
-    (`Canvas.image_uncond_tokens`), as in InstructPix2Pix and Lumina-DiMOO.
+    c has the whole prompt, u no text (`Canvas.unconditional`), v no source image
+    (`Canvas.image_unconditional`), as in InstructPix2Pix and Lumina-DiMOO.
     """
 
     text: float = 0.0
@@ -26,7 +28,7 @@ class Guidance(NamedTuple):
         """Forward passes of a step: one, and one for each scale above 0."""
         return 1 + (self.text != 0) + (self.image != 0)
 
-    def build_branches(self, canvas: Canvas) -> list[Canvas]:
+    def build_branches(self, canvas: AnyCanvas) -> list[AnyCanvas]:
         """The canvas, and the unconditional branches that the scales need.
 
         Raises:

@@ -63,7 +63,7 @@ class LuminaChat(CodesChat):
         added |= {"response": end < 0, "attend": end >= 0, "uncond_attend": end >= 0}
         known = {name: getattr(canvas, name) for name in added}
         longer = {k: torch.cat((v, added[k]), 1) for k, v in known.items() if v is not None}
-        return replace(canvas, vocab=(0, self.rows.code_offset), **longer)
+        return replace(canvas, columns=(0, self.rows.code_offset), **longer)
 
     def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
         """Height and width in codes of an image of so many pixels, width first."""

@@ -103,10 +103,17 @@ class TextLayout:
         keep = None if bool(attend.all()) else attend
         first, size = 0 if self.block_alignment == "left" else width, self.block_size
         blocks = None if size is None else align_blocks(attend, size, first)
-        branch = torch.full_like(tokens, mask), keep, None, self.stop_ids
-        response = columns >= width
         return MaskedCanvas(
-            tokens, response, keep, self.vocab, mask, *branch, blocks=blocks, block_size=size
+            tokens,
+            columns >= width,
+            keep,
+            self.vocab,
+            mask,
+            uncond_tokens=torch.full_like(tokens, mask),
+            uncond_attend=keep,
+            stop_ids=self.stop_ids,
+            blocks=blocks,
+            block_size=size,
         )
 
     def decode(self, canvas: MaskedCanvas) -> list[str]:

@@ -116,7 +116,7 @@ class TextToImage:
         tokens = {f"{k}tokens": ids[:, first:] for k, (ids, _) in all_rows.items()}
         response = torch.zeros_like(tokens["tokens"], dtype=torch.bool)
         response[:, -len(written) :] = written
-        known = {"vocab": self.vocab, "mask_id": self.rows.ids["mask"], "grid": self.grid}
+        known = {"columns": self.vocab, "mask_id": self.rows.ids["mask"], "grid": self.grid}
         return MaskedCanvas(**{"attend": None, **attend}, **tokens, **known, response=response)
 
 

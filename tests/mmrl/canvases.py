@@ -18,9 +18,9 @@ def mmada_canvas(cases: dict[str, Tensor], masked_padding: bool) -> MaskedCanvas
     other, other_keep = (cases[f"layouts/t2i_gen_uncond/{i}"] for i in range(2))
     response = ids == 126336
     masks = (keep.bool(), other_keep.bool()) if masked_padding else (None, None)
-    return MaskedCanvas(
-        ids.clone(), response, masks[0], (126349, 134541), 126336, other.clone(), masks[1], (4, 4)
-    )
+    branches = {"uncond_tokens": other.clone(), "uncond_attend": masks[1]}
+    columns, grid = (126349, 134541), (4, 4)
+    return MaskedCanvas(ids.clone(), response, masks[0], columns, 126336, **branches, grid=grid)
 
 
 def small_canvas(

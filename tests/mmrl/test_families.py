@@ -14,12 +14,12 @@ from torch import Tensor
 from mmrl.algorithms import (
     AlgorithmConfig,
     LossInputs,
-    draw_masks,
     load_algorithm,
     policy_loss,
 )
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.forwards import passes_per_rollout
+from mmrl.estimators import draw_passes
 from mmrl.generation.masked.samplers import RULES
 from mmrl.models import Policy
 from mmrl.models.families import FAMILIES
@@ -159,7 +159,7 @@ def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
     assert ("loss/value_avg" in values) == (task.algorithm.value is not None)
     network, canvas = trainer.policy.network, batch.rollout.canvas
     shape = task.config.sampler.steps, int(canvas.response.sum(1).max()), find_block_size(network)
-    passes = draw_masks(batch.rollout, task.algorithm, generators(2))
+    passes = draw_passes(batch.rollout, task.algorithm, generators(2))
     assert len(passes) <= passes_per_rollout(task.algorithm, *shape)
     unseen = {"vision"} if canvas.features is None else set()
     gradients = {

@@ -66,7 +66,7 @@ def test_a_causal_preset_starts_at_ratio_one_and_moves_the_right_way(name: str) 
             ["algorithm.scale_rewards", "batch, chunk, group, none, softmax"],
         ),
         (
-            {"max_mask_rate": 0.1, "min_mask_rate": 0.5},
+            {"strategy": "uniform", "max_mask_rate": 0.1, "min_mask_rate": 0.5},
             ["max_mask_rate", "at least min_mask_rate"],
         ),
         # what cannot go together, and why

@@ -84,7 +84,7 @@ def test_an_image_is_drawn_as_the_sampler_wrote_it(painter: Policy) -> None:
     assert len(trace.written_at) == len(trace.logprobs) == 64 and trace.steps == 6
     assert set(trace.written_at) <= set(range(6)) and max(trace.logprobs) <= 0
     again = sample_trace(painter, prompt, config, seed=3)
-    assert (again.trace, again.logprobs) == (trace.written_at, trace.logprobs)
+    assert (again.written_at, again.logprobs) == (trace.written_at, trace.logprobs)
     assert sample_trace(painter, prompt, config, seed=4).logprobs != trace.logprobs
     assert "64 positions in 6 steps, 6 forward passes" in describe(trace)
 

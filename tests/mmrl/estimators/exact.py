@@ -61,7 +61,9 @@ def drawn(name: str, n: int, rows: int, iteration: int = 0, **options: Any) -> P
     """Passes of a strategy over many copies of that rollout."""
     _, rollout = network_and_rollout(n)
     copies = rollout[torch.zeros(rows, dtype=torch.long)]
-    return STRATEGIES[name](copies, AlgorithmConfig(**options), generators(rows), iteration)
+    return STRATEGIES[name](
+        copies, AlgorithmConfig(strategy=name, **options), generators(rows), iteration
+    )
 
 
 def estimates(name: str, n: int, rows: int = 2500, **options: Any) -> Tensor:

@@ -2,8 +2,8 @@
 
 import torch
 
+from mmrl.estimators.highest_entropy import highest_entropy
 from mmrl.generation.masked.hidden import Hidden
-from mmrl.generation.tokens.scoring.scoring import highest_entropy
 from mmrl.types import Passes
 
 

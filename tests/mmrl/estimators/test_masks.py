@@ -36,7 +36,9 @@ def draw(
     **options: Any,
 ) -> Passes:
     values = {"min_mask_rate": 0.5, **NEEDS.get(name, {}), **options}
-    config = AlgorithmConfig(num_iterations=num_iterations, **values)
+    declared = {field.name for field in fields(STRATEGIES[name].Config)}
+    own = {key: value for key, value in values.items() if key in declared}
+    config = AlgorithmConfig(strategy=name, num_iterations=num_iterations, **own)
     return STRATEGIES[name](rollout_of(canvas), config, seeds, iteration)
 
 
@@ -59,7 +61,9 @@ def test_random_masks_are_mask_grpos(
     # there one generator draws whole rows, here one per row draws its response positions
     first, length = int(response[0].int().argmax()), tokens.shape[1]
     seeds = [behind(1234, row * length + first) for row in range(2)]
-    hidden = draw(canvas, seeds, "random", iteration, num_iterations, min_mask_rate=0.0).hidden[0]
+    hidden = draw(canvas, seeds, "random", iteration, num_iterations, min_mask_rate=0.0).query.mask[
+        0
+    ]
     expected = mmada_cases[f"maskgrpo/remask/{rate}"]
     assert torch.equal(tokens.masked_fill(hidden, canvas.mask_id), expected)
 
@@ -76,7 +80,7 @@ def test_only_hidden_response_positions_are_scored_and_nothing_after_the_end(nam
     canvas.tokens[1, 6] = canvas.tokens[2, 8] = canvas.tokens[2, 9] = 30
     ended = ending_at_30(canvas)
     assert ended.counted.sum(-1).tolist() == [7, 2, 3, 4]
-    number = STRATEGIES[name].number(AlgorithmConfig(num_draws=5), 3, 7)
+    number = STRATEGIES[name].number(AlgorithmConfig(strategy=name, num_draws=5), 3, 7)
     passes = draw(ended, generators(4), name, num_draws=5)
     assert passes.query.mask.shape == (number, *canvas.tokens.shape)
     assert not bool((passes.query.mask & ~canvas.response).any())
@@ -164,7 +168,7 @@ CHANGED = {
 
 @pytest.mark.parametrize("setting", CHANGED)
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_strategy_reads_what_it_says_it_reads(name: str, setting: str) -> None:
+def test_a_strategy_reads_the_options_that_it_declares(name: str, setting: str) -> None:
     canvas = small_canvas(2, 12)
     changed = {setting: CHANGED[setting]}
     one, other = (draw(canvas, generators(2), name, **options) for options in ({}, changed))

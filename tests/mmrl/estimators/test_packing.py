@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from mmrl.algorithms import draw_masks, load_algorithm
+from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.value import compute_advantages
+from mmrl.estimators import draw_passes
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.generation.tokens.scoring.scoring import score
 from mmrl.models import load_model
@@ -65,7 +66,7 @@ def test_one_packed_pass_scores_as_a_pass_for_each_block(
     policy: SimpleNamespace, alignment: str, preset: str
 ) -> None:
     rollout = roll_out(policy, alignment)
-    passes = draw_masks(rollout, load_algorithm({"name": preset}), generators(rollout))
+    passes = draw_passes(rollout, load_algorithm({"name": preset}), generators(rollout))
     packed = score(policy, rollout.canvas, passes).logprobs
     for k in range(len(passes)):
         alone = score_by_block(policy, rollout.canvas, passes.query.mask[k]) * passes.scored[k]
@@ -79,7 +80,7 @@ def test_the_trace_of_all_blocks_gives_the_log_probs_of_the_sampler_in_passes_of
     policy: SimpleNamespace, alignment: str, cfg_scale: float
 ) -> None:
     rollout = roll_out(policy, alignment, cfg_scale=cfg_scale)
-    passes = draw_masks(rollout, load_algorithm(TRACE), generators(rollout))
+    passes = draw_passes(rollout, load_algorithm(TRACE), generators(rollout))
     assert len(passes) == SIZE
     assert torch.equal(passes.scored.sum(0), rollout.canvas.counted.long())
     replayed = score(policy, rollout.canvas, passes, cfg_scale).logprobs.sum(0)
@@ -94,7 +95,7 @@ def test_slices_shrink_inside_each_block() -> None:
     response = torch.ones_like(steps, dtype=torch.bool)
     canvas = MaskedCanvas(steps, response, None, (0, 9), 9, blocks=blocks, block_size=4)
     rollout = Rollout(canvas, steps, torch.zeros(1, 10), {})
-    passes = draw_masks(rollout, load_algorithm(TRACE), [Generator()])
+    passes = draw_passes(rollout, load_algorithm(TRACE), [Generator()])
     rows = ["1000110011", "0110001100", "0001000000"]
     assert ["".join(map(str, row.int().tolist())) for row in passes.scored[:, 0]] == rows
     hidden = ["1111111111", "0111001100", "0001000000"]

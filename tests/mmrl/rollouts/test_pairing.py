@@ -1,20 +1,16 @@
 """Methods and samplers that do not fit together, known before any model loads."""
 
 import logging
-from dataclasses import fields
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from mmrl.algorithms import load_algorithm
-from mmrl.config import ConfigError
-from mmrl.config.chosen import unread_options
-from mmrl.generation.masked.samplers import RULES
-from mmrl.planning.plan import describe
+from mmrl.config import ConfigError, merge
+from mmrl.config.chosen import warn_once
+from mmrl.generation.kinds import STRATEGY_KINDS
 from mmrl.rollouts.pairing import check_pairing, find_differences
+from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
-from tests.mmrl.runs import run_config
 
 
 def test_a_trace_method_needs_more_than_one_denoising_step() -> None:
@@ -43,22 +39,25 @@ def test_what_is_scored_otherwise_than_sampled_is_said(
     assert said in found
 
 
-def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
-    world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_setting_that_the_rule_does_not_read_is_left_out_and_in_the_log(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    left = SamplerConfig(name="left_to_right", steps=4, target="random", threshold=0.5)
-    task = {"sampler": left, "eval_sampler": SamplerConfig(name="static", schedule="linear")}
+    warn_once.cache_clear()
+    section = {"name": "left_to_right", "steps": 4, "target": "random", "threshold": 0.5}
+    task = {"sampler": {**section, "cache": "none", "schedule": "cosine"}}
     with caplog.at_level(logging.WARNING):
-        said = " ".join(str(describe(run_config(world, tmp_path, task=task))).split())
-    target = "target is random, and name: left_to_right does not read it (static would)"
-    assert f"no effect {target}" in said and f"tasks.shapes.sampler: {target}" in caplog.text
-    assert "threshold is 0.5, and name: left_to_right does not read it (dynamic would)" in said
-    schedule = (
-        "schedule is linear, and name: static does not read it (emerge, lumina, maskgit would)"
-    )
-    assert f"tasks.shapes.eval_sampler: {schedule}" in caplog.text
-    for name, rule in RULES.items():
-        changed = {"schedule": "linear", "target": "random", "choice_temperature": 2.0}
-        config = SamplerConfig(name=name, threshold=0.5, **changed)
-        set_here = {"threshold", *changed}
-        assert len(unread_options(config)) == len(set_here - {f.name for f in fields(rule.Config)})
+        config = merge(TaskConfig, task, {"eval_sampler": {"name": "static"}}, where="tasks.t")
+    assert config.sampler == SamplerConfig(name="left_to_right", steps=4)
+    assert config.eval_sampler == SamplerConfig(name="static")
+    assert [record.message for record in caplog.records] == [
+        "tasks.t.sampler.target is random and is not read; with name: static it would be",
+        "tasks.t.sampler.threshold is 0.5 and is not read; with name: dynamic it would be",
+    ]
+    with pytest.raises(ConfigError, match=r"tasks\.t\.sampler\.treshold is not a setting"):
+        merge(TaskConfig, {"sampler": {"name": "dynamic", "treshold": 0.5}}, where="tasks.t")
+
+
+def test_a_strategy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STRATEGY_KINDS, "trace", "flow")
+    with pytest.raises(ConfigError, match=r"tasks\.t\.algorithm\.strategy is 'trace'.*masked"):
+        check_pairing(load_algorithm({"name": "trace_rl"}), SamplerConfig(), "tasks.t")

@@ -25,11 +25,11 @@ def test_a_setting_that_is_newer_than_the_checkpoint_had_its_default() -> None:
 def test_so_had_a_newer_setting_of_a_section(world: SimpleNamespace, tmp_path: Path) -> None:
     config = run_config(world, tmp_path)
     before = json.loads(dump_settings(config))
-    del before["tasks"]["shapes"]["sampler"]["eps"]
+    del before["tasks"]["shapes"]["sampler"]["cache_ratio"]
     del before["tasks"]["shapes"]["accuracy_rewards"]
     check_unchanged(before, config, allowed=False)
-    config.tasks["shapes"].sampler.eps = 0.5
-    with pytest.raises(ConfigError, match=r"eps was 0\.001 and is 0\.5"):
+    config.tasks["shapes"].sampler.cache_ratio = 0.5
+    with pytest.raises(ConfigError, match=r"cache_ratio was 0\.9 and is 0\.5"):
         check_unchanged(before, config, allowed=False)
     config = run_config(world, tmp_path)
     config.tasks["shapes"].accuracy_rewards = ["redness"]

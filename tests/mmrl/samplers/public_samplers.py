@@ -112,7 +112,7 @@ class PublicDraws:
         config: SamplerConfig,
     ) -> Tensor:
         """What ranks positions, in the precision of the public code."""
-        if config.target == "random":
+        if getattr(config, "target", "") == "random":
             return self.uniforms(state, where, config, torch.float32)
         logits, ends = prediction.logits.to(self.dtype), list(prediction.stops)
         if config.eos == "last":

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from mmrl.algorithms import AlgorithmConfig
+from mmrl.config import merge
 from mmrl.estimators import score
 from mmrl.generation.masked.samplers import RULES
 from mmrl.generation.masked.strategies import STRATEGIES
@@ -42,7 +43,7 @@ def count(family: str, steps: int = STEPS, **settings: Any) -> tuple[int, int, D
     policy = small_policy(family)
     task = "text_to_image" if family == "mmada" else "text"
     canvas = policy.canvas(small_prompts(task))
-    config = SamplerConfig(steps=steps, threshold=1.0, **settings)
+    config = merge(SamplerConfig, {"steps": steps, "threshold": 1.0, **settings})
     with DeviceCounts() as seen:
         sample(policy, canvas, config, generators(len(canvas)))
     return sum(seen.waits.values()), sum(seen.launches.values()), seen

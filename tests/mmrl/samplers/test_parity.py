@@ -16,12 +16,8 @@ from tests.mmrl.samplers.public_samplers import sample_publicly
 
 
 def settings(name: str, cfg_scale: float, choice_temperature: float = 1.0) -> SamplerConfig:
-    return SamplerConfig(
-        name=name,
-        steps=6,
-        cfg_scale=cfg_scale,
-        choice_temperature=choice_temperature,
-    )
+    own = {"choice_temperature": choice_temperature} if name == "maskgit" else {}
+    return SamplerConfig(name=name, steps=6, cfg_scale=cfg_scale, **own)
 
 
 @pytest.mark.parametrize("cfg_scale", [0.0, 2.0])

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from mmrl.config import merge
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Rollout
@@ -51,7 +52,7 @@ def written(
     settings: dict[str, Any],
     dtype: torch.dtype = torch.float64,
 ) -> Rollout:
-    return sample_publicly(policy, canvas, SamplerConfig(**settings), dtype=dtype)
+    return sample_publicly(policy, canvas, merge(SamplerConfig, settings), dtype=dtype)
 
 
 def text_canvas(

@@ -6,8 +6,8 @@ new, the old and the reference policy alike. Draws come from one generator per r
 depend on batch composition, process count or micro-batches.
 
 A new strategy is one file that makes a `Strategy` of its `plan` and of a dataclass with its own
-options, and one line in `STRATEGIES`. Its options are keys of the `algorithm` section. Settings are read
-without torch, so such a file imports torch inside its functions.
+options, and one line in `STRATEGIES`. Its options are keys of the `algorithm` section. Settings are
+read without torch, so such a file imports torch inside its functions.
 """
 
 from mmrl.generation.masked.strategies.levels import (

@@ -102,7 +102,7 @@ def test_k_nodes_of_quadrature_are_exact_up_to_twice_as_many_positions(n: int, n
 
 def test_stratified_levels_cover_their_range_evenly() -> None:
     counts = [
-        drawn("stratified", 8, 20, num_draws=4, num_iterations=2, iteration=i).hidden.sum(-1)
+        drawn("stratified", 8, 20, num_draws=4, num_iterations=2, iteration=i).query.mask.sum(-1)
         for i in range(2)
     ]
     # eight strata over eight numbers of positions: each number once per row
