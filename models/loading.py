@@ -22,8 +22,8 @@ from mmrl.models.families.pipeline import (
     network_directory,
     read_pipeline,
 )
-from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
+from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.public_code import Source, copy_code, describe_code
 from mmrl.models.quantization import quantize
 from mmrl.models.quantization_config import QuantizationConfig
@@ -48,7 +48,7 @@ def load_model(
     merge_adapter: bool = True,
     quantization_config: QuantizationConfig | None = None,
     deferred: bool = False,
-) -> Network:
+) -> TokenNetwork:
     """The network of a checkpoint; no tokenizer needed.
 
     Args:
@@ -130,7 +130,7 @@ def fill_network(model: Network, quantization_config: QuantizationConfig | None)
         setattr(model.get_submodule(layer), own, model.get_parameter(other))
 
 
-def outline(directory: Path) -> Network:
+def outline(directory: Path) -> TokenNetwork:
     """The network of a directory without its weights, on the meta device; that of the base for an
     adapter, which is compared with it. Raises FileNotFoundError, ValueError: see `load_model`; no
     tensor is read to find them."""
@@ -161,7 +161,7 @@ def outline(directory: Path) -> Network:
     return model
 
 
-def build_network(config: Mapping[str, Any]) -> Network:
+def build_network(config: Mapping[str, Any]) -> TokenNetwork:
     """The network of a config.json of a known family, with weights as layers draw them."""
     model = get_family(config).network(config)
     model.public_config = dict(config)
@@ -214,18 +214,20 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config if complete is None else complete(config, directory)
 
 
-def new_model(config: Mapping[str, Any], generator: torch.Generator) -> Network:
+def new_model(config: Mapping[str, Any], generator: torch.Generator) -> TokenNetwork:
     """A new network of a config.json: weights of deviation 0.02, residual outputs scaled by
     1/sqrt(2 layers)."""
     # layers draw default weights when they are built; all of them are drawn anew below
     with torch.random.fork_rng(devices=[]):
         model = build_network(config)
-    assert isinstance(model, MaskedTokenModel)
-    residual = 0.02 / (2 * model.core.num_layers) ** 0.5
+    residual = 0.02 / (2 * len(model.blocks)) ** 0.5
+    outputs = tuple(
+        f"{end}.weight" for role in ("o", "down") for end in model.layer_roles.get(role, ())
+    )
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.zeros_(parameter)
         elif parameter.ndim >= 2:
-            deviation = residual if name.endswith(("o.weight", "down.weight")) else 0.02
+            deviation = residual if name.endswith(outputs) else 0.02
             torch.nn.init.normal_(parameter, std=deviation, generator=generator)
     return model

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,7 @@ from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.loading import load_model, outline, read_network, save_model
-from mmrl.models.network.core import MaskedTokenModel
-from mmrl.models.network.network import Network
-from mmrl.models.network.vision import Vision
+from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.source import ADAPTER_CONFIG, find_directory, find_whole
 from mmrl.types import Canvas, Prompt
@@ -61,7 +59,7 @@ class Policy:
     model: torch.nn.Module
     tokenizer: PreTrainedTokenizerBase
     layouts: Mapping[str, Layout]
-    network: Network
+    network: TokenNetwork
     sampling: Callable[[bool], AbstractContextManager[None]] = lambda uneven: nullcontext()
     shares_forwards: bool = False
 
@@ -167,7 +165,7 @@ def load_policy(
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
     network = outline(directory)
-    if train_vision_tower and network.vision is None:
+    if train_vision_tower and not network.sees:
         raise ValueError("train_vision_tower is true and the checkpoint has none; set it to false")
     images = None
     if vq is not None and _reads_codes(network):
@@ -180,8 +178,8 @@ def load_policy(
     # last, because it takes longest: what is wrong with the rest is known by now
     settings = (attn_implementation, merge_adapter, quantization_config, deferred)
     read_network(network, path_or_hub_id, directory, dtype, device, *settings)
-    if isinstance(network.vision, Vision):
-        network.vision.train_tower(train_vision_tower)
+    if network.sees:
+        network.train_tower(train_vision_tower)
     return policy
 
 
@@ -195,7 +193,7 @@ def outline_policy(
 
 
 def _assemble(
-    network: Network, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
+    network: TokenNetwork, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
 ) -> Policy:
     set_blocks(network, options)
     family, template = get_family(network.public_config), options.chat_template
@@ -212,14 +210,14 @@ def _assemble(
     return Policy(network, tokenizer, layouts, network)
 
 
-def _reads_codes(network: Network) -> bool:
+def _reads_codes(network: TokenNetwork) -> bool:
     """Whether a task of the network's family has images that are codes."""
     layouts = get_family(network.public_config).LAYOUTS.values()
     return any(layout.needs_vq for layout in layouts)
 
 
 def build_layouts(
-    network: Network,
+    network: TokenNetwork,
     tokenizer: PreTrainedTokenizerBase,
     options: LayoutConfig,
     vq: ImageTokenizer | None = None,
@@ -231,7 +229,7 @@ def build_layouts(
     return layouts
 
 
-def set_blocks(network: Network, options: LayoutConfig) -> None:
+def set_blocks(network: TokenNetwork, options: LayoutConfig) -> None:
     """Give the blocks of a block-causal network the size and alignment that the user chose, saved
     with it. Raises ValueError: a size for a network without such blocks."""
     size, alignment = options.block_size, options.block_alignment
@@ -239,9 +237,9 @@ def set_blocks(network: Network, options: LayoutConfig) -> None:
         network.public_config["block_alignment"] = alignment
     if size is None:
         return
-    if not isinstance(network, MaskedTokenModel) or network.core.block_size is None:
+    if network.block_size is None:
         raise ValueError(f"block_size is {size} and this checkpoint has no blocks; set it to null")
-    network.core = replace(network.core, block_size=size)
+    network.block_size = size
     network.public_config["block_size"] = size
 
 

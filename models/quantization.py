@@ -20,11 +20,16 @@ BLOCK = 64
 
 def list_quantized(network: Network) -> list[str]:
     """Names of the weights that are quantised where that is wanted. Raises ValueError: a network
-    without `blocks`."""
-    if not hasattr(network, "blocks"):
+    without blocks."""
+    if not network.blocks:
         raise ValueError("quantization_config is given and this network has no 4-bit form; omit it")
-    layers = network.get_submodule("blocks").named_modules()
-    return [f"blocks.{name}.weight" for name, layer in layers if isinstance(layer, nn.Linear)]
+    inside = {id(layer) for block in network.blocks for layer in block.modules()}
+    layers = [
+        n
+        for n, each in network.named_modules()
+        if isinstance(each, nn.Linear) and id(each) in inside
+    ]
+    return [f"{name}.weight" for name in layers]
 
 
 def quantize(

@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mmrl.generation.tokens.features import Features
 from mmrl.generation.tokens.scoring.chunked_logprobs import LogProbReduction
-from mmrl.models.network.network import Network
 from mmrl.models.network.pattern import may_attend
+from mmrl.models.network.token_network import TokenNetwork
 from mmrl.runtime.logits_budget import rows_scored_at_once, wide_dtype
 
 
@@ -100,7 +100,7 @@ def build_pair_mask(real: Tensor, block: Tensor, copy: Tensor) -> Tensor:
 
 
 def compute_loss(
-    module: nn.Module, network: Network, rows: Rows, vocab: tuple[int, int] | None
+    module: nn.Module, network: TokenNetwork, rows: Rows, vocab: tuple[int, int] | None
 ) -> Tensor:
     """The sum of weight times cross-entropy in nats over the scored tokens, in one forward pass.
 

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from mmrl.config import check
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
-from mmrl.models.network.core import MaskedTokenModel
-from mmrl.models.network.network import Network
+from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.network.vision import Vision
 from mmrl.models.policy import Policy
 from mmrl.objectives.answer_layouts import AnswerLayouts
@@ -132,7 +131,7 @@ def outline_start(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy
     return policy
 
 
-def check_corruption(network: Network, corruption: Mapping[str, Any]) -> None:
+def check_corruption(network: TokenNetwork, corruption: Mapping[str, Any]) -> None:
     """Refuse a corruption whose scored tokens the network has read, or with other blocks than its
     attention has.
 
@@ -141,10 +140,8 @@ def check_corruption(network: Network, corruption: Mapping[str, Any]) -> None:
             copied token has read that token; `causal` for one that does not shift them; anything
             but copies of its blocks for a network whose attention is causal between blocks.
     """
-    if not isinstance(network, MaskedTokenModel):
-        return
-    where, name, size = "objective.corruption", corruption["name"], network.core.block_size
-    copies, shifts = ("block", "block_trace"), network.core.shift_logits
+    where, name, size = "objective.corruption", corruption["name"], network.block_size
+    copies, shifts = ("block", "block_trace"), network.shifts
     others = ", ".join(sorted(CORRUPTIONS.keys() - {*copies}))
     allowed = f"one of {others} for a network that shifts its logits, as Dream"
     check(not (shifts and name in copies), f"{where}.name", name, allowed)

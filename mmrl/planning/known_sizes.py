@@ -10,7 +10,7 @@ import yaml
 
 from mmrl.config import check
 from mmrl.models.families import find_family, get_family
-from mmrl.models.network.network import Network
+from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.known import PUBLIC_SIZES, known_config
 
@@ -41,17 +41,17 @@ def find_sizes(path_or_hub_id: str) -> tuple[str | None, Mapping[str, Any]]:
     return names[0], SIZES[names[0]]
 
 
-def outline_policy(raw: Mapping[str, Any]) -> Network:
+def outline_policy(raw: Mapping[str, Any]) -> TokenNetwork:
     """The network of a config.json on the meta device."""
     with torch.device("meta"):
         return get_family(raw).network(raw)
 
 
-def count_weights(network: Network) -> int:
+def count_weights(network: TokenNetwork) -> int:
     """Parameters of a network, and of what is loaded beside it."""
     return sum(p.numel() for p in network.parameters()) + network.count_parts()
 
 
-def count_columns(task: str, network: Network, raw: Mapping[str, Any]) -> int:
+def count_columns(task: str, network: TokenNetwork, raw: Mapping[str, Any]) -> int:
     """Columns of the logits of a task: image codes, or the whole vocabulary."""
     return raw.get("codebook_size", CODES) if writes_images(task) else network.vocab_size

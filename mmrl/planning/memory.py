@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmrl.algorithms.forwards import passes_per_rollout
-from mmrl.models.network.core import MaskedTokenModel
-from mmrl.models.network.network import Network
+from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.task_names import EDITS, writes_images
 from mmrl.planning.known_sizes import BYTES, count_columns, outline_policy
 from mmrl.planning.network_memory import (
@@ -62,7 +61,7 @@ def estimate(
 
 
 def _add_value(
-    needs: Needs, config: RLConfig, network: Network, sizes: NetworkBytes, placement: Placement
+    needs: Needs, config: RLConfig, network: TokenNetwork, sizes: NetworkBytes, placement: Placement
 ) -> None:
     """Add the bytes of a value model, counted as `estimate_network` counts a network."""
     size, way = BYTES[config.model.dtype], placement.way
@@ -84,7 +83,7 @@ def _add_value(
         needs.add("buckets", min(BUCKET, own))
 
 
-def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
+def count_policy(config: RLConfig, network: TokenNetwork) -> NetworkBytes:
     """Sizes of the policy of a run, given without an adapter; its parameters are marked as trained
     or not."""
     model, size, adapter = config.model, BYTES[config.model.dtype], 0
@@ -92,9 +91,8 @@ def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
     for parameter in network.parameters():
         parameter.requires_grad_(id(parameter) in own)
     if model.lora is not None:
-        roles = model.lora.target_modules
-        ends = tuple(end for role in roles for end in network.layer_roles[role])
-        layers: list[Any] = [m for name, m in network.named_modules() if name.endswith(ends)]
+        names = network.list_layers(model.lora.target_modules)
+        layers: list[Any] = [network.get_submodule(name) for name in names]
         adapter = model.lora.r * sum(each.in_features + each.out_features for each in layers)
     bits = None if model.quantization_config is None else model.quantization_config.bits
     return count_network(network, config.optimizer, size, size, bits, adapter)
@@ -102,7 +100,7 @@ def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
 
 def _find_passes(
     config: RLConfig,
-    network: Network,
+    network: TokenNetwork,
     known: Known,
     task: Task,
     placement: Placement,
@@ -112,7 +110,7 @@ def _find_passes(
     settings, world_size = task.config, placement.world_size
     response = completion_length(settings, known)
     length = config.model.max_prompt_length + _count_shown(known, task, network) + response
-    hidden = 0 if find_block_size(network) is None else response  # a copy with hidden tokens
+    hidden = 0 if network.block_size is None else response  # a copy with hidden tokens
     columns = count_columns(settings.task, network, known.config or {})
 
     def build(rows: int, length: int, branches: int) -> Pass:
@@ -128,18 +126,13 @@ def _find_passes(
 
 def _count_graphs(config: RLConfig, task: Task, micro: Pass) -> int:
     """Passes whose graphs are held together."""
-    block_size = find_block_size(micro.network)
+    block_size = micro.network.block_size
     steps = count_steps(task.config.sampler, micro.scored)
     passes = passes_per_rollout(task.algorithm, steps, micro.scored, block_size)
     return 1 if task.algorithm.pass_by_pass else passes
 
 
-def find_block_size(network: Network) -> int | None:
-    """Positions of a block where attention is causal between blocks; None where it is not."""
-    return network.core.block_size if isinstance(network, MaskedTokenModel) else None
-
-
-def _count_shown(known: Known, task: Task, network: Network) -> int:
+def _count_shown(known: Known, task: Task, network: TokenNetwork) -> int:
     """Positions of images in the prompt that has the most; where the prompts are not here, of one
     image of the size that takes the most."""
     name = task.config.task

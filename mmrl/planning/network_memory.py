@@ -10,12 +10,12 @@ What is there for a moment counts as if it stayed. Image tokenizer, rewards in t
 reserve of the allocator come on top.
 """
 
-import re
 from dataclasses import dataclass, field
 
 from torch import nn
 
-from mmrl.models.network.network import Network
+from mmrl.models.network.network import find_networks
+from mmrl.models.network.token_network import TokenNetwork
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import Computation
 from mmrl.runtime.logits_budget import rows_at_once
@@ -27,8 +27,6 @@ BUCKET, LIVE = 2e9, 4e9
 """Bytes in float32 of DeepSpeed's `reduce_bucket_size` and `stage3_max_live_parameters`."""
 PASSING = ("sampling", "gradients", "update")
 """What is held in one phase of a run and not in the other."""
-BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
-"""Names of tensors of a block."""
 
 
 @dataclass
@@ -100,12 +98,14 @@ def count_network(
         bits: of a number of the matrices of blocks that are not trained, where these are packed.
         lora: numbers of an adapter that the network does not have yet.
     """
-    parts = network.count_parts() if isinstance(network, Network) else 0
-    found, blocks, inside = NetworkBytes(weights=parts * frozen), set[str](), 0.0
+    networks = find_networks(network)
+    blocks = [block for each in networks for block in each.blocks]
+    in_blocks, inside = {id(p) for block in blocks for p in block.parameters()}, 0.0
+    found = NetworkBytes(weights=sum(each.count_parts() for each in networks) * frozen)
     for name, p in network.named_parameters():
-        number, own, block = p.numel(), p.requires_grad, BLOCK.search(name)
+        number, own = p.numel(), p.requires_grad
         size = trained if own else frozen
-        if bits is not None and not own and p.ndim == 2 and name.startswith("blocks."):
+        if bits is not None and not own and p.ndim == 2 and id(p) in in_blocks:
             size = bits / 8
         if own:
             found.trained += number * size
@@ -116,9 +116,7 @@ def count_network(
         found.weights += number * size
         found.wide += number * size * (own and size == 4)
         found.wide_frozen += number * size * (not own and size == 4)
-        if block:
-            blocks.add(block[1])
-            inside += number * size
+        inside += number * size * (id(p) in in_blocks)
     found.unit = found.weights - inside * (1 - 1 / max(1, len(blocks)))
     found.adapter += 4 * lora
     found.trained += 4 * lora
@@ -208,7 +206,7 @@ class Pass:
         branches: of guidance.
     """
 
-    network: Network
+    network: TokenNetwork
     device: str
     size: int
     rows: int

@@ -8,7 +8,7 @@ from mmrl.models.families import get_family
 from mmrl.models.loading import outline
 from mmrl.planning.batch_sizes import settle_batch_sizes
 from mmrl.planning.known_sizes import find_sizes, outline_policy
-from mmrl.planning.memory import count_policy, estimate, find_block_size
+from mmrl.planning.memory import count_policy, estimate
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import add_probes, probe_task
@@ -117,7 +117,7 @@ def _describe_task(
         f" {algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}{value}",
     )
     size, parts = config.micro_batch_size(world_size), config.num_mini_batches
-    block_size = find_block_size(outline_policy(raw))
+    block_size = outline_policy(raw).block_size
     plan = {"num_mini_batches": parts, "block_size": block_size}
     cost = count_forwards(algorithm, steps, length, **plan)
     yield (

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mmrl.models.network.network import Network
+from mmrl.models.network.token_network import TokenNetwork
 from mmrl.objectives import find_objective
 from mmrl.objectives.options import MaskedConfig, StartConfig
 from mmrl.objectives.policy_start import choose_trained
@@ -52,7 +52,7 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
         plan.add("network", f"{model}{count:,} parameters")
     if network is not None:
         build_optimizers(network, config)
-    if isinstance(network, Network):
+    if isinstance(network, TokenNetwork):
         add_trained(plan, network)
     epochs, size = config.num_train_epochs, config.per_device_train_batch_size
     length = f"{config.max_steps} steps" if epochs is None else f"{epochs:g} epochs"
@@ -62,13 +62,13 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     plan.add("step", f"{examples} examples: {micro} micro-batches of {size} per process")
     kernel = getattr(options, "attn_implementation", None)
     plan.add("computed", *choose_planned(config.bf16, placement, kernel).reasons)
-    if isinstance(options, StartConfig) and isinstance(network, Network):
+    if isinstance(options, StartConfig) and isinstance(network, TokenNetwork):
         add_memory(plan, estimate_memory(config, options, network, placement), placement)
     return plan
 
 
 def estimate_memory(
-    config: SFTConfig, options: StartConfig, network: Network, placement: Placement = ALONE
+    config: SFTConfig, options: StartConfig, network: TokenNetwork, placement: Placement = ALONE
 ) -> Needs:
     """Bytes of a process by what holds them, at the longest rows that the settings allow, of a
     network without weights whose trained parts are chosen."""
@@ -81,7 +81,7 @@ def estimate_memory(
     return estimate_network(sizes, placement, config, found, update, recompute)
 
 
-def _row_shape(options: Any, network: Network) -> tuple[int, int, int]:
+def _row_shape(options: Any, network: TokenNetwork) -> tuple[int, int, int]:
     """Tokens of the longest row, how many of them are scored, and columns of their softmax."""
     if not isinstance(options, MaskedConfig):
         whole = options.completion_length if options.fill == "completion" else options.max_length

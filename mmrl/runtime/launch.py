@@ -30,7 +30,10 @@ def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelera
     group = InitProcessGroupKwargs(timeout=timeout, **backend)
     # accelerate refuses groups of processes on the CPU; `mmrl.runtime.sharding` forms them itself
     with patch_environment(ACCELERATE_USE_PARALLELISM_CONFIG="false"):
-        return Accelerator(cpu=cpu and not deepspeed, kwargs_handlers=[group], **options)
+        accelerator = Accelerator(cpu=cpu and not deepspeed, kwargs_handlers=[group], **options)
+    if deepspeed:
+        keep_whole()
+    return accelerator
 
 
 def end_with_launcher() -> None:
@@ -47,6 +50,14 @@ def leave_out_kernels() -> None:
     import deepspeed
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
+def keep_whole() -> None:
+    """Keep transformers from dividing among processes whatever it reads, as the network of a
+    reward: accelerate tells it to with stage 3 (seen in 1.15)."""
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+    unset_hf_deepspeed_config()
 
 
 def is_set(variable: str, absent: str = "false") -> bool:

@@ -45,7 +45,7 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
     options = {name: getattr(settings, name) for name in OPTIONS}
     for role in settings.target_modules:
         check_choice("model.lora.target_modules", role, network.layer_roles)
-    names = sorted({n for role in settings.target_modules for n in network.layer_roles[role]})
+    names = network.list_layers(settings.target_modules)
     continued, stored = adapter_directory(path), {}
     if continued is not None:
         stored = read_adapter(continued, names_of(network))

@@ -6,7 +6,19 @@ A new family is one file with what `Family` lists, and a line in `FAMILIES`.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from mmrl.models.families import amused, dream, llada, llada_llama, llada_v, lumina, mmada, sdar
+from mmrl.models.families import (
+    amused,
+    causal_lm,
+    dream,
+    llada,
+    llada_llama,
+    llada_v,
+    lumina,
+    mmada,
+    qwen2_5_vl,
+    qwen3_vl,
+    sdar,
+)
 from mmrl.models.families.family import Family
 from mmrl.models.network.network import Network
 from mmrl.models.source import LORA
@@ -20,6 +32,9 @@ FAMILIES: dict[str, Family] = {
     "llada": llada,
     "llava_llada": llada_v,
     "llada_llama": llada_llama,
+    "causal_lm": causal_lm,
+    "qwen2_5_vl": qwen2_5_vl,
+    "qwen3_vl": qwen3_vl,
 }
 """Family by name; of those whose keys a config.json has, the first is its family."""
 

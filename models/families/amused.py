@@ -18,6 +18,7 @@ from mmrl.models.layouts.pixels import written_grid
 from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.network.uvit import UVit
 
+KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {"text_to_image": TextToImage}
 TOKEN_IDS: dict[str, int] = {}
 VOCAB_KEYS: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core_config import CoreConfig
 
+KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 TOKEN_IDS = {
     "<|endoftext|>": 151643,

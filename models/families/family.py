@@ -10,14 +10,14 @@ from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
-from mmrl.models.network.network import Network
+from mmrl.models.network.token_network import TokenNetwork
 
 
 class LayoutInputs(NamedTuple):
     """What the layouts of a checkpoint are built from: its network, of which the weights are not
     needed, its tokenizer, the options of the user, and an image tokenizer or None."""
 
-    network: Network
+    network: TokenNetwork
     tokenizer: PreTrainedTokenizerBase
     options: LayoutConfig
     vq: ImageTokenizer | None = None
@@ -26,6 +26,7 @@ class LayoutInputs(NamedTuple):
 class Family(Protocol):
     """What a module of this folder provides for the checkpoints of one family.
 
+    `KIND`: the kind of generation of its policies, `masked` or `causal`.
     `KEYS`: own tensor name -> public tensor name; `{i}` is the block number, a final dot marks a
     prefix.
     `TOKEN_IDS`: special tokens of the public vocabulary by name.
@@ -38,6 +39,7 @@ class Family(Protocol):
     files of the family leave out.
     """
 
+    KIND: str
     KEYS: dict[str, str]
     TOKEN_IDS: dict[str, int]
     VOCAB_KEYS: tuple[str, ...]
@@ -48,7 +50,7 @@ class Family(Protocol):
         """Whether the keys of a config.json are those of this family."""
         ...
 
-    def network(self, config: Mapping[str, Any], /) -> Network:
+    def network(self, config: Mapping[str, Any], /) -> TokenNetwork:
         """The network of a config.json, on the current default device; a ValueError for a variant
         that is not supported."""
         ...

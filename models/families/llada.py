@@ -20,6 +20,7 @@ from mmrl.models.layouts.layout_config import BlockAlignment
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core_config import CoreConfig
 
+KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 TOKENS = {"mask": "<|mdm_mask|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}
 """Special tokens of text: the mask, and the ends of a text and of a turn."""

@@ -18,6 +18,7 @@ from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.vision import SO400M, Vision
 
+KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout, "image_to_text": ImageChat}
 TOKENS = {
     **llada.TOKENS,

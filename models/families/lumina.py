@@ -20,12 +20,13 @@ from mmrl.models.layouts.lumina_rows import UNCONDITIONAL, LuminaRows
 from mmrl.models.layouts.pixels import square_side, written_grid
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.layouts.text_to_image import TextToImage
-from mmrl.models.network.network import Network
+from mmrl.models.network.token_network import TokenNetwork
 
 KEYS, VOCAB_KEYS = llada.KEYS, llada.VOCAB_KEYS
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
 """Its authors load the published class by their package."""
 network = llada.network
+KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {
     "image_edit": ImageEdit,
     "image_to_text": LuminaChat,
@@ -74,7 +75,7 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
 
 
 def build_rows(
-    network: Network,
+    network: TokenNetwork,
     tokenizer: PreTrainedTokenizerBase,
     vq: ImageTokenizer,
     max_text_len: int,

@@ -18,6 +18,7 @@ from mmrl.models.layouts.text_to_image import TextToImage
 KEYS, TOKEN_IDS, VOCAB_KEYS = llada.KEYS, llada.TOKEN_IDS, llada.VOCAB_KEYS
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("Gen-Verse/MMaDA-8B-MixCoT", llada.CLASSES)
 core_config, network = llada.core_config, llada.network
+KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {
     "image_edit": ImageEdit,
     "image_to_text": ImageCodesChat,

@@ -23,6 +23,7 @@ from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core_config import CoreConfig
 
+KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 MASK_ID, BLOCK_SIZE = 151669, 4
 """What public checkpoints are trained with where neither their config.json nor their name says."""

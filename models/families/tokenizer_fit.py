@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.models.families import get_family
 from mmrl.models.families.family import read_number
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.network.network import Network
+from mmrl.models.network.token_network import TokenNetwork
 
 PADDED = 1024
 """Vocabulary rows beyond the tokenizer: published checkpoints have up to 400, which make their
@@ -15,7 +15,7 @@ number a multiple of 64."""
 
 
 def check_tokenizer(
-    network: Network, tokenizer: PreTrainedTokenizerBase, layouts: Mapping[str, Layout]
+    network: TokenNetwork, tokenizer: PreTrainedTokenizerBase, layouts: Mapping[str, Layout]
 ) -> None:
     """Compare the tokenizer of a directory with the config.json of its network. Raises ValueError:
     another number of tokens, or special tokens with other ids."""

@@ -12,6 +12,7 @@ of the last block are skipped everywhere else.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -33,9 +34,9 @@ from mmrl.models.network.attention import (
 )
 from mmrl.models.network.core_config import ROLES, CoreConfig
 from mmrl.models.network.kv_cache import KVCache, TokenCache
-from mmrl.models.network.network import MaskedLMOutput, Network
 from mmrl.models.network.norm import RMSNorm
 from mmrl.models.network.output_head import OutputHead
+from mmrl.models.network.token_network import LMOutput, TokenNetwork
 
 
 class MLP(nn.Module):
@@ -102,7 +103,7 @@ def add(new: Tensor, x: Tensor) -> Tensor:
     return x + new if fresh else new.add_(x)
 
 
-class MaskedTokenModel(Network):
+class MaskedTokenModel(TokenNetwork):
     """The network: embedding, blocks, final norm, head."""
 
     can_cache = can_reduce = True
@@ -124,6 +125,18 @@ class MaskedTokenModel(Network):
         return not self.core.shift_logits and self.core.block_size is None
 
     @property
+    def shifts(self) -> bool:  # type: ignore[override]
+        return self.core.shift_logits
+
+    @property
+    def block_size(self) -> int | None:  # type: ignore[override]
+        return self.core.block_size
+
+    @block_size.setter
+    def block_size(self, size: int) -> None:
+        self.core = replace(self.core, block_size=size)
+
+    @property
     def width(self) -> int:
         return self.core.hidden_size
 
@@ -137,8 +150,8 @@ class MaskedTokenModel(Network):
 
     @property
     def unread(self) -> set[str]:
-        vision: Any = self.vision
-        return set() if vision is None else {f"vision.{name}" for name in vision.unread}
+        names = () if self.vision is None else self.vision.unread
+        return {f"vision.{name}" for name in names}
 
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel, `sdpa`, `eager`, `flex` (FlexAttention where attention is
@@ -162,8 +175,8 @@ class MaskedTokenModel(Network):
         shown: Any = (),
         reduce: Callable[[Tensor, OutputHead], Any] | None = None,
         **inputs: Any,
-    ) -> MaskedLMOutput:
-        """See `Network.forward`, and `hidden_states` for the inputs. `images` and `shown` are
+    ) -> LMOutput:
+        """See `TokenNetwork.forward`, and `hidden_states` for the inputs. `images` and `shown` are
         images to encode, see `mmrl.models.network.vision`; their embeddings are the `features` of
         this pass, or without ids what is returned."""
         if images is not None and self.vision is not None:
@@ -174,7 +187,7 @@ class MaskedTokenModel(Network):
         x = self.hidden_states(input_ids, attention_mask, **inputs)  # type: ignore[arg-type]
         weight = self.head.weight if columns is None else self.head.weight[slice(*columns)]
         head = OutputHead(weight, None, self.core.logits_fp32)
-        return MaskedLMOutput(head(x) if reduce is None else reduce(x, head))
+        return LMOutput(head(x) if reduce is None else reduce(x, head))
 
     def hidden_states(
         self,

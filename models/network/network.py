@@ -1,57 +1,45 @@
-"""What mmrl asks of the network of a policy, whatever is inside it.
+"""What the loop asks of the network of a policy, whatever is inside it and whatever it predicts.
 
-`MaskedTokenModel` is such a network, and one of another library becomes one by a subclass that
-holds it. What a subclass does not override it lacks: settings that need a cache, roles of layers or
-`blocks` are refused without them.
+What a subclass does not override it lacks: settings that need roles of layers or blocks are refused
+without them. A network of tokens is a `TokenNetwork`, see `mmrl.models.network.token_network`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import noop_context_fn
-
-
-class MaskedLMOutput(NamedTuple):
-    """`logits`: see `Network.forward`."""
-
-    logits: Any
+from torch import nn
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 
 class Network(nn.Module, ABC):
-    """A network that predicts the masked tokens of rows.
-
-    A subclass registers two modules: `head`, which computes logits from `hidden_states`; and
-    `vision`, which encodes images of prompts, see `mmrl.models.network.vision`, or None.
+    """A network that a policy samples from and that is trained.
 
     Attributes:
+        blocks: its repeated modules in the order in which they compute, each a unit that is
+            sharded, quantised and computed again in the backward pass; none where it has none.
         public_config: `config.json` of the checkpoint; says its family.
         source: where the weights are from, a `mmrl.models.public_code.Source`.
         stored: `StoredWeights` of a network on the meta device; None once they are read.
         gradient_checkpointing: whether blocks are computed again in the backward pass.
         recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
         attn_implementation: the attention kernel that is set.
-        can_cache, can_refresh: whether the network has `new_cache`, and `new_token_cache`.
-        can_reduce: whether `forward` takes `reduce`; without it all logits exist at once.
-        layer_roles: role of a layer that may have an adapter -> ends of the names of such layers.
+        layer_roles: role of a layer that may have an adapter -> ends of the names of such layers,
+            which are in blocks.
     """
 
-    can_cache: ClassVar[bool] = False
-    can_refresh: bool = False
-    can_reduce: ClassVar[bool] = False
     layer_roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-
-    head: Any
-    vision: nn.Module | None
+    blocks: Any
 
     def __init__(self) -> None:
         super().__init__()
+        self.blocks = ()
         self.public_config: dict[str, Any] = {}
         self.source: Any = None
         self.stored: Any = None
@@ -61,63 +49,20 @@ class Network(nn.Module, ABC):
         self.computes_on: torch.device | None = None
 
     @abstractmethod
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        positions: Tensor | None = None,
-        columns: tuple[int, int] | None = None,
-        **optional: Any,
-    ) -> MaskedLMOutput:
-        """Logits of every position, or of the requested ones. The result for a row must not depend
-        on the other rows.
-
-        Args:
-            input_ids: [B, L] int64, rows of a canvas.
-            attention_mask: [B, L] with 0 on padding; None where no row has any.
-            positions: [B, L] bool, where logits are wanted.
-            columns: half-open range of token ids whose logits are wanted.
-            **optional: `cache`, from `new_cache`; `features` and `feature_at`, embeddings of images
-                that replace tokens; `blocks`, `copies` and `position_ids`, where a canvas has
-                blocks; `reduce(hidden, head)`, called with what `hidden_states` returns and an
-                `OutputHead` where logits would be too large, while weights that are sharded are
-                whole. Given only where a setting, a prompt or a layout needs them.
-
-        Returns:
-            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or
-            what `reduce` returns.
-        """
-
-    @abstractmethod
-    def hidden_states(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        positions: Tensor | None = None,
-        **optional: Any,
-    ) -> Tensor:
-        """What logits are computed from, [B, L, D], or [N, D] at `positions`; arguments as in
-        `forward`."""
+    def blank(self) -> Sequence[Mapping[str, Any]]:
+        """Inputs by keyword of the smallest forward pass, on `device`, which a process makes while
+        others still compute: one of each kind of passes that read the same weights. A pass is of
+        the first kind whose keywords it has, or of the last."""
 
     @abstractmethod
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel, one of `mmrl.models.network.attention.ATTENTION`. Raises
         ValueError: an unknown name."""
 
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """D of `hidden_states`."""
-
-    @property
-    @abstractmethod
-    def vocab_size(self) -> int:
-        """Number of ids that tokens of a text may have."""
-
     @abstractmethod
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
-        """Bytes that a row of `length` tokens keeps for the backward pass, and those at work at a
-        time beside them, where a number has `size` bytes; a forward pass without gradient needs at
+        """Bytes that a row of `length` positions keeps for the backward pass, and those at work at
+        a time beside them, where a number has `size` bytes; without gradient a pass needs at
         most the latter, without `recompute`."""
 
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
@@ -125,18 +70,6 @@ class Network(nn.Module, ABC):
 
     def count_parts(self) -> int:
         """Parameters of what `load_parts` loads."""
-        return 0
-
-    def new_cache(self, length: int | None = None) -> Any:
-        """An empty `KVCache` of rows of `length` tokens."""
-        raise NotImplementedError(f"{type(self).__name__} has no cache")
-
-    def new_token_cache(self, length: int) -> Any:
-        """An empty `TokenCache` for rows of `length` tokens."""
-        raise NotImplementedError(f"{type(self).__name__} has no cache of tokens")
-
-    def count_cached(self, length: int) -> int:
-        """Values in a cache of a row of `length` tokens."""
         return 0
 
     @property
@@ -156,6 +89,27 @@ class Network(nn.Module, ABC):
         """Name of a tensor that a checkpoint lacks -> name of the one that it is."""
         return {}
 
+    def list_layers(self, roles: Iterable[str]) -> list[str]:
+        """Names of the layers that have some of these roles, sorted."""
+        ends = tuple(f".{end}" for role in roles for end in self.layer_roles[role])
+        inside = {id(layer) for block in self.blocks for layer in block.modules()}
+        named = self.named_modules()
+        return sorted(name for name, each in named if name.endswith(ends) and id(each) in inside)
+
+    @contextmanager
+    def recomputed(self) -> Iterator[None]:
+        """Blocks of another library compute again in the backward pass, where that is set; its own
+        switch works in train mode alone, or fails (diffusers 0.42.0)."""
+        again = {"use_reentrant": False, "context_fn": self.recompute}
+        blocks = self.blocks if self.gradient_checkpointing and torch.is_grad_enabled() else ()
+        for block in blocks:
+            block.forward = partial(checkpoint, block.forward, **again)
+        try:
+            yield
+        finally:
+            for block in blocks:
+                del block.forward
+
     @contextmanager
     def attention(self, implementation: str) -> Iterator[None]:
         """Another attention kernel within the context; see `set_attention`."""
@@ -165,3 +119,8 @@ class Network(nn.Module, ABC):
             yield
         finally:
             self.set_attention(before)
+
+
+def find_networks(model: nn.Module) -> list[Network]:
+    """The networks in a model, wrapped or not."""
+    return [module for module in model.modules() if isinstance(module, Network)]

@@ -6,9 +6,7 @@ Text ids follow the code ids, so that no id means two things. A hidden text toke
 of the mask, is read as token 0 of CLIP.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Mapping
 from inspect import signature
 from math import isqrt
 from pathlib import Path
@@ -17,19 +15,18 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from mmrl.config.checks import import_extra
 from mmrl.models.network.attention import ATTENTION, choose_attention
-from mmrl.models.network.network import MaskedLMOutput, Network
 from mmrl.models.network.output_head import OutputHead
 from mmrl.models.network.text_encoder import TextEncoder
+from mmrl.models.network.token_network import LMOutput, TokenNetwork
 
 CROP, AESTHETIC = (0, 0), 6
 """What the pipeline conditions on beside width and height of the image."""
 
 
-class UVit(Network):
+class UVit(TokenNetwork):
     """The transformer, its last convolution as `head`, and a frozen text encoder beside them: of a
     config with the section `text_encoder`, and `patch` pixels per code along a side. A row begins
     with `text_length` positions of text, whose token 0 is `text_offset`."""
@@ -50,6 +47,7 @@ class UVit(Network):
         self.head = self.transformer.mlm_layer.conv2
         self.transformer.mlm_layer.conv2 = nn.Identity()
         self.register_module("vision", None)
+        self.blocks = list_blocks(self.transformer)
         self.patch, self.sizes = patch, config["text_encoder"]
         self.text_length: int = self.sizes.get("max_position_embeddings", 77)
         self.text_offset: int = config["vocab_size"]
@@ -62,6 +60,12 @@ class UVit(Network):
     @property
     def width(self) -> int:
         return self.transformer.config.in_channels
+
+    def blank(self) -> list[dict[str, Any]]:
+        """See `Network.blank`: of the smallest square of codes."""
+        codes = 4 if self.transformer.config.downsample else 1
+        row = torch.zeros(1, self.text_length + codes, dtype=torch.long, device=self.device)
+        return [{"input_ids": row}]
 
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
         self.text = TextEncoder.load(folder / "text_encoder", dtype, device)
@@ -94,12 +98,12 @@ class UVit(Network):
         positions: Tensor | None = None,
         columns: tuple[int, int] | None = None,
         reduce: Callable[[Tensor, OutputHead], Any] | None = None,
-    ) -> MaskedLMOutput:
-        """See `Network.forward`; logits of text positions are 0."""
+    ) -> LMOutput:
+        """See `TokenNetwork.forward`; logits of text positions are 0."""
         x = self.hidden_states(input_ids, attention_mask, positions)
         head = OutputHead(self.head.weight.flatten(1), self.head.bias)
         head = head if columns is None else head.take(*columns)
-        return MaskedLMOutput(head(x) if reduce is None else reduce(x, head))
+        return LMOutput(head(x) if reduce is None else reduce(x, head))
 
     def hidden_states(
         self,
@@ -107,8 +111,8 @@ class UVit(Network):
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """What the last convolution reads; see `Network.hidden_states`. Raises ValueError: padding,
-        which this network has none of, or no square of codes."""
+        """What the last convolution reads; see `TokenNetwork.hidden_states`. Raises ValueError:
+        padding, which this network has none of, or no square of codes."""
         assert self.text is not None
         text, codes = input_ids.split((self.text_length, input_ids.shape[1] - self.text_length), 1)
         side = isqrt(codes.shape[1])
@@ -119,31 +123,12 @@ class UVit(Network):
         states, pooled = self.text((text - self.text_offset).clamp(min=0))
         sides = (side * self.patch, side * self.patch)
         micro = pooled.new_tensor((*sides, *CROP, AESTHETIC)).expand(len(codes), -1)
-        with self._recomputed():
+        with self.recomputed():
             x = self.transformer(codes.view(-1, side, side), states, pooled, micro)
         x = x.flatten(2).transpose(1, 2)
         if positions is None:
             return F.pad(x, (0, 0, self.text_length, 0))
         return x[positions[:, self.text_length :]]
-
-    @contextmanager
-    def _recomputed(self) -> Iterator[None]:
-        """Blocks compute again in the backward pass, where that is set; diffusers' own switch fails
-        for this model (0.42.0)."""
-        again = {"use_reentrant": False, "context_fn": self.recompute}
-        blocks = self._blocks() if self.gradient_checkpointing and torch.is_grad_enabled() else []
-        for block in blocks:
-            block.forward = partial(checkpoint, block.forward, **again)
-        try:
-            yield
-        finally:
-            for block in blocks:
-                del block.forward
-
-    def _blocks(self) -> list[Any]:
-        ends = [self.transformer.down_block, self.transformer.up_block]
-        lists = [each for end in ends for each in (end.res_blocks, end.attention_blocks)]
-        return [block for each in (*lists, self.transformer.transformer_layers) for block in each]
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """For each code of the inner grid a block of the transformer keeps about 18 vectors of the
@@ -155,3 +140,10 @@ class UVit(Network):
         outer = 2 * config.num_res_blocks * config.block_out_channels
         kept = config.num_hidden_layers * layer + some * outer
         return codes * kept * size, codes * block / (1 if recompute else 2) * size
+
+
+def list_blocks(transformer: Any) -> list[nn.Module]:
+    """The repeated modules of diffusers' network."""
+    ends = transformer.down_block, transformer.up_block
+    lists = [each for end in ends for each in (end.res_blocks, end.attention_blocks)]
+    return [block for each in (*lists, transformer.transformer_layers) for block in each]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmrl.models.network.network import Network
+from mmrl.models.network.token_network import TokenNetwork
 
 
 class ValueHead(nn.Module):
@@ -31,7 +31,7 @@ class ValueHead(nn.Module):
 class ValueNetwork(nn.Module):
     """A separate network with a value head in place of the output matrix."""
 
-    def __init__(self, backbone: Network, head: ValueHead) -> None:
+    def __init__(self, backbone: TokenNetwork, head: ValueHead) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
 
@@ -52,7 +52,9 @@ class ValueNetwork(nn.Module):
         return self.head(self.backbone.hidden_states(input_ids, attention_mask, **others))
 
 
-def copy_backbone(network: Network, shared: Mapping[int, Tensor] | None = None) -> Network:
+def copy_backbone(
+    network: TokenNetwork, shared: Mapping[int, Tensor] | None = None
+) -> TokenNetwork:
     """A copy of a network, with neither adapters nor wrappers, without its output matrix and vision
     tower; parameters that are `shared`, by `id`, are not copied."""
     without: dict[int, Any] = {**(shared or {}), id(network.head): nn.Identity()}

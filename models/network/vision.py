@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.utils.checkpoint
+from PIL import Image
 from torch import Tensor, nn
 
 from mmrl.generation.tokens.features import PromptImage
@@ -98,6 +99,12 @@ class Vision(nn.Module):
         for layer in self.tower.encoder.layers:
             placed = torch.utils.checkpoint.checkpoint(layer, placed, None, use_reentrant=False)
         return placed  # type: ignore[return-value]
+
+    def blank(self, device: torch.device) -> dict[str, Any]:
+        """The smallest image as inputs of a network, see `Network.blank`."""
+        dot = Image.new("RGB", (1, 1))
+        shown = PromptImage(*dot.size, self.tiling.count(*dot.size), self.tiling.rows(*dot.size))
+        return {"images": self.tiling.cut(dot).to(device), "shown": (shown,)}
 
     @property
     def is_trained(self) -> bool:

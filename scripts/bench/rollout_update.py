@@ -55,7 +55,7 @@ from torch import Tensor, nn  # noqa: E402
 from mmrl.estimators import score  # noqa: E402
 from mmrl.generation.masked.canvas import MaskedCanvas  # noqa: E402
 from mmrl.models import load_policy  # noqa: E402
-from mmrl.models.network.network import MaskedLMOutput  # noqa: E402
+from mmrl.models.network.token_network import LMOutput  # noqa: E402
 from mmrl.pretrained.model_config import LoraConfig  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.samplers import SamplerConfig, sample  # noqa: E402
@@ -78,14 +78,14 @@ class EverythingEverywhere(nn.Module):
         positions: Tensor | None = None,
         columns: tuple[int, int] | None = None,
         **others: Any,
-    ) -> MaskedLMOutput:
+    ) -> LMOutput:
         """Arguments and result of `MaskedTokenModel.forward`."""
         if self.padding:
             mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
             attention_mask, input_ids = (F.pad(x, (self.padding, 0)) for x in (mask, input_ids))
         found = self.inner(input_ids=input_ids, attention_mask=attention_mask, **others)
         logits = found.logits[:, self.padding :, slice(*columns or (0, None))]
-        return MaskedLMOutput(logits if positions is None else logits[positions])
+        return LMOutput(logits if positions is None else logits[positions])
 
 
 def roll_out(s: Setting, policy: Any, canvas: MaskedCanvas) -> MaskedCanvas:

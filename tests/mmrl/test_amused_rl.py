@@ -1,6 +1,7 @@
 """RL of a network of diffusers, from the directory of a pipeline to another one."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
+from tests.mmrl.pair import Pair
 from tests.mmrl.runs import RED, metrics
+from tests.mmrl.same_runs import close, equal_metrics
 from tests.models.amused import write_amused
 
 diffusers = pytest.importorskip("diffusers")
@@ -82,3 +85,43 @@ def test_a_run_moves_the_network_and_is_resumed_exactly(
         pipeline.set_progress_bar_config(disable=True)
         [image] = pipeline("a red cat", num_inference_steps=2).images
         assert image.size == (8, 8)
+
+
+SHARED: dict[str, dict[str, Any]] = {
+    "all": {"algorithm": {"name": "mask_grpo", "num_iterations": 2, "beta": 0.1}},
+    "lora": {
+        "model": {"lora": LoraConfig(r=2), "gradient_checkpointing": True},
+        "rollout_weights": "by_block",
+    },
+}
+"""Runs of several processes: beside a frozen reference; and an adapter, with blocks that are
+gathered in every forward pass and computed again in the backward pass."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The runs of a process of those that share the network; arguments: its folder, and of runs."""
+    for kind, changes in SHARED.items():
+        options = dict(changes)
+        model = {"dtype": "float64", **options.pop("model", {})}
+        output = Path(arguments[1]) / kind
+        output.parent.mkdir(exist_ok=True)
+        config = run_config(Path(arguments[0]), output, model, adam_epsilon=1e-3, **options)
+        train(config)
+    return 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sharing_pair", "zero3_pair"])
+def test_two_processes_that_share_its_blocks_train_as_one(
+    folder: Path, tmp_path: Path, request: pytest.FixtureRequest, name: str
+) -> None:
+    both: Pair = request.getfixturevalue(name)
+    both.begin("tests.mmrl.test_amused_rl", [str(folder), str(tmp_path / "two")])
+    main([str(folder), str(tmp_path / "one")])
+    both.end()
+    for kind in SHARED:
+        one, two = (tmp_path / run / kind for run in ("one", "two"))
+        equal_metrics(one, two)
+        inside = "." if kind == "lora" else "transformer"
+        close(one / "final" / inside, two / "final" / inside)
+        assert all(line["grad_norm"] > 0 for line in metrics(two) if "loss" in line)

@@ -1,6 +1,6 @@
 """Sharding by FSDP2: processes hold parts of each weight, gradient and optimiser moment.
 
-An accelerate configuration with `fsdp_version: 2` asks for it; a block of the core is one unit,
+An accelerate configuration with `fsdp_version: 2` asks for it; a block of a network is one unit,
 whole on a device only while it computes. With a `parallelism_config`, each group of
 `dp_shard_size` processes (a node) shares a copy, and `dp_replicate_size` groups reduce gradients
 (HSDP). With `fsdp_offload_params`, the parts are in host memory.
@@ -34,7 +34,6 @@ from torch.distributed.fsdp import (
 )
 from torch.optim import Optimizer
 
-from mmrl.models.network.norm import RMSNorm
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.loading import read_shards
 from mmrl.runtime.sharding.sampling import RolloutWeights, choose_together, sample_by_block
@@ -92,7 +91,7 @@ class FSDP2(Sharding):
         half = self.half and all(p.dtype != torch.float64 for p in model.parameters())
         for block in blocks:
             if half:
-                split([module for module in block.modules() if isinstance(module, RMSNorm)])
+                split(find_norms(block))
             split(block, mp_policy=HALF if half else MixedPrecisionPolicy())
         split(model)
         read_shards(model, torch.device("cpu") if place.offload_weights else device)
@@ -121,6 +120,12 @@ class FSDP2(Sharding):
     def accumulate(self, models: Sequence[nn.Module], last: bool) -> Iterator[None]:
         """Nothing to prepare: gradients are reduced after every micro-batch."""
         yield
+
+
+def find_norms(block: nn.Module) -> list[nn.Module]:
+    """The norms in a block that have weights, by the names that libraries give their classes."""
+    named = [each for each in block.modules() if type(each).__name__.endswith("Norm")]
+    return [each for each in named if any(True for _ in each.parameters())]
 
 
 @contextmanager

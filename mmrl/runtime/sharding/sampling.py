@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from PIL import Image
 from torch import nn
 
-from mmrl.generation.tokens.features import PromptImage
-from mmrl.models.network.vision import find_vision
+from mmrl.models.network.network import find_networks
 from mmrl.runtime.interrupt import Interrupted, hold_stops
 from mmrl.runtime.placement import device_memory
 
@@ -34,8 +32,6 @@ RolloutWeights = Literal["whole", "by_block", "auto"]
 SHARE = 0.5
 """Largest share of a device's memory that `auto` gives to whole weights: the rest is for shards,
 caches and logits."""
-_LOOK, _READ = 0, 1
-"""Kinds of calls, by the weights that they gather: with images, and of tokens alone."""
 
 
 def gathers_once(wish: RolloutWeights, weights: float, memory: float) -> bool:
@@ -67,11 +63,12 @@ def sample_by_block(policy: Policy, device: torch.device) -> None:
 def keep_pace(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Let processes call a sharded model different numbers of times, without gradient.
 
-    Before each call the processes agree on its kind: images, as long as any process has some. A
-    process that needs the other kind, has finished or was asked to stop takes part with a blank
-    input, until all have left.
+    Before each call the processes agree on its kind, see `Network.blank`: the first that any of
+    them has. A process that needs another kind, has finished or was asked to stop takes part with a
+    blank input, until all have left.
     """
-    blanks, along = _blank_calls(model, device), False
+    [network], along = find_networks(model), False
+    blanks = network.blank()
 
     def agreed(mine: int | None) -> int | None:
         wanted = torch.zeros(len(blanks), device=device)
@@ -88,7 +85,9 @@ def keep_pace(model: nn.Module, device: torch.device) -> Iterator[None]:
         along = False
 
     def announce(_: nn.Module, __: Any, arguments: Mapping[str, Any]) -> None:
-        mine = _LOOK if arguments.get("images") is not None else _READ
+        given = {name for name, value in arguments.items() if value is not None}
+        kinds = (n for n, blank in enumerate(blanks) if blank.keys() <= given)
+        mine = next(kinds, len(blanks) - 1)
         while not along and (kind := agreed(mine)) not in (mine, None):
             call_along(kind)
 
@@ -104,13 +103,3 @@ def keep_pace(model: nn.Module, device: torch.device) -> Iterator[None]:
         call_along(kind)
     if left is not None:
         raise left
-
-
-def _blank_calls(model: nn.Module, device: torch.device) -> list[dict[str, Any]]:
-    """The smallest image input of a model (empty without a vision tower), and of tokens."""
-    look: dict[str, Any] = {}
-    for vision in find_vision(model):
-        tiling, dot = vision.tiling, Image.new("RGB", (1, 1))
-        shown = PromptImage(*dot.size, tiling.count(*dot.size), tiling.rows(*dot.size))
-        look = {"images": tiling.cut(dot).to(device), "shown": (shown,)}
-    return [look, {"input_ids": torch.zeros(1, 1, dtype=torch.long, device=device)}]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mmrl.config import ConfigError
-from mmrl.models.network.core import Block
+from mmrl.models.network.network import find_networks
 from mmrl.runtime.sharding.sampling import RolloutWeights
 from mmrl.runtime.sharding.tensors import gather_whole, take_part, write_part
 
@@ -142,16 +142,16 @@ def check_count(state: dict[str, Any], count: int) -> None:
         raise ValueError(f"{count} tensors are optimised here, {stored} are stored")
 
 
-def find_blocks(model: nn.Module) -> list[Block]:
-    """The blocks of a model, the units in which it is sharded.
+def find_blocks(model: nn.Module) -> list[nn.Module]:
+    """The blocks of a model's networks, the units in which it is sharded.
 
     Raises:
-        ConfigError: a model without a block of the core, or with weights of 4 bits.
+        ConfigError: a model without a network that names its blocks, or with weights of 4 bits.
     """
-    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    blocks = [block for network in find_networks(model) for block in network.blocks]
     packed = not all(parameter.is_floating_point() for parameter in model.parameters())
     if packed or not blocks:
-        why = "weights of 4 bits are not sharded" if packed else "it has no block of the core"
+        why = "weights of 4 bits are not sharded" if packed else "it names no block to shard"
         raise ConfigError(
             f"the accelerate configuration asks to shard a {type(model).__name__}: {why}. Launch it"
             " with --config_file configs/accelerate/multi_gpu.yaml."

@@ -70,7 +70,7 @@ def test_keys_decide_and_not_the_name() -> None:
     assert find_family({**config("mmada_parallel_m"), "model_type": "llada"}) is FAMILIES["mmada"]
     assert find_family({**LLADA_V, "model_type": "other"}) is FAMILIES["llava_llada"]
     assert find_family({"model_type": "llada"}) is FAMILIES["llada"]
-    for foreign in ({"model_type": "qwen3", "hidden_size": 8}, {"d_model": 512}, {}):
+    for foreign in ({"model_type": "bert", "hidden_size": 8}, {"d_model": 512}, {}):
         assert find_family(foreign) is None
 
 

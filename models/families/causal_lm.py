@@ -1,0 +1,44 @@
+"""Causal language models of transformers' own classes: Qwen3, Qwen2, Llama, Mistral, Gemma."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from mmrl.models.families.family import LayoutInputs, check_variant, read_number
+from mmrl.models.layouts.layout import Layout
+from mmrl.models.network.causal_lm import CausalLM
+
+KIND: str = "causal"
+LAYOUTS: dict[str, type[Layout]] = {}
+TOKEN_IDS: dict[str, int] = {}
+VOCAB_KEYS: tuple[str, ...] = ()
+PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
+KEYS = {"head.weight": "lm_head.weight", "head.": "lm_head.", "body.": "model."}
+
+MODEL_TYPES = ("qwen3", "qwen2", "llama", "mistral", "gemma", "gemma3_text")
+"""`model_type` of the checkpoints that are tested."""
+_PLAIN = {"final_logit_softcapping": None, "logit_scale": None, "logits_scaling": None}
+"""Logits are the product with the output matrix and nothing else."""
+
+
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether `model_type` is one of `MODEL_TYPES`; others of the same classes have masks."""
+    return config.get("model_type") in MODEL_TYPES
+
+
+def network(config: Mapping[str, Any]) -> CausalLM:
+    """transformers' network; see `Family.network`."""
+    from transformers import AutoModelForCausalLM
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    check_variant(config, _PLAIN)
+    for key in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
+        read_number(config, key)
+    sizes = CONFIG_MAPPING[config["model_type"]].from_dict(dict(config))
+    return CausalLM(AutoModelForCausalLM.from_config(sizes, dtype=torch.float32))
+
+
+def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
+    """Text alone; see `Family.layouts`."""
+    return {}

@@ -1,0 +1,195 @@
+"""A causal language model of transformers as a network: nothing of it is written again.
+
+The output at a column predicts the next token, so that the logits of a position are those of the
+column before it, as in networks that shift. Positions are counted from the first token that is
+attended to, and a row with padding on its left equals the row alone.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrl.models.network.attention import ATTENTION, choose_attention
+from mmrl.models.network.core import find_predecessors
+from mmrl.models.network.output_head import OutputHead
+from mmrl.models.network.token_network import LMOutput, TokenNetwork
+
+KERNELS = {"flex": "flex_attention"}
+"""Attention kernels that have other names in transformers."""
+
+
+class CausalCache:
+    """Keys and values of the columns that rows have read, transformers' own."""
+
+    def __init__(self, stored: Any) -> None:
+        self.stored = stored
+        self.shift: Tensor | None = None
+        """[R, 1] int64, what is added to positions after images, which count for fewer or more than
+        their columns."""
+
+    @property
+    def length(self) -> int:
+        """Columns that were read."""
+        return self.stored.get_seq_length()
+
+    def take_rows(self, index: Tensor) -> None:
+        """Keep the rows `index` [r] int64, in this order; a row may be named several times, as the
+        prompt of a group that was read once."""
+        self.stored.batch_select_indices(index)
+        self.shift = None if self.shift is None else self.shift[index]
+
+
+class CausalLM(TokenNetwork):
+    """The decoder of a model as `body` and its output matrix as `head`."""
+
+    can_cache = can_reduce = shifts = True
+    decoder = "body"
+    layer_roles = {
+        **{role: (f"self_attn.{role}_proj",) for role in ("q", "k", "v", "o")},
+        **{role: (f"mlp.{role}_proj",) for role in ("gate", "up", "down")},
+    }
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.body, self.head = model.model, model.lm_head
+        self.register_module("vision", None)
+        self.sizes, self.is_tied = model.config.get_text_config(), model.config.tie_word_embeddings
+        self.blocks = list(model.get_decoder().layers)
+        if self.is_tied:
+            self.head.weight = model.get_input_embeddings().weight
+
+    @property
+    def width(self) -> int:
+        return self.sizes.hidden_size
+
+    @property
+    def vocab_size(self) -> int:
+        return self.head.weight.shape[0]
+
+    @property
+    def tied(self) -> dict[str, str]:
+        return {"head.weight": f"{self.decoder}.embed_tokens.weight"} if self.is_tied else {}
+
+    def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
+        """Compute the tensors that no checkpoint holds, as the frequencies of rotary embeddings;
+        they are float32 whatever the weights are."""
+        for module in self.body.modules():
+            absent = {name: b for name, b in module.named_buffers(recurse=False) if b.is_meta}
+            for name, buffer in absent.items():
+                kind = torch.float32 if buffer.is_floating_point() else buffer.dtype
+                module._buffers[name] = torch.empty_like(buffer, dtype=kind, device=device)
+            if absent:
+                for parameter in module.parameters(recurse=False):
+                    parameter._is_hf_initialized = True  # type: ignore[attr-defined]
+                self.body._init_weights(module)
+
+    def set_attention(self, implementation: str) -> None:
+        """Choose the attention kernel, `sdpa`, `eager`, `flex` or `auto` by device and dtype.
+        Raises ValueError: an unknown name."""
+        if implementation not in ATTENTION:
+            raise ValueError(
+                f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
+            )
+        self.attn_implementation = implementation
+        kernel, _ = choose_attention(implementation, self.device.type, self.head.weight.dtype)
+        self.body.set_attn_implementation(KERNELS.get(kernel, kernel))
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        columns: tuple[int, int] | None = None,
+        reduce: Callable[[Tensor, OutputHead], Any] | None = None,
+        **inputs: Any,
+    ) -> LMOutput:
+        """See `TokenNetwork.forward`, and `hidden_states` for the inputs; with `cache`, logits
+        [B, C] of the column after the last one."""
+        x = self.hidden_states(input_ids, attention_mask, positions, **inputs)
+        head = OutputHead(self.head.weight, self.head.bias)
+        head = head if columns is None else head.take(*columns)
+        return LMOutput(head(x) if reduce is None else reduce(x, head))
+
+    def hidden_states(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        cache: CausalCache | None = None,
+        position_ids: Tensor | None = None,
+        **images: Any,
+    ) -> Tensor:
+        """What logits and values are computed from.
+
+        Args:
+            input_ids: [B, L] int64.
+            attention_mask: [B, L] with 0 on padding, or None; with `cache` of all columns up to
+                the last one.
+            positions: [B, L] bool, where logits are wanted.
+            cache: from `new_cache`. Then the input is the columns after those that it holds, which
+                it holds afterwards, and no `positions` are given.
+            position_ids: [B, L] int64, the position of each token in its text; None counts those
+                that are attended to. Without a mask, a text begins wherever they do not go on by 1.
+
+        Returns:
+            [B, L, D] final hidden states after the last norm that predict each position, [N, D] at
+            `positions`, or [B, D] with `cache`, which predict the next column.
+        """
+        places = position_ids
+        if places is None and attention_mask is not None:
+            counted = (attention_mask.long().cumsum(1) - 1).clamp(min=0)
+            places = counted[:, -input_ids.shape[1] :]
+        x = self._read(input_ids, attention_mask, places, cache, **images)
+        if cache is not None:
+            return x[:, -1]
+        before = find_predecessors(x, position_ids, attention_mask)
+        if positions is None:
+            return x.gather(1, before[..., None].expand_as(x))
+        rows, asked = positions.nonzero(as_tuple=True)
+        return x[rows, before[rows, asked]]
+
+    def _read(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        places: Tensor | None,
+        cache: CausalCache | None,
+        **images: Any,
+    ) -> Tensor:
+        """Final hidden states [B, L, D] of the columns of the input."""
+        with self.recomputed():
+            return self.body(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                position_ids=places,
+                past_key_values=None if cache is None else cache.stored,
+                use_cache=cache is not None,
+                **images,
+            ).last_hidden_state
+
+    def new_cache(self, length: int | None = None) -> CausalCache:
+        from transformers import DynamicCache
+
+        return CausalCache(DynamicCache(config=self.body.config))
+
+    def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """A block keeps, for each token, 6 vectors of the hidden width and 2 in float32, 5 of the
+        width of its heads and 4 of its MLP."""
+        sizes = self.sizes
+        heads = sizes.num_attention_heads * self._head_dim
+        block = (6 * self.width + 5 * heads + 4 * sizes.intermediate_size) * size + 8 * self.width
+        kept = sizes.num_hidden_layers * (self.width * size if recompute else block)
+        working = (2 * self.width + 4 * sizes.intermediate_size) * size
+        return length * kept, length * (working + block * recompute)
+
+    def count_cached(self, length: int) -> int:
+        sizes = self.sizes
+        return 2 * length * sizes.num_key_value_heads * self._head_dim * sizes.num_hidden_layers
+
+    @property
+    def _head_dim(self) -> int:
+        own = getattr(self.sizes, "head_dim", None)
+        return own or self.width // self.sizes.num_attention_heads

@@ -1,0 +1,123 @@
+"""What samplers, scoring and layouts ask of a network that predicts tokens of rows.
+
+`MaskedTokenModel` is such a network, and one of another library becomes one by a subclass that
+holds it. What a subclass does not override it lacks: settings that need a cache are refused.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmrl.models.network.network import Network
+
+
+class LMOutput(NamedTuple):
+    """`logits`: see `TokenNetwork.forward`."""
+
+    logits: Any
+
+
+class TokenNetwork(Network):
+    """A network that predicts tokens of rows.
+
+    A subclass registers two modules: `head`, which computes logits from `hidden_states`; and
+    `vision`, which encodes images of prompts, see `mmrl.models.network.vision`, or None.
+
+    Attributes:
+        can_cache, can_refresh: whether the network has `new_cache`, and `new_token_cache`.
+        can_reduce: whether `forward` takes `reduce`; without it all logits exist at once.
+        shifts: whether the output at a position predicts the next one inside the network, which
+            still returns logits at the position that they predict.
+        block_size: positions of a block of the row where attention is causal between blocks, None
+            where it is not; to be set where it is a number.
+    """
+
+    can_cache: ClassVar[bool] = False
+    can_refresh: bool = False
+    can_reduce: ClassVar[bool] = False
+    shifts: bool = False
+    block_size: int | None = None
+
+    head: Any
+    vision: Any
+
+    @abstractmethod
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        columns: tuple[int, int] | None = None,
+        **optional: Any,
+    ) -> LMOutput:
+        """Logits of every position, or of the requested ones. The result for a row must not depend
+        on the other rows.
+
+        Args:
+            input_ids: [B, L] int64, rows of a canvas.
+            attention_mask: [B, L] with 0 on padding; None where no row has any.
+            positions: [B, L] bool, where logits are wanted.
+            columns: half-open range of token ids whose logits are wanted.
+            **optional: `cache`, from `new_cache`; `features` and `feature_at`, embeddings of images
+                that replace tokens; `blocks`, `copies` and `position_ids`, where a canvas has
+                blocks; `reduce(hidden, head)`, called with what `hidden_states` returns and an
+                `OutputHead` where logits would be too large, while weights that are sharded are
+                whole. Given only where a setting, a prompt or a layout needs them.
+
+        Returns:
+            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or
+            what `reduce` returns.
+        """
+
+    @abstractmethod
+    def hidden_states(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        **optional: Any,
+    ) -> Tensor:
+        """What logits are computed from, [B, L, D], or [N, D] at `positions`; arguments as in
+        `forward`."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """D of `hidden_states`."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """Number of ids that tokens of a text may have."""
+
+    @property
+    def sees(self) -> bool:
+        """Whether there is a vision tower."""
+        return self.vision is not None
+
+    def train_tower(self, trained: bool) -> None:
+        """Train or freeze the vision tower of a network that has one."""
+        self.vision.train_tower(trained)
+
+    def new_cache(self, length: int | None = None) -> Any:
+        """An empty `KVCache` of rows of `length` tokens."""
+        raise NotImplementedError(f"{type(self).__name__} has no cache")
+
+    def new_token_cache(self, length: int) -> Any:
+        """An empty `TokenCache` for rows of `length` tokens."""
+        raise NotImplementedError(f"{type(self).__name__} has no cache of tokens")
+
+    def count_cached(self, length: int) -> int:
+        """Values in a cache of a row of `length` tokens."""
+        return 0
+
+    def blank(self) -> Sequence[Mapping[str, Any]]:
+        """See `Network.blank`: of images where there is a tower, and of tokens alone."""
+        tokens = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+        images = [] if self.vision is None else [self.vision.blank(self.device)]
+        return [*images, {"input_ids": tokens}]
