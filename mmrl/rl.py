@@ -64,7 +64,8 @@ def _train(
     from mmrl.planning.batch_sizes import settle_batch_sizes
     from mmrl.planning.run_checks import check_run
     from mmrl.rewards.scoring.overlap import Overlap
-    from mmrl.rollouts.rollout import sample_groups, score_groups
+    from mmrl.rollouts.dynamic_sampling import fill_groups
+    from mmrl.rollouts.rollout import sample_groups
     from mmrl.runtime.launch import any_process
     from mmrl.runtime.placement import read_placement
     from mmrl.runtime.sharding import reads_shards
@@ -97,7 +98,7 @@ def _train(
                 while trainer.step < config.max_steps:
                     place = trainer.step, config.seed, rank, world_size
                     groups = {n: sample_groups(task, policy, *place) for n, task in tasks.items()}
-                    batches = {name: score_groups(some) for name, some in groups.items()}
+                    batches = {name: fill_groups(some, policy) for name, some in groups.items()}
                     metrics = trainer.update({n: (tasks[n], batches[n]) for n in batches})
                     progress.record_step(metrics, batches)
                     progress.evaluate_when_due()

@@ -25,10 +25,10 @@ from mmrl.rewards.judging.template import load_template
 from mmrl.rl_config import RLConfig
 from mmrl.sft_config import SFTConfig
 from tests.by_path import load as load_script
+from tests.mmrl.algorithms.test_presets import PRESETS
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = ("gsm8k", "math", "countdown", "sudoku", "code")
-METHODS = sorted(path.stem for path in (ROOT / "configs" / "algorithm").glob("*.yaml"))
 LOCAL, SERVED = (0.6, 3.0, 6, 0.2), (0.8, 3.5, 8, 0.001)
 """Lowest mask rate, guidance, inner iterations and clipping range of MaskGRPO's two image scripts,
 with rewards in the process and from servers."""
@@ -236,9 +236,8 @@ def test_the_page_of_data_sets_downloads_every_set_of_the_configurations() -> No
     assert set(listed.replace("\\", " ").split()) == named
 
 
-@pytest.mark.parametrize("path", configurations("algorithm"))
-def test_every_method_loads_under_the_name_of_its_file(path: str) -> None:
-    name = Path(path).stem
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_method_loads_under_the_name_of_its_file(name: str) -> None:
     assert load_algorithm({"name": name}).name == name
 
 
@@ -358,7 +357,7 @@ def test_the_text_recipes_are_llada_under_the_d1_protocol(task: str) -> None:
     assert (config.learning_rate, config.adam_beta2, config.max_grad_norm) == (3e-6, 0.99, 0.2)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PRESETS)
 def test_a_text_recipe_is_one_preset_away_from_every_method(method: str) -> None:
     words = ["config=configs/rl/llada_gsm8k.yaml", f"tasks.gsm8k.algorithm.name={method}"]
     settings = load_config(RLConfig, words).tasks["gsm8k"]

@@ -1,7 +1,10 @@
 """Advantages: how much better a rollout is than its group (GRPO, arXiv 2402.03300).
 
-    A = (r - mean of its group) / (deviation + 1e-4)
+    A = (r - baseline) / (deviation + 1e-4)
 
+`baseline` names what a reward r is compared with: the mean of the `group` (GRPO), the mean of the
+others of the group (`leave_one_out`, RLOO, arXiv 2402.14740), the mean of the whole `batch`
+(REINFORCE++, arXiv 2501.03262), or nothing (`none`, PPO, whose value model predicts r).
 `scale_rewards` names the deviation: of the `group`, of the whole `batch`, or `none` (no division;
 Dr. GRPO, arXiv 2503.20783). Deviations are sample deviations, as in TRL. `softmax` gives weights of
 likelihoods instead: A = G (softmax(r) - softmax(-r)) over the group's G rewards (wd1, arXiv
@@ -17,6 +20,7 @@ only one rollout has stays as it is there, and gives 0 otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,37 +31,44 @@ EQUAL = 1e-8
 """Rewards that differ less are equal."""
 
 
-def group_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) -> Tensor:
+def group_advantages(
+    rewards: Tensor, num_generations: int, scale_rewards: str, baseline: str = "group"
+) -> Tensor:
     """Advantages of rollouts in the order of their groups.
 
     Args:
         rewards: [B] float, NaN where no reward applies.
         num_generations: G, rollouts per prompt.
         scale_rewards: group, chunk (without chunks as group), batch, none or softmax.
+        baseline: group, leave_one_out, batch or none; softmax needs group.
 
     Returns:
-        [B] float32; 0 where no reward applies and in groups whose rewards are all equal.
+        [B] float32; 0 where no reward applies, and with a baseline of the group where all its
+        rewards are equal.
     """
     if scale_rewards != "softmax":
-        return joint_advantages(rewards[:, None], num_generations, scale_rewards)[:, 0]
+        return joint_advantages(rewards[:, None], num_generations, scale_rewards, baseline)[:, 0]
     groups = rewards.double().view(-1, num_generations)
     centred = groups - groups.nanmean(1, keepdim=True)
     return _likelihood_weights(centred).nan_to_num(0.0).flatten().float()
 
 
-def joint_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) -> Tensor:
+def joint_advantages(
+    rewards: Tensor, num_generations: int, scale_rewards: str, baseline: str = "group"
+) -> Tensor:
     """Advantages of the outcome and of every chunk, on one scale.
 
     Args:
         rewards: [B, C] float, a column for each of them, NaN where a rollout has none.
         num_generations: G, rollouts per prompt.
         scale_rewards: group, chunk, batch or none.
+        baseline: see `group_advantages`.
 
     Returns:
         [B, C] float32; 0 where there is no reward.
     """
     groups = rewards.double().unflatten(0, (-1, num_generations))
-    centred = groups - groups.nanmean(1, keepdim=True)
+    centred = BASELINES[baseline](groups)
     if scale_rewards != "none":
         pooled = groups.flatten(0, 1)[None] if scale_rewards == "batch" else groups
         variance = _variance(pooled, dim=1)
@@ -69,6 +80,27 @@ def joint_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) 
         alone[..., 0] = False  # the outcome
         centred = groups.where(alone, centred)
     return centred.nan_to_num(0.0).flatten(0, 1).float()
+
+
+def _above_group(groups: Tensor) -> Tensor:
+    return groups - groups.nanmean(1, keepdim=True)
+
+
+def _above_others(groups: Tensor) -> Tensor:
+    """r - (sum of the others) / (n - 1), which is n / (n - 1) times the distance to the mean."""
+    number = (~groups.isnan()).sum(1, keepdim=True)
+    return _above_group(groups) * number / (number - 1).clamp(min=1)
+
+
+BASELINES: dict[str, Callable[[Tensor], Tensor]] = {
+    "group": _above_group,
+    "leave_one_out": _above_others,
+    "batch": lambda groups: groups - groups.nanmean((0, 1), keepdim=True),
+    "none": lambda groups: groups,
+}
+"""Baselines by the name used in configurations: rewards [P, G, C] -> what they are above it."""
+OF_GROUP = ("group", "leave_one_out")
+"""Those that compare the rollouts of a prompt, of which there must be two."""
 
 
 def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:

@@ -8,15 +8,9 @@ on how the batch was cut.
     dapo      mean over all entries of the batch
     dr_grpo   sum / (rollouts x response positions x passes)
     gspo      mean over a rollout's entries in all passes, then over rollouts (arXiv 2507.18071)
-    gmpo      as gspo, of the terms of `geometric`
+    gmpo      as gspo, of the terms of `surrogates.geometric`
 
-The terms that are averaged, the surrogate of the objective:
-
-    clipped     min(r A, clip(r, 1 - eps_low, 1 + eps_high) A), PPO (arXiv 1707.06347) with a
-                separate upper range (DAPO, arXiv 2503.14476)
-    geometric   A exp(mean of a row's clipped log-ratios), each clipped to [-eps_low, eps_high] on
-                the side where it gains: GMPO (arXiv 2507.20673). Every entry holds the row's value
-    boundary    A (1 + d) or A exp(d), never above A r: BGPO (arXiv 2510.11683), without a clip
+What is averaged are the terms of `mmrl.algorithms.surrogates`.
 """
 
 from __future__ import annotations
@@ -24,6 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from mmrl.algorithms.surrogates import geometric
+from mmrl.algorithms.terms import Comparison, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,53 +89,14 @@ def gspo(counts: Tensor, size: BatchSize) -> Tensor:
     return counts / counts.sum((0, -1), keepdim=True).clamp(min=1) / size.rollouts
 
 
-class Terms(NamedTuple):
-    """`values` [K, B, L] to maximise, and where a ratio is clipped from `below` and `above`."""
-
-    values: Tensor
-    below: Tensor
-    above: Tensor
-
-
-def clipped(
-    log_ratio: Tensor, counts: Tensor, advantages: Tensor, epsilon: tuple[float, float]
-) -> Terms:
-    """PPO's pessimistic minimum, entry by entry."""
-    ratio = log_ratio.exp()
-    low, high = 1 - epsilon[0], 1 + epsilon[1]
-    values = (ratio * advantages).minimum(ratio.clamp(low, high) * advantages)
-    return Terms(values, (ratio < low) & (advantages < 0), (ratio > high) & (advantages > 0))
-
-
-def geometric(
-    log_ratio: Tensor, counts: Tensor, advantages: Tensor, epsilon: tuple[float, float]
-) -> Terms:
-    """The geometric mean of a row's clipped ratios over all its passes, times the advantage."""
-    below, above = log_ratio < -epsilon[0], log_ratio > epsilon[1]
-    below, above = below & (advantages < 0), above & (advantages > 0)
-    held = log_ratio.masked_fill(below, -epsilon[0]).masked_fill(above, epsilon[1])
-    number = counts.sum((0, -1), keepdim=True).clamp(min=1)
-    mean = (held * counts).sum((0, -1), keepdim=True) / number
-    return Terms((mean.exp() * advantages).expand_as(log_ratio), below, above)
-
-
-def boundary(log_ratio: Tensor, advantages: Tensor, linear: Tensor) -> Terms:
-    """A linear lower bound where `linear` [B], else the exponential of Jensen's inequality."""
-    rows = linear[None, :, None]
-    # the side that is not taken must not overflow, or its gradient is not a number
-    ratio = (1 + log_ratio).where(rows, log_ratio.masked_fill(rows, 0.0).exp())
-    nowhere = log_ratio.isnan() & False
-    return Terms(ratio * advantages, nowhere, nowhere)
-
-
 class Aggregation(NamedTuple):
-    """A row of `AGGREGATIONS`: the weights of entries, and the surrogate of the terms.
+    """A row of `AGGREGATIONS`: the weights of entries, and the surrogate it needs, if any.
 
     `across_passes`: whether a term depends on several passes at once.
     """
 
     weights: Callable[[Tensor, BatchSize], Tensor]
-    surrogate: Callable[[Tensor, Tensor, Tensor, tuple[float, float]], Terms] = clipped
+    surrogate: Callable[[Comparison], Terms] | None = None
     across_passes: bool = False
 
 

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from mmrl.algorithms.advantages import BASELINES
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.bounds import BOUNDS
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
+from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import Settings, above, at_least, check, one_of
 from mmrl.config.chosen import Chosen
 from mmrl.generation.kinds import STRATEGIES
@@ -52,6 +54,11 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     where: ClassVar[str] = "algorithm"
     presets: ClassVar = "algorithm"
     """Folder of `configs/` with values of `name`."""
+    trl_names: ClassVar = {
+        "loss_type": "aggregation, with surrogate: cispo for its cispo",
+        "importance_sampling_level": "ratio_level",
+    }
+    """Names of GRPOConfig that have another name here."""
 
     name: str = "mask_grpo"
     """Preset the other columns start from."""
@@ -61,13 +68,19 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     """What is formed from the log-probs, see `mmrl.algorithms.bounds`."""
     ratio_level: Annotated[str, one_of(RATIO_LEVELS)] = "token"
     """Over what the importance ratio is formed, see `mmrl.algorithms.ratios`."""
+    surrogate: Annotated[str, one_of(SURROGATES)] = "clipped"
+    """What is maximised of ratio and advantage, see `mmrl.algorithms.surrogates`."""
     aggregation: Annotated[str, one_of(AGGREGATIONS)] = "grpo"
     """How entries are averaged, see `mmrl.algorithms.aggregation`."""
+    horizon: Annotated[int | None, at_least(1)] = None
+    """Positions that aggregation: dr_grpo divides by; null takes the most response positions of a
+    row."""
     top_entropy_quantile: Annotated[float, above(0, up_to=1)] = 1.0
     """Share of a rollout's scored tokens that are trained on: those with the highest entropy under
     the policy as it sampled, see `mmrl.estimators.highest_entropy`; 1 trains on all."""
     epsilon: Annotated[float, at_least(0)] = 0.2
-    """Lower clip range of the ratio (of its logarithm for aggregation: gmpo)."""
+    """Lower clip range of the ratio (of its logarithm for aggregation: gmpo). For surrogate: dppo
+    and cppo how far a token's probability may move, for drpo the divisor of its price."""
     epsilon_high: Annotated[float | None, at_least(0)] = None
     """Upper clip range; null equals `epsilon`."""
     delta: float | None = None
@@ -81,6 +94,9 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     """Policy the KL is taken to: reference, or old (as it was when it sampled)."""
     kl_level: Literal["token", "bound"] = "token"
     """Of what the KL is taken: of every scored token, or of the values of the bound."""
+    baseline: Annotated[str, one_of(BASELINES)] = "group"
+    """What a reward is compared with: the mean of the group, of the others of the group
+    (leave_one_out) or of the batch, or none, see `mmrl.algorithms.advantages`."""
     scale_rewards: Literal["group", "chunk", "batch", "none", "softmax"] = "group"
     """Whose deviation divides the advantages: group, batch or none; or softmax (wd1), see
     `mmrl.algorithms.advantages`."""

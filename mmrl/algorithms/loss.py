@@ -4,9 +4,9 @@
 
 over the counted entries e of all passes: r_e the ratio at the chosen level, A the advantage of
 the rollout (with a value model: of the token), w_e the weight of the chosen aggregation, the
-surrogate that of the aggregation or of the bound. Only actions scored in a pass are counted. The
-KL is per scored token, or per response token of the bound's values (`kl_level: bound`), to the
-reference or old policy.
+surrogate the chosen one or that of the aggregation or the bound. Only actions scored in a pass are
+counted. The KL is per scored token, or per response token of the bound's values (`kl_level:
+bound`), to the reference or old policy.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize, Terms, boundary
+from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
 from mmrl.algorithms.bounds import BOUNDS, Quantity
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
+from mmrl.algorithms.surrogates import SURROGATES, boundary
+from mmrl.algorithms.terms import Comparison, Terms
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def count_batch(
         rollouts=len(rollout) - (0 if left_out is None else int(left_out.sum())),
         tokens=int(passes.scored.sum()),
         entries=int(counts.sum()),
-        longest=int(rollout.canvas.response.sum(1).max()),
+        longest=config.horizon or int(rollout.canvas.response.sum(1).max()),
         rows=int(counts.any(-1).sum()),
         token_rows=int(passes.scored.any(-1).sum()),
         passes=len(counts),
@@ -110,7 +112,7 @@ def policy_loss(
     weights = inputs.weights or batch_weights(passes, config, size)
     level = RATIO_LEVELS[config.ratio_level].log_ratio
     log_ratio = level(new.values, old, counts, new.sizes, passes.blocks)
-    terms = _terms(log_ratio, new, advantages, config)
+    terms = _terms(log_ratio, new, old, advantages, config)
     loss = -(terms.values * weights.entries).sum()
     metrics = {
         "policy_loss": loss.detach(),
@@ -128,15 +130,21 @@ def policy_loss(
 
 
 def _terms(
-    log_ratio: Tensor, quantity: Quantity, advantages: Tensor, config: AlgorithmConfig
+    log_ratio: Tensor,
+    quantity: Quantity,
+    old: Tensor,
+    advantages: Tensor,
+    config: AlgorithmConfig,
 ) -> Terms:
     rows = (advantages[None, :, None] if advantages.dim() == 1 else advantages).to(log_ratio.dtype)
     if quantity.linear is not None:
         return boundary(log_ratio, rows, quantity.linear)
     if config.delta is not None:
         log_ratio = log_ratio.where(rows >= 0, log_ratio.clamp(max=math.log(config.delta)))
-    surrogate = AGGREGATIONS[config.aggregation].surrogate
-    return surrogate(log_ratio, quantity.counts, rows, config.clip_range)
+    surrogate = AGGREGATIONS[config.aggregation].surrogate or SURROGATES[config.surrogate].terms
+    # 0 elsewhere, so that nothing there can overflow and spoil the gradient
+    new, old = (each.masked_fill(~quantity.counts, 0.0) for each in (quantity.values, old))
+    return surrogate(Comparison(log_ratio, new, old, quantity.counts, rows, config.clip_range))
 
 
 def _divergence(

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
+from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import ConfigError, check, check_choice, merge, to_plain
 from mmrl.config.chosen import keep_read
 from mmrl.config.yaml_file import configs
@@ -111,6 +112,19 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
             "aggregation is gspo, and ratio_level: none forms no ratio to clip; use grpo.",
         ),
         (
+            SURROGATES[m.surrogate].by_token and not (by_token and m.ratio_level == "token"),
+            f"surrogate is {m.surrogate}, which reads the probability of every token, and the ratio"
+            f" is of {columns}; use bound: token, ratio_level: token, and aggregation: dapo.",
+        ),
+        (
+            m.surrogate != "clipped" and (m.bound == "additive" or m.aggregation == "gmpo"),
+            f"surrogate is {m.surrogate}, and {columns} has its own; use surrogate: clipped.",
+        ),
+        (
+            m.surrogate != "clipped" and m.delta is not None,
+            f"delta is {m.delta}, which belongs to surrogate: clipped; set it to null.",
+        ),
+        (
             m.bound == "additive" and m.ratio_level not in ("token", "step"),
             f"ratio_level is {m.ratio_level}, and bound: additive needs a ratio per pass, or its"
             " passes cannot be trained one by one; use ratio_level: step.",
@@ -140,6 +154,11 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
             m.value is not None and m.scale_rewards == "softmax",
             "scale_rewards is softmax, which makes weights of likelihoods and no outcome that a"
             " value could predict; use group, batch or none, or value: null.",
+        ),
+        (
+            m.baseline != "group" and (completed or m.scale_rewards == "softmax"),
+            f"baseline is {m.baseline}, and completion_value and scale_rewards: softmax compare"
+            " within the group; use baseline: group.",
         ),
         (
             completed and m.value is not None,

@@ -8,7 +8,8 @@ predicted at its position when step i began. With means over the tokens of a ste
     A_j   = r_j - V_j + gamma V*_(i+1) + gamma lambda A*_(i+1)
 
 and everything behind the last step 0. The baseline belongs to a token, the bootstrap to a step:
-how many tokens a step writes does not change how far reward is carried. With gamma = lambda = 1 and
+how many tokens a step writes does not change how far reward is carried; where each step writes one,
+this is GAE over tokens, as PPO has it. With gamma = lambda = 1 and
 a reward for the outcome R, Ret_j = R and A_j = R - V_j; with lambda = 0 only the next step counts.
 
 A reward at a position is for the row up to there. It is paid in the step that writes the last token
@@ -61,6 +62,10 @@ def compute_advantages(
             that were written one after the other; None where each pass is a step.
     """
     counted = scored & ~rewards.isnan().any(-1)[None, :, None]
+    if steps is not None and (order := _order_tokens(counted.any(0), steps)) is not None:
+        known = (values * counted).sum(0), rewards.nan_to_num(), counted.any(0)
+        estimates = _estimate_in_order(*known, order, config)
+        return Estimates(*(each * counted for each in estimates))
     by_step = counted if steps is None else split_steps(counted, steps)
     if steps is not None:
         values = (values * counted).sum(0) * by_step
@@ -69,6 +74,33 @@ def compute_advantages(
     if steps is None:
         return estimates
     return Estimates(*(each.sum(0) * counted for each in estimates))
+
+
+def _order_tokens(scored: Tensor, steps: Tensor) -> Tensor | None:
+    """[B, S] int64: the positions of each row, those scored first and by step, as many as the row
+    with most has; None where a step of a row has several."""
+    keys, order = steps.where(scored, steps.amax() + 1).sort(dim=1, stable=True)
+    number = scored.sum(1)
+    inside = scored.new_ones(keys.shape).cumsum(1)[:, :-1] < number[:, None]
+    if bool(((keys[:, 1:] == keys[:, :-1]) & inside).any()):
+        return None
+    return order[:, : max(1, int(number.max()))]
+
+
+def _estimate_in_order(
+    values: Tensor, rewards: Tensor, scored: Tensor, order: Tensor, config: ValueConfig
+) -> Estimates:
+    """Estimates [B, L] where the scored tokens of a row are steps, in an order [B, S]: without a
+    tensor of all steps by all positions, which a long text makes large."""
+    ranks = order.new_ones(order.shape).cumsum(1)
+    rank = order.new_zeros(scored.shape).scatter(1, order, ranks) * scored
+    paid = rewards.new_zeros(len(rank), order.shape[1] + 1)
+    paid.scatter_add_(1, rank.cummax(1).values, rewards)
+    rows = paid[:, 1:], values.gather(1, order), scored.gather(1, order)
+    earned, predicted, counted = (each.T[..., None] for each in rows)
+    found = estimate_gae(earned, predicted, counted, config.gamma, config.lam)
+    empty = values.new_zeros(values.shape)
+    return Estimates(*(empty.scatter(1, order, each[..., 0].T) for each in found))
 
 
 def split_steps(scored: Tensor, steps: Tensor) -> Tensor:

@@ -80,15 +80,16 @@ def assign_credit(
     rewards = [float("nan") if total is None else total for total in scores.total]
     everyone = torch.tensor(gather_object(rewards))
     number, scale = task.config.num_generations, task.algorithm.scale_rewards
+    baseline = task.algorithm.baseline
     order = list(range(len(everyone)))
     if task.config.shuffle_advantages:
         order = permutation(len(everyone), seed, "shuffle", task.name, step)
     mine = order[rank * len(rewards) : (rank + 1) * len(rewards)]
-    advantages, columns = group_advantages(everyone, number, scale)[mine], None
+    advantages, columns = group_advantages(everyone, number, scale, baseline)[mine], None
     equal = equal_groups(everyone, number)
     if scores.chunks is not None and task.algorithm.value is not None:
         earned = _gather_columns(scores.outcomes(), scores.chunks)
-        columns = joint_advantages(earned, number, scale)[mine]
+        columns = joint_advantages(earned, number, scale, baseline)[mine]
         equal = torch.stack([equal_groups(column, number) for column in earned.T]).all(0)
     metrics, slices = group_statistics(everyone, number), None
     value = task.algorithm.completion_value

@@ -30,6 +30,7 @@ from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards
 from mmrl.rollouts.diversity import Completions, list_tokens, measure
 from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
+from mmrl.rollouts.overlong import leave_out_truncated, punish_overlong
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import can_refill, has_fixed_forwards, sample
@@ -131,7 +132,13 @@ class Groups:
 
 
 def sample_groups(
-    task: Task, policy: Policy, step: int, seed: int, rank: int, world_size: int
+    task: Task,
+    policy: Policy,
+    step: int,
+    seed: int,
+    rank: int,
+    world_size: int,
+    names: Sequence[tuple[int, int]] | None = None,
 ) -> Groups:
     """Sample the groups of one step; the rewards get each when it is finished.
 
@@ -142,14 +149,17 @@ def sample_groups(
         seed: seed of the run.
         rank: this process.
         world_size: number of processes.
+        names: (prompt, sample) places of whole groups, as many on every process; None for those of
+            the step.
 
     Raises:
         RewardError: a reward failed more often than the configuration allows.
         Interrupted: a stop is requested on any process; between two denoising steps.
     """
-    names, size = task.places(rank, world_size), task.config.num_generations
-    chosen = task.step_prompts(step, seed)
-    prompts = [chosen[place] for place, _ in names]
+    names, size = [*(names or task.places(rank, world_size))], task.config.num_generations
+    batch, number = names[0][0] // task.config.num_prompts, task.config.num_prompts
+    chosen = task.step_prompts(step, seed, batch)
+    prompts = [chosen[place % number] for place, _ in names]
     pending, parts, samples = task.scorer.begin(len(prompts)), [], []
     started = time.perf_counter()
     forwards_differ = not _has_fixed_forwards(task, policy, chosen)
@@ -196,9 +206,10 @@ def score_groups(groups: Groups) -> RolloutBatch:
         overlong = find_overlong(rollout.canvas)
         counted = fail_overlong(scores, task.accuracy_terms, overlong)
         lengths["completions/overlong_ratio"] = fmean(gather_object(overlong))
+    counted, punished = punish_overlong(counted, rollout.canvas, task.config)
     completions = [sample.completion for sample in groups.samples]
     credit = assign_credit(task, counted, *groups.place, lookaheads=lookaheads)
-    metrics = credit.metrics | _component_metrics(scores) | lengths | groups.metrics
+    metrics = credit.metrics | _component_metrics(scores) | lengths | punished | groups.metrics
     _check_applies(task, metrics, groups.prompts[0])
     metrics["time/reward_s"] = sum(scores.seconds.values())
     metrics["time/reward_wait_s"] = scores.wait_s
@@ -216,7 +227,7 @@ def score_groups(groups: Groups) -> RolloutBatch:
         names=groups.names,
         scores=scores.components,
         metrics=metrics,
-        left_out=credit.left_out,
+        left_out=leave_out_truncated(credit.left_out, rollout.canvas, task.config),
         token_rewards=columns if columns is None else place_rewards(columns, chunks, length),
         token_advantages=slices if slices is None else credit_tokens(rollout, slices),
     )

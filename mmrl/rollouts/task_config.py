@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from mmrl.algorithms import load_algorithm
+from mmrl.algorithms import AlgorithmConfig, load_algorithm
+from mmrl.algorithms.advantages import OF_GROUP
 from mmrl.config import Settings, at_least, check, check_choice, one_of
 from mmrl.data.data_config import DataConfig
 from mmrl.models.task_names import TASKS, writes_images
@@ -35,8 +36,9 @@ class TaskConfig(Settings):
     """Settings of `data` that differ for `eval_prompts`, such as its split."""
     num_prompts: Annotated[int, at_least(1, up_to=MOST_ROLLOUTS)] = 8
     """Prompts per step, over all processes."""
-    num_generations: Annotated[int, at_least(2, up_to=MOST_ROLLOUTS)] = 8
-    """Rollouts per prompt: the size of a group."""
+    num_generations: Annotated[int, at_least(1, up_to=MOST_ROLLOUTS)] = 8
+    """Rollouts per prompt: the size of a group. A single one needs a baseline that is not of the
+    group."""
     rollout_batch_size: Annotated[int | str, at_least(1, or_word="auto")] = 64
     """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
     group: a batch with part of one group has no other group. With SDAR's exact cache and `eos:
@@ -81,6 +83,14 @@ class TaskConfig(Settings):
     """Weight of this task's loss."""
     skip_zero_std_groups: bool = False
     """Leave groups whose rewards are all equal out of the update, out of its means and its KL."""
+    max_num_gen_batches: Annotated[int, at_least(1)] = 1
+    """At most this many times the groups that are left out are sampled again with further prompts
+    (dynamic sampling, with verl's name), see `mmrl.rollouts.dynamic_sampling`; 1 samples none."""
+    mask_truncated_completions: bool = False
+    """Leave texts without an end out of the update; groups are still compared with them."""
+    soft_punish_cache: Annotated[int | None, at_least(1)] = None
+    """Last tokens of `max_completion_length` in which the reward of a text falls by up to 1, see
+    `mmrl.rollouts.overlong`; null for none."""
     accuracy_band: list[float] | None = None
     """Lowest and highest accuracy, [0.05, 0.95] in dLLM-RL's vision runs: groups below or above are
     left out of the update, out of its means and its KL. Null leaves none out."""
@@ -115,7 +125,11 @@ class TaskConfig(Settings):
         evaluation = self.eval_sampler or self.sampler
         eval_length = self.eval_max_completion_length or length
         check_sampler(evaluation, f"{where}.eval_sampler", eval_length)
-        check_pairing(load_algorithm(self.algorithm, f"{where}.algorithm"), self.sampler, where)
+        algorithm = load_algorithm(self.algorithm, f"{where}.algorithm")
+        check_pairing(algorithm, self.sampler, where)
+        self._check_groups(algorithm, where)
+        self._check_further(algorithm, where)
+        self._check_lengths(where)
         for key in ("rewards", "eval_rewards"):
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
@@ -127,7 +141,7 @@ class TaskConfig(Settings):
         for key, guided in (
             ("sampler", self.sampler),
             ("eval_sampler", evaluation),
-            ("algorithm", load_algorithm(self.algorithm, f"{where}.algorithm")),
+            ("algorithm", algorithm),
         ):
             check_image_guidance(guided.image_guidance_scale, self.task, f"{where}.{key}")
         self._check_accuracy(where)
@@ -141,6 +155,31 @@ class TaskConfig(Settings):
     def accuracy_keys(self) -> list[str]:
         """Keys of the rewards that measure accuracy."""
         return self.accuracy_rewards or [key_of(entry) for entry in self.rewards]
+
+    def _check_groups(self, method: AlgorithmConfig, where: str) -> None:
+        grouped = method.baseline in OF_GROUP or method.scale_rewards not in ("batch", "none")
+        allowed = "at least 2, as the advantage compares the rollouts of a prompt"
+        advice = "Or use algorithm.baseline: batch with algorithm.scale_rewards: batch."
+        fits = self.num_generations > 1 or not grouped
+        check(fits, f"{where}.num_generations", self.num_generations, allowed, advice)
+
+    def _check_further(self, method: AlgorithmConfig, where: str) -> None:
+        number, key = self.max_num_gen_batches, f"{where}.max_num_gen_batches"
+        filters = self.skip_zero_std_groups or self.accuracy_band is not None
+        advice = "Set skip_zero_std_groups: true, or accuracy_band."
+        check(number == 1 or filters, key, number, "1 where no group is left out", advice)
+        alone = method.baseline in OF_GROUP and method.scale_rewards != "batch"
+        alone = alone and method.value is None and method.completion_value is None
+        allowed = "1 where advantages are of more than a group (baseline, scale_rewards, value)"
+        check(number == 1 or alone, key, number, allowed)
+
+    def _check_lengths(self, where: str) -> None:
+        cache, longest = self.soft_punish_cache, self.max_completion_length
+        key, texts = f"{where}.soft_punish_cache", not writes_images(self.task)
+        fits = cache is None or (texts and longest is not None and cache <= longest)
+        check(fits, key, cache, "null, or for texts at most max_completion_length, which is set")
+        masked, key = self.mask_truncated_completions, f"{where}.mask_truncated_completions"
+        check(texts or not masked, key, True, f"false, {self.task} makes images")
 
     def _check_accuracy(self, where: str) -> None:
         if self.strict_len_check:

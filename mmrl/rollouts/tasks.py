@@ -15,6 +15,7 @@ from mmrl.data.stream import stream_rows
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.known import Known
+from mmrl.randomness import stable_seed
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rewards.scoring.terms import Term
 from mmrl.rollouts.pairing import find_differences
@@ -191,10 +192,13 @@ class Task:
         """Rollouts of a step over all processes."""
         return self.config.num_prompts * self.config.num_generations
 
-    def step_prompts(self, step: int, seed: int) -> list[Prompt]:
-        """The prompts of a step: the next ones of a stream that is reshuffled every epoch."""
-        first = step * self.config.num_prompts
+    def step_prompts(self, step: int, seed: int, batch: int = 0) -> list[Prompt]:
+        """The prompts of a step: the next ones of a stream that is reshuffled every epoch; of its
+        further batches, from 1, those of a stream beside it."""
+        further = self.config.max_num_gen_batches - 1
+        first = (step * further + batch - 1 if batch else step) * self.config.num_prompts
         places = range(first, first + self.config.num_prompts)
+        seed = stable_seed(seed, "further") if batch else seed
         return [self.prompts[row] for row in stream_rows(seed, places, len(self.prompts))]
 
     def places(self, rank: int, world_size: int) -> list[tuple[int, int]]:

@@ -37,7 +37,8 @@ def text_config(world: SimpleNamespace, folder: Path, **task: object) -> RLConfi
         "max_completion_length": 8,
         "rewards": [{"name": "vowels", "reward": vowels}],
     }
-    config = run_config(world, folder / "run", max_steps=2, eval_steps=1, task={**settings, **task})
+    own = {"algorithm": task.pop("algorithm", {}), "task": {**settings, **task}}
+    config = run_config(world, folder / "run", max_steps=2, eval_steps=1, **own)
     config.model.max_prompt_length = 40
     return config
 

@@ -46,6 +46,23 @@ def test_advantages_are_those_of_trl(scale: str, missing: list[int]) -> None:
     torch.testing.assert_close(group_advantages(rewards, 6, scale).double(), expected)
 
 
+def test_a_baseline_is_of_the_others_of_the_batch_or_nothing() -> None:
+    rewards = torch.tensor([1.0, 0.0, 5.0, 2.0, NAN, 4.0])
+
+    def of(baseline: str, scale: str = "none") -> list[float]:
+        return group_advantages(rewards, 3, scale, baseline).tolist()
+
+    assert of("leave_one_out") == [-1.5, -3.0, 4.5, -2.0, 0.0, 2.0]
+    assert of("none") == [1.0, 0.0, 5.0, 2.0, 0.0, 4.0]
+    assert of("batch") == pytest.approx([-1.4, -2.4, 2.6, -0.4, 0.0, 1.6])
+    known = rewards[~rewards.isnan()]
+    scaled = (known - known.mean()) / (known.std() + 1e-4)
+    found = group_advantages(rewards, 3, "batch", "batch")
+    torch.testing.assert_close(found[~rewards.isnan()], scaled)
+    assert group_advantages(torch.tensor([2.0, 2.0]), 2, "none", "leave_one_out").tolist() == [0, 0]
+    assert group_advantages(torch.tensor([1.0, 3.0]), 1, "none", "batch").tolist() == [-1, 1]
+
+
 def test_statistics_are_the_mean_the_spread_in_groups_and_the_share_without_spread() -> None:
     values = group_statistics(torch.tensor([1.0, 3.0, 2.0, 2.0, NAN, NAN]), 2)
     assert values["reward"] == 2.0

@@ -13,6 +13,7 @@ from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.bounds import BOUNDS
 from mmrl.algorithms.presets import find_conflicts
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
+from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Passes
 
@@ -86,6 +87,9 @@ COLUMNS = [
     for aggregation in AGGREGATIONS
     for columns in [{"bound": bound, "ratio_level": level, "aggregation": aggregation}]
     if not find_conflicts(replace(ROW, **columns))
+] + [
+    {"bound": "token", "ratio_level": "token", "aggregation": "dapo", "surrogate": name}
+    for name in SURROGATES
 ]
 
 
@@ -145,10 +149,14 @@ def test_clip_metrics_count_only_ratios_that_are_held_back() -> None:
     assert float(metrics["clip_ratio/high_mean"]) == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize("level", sorted(RATIO_LEVELS))
-@pytest.mark.parametrize("kl", sorted(KL))
-def test_positions_that_were_not_hidden_change_nothing(level: str, kl: str) -> None:
-    columns = {"ratio_level": level, "kl": kl, "beta": 0.1}
+@pytest.mark.parametrize(
+    "columns",
+    [{"ratio_level": level, "kl": kl} for level in sorted(RATIO_LEVELS) for kl in sorted(KL)]
+    + [{"surrogate": name} for name in SURROGATES],
+    ids=lambda c: "-".join(c.values()),
+)
+def test_positions_that_were_not_hidden_change_nothing(columns: dict) -> None:
+    columns = {**columns, "beta": 0.1}
     given, other = inputs(reference=REFERENCE), inputs(reference=REFERENCE)
     with torch.no_grad():
         other.new[~SCORED] = 500.0

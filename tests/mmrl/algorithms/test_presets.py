@@ -1,26 +1,60 @@
 """Presets: rows of one table, by name, with every column open to change."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+import yaml
 from omegaconf import OmegaConf
 
-from mmrl.algorithms import load_algorithm
-from mmrl.config import ConfigError, load_config, to_plain
+from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
+from mmrl.algorithms.aggregation import BatchSize
+from mmrl.config import ConfigError, load_config, merge, to_plain
+from mmrl.generation.masked.hidden import Hidden
 from mmrl.rl_config import RLConfig
+from mmrl.types import Passes
 from tests.mmrl.runs import run_config
 
-PRESETS = sorted(
-    path.stem for path in (Path(__file__).parents[3] / "configs" / "algorithm").glob("*.yaml")
-)
+FILES = {
+    path.stem: path.read_text()
+    for path in sorted((Path(__file__).parents[3] / "configs" / "algorithm").glob("*.yaml"))
+}
+CAUSAL = [name for name, text in FILES.items() if "\nstrategy: causal\n" in text]
+PRESETS = [name for name in FILES if name not in CAUSAL]
+"""Methods of policies that append tokens, and of those that un-mask them."""
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", FILES)
 def test_a_preset_cites_its_paper_and_names_its_deviations(name: str) -> None:
-    text = (Path(__file__).parents[3] / "configs" / "algorithm" / f"{name}.yaml").read_text()
-    said = " ".join(line[1:].strip() for line in text.splitlines() if line.startswith("#"))
-    assert "arXiv 2" in said and "Deviation" in said
+    lines = FILES[name].splitlines()
+    said = " ".join(line[1:].strip() for line in lines if line.startswith("#"))
+    assert re.search(r"arXiv \d{4}\.\d{5}", said) and "Deviation" in said
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_causal_preset_starts_at_ratio_one_and_moves_the_right_way(name: str) -> None:
+    columns = {k: v for k, v in yaml.safe_load(FILES[name]).items() if k != "strategy"}
+    method = merge(AlgorithmConfig, columns)
+    assert method.name == name
+    counted = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()
+    new = torch.full((1, 2, 4), -1.0, requires_grad=True)
+    passes = Passes(Hidden(counted[None]), counted[None], counted[None].float())
+    advantages = torch.tensor([1.0, -2.0])
+    if method.value is not None:  # of tokens
+        advantages = advantages[None, :, None].expand(1, 2, 4)
+    size = BatchSize(2, 6, 6, method.horizon or 4, 2, 2)
+    given = LossInputs(passes, new, advantages, reference=new.detach() if method.beta else None)
+    loss, metrics = policy_loss(given, method, size)
+    assert float(metrics["ratio"]) == 1 and float(metrics.get("kl", 0.0)) == 0
+    assert metrics["clip_ratio/low_mean"] == metrics["clip_ratio/high_mean"] == 0
+    step = -torch.autograd.grad(loss, new)[0][0]
+    assert bool((step[0] > 0).all()) and bool((step[1, :2] < 0).all())
+    assert bool((step[1, 2:] == 0).all())
+    assert float(step[1, 0] / step[0, 0]) == pytest.approx(
+        -4 if method.aggregation in ("grpo", "gspo", "gmpo") else -2
+    ), "a short completion weighs as much as a long one only where each has its own mean"
 
 
 @pytest.mark.parametrize(
@@ -59,6 +93,19 @@ def test_a_preset_cites_its_paper_and_names_its_deviations(name: str) -> None:
             {"top_entropy_quantile": 0.5, "bound": "elbo"},
             ["algorithm.top_entropy_quantile", "several tokens", "use bound: token"],
         ),
+        (
+            {"surrogate": "dppo", "ratio_level": "sequence"},
+            ["algorithm.surrogate", "every token", "ratio_level: token"],
+        ),
+        ({"surrogate": "drpo", "aggregation": "gmpo"}, ["every token", "aggregation: dapo"]),
+        ({"surrogate": "cispo", "aggregation": "gmpo"}, ["has its own", "surrogate: clipped"]),
+        (
+            {"baseline": "leave_one_out", "scale_rewards": "softmax"},
+            ["algorithm.baseline", "within the group"],
+        ),
+        ({"surrogate": "cispo", "delta": 4.0}, ["algorithm.delta", "belongs to"]),
+        ({"loss_type": "dapo"}, ["algorithm.loss_type", "is aggregation, with surrogate"]),
+        ({"importance_sampling_level": "token"}, ["TRL calls so is ratio_level."]),
         ({"epsilonn": 0.1}, ["epsilonn", "Did you mean 'epsilon'?"]),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -5,7 +5,13 @@ import torch
 
 from mmrl.algorithms.aggregation import BatchSize, grpo
 from mmrl.algorithms.algorithm_config import ValueConfig
-from mmrl.algorithms.value import compute_advantages, value_loss
+from mmrl.algorithms.value import (
+    compute_advantages,
+    estimate_gae,
+    split_steps,
+    token_rewards,
+    value_loss,
+)
 
 ONE = BatchSize(1, 1, 1, 1)
 
@@ -52,3 +58,52 @@ def test_a_rollout_without_a_reward_has_no_return_and_no_advantage() -> None:
     returns, advantages = compute_advantages(values, outcomes, scored, ValueConfig())
     assert returns[:, :, 0].tolist() == [[1, 0, 0]] * 2
     assert advantages[:, :, 0].tolist() == [[0.5, 0, -0.5]] * 2
+
+
+def test_gae_over_the_tokens_of_one_pass_is_that_of_ppo() -> None:
+    # a prompt of one position, texts of three tokens and of two, the reward at the last position
+    scored = torch.tensor([[[0, 1, 1, 1], [0, 1, 1, 0]]]).bool()
+    values = torch.tensor([[[9.0, 0.5, 0.2, 0.4], [9.0, 0.3, 0.6, 9.0]]])
+    rewards = torch.tensor([[0, 0, 0, 1.0], [0, 0, 0, -1.0]])
+    config, steps = ValueConfig(gamma=0.9, lam=0.95), torch.arange(4).expand(2, 4)
+    returns, advantages = compute_advantages(values, rewards, scored, config, steps)
+    for row, end in ((0, 4), (1, 3)):
+        later, following = 0.0, 0.0
+        for t in reversed(range(1, end)):
+            reward, value = float(rewards[row, 3] * (t == end - 1)), float(values[0, row, t])
+            later = reward + 0.9 * following - value + 0.9 * 0.95 * later
+            following = value
+            assert float(advantages[0, row, t]) == pytest.approx(later)
+            paid = float(rewards[row, 3]) * 0.9 ** (end - 1 - t)
+            assert float(returns[0, row, t]) == pytest.approx(paid)
+    assert not bool(advantages[~scored].any()) and not bool(returns[~scored].any())
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_tokens_written_one_by_one_in_any_order_have_the_estimates_of_their_steps(
+    passes: int,
+) -> None:
+    draw = torch.Generator().manual_seed(passes)
+    steps = torch.stack([torch.randperm(12, generator=draw) for _ in range(5)])
+    which = torch.randint(passes + 1, (5, 12), generator=draw)  # the last: scored in no pass
+    which[4] = passes
+    scored = which[None] == torch.arange(passes)[:, None, None]
+    values = torch.randn(passes, 5, 12, generator=draw, dtype=torch.double)
+    rewards = torch.randn(5, 12, generator=draw, dtype=torch.double)
+    config = ValueConfig(gamma=0.9, lam=0.8)
+    found = compute_advantages(values, rewards, scored, config, steps)
+    by_step = split_steps(scored, steps)
+    each = (values * scored).sum(0) * by_step
+    known = estimate_gae(token_rewards(rewards, by_step), each, by_step, 0.9, 0.8)
+    for one, other in zip(found, known, strict=True):
+        torch.testing.assert_close(one, other.sum(0) * scored)
+
+
+def test_a_long_text_is_not_laid_out_by_steps_and_positions() -> None:
+    scored = torch.ones(1, 4, 3000, dtype=torch.bool)
+    steps, rewards = torch.arange(3000).expand(4, -1), torch.zeros(4, 3000)
+    rewards[:, -1] = 1.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mmrl.algorithms.value.split_steps", None)
+        found = compute_advantages(torch.zeros(1, 4, 3000), rewards, scored, ValueConfig(), steps)
+    assert bool((found.advantages == 1).all())
