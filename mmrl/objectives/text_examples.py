@@ -149,7 +149,8 @@ class ExampleReader:
         value, ends = pair.completion, []
         if isinstance(value, str):
             value = text.tokenizer(value, add_special_tokens=False)["input_ids"]
-            ends = [text.ids[end] for end in self.config.ends if text.ids[end] not in banned]
+            ids = [text.ids[end] for end in self.config.ends]
+            ends = [end for end in dict.fromkeys(ids) if end not in banned]
         ids = _check_ids(value, f"{place}: '{self.config.completion_column}'", text)
         order = list(range(len(ids)))
         if CORRUPTIONS[self.config.corruption["name"]].recorded:
@@ -171,7 +172,7 @@ def _check_ids(value: Any, what: str, text: TextLayout) -> list[int]:
     listed = isinstance(value, list)
     if not listed or not all(isinstance(i, int) and first <= i < end for i in value):
         raise ConfigError(f"{what} is neither text nor a list of token ids below {end}.")
-    if text.ids["mask"] in value:
+    if text.ids.get("mask") in value:
         raise ConfigError(f"{what} holds the mask token, which means an unknown token.")
     return value
 

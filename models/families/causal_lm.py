@@ -59,7 +59,7 @@ def text_layout(inputs: LayoutInputs) -> CausalText:
         )
     return CausalText(
         tokenizer,
-        {"eos": ends[0]},
+        {"eos": ends[0], "eot": ends[0]},
         options.max_prompt_length,
         options.max_completion_length,
         options.chat_template if options.chat_template is None else bool(options.chat_template),
