@@ -22,12 +22,12 @@ from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig
 from mmrl.evaluation.results import Report, Results, write_results
 from mmrl.evaluation.sample_store import SampleStore
 from mmrl.evaluation.text_scores import group_places
-from mmrl.generation.masked.samplers.loop_config import check_blocks
 from mmrl.models import Policy, load_policy
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.checks import (
     check_cache,
     check_checkpoints,
+    check_kind,
     check_network_blocks,
     check_prompts,
     check_task,
@@ -45,6 +45,7 @@ from mmrl.runtime.computation import find_device
 from mmrl.runtime.launch import join_processes
 from mmrl.runtime.launch_checks import check_launch
 from mmrl.runtime.sharding import build_sharding
+from mmrl.samplers import check_sampler
 from mmrl.types import Prompt
 
 _FREE = ("output_dir", "device", "rewards", "max_failures", "diversity", "dry_run", "devices")
@@ -79,12 +80,13 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     policy = check_checkpoints(known)
     check_queries(config.rewards, "rewards", known)
     for sampler, length in config.rows().values():
-        check_cache(known, sampler.cache)
+        check_kind(known, sampler)
+        check_cache(known, sampler)
         if not writes_images(config.task):
             keys = "sampler", "max_completion_length"
             check_network_blocks(known, sampler, length, *keys)
     if tokens is not None and writes_images(config.task):
-        check_blocks(config.sampler, tokens)
+        check_sampler(config.sampler, length=tokens)
     try:
         prompts = load_prompts(config.prompts, config.task, config.data, config.limit)
     except NotHereError:

@@ -164,7 +164,7 @@ class EvalConfig(Settings):
         self._check_checkpoints()
         self._check_rewards()
         check_sampler(self.sampler)
-        check_image_guidance(self.sampler.image_guidance_scale, self.task, "sampler")
+        check_image_guidance(self.sampler.guidance.image, self.task, "sampler")
         self.rows()
 
     def _check_checkpoints(self) -> None:

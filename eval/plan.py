@@ -21,6 +21,7 @@ from mmrl.planning.reward_probe import FEW, add_probes, make_dummy_samples, offl
 from mmrl.pretrained.known import Known, find_here
 from mmrl.runtime.computation import find_device
 from mmrl.runtime.launch import count_processes
+from mmrl.samplers import count_steps
 
 
 @for_launch
@@ -62,7 +63,8 @@ def _samplers(config: EvalConfig, rows: int) -> str:
     """The samplers with their steps and rows, a full batch where the prompts are not known."""
     width = min(rows or config.batch_size, config.batch_size)
     return "; ".join(
-        f"{sampler.name}, {sampler.steps} steps of {width * sampler.guidance.branches} rows"
+        f"{sampler.name}, {count_steps(sampler, length or 1)} steps of"
+        f" {width * sampler.guidance.branches} rows"
         f" each{f', length {length}' if length else ''}"
         for sampler, length in config.rows().values()
     )

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from mmrl.config import check, merge
 from mmrl.config.settings import check_word
 from mmrl.randomness import generator
-from mmrl.samplers import SamplerConfig, check_sampler, sample
+from mmrl.samplers import SamplerConfig, check_sampler, count_steps, sample
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -63,7 +63,8 @@ def read_sampler(settings: Mapping[str, Any], more: str = "") -> SamplerConfig:
         check_word(*word.split("=", 1))
     config = merge(SamplerConfig, dict(settings), OmegaConf.from_dotlist(words), where="sampler")
     check_sampler(config)
-    check(config.steps <= MOST_STEPS, "sampler.steps", config.steps, f"at most {MOST_STEPS}")
+    steps = count_steps(config, MOST_STEPS)
+    check(steps <= MOST_STEPS, "sampler.steps", steps, f"at most {MOST_STEPS}")
     return config
 
 
@@ -88,8 +89,10 @@ def sample_trace(
         written_at=rollout.trace[0][counted].tolist(),
         logprobs=rollout.logprobs[0][counted].tolist(),
         # of a split character the parts are shown as replacement signs
-        tokens=[] if done.grid else [str(policy.tokenizer.decode([token])) for token in ids],
-        steps=1 + max(config.steps - 1, int(rollout.trace.max())),
+        tokens=[]
+        if getattr(done, "grid", None)
+        else [str(policy.tokenizer.decode([token])) for token in ids],
+        steps=max(count_steps(config, len(ids)), 1 + int(rollout.trace.max())),
         grid=done.grid,
         blocks=() if blocks is None else tuple(blocks[0][counted].tolist()),
         forwards=rollout.forwards,

@@ -3,7 +3,6 @@
 from contextlib import nullcontext
 
 from mmrl.config import check
-from mmrl.generation.masked.samplers.loop_config import check_blocks
 from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
@@ -11,6 +10,7 @@ from mmrl.planning.reward_probe import offline
 from mmrl.pretrained.checks import (
     check_cache,
     check_checkpoints,
+    check_kind,
     check_network_blocks,
     check_prompts,
     check_task,
@@ -21,6 +21,7 @@ from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.launch_checks import check_images, check_launch
+from mmrl.samplers import check_sampler
 
 
 def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[str, Task]:
@@ -113,11 +114,12 @@ def _check_sampler(
         check(length in (None, tokens), f"{where}.{key}", length, "null for images", advice)
     if sampler is None:
         return
-    check_cache(policy, sampler.cache, f"{where}.{prefix}sampler")
+    check_kind(policy, sampler, f"{where}.{prefix}sampler")
+    check_cache(policy, sampler, f"{where}.{prefix}sampler")
     given = length or task.max_completion_length
     if not images:
         keys = f"{where}.{prefix}sampler", f"{where}.{key}"
         check_network_blocks(policy, sampler, given, *keys)
     known = tokens if images else MAX_COMPLETION_LENGTH
     if known is not None and (images or given is None):  # else checked with the task
-        check_blocks(sampler, known, f"{where}.{prefix}sampler")
+        check_sampler(sampler, f"{where}.{prefix}sampler", known)

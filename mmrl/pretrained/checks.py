@@ -147,14 +147,25 @@ def _known_image_tokens(known: Known, task: str) -> int | None:
     return None if patch is None else known.count_image_tokens(written)
 
 
-def check_cache(known: Known, cache: str, where: str = "sampler") -> None:
+def check_kind(known: Known, sampler: SamplerConfig, where: str = "sampler") -> None:
+    """Raise a ConfigError for a sampler of another kind of generation than the policy is known to
+    be; `where` is the dotted key of the sampler."""
+    from mmrl.generation.kinds import SAMPLER_KINDS
+
+    kinds = {family.KIND for family in known.families}
+    names = sorted(name for name, kind in SAMPLER_KINDS.items() if kind in kinds)
+    allowed = f"{' or '.join(names)}, as {known.model.path} is {' or '.join(sorted(kinds))}"
+    check(not kinds or sampler.name in names, f"{where}.name", sampler.name, allowed)
+
+
+def check_cache(known: Known, sampler: SamplerConfig, where: str = "sampler") -> None:
     """Raise a ConfigError for a sampler's cache where the policy's network is known to have none;
     `where` is the dotted key of the sampler."""
     import torch
 
     from mmrl.models.families import find_family
 
-    raw = known.config or {}
+    raw, cache = known.config or {}, getattr(sampler, "cache", "none")
     family = find_family(raw)
     if cache == "none" or family is None:
         return

@@ -143,7 +143,7 @@ class TaskConfig(Settings):
             ("eval_sampler", evaluation),
             ("algorithm", algorithm),
         ):
-            check_image_guidance(guided.image_guidance_scale, self.task, f"{where}.{key}")
+            check_image_guidance(guided.guidance.image, self.task, f"{where}.{key}")
         self._check_accuracy(where)
 
     @property

@@ -94,7 +94,7 @@ class CausalLM(TokenNetwork):
                 f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
             )
         self.attn_implementation = implementation
-        kernel, _ = choose_attention(implementation, self.device.type, self.head.weight.dtype)
+        kernel, _ = choose_attention(implementation, self.device.type, self._dtype)
         self.body.set_attn_implementation(KERNELS.get(kernel, kernel))
 
     def forward(
@@ -188,6 +188,10 @@ class CausalLM(TokenNetwork):
     def count_cached(self, length: int) -> int:
         sizes = self.sizes
         return 2 * length * sizes.num_key_value_heads * self._head_dim * sizes.num_hidden_layers
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(self.body.parameters()).dtype
 
     @property
     def _head_dim(self) -> int:

@@ -28,13 +28,19 @@ from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.task_config import TaskConfig
-from mmrl.samplers import SamplerConfig, sample
+from mmrl.samplers import SamplerConfig, count_steps, sample
 from mmrl.training import micro_batches
 from mmrl.training.trainer import Trainer
 from mmrl.types import Rollout
-from tests.mmrl.algorithms.test_presets import PRESETS
+from tests.mmrl.algorithms.test_presets import CAUSAL, PRESETS
 from tests.mmrl.canvases import generators
-from tests.models.small_policies import PAIRS, POLICIES, small_policy, small_prompts
+from tests.models.small_policies import (
+    CAUSAL_PAIRS,
+    MASKED_PAIRS,
+    POLICIES,
+    small_policy,
+    small_prompts,
+)
 
 NEEDS = {
     "spg": {"block_size": 4},
@@ -47,17 +53,25 @@ NEEDS = {
 """What fits a response of eight tokens in four steps."""
 
 
-def cross(pairs: list[tuple[str, str]], names: list[str], every: int) -> Any:
+def combine(pairs: list[tuple[str, str]], names: list[str], every: int) -> list[Any]:
     """All combinations, of which one in `every` is run without the slow tests."""
-    return pytest.mark.parametrize(
-        ("pair", "name"),
-        [
-            pytest.param(pair, name, marks=[pytest.mark.slow] * ((row + column) % every != 0))
-            for row, pair in enumerate(pairs)
-            for column, name in enumerate(names)
-        ],
-        ids=lambda value: value if isinstance(value, str) else "-".join(value),
-    )
+    return [
+        pytest.param(pair, name, marks=[pytest.mark.slow] * ((row + column) % every != 0))
+        for row, pair in enumerate(pairs)
+        for column, name in enumerate(names)
+    ]
+
+
+def show(value: Any) -> str:
+    """A part of the name of a combination."""
+    return value if isinstance(value, str) else "-".join(value)
+
+
+def own_sampler(family: str, task: str) -> SamplerConfig:
+    """What writes the completions of a family."""
+    if FAMILIES[family].KIND == "causal":
+        return SamplerConfig(name="autoregressive")
+    return sampler("static", task)
 
 
 def sampler(rule: str, task: str, **changes: Any) -> SamplerConfig:
@@ -67,8 +81,7 @@ def sampler(rule: str, task: str, **changes: Any) -> SamplerConfig:
 
 
 def test_every_family_is_in_the_table() -> None:
-    masked = {name for name, family in FAMILIES.items() if family.KIND == "masked"}
-    assert POLICIES.keys() == masked
+    assert POLICIES.keys() == {name for name in FAMILIES if not name.startswith("qwen")}
 
 
 @cache
@@ -79,7 +92,7 @@ def exact_policy(family: str) -> Policy:
     return replace(policy, model=network, network=network)
 
 
-@cross(PAIRS, sorted(RULES), every=5)
+@pytest.mark.parametrize(("pair", "name"), combine(MASKED_PAIRS, sorted(RULES), every=5), ids=show)
 def test_a_sampler_writes_every_mask_and_a_row_is_what_it_is_alone(
     pair: tuple[str, str], name: str
 ) -> None:
@@ -110,7 +123,7 @@ def responses(rollout: Rollout, row: int) -> Tensor:
 def finished(family: str, task: str) -> RolloutBatch:
     """A group of two rollouts, one of them good."""
     policy, prompts = small_policy(family), small_prompts(task, 1) * 2
-    rollout = sample(policy, policy.canvas(prompts), sampler("static", task), generators(2))
+    rollout = sample(policy, policy.canvas(prompts), own_sampler(family, task), generators(2))
     advantages, completions = torch.tensor([1.0, -0.5]), policy.decode(rollout.canvas, prompts)
     names = [(0, n) for n in range(2)]
     return RolloutBatch(prompts, rollout, list(completions), advantages, advantages, names, {})
@@ -123,7 +136,7 @@ def build_trainer(family: str, task: str, preset: str) -> tuple[Trainer, Any]:
         task=task,
         num_prompts=1,
         num_generations=2,
-        sampler=sampler("static", task),
+        sampler=own_sampler(family, task),
         algorithm=algorithm,
     )
     slow = {"learning_rate": 1e-30, "warmup_steps": 1000}
@@ -145,7 +158,11 @@ def loss_of_an_unmoved_policy(
     return policy_loss(inputs, config, size)
 
 
-@cross(PAIRS, PRESETS, every=5)
+@pytest.mark.parametrize(
+    ("pair", "name"),
+    [*combine(MASKED_PAIRS, PRESETS, every=5), *combine(CAUSAL_PAIRS, CAUSAL, every=1)],
+    ids=show,
+)
 def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
     pair: tuple[str, str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +175,8 @@ def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
     assert ("kl" in values) == (task.algorithm.beta > 0)
     assert ("loss/value_avg" in values) == (task.algorithm.value is not None)
     network, canvas = trainer.policy.network, batch.rollout.canvas
-    shape = task.config.sampler.steps, int(canvas.response.sum(1).max()), network.block_size
+    length = int(canvas.response.sum(1).max())
+    shape = count_steps(task.config.sampler, length), length, network.block_size
     passes = draw_passes(batch.rollout, task.algorithm, generators(2))
     assert len(passes) <= passes_per_rollout(task.algorithm, *shape)
     unseen = {"vision"} if canvas.features is None else set()

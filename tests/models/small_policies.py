@@ -107,8 +107,18 @@ def qwen_policy(raw: Mapping[str, Any], spare_rows: int = 0) -> Policy:
     return build_policy({**QWEN2, **ends, **raw}, tokenizer, spare_rows=spare_rows)
 
 
+def causal_policy() -> Policy:
+    """transformers' Qwen3 in miniature, text from left to right."""
+    tokenizer = character_tokenizer(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    tokenizer.chat_template, tokenizer.eos_token = TURNS, "<|im_end|>"
+    end = tokenizer.get_vocab()["<|im_end|>"]
+    raw = {**QWEN2, "model_type": "qwen3", "head_dim": 8, "eos_token_id": end}
+    return build_policy({**raw, "tie_word_embeddings": False}, tokenizer, spare_rows=6)
+
+
 POLICIES: dict[str, Callable[[], Policy]] = {
     "amused": amused_policy,
+    "causal_lm": causal_policy,
     "dream": dream_policy,
     "llada": llada_policy,
     "llada_llama": llada_llama_policy,
@@ -118,8 +128,10 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "sdar": sdar_policy,
 }
 """Small policies by the name of their family in `mmrl.models.families.FAMILIES`."""
-PAIRS = [(family, task) for family in sorted(FAMILIES) for task in sorted(FAMILIES[family].LAYOUTS)]
+PAIRS = [(name, task) for name in sorted(POLICIES) for task in sorted(FAMILIES[name].LAYOUTS)]
 """Every family with every task that it has."""
+MASKED_PAIRS = [pair for pair in PAIRS if FAMILIES[pair[0]].KIND == "masked"]
+CAUSAL_PAIRS = [pair for pair in PAIRS if FAMILIES[pair[0]].KIND == "causal"]
 
 
 @cache
@@ -141,10 +153,10 @@ def build_policy(
     """A policy of random weights, in memory, of a `config.json` but for the size of the vocabulary
     and the id of the mask, with `spare_rows` of the embedding that no token has."""
     words = tokenizer.get_vocab()
-    [mask] = [words[name] for name in MASKS if name in words]
+    masks = dict.fromkeys(["mask_token_id"], next((words[m] for m in MASKS if m in words), None))
     rows = len(tokenizer) + (0 if vq is None else vq.codebook_size) + spare_rows
     sizes = dict.fromkeys(raw.keys() & {"embedding_size"} | {"vocab_size"}, rows)
-    network = build_network({**raw, **sizes, "mask_token_id": mask})
+    network = build_network({**raw, **sizes, **masks})
     draw_weights(network, 3)
     lengths = {"max_prompt_length": max_prompt_length, "max_completion_length": LENGTH}
     options = LayoutConfig(**lengths, **chosen)

@@ -25,7 +25,6 @@ class MaskedCanvas(TokenCanvas):
         image_uncond_tokens: [B, L] int64 or None, the branch that keeps the text of the prompt and
             has no source image, for `image_guidance_scale`.
         image_uncond_attend: [B, L] bool or None, `attend` of that branch.
-        grid: height and width of the response in image tokens, None for text.
         blocks: [B, L] int64, the block of each position for a network whose attention is causal
             between blocks of `block_size` positions, from 0 at the first token; None where all
             attend to all.
@@ -55,7 +54,6 @@ class MaskedCanvas(TokenCanvas):
     _: KW_ONLY
     image_uncond_tokens: Tensor | None = None
     image_uncond_attend: Tensor | None = None
-    grid: tuple[int, int] | None = None
     blocks: Tensor | None = None
     block_size: int | None = None
     copies: Tensor | None = None

@@ -28,6 +28,7 @@ class TokenCanvas:
         features: images of prompts that are not tokens, `Features` or those of another kind; None
             without.
         banned: ids that a response never contains.
+        grid: height and width of the response in image tokens, None for text.
     """
 
     kind: ClassVar[str]
@@ -52,6 +53,7 @@ class TokenCanvas:
     valid: Tensor | None = None
     features: Any = None
     banned: tuple[int, ...] = ()
+    grid: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
