@@ -1,6 +1,7 @@
 """Sampling and scoring of causal models, against transformers' `generate` and plain forwards."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from mmrl.config import ConfigError
 from mmrl.estimators import draw_passes, score
 from mmrl.generation.causal.canvas import CausalCanvas
 from mmrl.generation.causal.sampler import draw, find_held
+from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import load_model
+from mmrl.models.families import public_names, sdar
+from mmrl.models.network.core import MaskedTokenModel
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Rollout
 from tests.mmrl.canvases import generators
@@ -156,3 +160,31 @@ def test_what_masked_canvases_need_is_refused_by_name(pair: Any) -> None:
     policy, _ = pair
     with pytest.raises(ConfigError, match=r"sampler\.name is 'emerge'; allowed: autoregressive"):
         sample(policy, canvas_of(), SamplerConfig(name="emerge"), generators(4))
+
+
+def test_blocks_of_one_token_and_shifted_logits_are_a_causal_network(tmp_path: Path) -> None:
+    model = write_causal(tmp_path, "qwen3")
+    raw = {**model.config.to_dict(), "rope_theta": 10000.0, "block_size": 1, "mask_token_id": 40}
+    core = MaskedTokenModel(replace(sdar.core_config(raw), shift_logits=True)).double()
+    own = public_names(core.state_dict(), core.tied, sdar.KEYS)
+    core.load_state_dict({name: model.state_dict()[public] for name, public in own.items()})
+    appending = bare_policy(load_model(tmp_path).double())
+    causal, tokens = canvas_of([PROMPTS[0]] * 3), canvas_of([PROMPTS[0]] * 3).tokens
+    tokens = tokens.masked_fill(causal.response, 40)
+    blocks = torch.arange(tokens.shape[1]).expand_as(tokens)
+    masked = MaskedCanvas(
+        tokens, causal.response, None, (0, 41), 40, stop_ids=(END,), blocks=blocks, block_size=1
+    )
+    causal = replace(causal, banned=(40,))
+    unmasking = SamplerConfig(name="left_to_right", steps=LENGTH, temperature=0.0)
+    written = sample(bare_policy(core), masked, unmasking, generators(3)).canvas
+    appended = sample(
+        appending, causal, SamplerConfig(name="autoregressive", temperature=0.0), generators(3)
+    ).canvas
+    where = appended.counted
+    assert torch.equal(written.tokens[where], appended.tokens[where])
+    inputs = {"input_ids": appended.tokens, "positions": where}
+    with torch.no_grad():
+        logits = core(**inputs, blocks=blocks).logits
+        expected = appending.model(**inputs).logits
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
