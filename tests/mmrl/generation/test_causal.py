@@ -112,7 +112,8 @@ def test_log_probs_are_those_of_a_plain_forward_and_replaying_gives_the_samplers
 
 def test_a_row_draws_the_same_whatever_is_beside_it_and_leaves_when_it_ends(pair: Any) -> None:
     policy, _ = pair
-    config, open_ = SamplerConfig(name="autoregressive"), canvas_of(PROMPTS * 4, 60)
+    config = SamplerConfig(name="autoregressive", temperature=4.0)
+    open_ = canvas_of(PROMPTS * 4, 60)
     endless = sample(policy, replace(open_, stop_ids=()), config, generators(16)).canvas
     written = endless.tokens[endless.response].view(16, -1)
     used = [int((written == token).any(1).sum()) for token in range(41)]
