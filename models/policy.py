@@ -122,6 +122,9 @@ class Policy:
             options |= {} if held else {KEY: name_vq(vq, Path(directory))}
         written.init_kwargs = options
         written.save_pretrained(directory)
+        for layout in self.layouts.values():
+            if (reader := getattr(layout, "reader", None)) is not None:
+                reader.processor.save_pretrained(directory)
 
     def _task(self, prompts: Sequence[Prompt]) -> str:
         names = {prompt.task for prompt in prompts}
@@ -203,7 +206,7 @@ def _assemble(
     elif own := getattr(family, "CHAT_TEMPLATE", None):
         tokenizer.chat_template = own
     try:
-        layouts = build_layouts(network, tokenizer, options, vq)
+        layouts = build_layouts(network, tokenizer, options, vq, directory)
     except ValueError as error:
         advice = "Copy or download its config.json and tokenizer.json again."
         raise ValueError(f"'{directory}': {error}. {advice}") from error
@@ -221,9 +224,10 @@ def build_layouts(
     tokenizer: PreTrainedTokenizerBase,
     options: LayoutConfig,
     vq: ImageTokenizer | None = None,
+    directory: Path = Path(),
 ) -> dict[str, Layout]:
     """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
-    inputs = LayoutInputs(network, tokenizer, options, vq)
+    inputs = LayoutInputs(network, tokenizer, options, vq, find_whole(directory))
     layouts = get_family(network.public_config).layouts(inputs)
     check_tokenizer(network, tokenizer, layouts)
     return layouts
