@@ -1,7 +1,6 @@
 """Text about images from causal models, against transformers' processor, `generate` and forward."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
