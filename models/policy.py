@@ -17,6 +17,7 @@ from transformers import (
     Qwen2Tokenizer,
 )
 
+from mmrl.config import ConfigError
 from mmrl.models.adapter_weights import ADAPTER_WEIGHTS
 from mmrl.models.families import Family, get_family
 from mmrl.models.families.family import LayoutInputs, add_missing_tokens
@@ -207,6 +208,8 @@ def _assemble(
         tokenizer.chat_template = own
     try:
         layouts = build_layouts(network, tokenizer, options, vq, directory)
+    except ConfigError:
+        raise
     except ValueError as error:
         advice = "Copy or download its config.json and tokenizer.json again."
         raise ValueError(f"'{directory}': {error}. {advice}") from error

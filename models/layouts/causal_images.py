@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from mmrl.config import check
 from mmrl.generation.causal.images import ImageTensors
 from mmrl.models.layouts.causal_text import CausalText
 from mmrl.models.layouts.chat_templates import render_chat
@@ -72,8 +73,8 @@ class ImageReader:
 
 def load_reader(directory: Path, options: LayoutOptions) -> ImageReader:
     """The image processor of a checkpoint directory; no code of it is run, and torchvision is not
-    needed. Raises FileNotFoundError: it has none. Raises ValueError: it cannot be read, or
-    `min_pixels` is above `max_pixels`."""
+    needed. Raises FileNotFoundError: it has none. Raises ValueError: it cannot be read. Raises
+    ConfigError: `min_pixels` is above `max_pixels`."""
     from transformers import AutoImageProcessor
 
     if not any((directory / name).is_file() for name in PROCESSOR):
@@ -89,23 +90,21 @@ def load_reader(directory: Path, options: LayoutOptions) -> ImageReader:
         raise ValueError(f"{PROCESSOR[0]} cannot be read: {error}") from error
     least = least if options.min_pixels is None else options.min_pixels
     most = most if options.max_pixels is None else options.max_pixels
-    if least > most:
-        raise ValueError(f"min_pixels is {least}; allowed: at most max_pixels, {most}")
+    check(least <= most, "min_pixels", least, f"at most max_pixels, {most}")
     processor.size = {"shortest_edge": least, "longest_edge": most}
     return ImageReader(processor)
 
 
 def check_template(tokenizer: PreTrainedTokenizerBase, mark: str, chosen: Any) -> None:
-    """Raise a ValueError unless the chat template writes one placeholder for an image part."""
+    """Raise a ConfigError unless the chat template, the `chosen` one or the tokenizer's own, writes
+    one placeholder for an image part."""
     try:
         said = render_chat(tokenizer, TRIAL, "a trial").count(mark)
     except ValueError:
         said = 0
-    if said != 1:
-        raise ValueError(
-            f"chat_template is {chosen!r}, and it writes {said} times {mark} for a message with one"
-            " image part; allowed: a template that writes it once, such as the checkpoint's own"
-        )
+    allowed = f"the path of a template that writes {mark} once for an image part"
+    advice = f"{'This one' if chosen else 'That of the tokenizer'} writes it {said} times."
+    check(said == 1, "chat_template", chosen, allowed, advice)
 
 
 @dataclass(frozen=True)
