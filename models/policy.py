@@ -230,7 +230,7 @@ def build_layouts(
     directory: Path = Path(),
 ) -> dict[str, Layout]:
     """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
-    inputs = LayoutInputs(network, tokenizer, options, vq, find_whole(directory))
+    inputs = LayoutInputs(network, tokenizer, options, vq, directory)
     layouts = get_family(network.public_config).layouts(inputs)
     check_tokenizer(network, tokenizer, layouts)
     return layouts

@@ -37,7 +37,7 @@ PUBLIC_SIZES = {
     "amused/amused-512": "aMUSEd-512",
 }
 """Beginnings of hub ids of published checkpoints, and whose sizes these have."""
-CONFIGS = ("config.json", "model_index.json", "adapter_config.json", "*/config.json")
+CONFIGS = ("config.json", "model_index.json", "adapter_config.json", "*/config.json", "pre*.json")
 """Files of a checkpoint that say what it is."""
 PUBLIC_PATCH = 16
 """Side in pixels of what a token shows, in the published image tokenizers."""

@@ -53,6 +53,13 @@ def change_patches(folder: Path) -> str:
     return "seed=0"
 
 
+def take_another(folder: Path) -> str:
+    write(folder)
+    kind = {"image_processor_type": "CLIPImageProcessor"}
+    (folder / "preprocessor_config.json").write_text(json.dumps(kind))
+    return "seed=0"
+
+
 def show_a_line(folder: Path) -> str:
     write(folder, image="line.png")
     return "seed=0"
@@ -71,6 +78,7 @@ def show_to_the_blind(folder: Path) -> str:
         (lack_processor, "holds no preprocessor_config.json"),
         (cross_limits, "min_pixels is 128; it must be at most max_pixels, 64"),
         (change_patches, "preprocessor_config.json: patch_size is 6, the tower's 4"),
+        (take_another, "image_processor_type is 'CLIPImageProcessorPil'; allowed: Qwen2VLImage"),
         (show_a_line, "an image of 1000 x 4 pixels; this checkpoint reads images whose sides"),
         (show_to_the_blind, "it must be a checkpoint of type llava_llada or"),
     ],
