@@ -192,5 +192,5 @@ class TensorAlbum(Album):
         return [self.image_id] * count, [number] * count
 
     def features(self, at: Tensor) -> ImageTensors | None:
-        """The images that tokens at `at` [B, L] stand for."""
+        """The images of which tokens at `at` [B, L] are."""
         return ImageTensors(at, tuple(self.pixels), tuple(self.grids)) if self.pixels else None

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -124,7 +125,7 @@ def test_limits_of_pixels_are_kept_and_saved(tmp_path: Path) -> None:
     policy.save(tmp_path / "saved")
     prompt = Prompt(id="0", task="image_to_text", text="so?", images=[Image.new("RGB", (64, 64))])
     for each in (policy, load_policy(tmp_path / "saved")):
-        canvas = each.canvas([prompt])
+        canvas: Any = each.canvas([prompt])
         assert int((canvas.features.at >= 0).sum()) == 4
 
 
