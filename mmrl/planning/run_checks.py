@@ -47,7 +47,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         check_prompts(known, task.config.task, [*task.prompts, *task.eval_prompts])
         if dry and policy is not None and task.config.task in policy.layouts:
             task.leave_out_long_prompts(policy)  # a run does so with the policy that it loads
-        if config.model.vq is None:
+        if config.model.vq is None or not known.reads_codes:
             _check_features(config, task)
     return tasks
 

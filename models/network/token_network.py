@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrl.models.network.network import Network
 
@@ -29,6 +29,7 @@ class TokenNetwork(Network):
     `vision`, which encodes images of prompts, see `mmrl.models.network.vision`, or None.
 
     Attributes:
+        tower: the name of the vision tower, where there is one.
         can_cache, can_refresh: whether the network has `new_cache`, and `new_token_cache`.
         can_reduce: whether `forward` takes `reduce`; without it all logits exist at once.
         shifts: whether the output at a position predicts the next one inside the network, which
@@ -38,6 +39,7 @@ class TokenNetwork(Network):
             where it is not; to be set where it is a number.
     """
 
+    tower: ClassVar[str] = "vision.tower"
     can_cache: ClassVar[bool] = False
     can_refresh: bool = False
     can_reduce: ClassVar[bool] = False
@@ -98,9 +100,19 @@ class TokenNetwork(Network):
         """Number of ids that tokens of a text may have."""
 
     @property
+    def image_encoder(self) -> Any:
+        """The vision tower with what projects its states; None without."""
+        return self.vision
+
+    @property
     def sees(self) -> bool:
         """Whether there is a vision tower."""
-        return self.vision is not None
+        return self.image_encoder is not None
+
+    @property
+    def learns_to_see(self) -> bool:
+        """Whether a weight that encodes images is trained."""
+        return self.sees and is_trained(self.image_encoder)
 
     def train_tower(self, trained: bool) -> None:
         """Train or freeze the vision tower of a network that has one."""
@@ -123,3 +135,14 @@ class TokenNetwork(Network):
         tokens = torch.zeros(1, 1, dtype=torch.long, device=self.device)
         images = [] if self.vision is None else [self.vision.blank(self.device)]
         return [*images, {"input_ids": tokens}]
+
+
+def is_trained(module: nn.Module) -> bool:
+    """Whether any weight of a module is."""
+    return any(weight.requires_grad for weight in module.parameters())
+
+
+def find_encoders(model: nn.Module) -> list[nn.Module]:
+    """What encodes images in the networks of a model, wrapped or not."""
+    networks = (module for module in model.modules() if isinstance(module, TokenNetwork))
+    return [network.image_encoder for network in networks if network.sees]
