@@ -23,6 +23,7 @@ from mmrl.config.command import Usage, run_command  # noqa: E402
 HUB = ROOT / "tests/fixtures/hub"
 """Published configurations."""
 PUBLISHED = {"dream": "diffucoder_7b_instruct", "sdar": "sdar_8b_chat", "llava_llada": "llada_v"}
+PUBLISHED |= {"qwen3": "qwen3_8b"}
 """Name of a family's; others start from that of LLaDA-8B-Instruct."""
 CODES, CLIP_WORDS, SHARDS = 8192, 49406, 6
 WIDTHS = {"d_model", "hidden_size", "mlp_hidden_size", "intermediate_size", "n_heads", "n_kv_heads"}
@@ -68,15 +69,15 @@ class Config:
     """What to write."""
 
     family: Literal[
-        "llada", "llava_llada", "mmada", "lumina", "dream", "sdar", "amused", "magvitv2"
+        "llada", "llava_llada", "mmada", "lumina", "dream", "sdar", "amused", "magvitv2", "qwen3"
     ] = "llada"
     """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, Lumina-DiMOO with its image tokenizer,
-    DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, aMUSEd-256 (as Lumina-DiMOO with diffusers), or
-    the image tokenizer showlab/magvitv2."""
+    DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, aMUSEd-256 (as Lumina-DiMOO with diffusers), the
+    image tokenizer showlab/magvitv2, or Qwen3-8B."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
-    """Blocks; 32 in the published ones, 28 of Dream and 36 of SDAR."""
+    """Blocks; 32 in the published ones, 28 of Dream, 36 of SDAR and Qwen3."""
     width: int = 4096
     """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of aMUSEd a
     multiple of 256; 1024 in the published one. Of magvitv2 the base width, a multiple of 32; 128 in
@@ -206,6 +207,14 @@ def write_sdar_tokenizer(folder: Path) -> None:
     write_tokenizer(folder, ids, TOKEN_IDS[END], mask_token="<|MASK|>", chat_template=TURNS)
 
 
+def write_qwen3_tokenizer(folder: Path) -> None:
+    """A tokenizer with the ids of Qwen3's, which SDAR has as well."""
+    from mmrl.models.families.sdar import TOKEN_IDS
+
+    options = {"eos_token": "<|im_end|>", "chat_template": TURNS}
+    write_tokenizer(folder, TOKEN_IDS, TOKEN_IDS[END], **options)
+
+
 def write_tokenizer(folder: Path, ids: dict[str, int], first: int, **options: Any) -> None:
     """Write a byte-level tokenizer: 256 bytes, words that no text is encoded to, special tokens.
 
@@ -250,6 +259,7 @@ def write_dream_tokenizer(folder: Path) -> None:
 TOKENIZERS = {
     "dream": write_dream_tokenizer,
     "lumina": write_lumina_tokenizer,
+    "qwen3": write_qwen3_tokenizer,
     "sdar": write_sdar_tokenizer,
 }
 """Family -> what writes its tokenizer; others have LLaDA's."""

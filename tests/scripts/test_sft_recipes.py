@@ -34,6 +34,7 @@ RECIPES = {
     "dllm_rl_lladav": "llava_llada",
     "maskgrpo_images": "mmada",
     "llada_8b": "llada",
+    "qwen3_gsm8k": "qwen3",
 }
 """Recipe -> the family of its checkpoint."""
 SMALL = [
@@ -63,6 +64,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     prompt += "<|start_header_id|>assistant<|end_header_id|>\n\n"
     sums = [(f"What is {n} + {n}?", f"{n} + {n} = {2 * n}") for n in range(4)]
     files = {
+        "gsm8k": [{"question": q, "answer": a} for q, a in sums],
         "s1k": [{"question": q, "thinking_trajectories": [a], "attempt": a} for q, a in sums],
         "text": [{"prompt": prompt.format(q), "response": f"{a}<|eot_id|>"} for q, a in sums],
         "turns": [{"prompt": turns.format(q), "response": f"{a}<|im_end|>"} for q, a in sums],
@@ -95,6 +97,7 @@ def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: 
     """The recipe with local checkpoints and rows, and small batches of short rows."""
     model, folder = skeletons[RECIPES[name]], data.folder
     rows = {"d1_s1k": "s1k", "llada_8b": "chat", "dllm_rl_llada_trace": "trace"}.get(name, "text")
+    rows = "gsm8k" if name == "qwen3_gsm8k" else rows
     rows = "turns" if RECIPES[name] in ("dream", "sdar") else rows
     rows = "rollouts" if name == "dllm_rl_sdar_trace" else rows
     rows = "images" if name.endswith(("mmada_v", "lladav")) else rows
@@ -104,6 +107,7 @@ def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: 
         words += [f"objective.vq={skeletons['magvitv2']}", f"objective.data={folder / 'pairs.tar'}"]
         return words
     words += [f"objective.data={folder / rows}.json", "objective.data_split=null"]
+    words += ["objective.data_config=null"] if rows == "gsm8k" else []
     if name == "d1_s1k":
         words += [f"objective.eval_data={folder / rows}.json", "objective.eval_split=null"]
     if name.startswith(("dllm_rl_llada_", "dllm_rl_dream_")) and name != "dllm_rl_dream_ar":
