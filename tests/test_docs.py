@@ -269,10 +269,10 @@ def test_tables_of_methods_rewards_and_extras_are_complete() -> None:
     assert set(extras()) - {"tensorboard", "trackio", "wandb"} <= rows["reference/packages"]
     for page in ("README.md", "docs/reference/packages.md"):
         assert not [name for name in dependencies() if name not in TEXT[page]], page
-    from mmrl.generation.masked.samplers import RULES
+    from mmrl.generation.kinds import SAMPLERS
 
     named = re.findall(r"`(\w+)`", TEXT["docs/reference/samplers.md"])
-    assert set(RULES) <= set(named)
+    assert set(SAMPLERS) <= set(named)
 
 
 def glossary() -> list[str]:

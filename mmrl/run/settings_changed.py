@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from mmrl.algorithms.presets import RENAMED, resolve_method
-from mmrl.config import ConfigError, to_plain
+from mmrl.algorithms.presets import resolve_method
+from mmrl.config import ConfigError, merge, to_plain
 from mmrl.config.checks import shorten
 from mmrl.config.settings import flatten
+from mmrl.samplers import SamplerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +48,8 @@ def check_unchanged(stored: Mapping[str, Any] | None, config: Any, allowed: bool
     """
     if stored is None:
         return
-    settings = stored, json.loads(dump_settings(config))
+    settings = _as_today(stored), json.loads(dump_settings(config))
     old, new = (dict(flatten(each, lists=False)) for each in settings)
-    old = {_rename(key): value for key, value in old.items()}
     before, now = ({_section(key) for key in keys} for keys in (old, new))
     # settings that the run of the checkpoint did not know yet had their defaults
     usual = {k: v for k, v in _list_defaults(config) if _section(k) in before and k in new}
@@ -95,11 +95,17 @@ def _list_defaults(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _list_defaults(getattr(section, field.name), f"{prefix}{field.name}.")
 
 
-def _rename(key: str) -> str:
-    """The key that a setting of a stored algorithm has today."""
-    section, _, name = key.rpartition(".")
-    renamed = RENAMED.get(name, name) if section.endswith(".algorithm") else name
-    return f"{section}.{renamed}" if section else name
+def _as_today(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Stored settings with methods and samplers as they are written today: columns that came later
+    have their defaults, and what is not read is not there."""
+    tasks = {}
+    for name, task in stored.get("tasks", {}).items():
+        now = {"algorithm": resolve_method(task["algorithm"], f"tasks.{name}.algorithm")}
+        for key in ("sampler", "eval_sampler"):
+            section = task.get(key)
+            now[key] = section and to_plain(merge(SamplerConfig, section))
+        tasks[name] = {**task, **now}
+    return {**stored, "tasks": tasks} if tasks else stored
 
 
 def _section(key: str) -> str:

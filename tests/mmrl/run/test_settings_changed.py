@@ -1,11 +1,13 @@
 """Settings of a checkpoint against those of the run that resumes from it."""
 
 import json
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from mmrl.algorithms.presets import resolve_method
 from mmrl.config import ConfigError
 from mmrl.run.settings_changed import check_unchanged, dump_settings
 from mmrl.run_config import RunConfig
@@ -34,4 +36,24 @@ def test_so_had_a_newer_setting_of_a_section(world: SimpleNamespace, tmp_path: P
     config = run_config(world, tmp_path)
     config.tasks["shapes"].accuracy_rewards = ["redness"]
     with pytest.raises(ConfigError, match=r"accuracy_rewards was \[\] and is \['redness'\]"):
+        check_unchanged(before, config, allowed=False)
+
+
+def test_a_method_and_a_sampler_as_earlier_versions_wrote_them_are_the_same(
+    world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = run_config(world, tmp_path)
+    before = json.loads(dump_settings(config))
+    task = before["tasks"]["shapes"]
+    method = task["algorithm"] = resolve_method(config.tasks["shapes"].algorithm, "algorithm")
+    method["mask"] = method.pop("strategy")
+    del method["baseline"]
+    method |= {"slice_size": 1, "include_full": False}
+    task["sampler"] |= {"threshold": 0.9, "eps": 0.001}
+    config.tasks["shapes"].algorithm = resolve_method(method, "algorithm")
+    with caplog.at_level(logging.WARNING):
+        check_unchanged(before, config, allowed=False)
+    assert not caplog.records
+    method["mask"] = "full"
+    with pytest.raises(ConfigError, match=r"algorithm\.strategy was 'full' and is 'random'"):
         check_unchanged(before, config, allowed=False)
