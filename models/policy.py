@@ -17,6 +17,7 @@ from transformers import (
     Qwen2Tokenizer,
 )
 
+from mmrl.config import ConfigError
 from mmrl.models.adapter_weights import ADAPTER_WEIGHTS
 from mmrl.models.families import Family, get_family
 from mmrl.models.families.family import LayoutInputs, add_missing_tokens
@@ -124,6 +125,9 @@ class Policy:
             options |= {} if held else {KEY: name_vq(vq, Path(directory))}
         written.init_kwargs = options
         written.save_pretrained(directory)
+        for layout in self.layouts.values():
+            if (reader := getattr(layout, "reader", None)) is not None:
+                reader.processor.save_pretrained(directory)
 
     def _task(self, prompts: Sequence[Prompt]) -> str:
         names = {prompt.task for prompt in prompts}
@@ -205,7 +209,9 @@ def _assemble(
     elif own := getattr(family, "CHAT_TEMPLATE", None):
         tokenizer.chat_template = own
     try:
-        layouts = build_layouts(network, tokenizer, options, vq)
+        layouts = build_layouts(network, tokenizer, options, vq, directory)
+    except ConfigError:
+        raise
     except ValueError as error:
         advice = "Copy or download its config.json and tokenizer.json again."
         raise ValueError(f"'{directory}': {error}. {advice}") from error
@@ -223,9 +229,10 @@ def build_layouts(
     tokenizer: PreTrainedTokenizerBase,
     options: LayoutConfig,
     vq: ImageTokenizer | None = None,
+    directory: Path = Path(),
 ) -> dict[str, Layout]:
     """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
-    inputs = LayoutInputs(network, tokenizer, options, vq)
+    inputs = LayoutInputs(network, tokenizer, options, vq, find_whole(directory))
     layouts = get_family(network.public_config).layouts(inputs)
     check_tokenizer(network, tokenizer, layouts)
     if options.long_prompts != "cut":

@@ -14,7 +14,6 @@ from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_v
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.loading import build_network, load_model, new_model, outline, read_config
 from mmrl.models.network.token_network import TokenNetwork
-from mmrl.models.network.vision import Vision
 from mmrl.models.policy import Policy, build_layouts, load_tokenizer
 from mmrl.models.source import find_directory
 from mmrl.objectives.options import StartConfig
@@ -81,7 +80,8 @@ def outline_policy(
     else:
         network = outline(directory)
     tokenizer = load_tokenizer(directory, get_family(network.public_config))
-    return Policy(network, tokenizer, build_layouts(network, tokenizer, options, vq), network)
+    layouts = build_layouts(network, tokenizer, options, vq, directory)
+    return Policy(network, tokenizer, layouts, network)
 
 
 def load_start(
@@ -125,7 +125,7 @@ def choose_trained(network: TokenNetwork, config: StartConfig, seed: int = 0) ->
             or a tower is to be trained that does not exist.
     """
     tower, allowed = config.train_vision_tower, "false for a network without a vision tower"
-    fits = network.vision is not None or not tower
+    fits = network.sees or not tower
     check(fits, "objective.train_vision_tower", tower, allowed)
     wanted = ModelConfig(
         path=config.model,
@@ -136,8 +136,8 @@ def choose_trained(network: TokenNetwork, config: StartConfig, seed: int = 0) ->
     check_continued(wanted, "objective")
     check_patterns(network, wanted, "objective")
     require_gradients(network)
-    if isinstance(network.vision, Vision):
-        network.vision.train_tower(False)
+    if network.sees:
+        network.train_tower(False)
     train_parts(network, wanted, seed)
 
 

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from mmrl.generation.tokens.features import Features
 from mmrl.generation.tokens.scoring.chunked_logprobs import LogProbReduction
 from mmrl.models.network.pattern import may_attend
 from mmrl.models.network.token_network import TokenNetwork
@@ -30,8 +29,9 @@ class Rows:
         block: [R, L] int64, order of attention, see `build_pair_mask`.
         copy: [R, L] bool, corrupted copies of tokens that the row also holds clean.
         real: [R, L] bool, False on padding.
-        at: [R, L] int64, which embedding of an image replaces the token, -1 for none.
-        features: the images; None without.
+        at: [R, L] int64, which embedding of an image replaces the token, or which image it stands
+            for, -1 for none.
+        features: the images, see `TokenCanvas`; None without.
         padded: there is padding.
         ordered: not all attend to all: there are several blocks, or copies.
     """
@@ -44,7 +44,7 @@ class Rows:
     copy: Tensor
     real: Tensor
     at: Tensor
-    features: Features | None = None
+    features: Any = None
     padded: bool = False
     ordered: bool = False
 
@@ -124,7 +124,7 @@ def compute_loss(
         positions=scored,
         columns=vocab,
         position_ids=rows.position_ids,
-        **_image_inputs(rows.features),
+        **({} if rows.features is None else rows.features.inputs([rows.features])),
         **({"reduce": LogProbReduction(targets)} if in_parts else {}),
     ).logits
     if in_parts:
@@ -132,15 +132,6 @@ def compute_loss(
     logits = found.to(wide_dtype(found.dtype))
     entropies = F.cross_entropy(logits, targets, reduction="none")
     return (rows.weight[scored] * entropies).sum()
-
-
-def _image_inputs(features: Features | None) -> dict[str, Any]:
-    """Images as arguments of a forward pass: their embeddings, or pixels that it encodes."""
-    if features is None:
-        return {}
-    if features.embeddings is not None:
-        return {"features": features.embeddings, "feature_at": features.at}
-    return {"images": features.source, "shown": features.images, "feature_at": features.at}
 
 
 def _tensors(rows: Rows) -> dict[str, Tensor]:

@@ -65,10 +65,11 @@ class Completions(PolicyObjective[CompletionConfig]):
         layouts = AnswerLayouts(self.policy, config.encode_batch_size)
         self.text, self.source = layouts.text, Source(config, layouts, seed)
         self.data = {"text": self.source.rows}
-        if isinstance(vision := self.policy.network.vision, Vision):
+        if self.policy.network.sees:
             kinds = {bool(example.images) for example in getattr(self.data["text"], "items", ())}
             mixed = config.streaming or len(kinds) > 1
-            check_images("objective.data", config.data, mixed, vision.is_trained)
+            trained = self.policy.network.learns_to_see
+            check_images("objective.data", config.data, mixed, trained)
         self.eval_examples: list[Example] = []
         if config.eval_data:
             self.eval_examples = ExampleReader(_held_out(config), layouts).read_all()

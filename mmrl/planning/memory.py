@@ -141,8 +141,10 @@ def _count_shown(known: Known, task: Task, network: TokenNetwork) -> int:
         return 0
     if layout.needs_vq:
         return known.count_image_tokens(written=name in EDITS)
-    tiling: Any = getattr(network.vision, "tiling", None)
+    if not layout.needs_tower:
+        return 0
+    tiling = known.tiling(network)
     if not task.prompts:
-        return tiling.most_rows if tiling is not None and layout.needs_tower else 0
+        return tiling.most_rows
     sizes = (prompt.image_sizes for prompt in task.prompts)
     return max(sum(tiling.rows(*size) for size in each) for each in sizes)

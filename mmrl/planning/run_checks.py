@@ -48,7 +48,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         early = dry or config.model.long_prompts is not None
         if early and policy is not None and task.config.task in policy.layouts:
             task.leave_out_long_prompts(policy)  # a run does so with the policy that it loads
-        if config.model.vq is None:
+        if config.model.vq is None or not known.reads_codes:
             _check_features(config, task)
     return tasks
 

@@ -19,6 +19,7 @@ from mmrl.pretrained.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from mmrl.models.families.family import Family
+    from mmrl.models.network.token_network import TokenNetwork
 
 HOLDERS = ("Alpha-VLLM/Lumina-DiMOO", "amused/")
 """Beginnings of hub ids of checkpoints that hold their own image tokenizer."""
@@ -186,6 +187,21 @@ class Known:
         chosen = {"block_size": model.block_size, "block_alignment": model.block_alignment}
         stated = {key: value for key, value in chosen.items() if value is not None}
         return {**complete(self.config, Path(model.path)), **stated}
+
+    @property
+    def reads_codes(self) -> bool:
+        """Whether images may be codes to the policy."""
+        kinds = (kind for family in self.families for kind in family.LAYOUTS.values())
+        return any(kind.needs_vq for kind in kinds)
+
+    def tiling(self, network: TokenNetwork) -> Any:
+        """What knows how many positions the vision tower of the policy gives an image: of a size in
+        pixels `rows(width, height)`, and of the largest `most_rows`."""
+        from mmrl.models.layouts.causal_images import load_reader
+
+        if network.vision is not None:
+            return network.vision.tiling
+        return load_reader(known_directories(self.model.path)[-1], self.model)
 
     @cached_property
     def vq(self) -> str | None:

@@ -183,7 +183,7 @@ def sample_groups(
 def _has_fixed_forwards(task: Task, policy: Policy, prompts: Sequence[Prompt]) -> bool:
     """Whether the rollouts of the prompts of a step, those of all processes, take the same number
     of forward passes on every process."""
-    seeing = {policy.network.vision is not None and bool(p.images) for p in prompts}
+    seeing = {policy.network.sees and bool(p.images) for p in prompts}
     # blocks of attention start where the prompt ends
     same = policy.network.block_size is None and len(seeing) == 1
     return same and has_fixed_forwards(task.config.sampler)

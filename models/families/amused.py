@@ -41,7 +41,7 @@ def network(config: Mapping[str, Any]) -> UVit:
 
 def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Images alone; see `Family.layouts`."""
-    network, tokenizer, options, vq = inputs
+    network, tokenizer, options, vq, _ = inputs
     if vq is None:
         return {}
     assert isinstance(network, UVit)

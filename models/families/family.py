@@ -1,6 +1,7 @@
 """The protocol of a family of checkpoints, and what its modules share."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from transformers import PreTrainedTokenizerBase
@@ -15,12 +16,14 @@ from mmrl.models.network.token_network import TokenNetwork
 
 class LayoutInputs(NamedTuple):
     """What the layouts of a checkpoint are built from: its network, of which the weights are not
-    needed, its tokenizer, the options of the user, and an image tokenizer or None."""
+    needed, its tokenizer, the options of the user, an image tokenizer or None, and the directory of
+    its files, that of the base for an adapter."""
 
     network: TokenNetwork
     tokenizer: PreTrainedTokenizerBase
     options: LayoutConfig
     vq: ImageTokenizer | None = None
+    directory: Path = Path()
 
 
 class Family(Protocol):

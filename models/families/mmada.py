@@ -53,7 +53,7 @@ def matches(config: Mapping[str, Any]) -> bool:
 def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Text; with an image tokenizer also images, edits of images, and text about images; see
     `Family.layouts`."""
-    network, tokenizer, options, vq = inputs
+    network, tokenizer, options, vq, _ = inputs
     text = llada.text_layout(inputs)
     if vq is None:
         return {"text": text}

@@ -1,7 +1,7 @@
 """Layout of texts that a causal model continues."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -16,9 +16,11 @@ class CausalText(TextLayout):
 
     Args:
         ends: further ids that end a text.
+        banned: ids that no response has.
     """
 
     ends: tuple[int, ...] = ()
+    banned: tuple[int, ...] = ()
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
@@ -38,7 +40,8 @@ class CausalText(TextLayout):
         attend = columns >= torch.tensor([[width - len(row)] for row in rows])
         keep = None if bool(attend.all()) else attend
         response = (columns >= width).clone()
-        return CausalCanvas(tokens, response, keep, self.vocab, stop_ids=self.stop_ids)
+        canvas = CausalCanvas(tokens, response, keep, self.vocab, stop_ids=self.stop_ids)
+        return replace(canvas, banned=self.banned)
 
     def decode(self, canvas: CausalCanvas) -> list[str]:  # type: ignore[override]
         """Finished canvas -> B texts, up to the first end, without special tokens."""

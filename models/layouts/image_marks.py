@@ -16,24 +16,29 @@ _MARK_IN_WORDS = re.compile(re.escape(MARK) + r"\s?")
 
 
 def render(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> str:
-    """The conversation of a prompt through the chat template, with a mark for every image, and the
-    prefill. Images are placed at the marks of the text, else at the image parts of the messages,
-    else before the first message of the user; a prompt without messages has `system` before it."""
+    """The conversation of a prompt through the chat template, with a mark for every image, see
+    `place_images`, and the prefill; a prompt without messages has `system` before it."""
     messages = prompt.messages or [
         {"role": "system", "content": system},
         {"role": "user", "content": prompt.text},
     ]
-    parts = [_parts(message["content"]) for message in messages]
-    if any(MARK in part for words in parts for part in words if part is not None):
-        parts = [[part for part in words if part is not None] for words in parts]
-    elif not any(part is None for words in parts for part in words):
-        first = next((n for n, m in enumerate(messages) if m["role"] == "user"), 0)
-        parts[first] = [*[None] * len(prompt.images or ()), *parts[first]]
     messages = [
         {**message, "content": join_parts(words)}
-        for message, words in zip(messages, parts, strict=True)
+        for message, words in zip(messages, place_images(prompt, messages), strict=True)
     ]
     return f"{render_chat(tokenizer, messages, prompt.place or prompt.id)}{prompt.prefill}"
+
+
+def place_images(prompt: Prompt, messages: Sequence[Mapping[str, Any]]) -> list[list[str | None]]:
+    """The texts of messages, None for an image. Images are at the marks of the texts, which stay in
+    them, else at the image parts of the messages, else before the first message of the user."""
+    parts = [_parts(message["content"]) for message in messages]
+    if any(MARK in part for words in parts for part in words if part is not None):
+        return [[part for part in words if part is not None] for words in parts]
+    if not any(part is None for words in parts for part in words):
+        first = next((n for n, m in enumerate(messages) if m["role"] == "user"), 0)
+        parts[first] = [*[None] * len(prompt.images or ()), *parts[first]]
+    return parts
 
 
 def without_images(prompt: Prompt) -> Prompt:

@@ -56,6 +56,14 @@ class LayoutOptions:
     proportions, as MMaDA does with charts, documents and diagrams, `pad` puts grey around it, as
     dLLM-RL does. A vision tower tiles images of any shape and reads none of them."""
 
+    min_pixels: Annotated[int | None, at_least(1)] = None
+    """Fewest pixels of an image that Qwen-VL reads: a smaller one is enlarged; null follows the
+    checkpoint."""
+
+    max_pixels: Annotated[int | None, at_least(1)] = None
+    """Most pixels of an image that Qwen-VL reads: a larger one is shrunk; null follows the
+    checkpoint, whose limit is about 16,000 tokens."""
+
     mask_policy: MaskPolicy | None = None
     """Whether padding of image prompts is attended to; null follows the checkpoint, and `ignore`
     where it names none."""

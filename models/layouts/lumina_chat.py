@@ -7,6 +7,7 @@ attended to; a response holds no image codes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -57,7 +58,7 @@ class LuminaChat(CodesChat):
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> MaskedCanvas:
         """B prompts -> canvas; see `QuestionLayout.canvas`. The end of the answer is given."""
-        canvas = super().canvas(prompts, length)
+        canvas: Any = super().canvas(prompts, length)
         end = torch.full((len(canvas), 1), self.ids["end_answer"])
         added = {"tokens": end, "uncond_tokens": torch.full_like(end, self.ids["mask"])}
         added |= {"response": end < 0, "attend": end >= 0, "uncond_attend": end >= 0}

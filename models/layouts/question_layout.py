@@ -2,20 +2,19 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.generation.masked.canvas import MaskedCanvas
-from mmrl.generation.tokens.features import Features
+from mmrl.generation.tokens.canvas import TokenCanvas
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.types import Prompt
 
 Row = tuple[list[int], list[int]]
-"""An image or a whole prompt: token ids, and the index of the embedding that replaces each token,
--1 where none does."""
+"""An image or a whole prompt: token ids, and of each the index of the embedding that replaces it or
+of the image that it stands for, -1 where there is none."""
 
 
 class Album:
@@ -31,8 +30,9 @@ class Album:
             self.rows[key] = self._show(images[number])
         return self.rows[key]
 
-    def features(self, at: Tensor) -> Features | None:
-        """The images whose embeddings replace tokens at `at` [B, L]; None where none do."""
+    def features(self, at: Tensor) -> Any:
+        """The images whose embeddings replace tokens at `at` [B, L], or that tokens there stand
+        for; None where there are none."""
 
     def _show(self, image: Image.Image) -> Row:
         raise NotImplementedError
@@ -79,7 +79,7 @@ class QuestionLayout:
         n = self.text.max_completion_length if length is None else length
         return self._excess(prompt, self.pieces(prompt), n) is None
 
-    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> MaskedCanvas:
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> TokenCanvas:
         """B prompts -> canvas with `length` masked positions, None for `max_completion_length`;
         images for a vision tower are not encoded yet, and the unconditional branch has mask tokens
         in place of prompt and images, as in the public samplers. Raises ValueError: a prompt that
@@ -99,7 +99,7 @@ class QuestionLayout:
         features = album.features(at)
         return replace(canvas, features=features, stop_ids=self.stop_ids, banned=self.banned)
 
-    def decode(self, canvas: MaskedCanvas) -> list[str]:
+    def decode(self, canvas: Any) -> list[str]:
         """Finished canvas -> B texts, see `TextLayout.decode`."""
         return self.text.decode(canvas)
 

@@ -21,7 +21,7 @@ class CausalVLM(CausalLM):
     """The decoder with its vision tower, which is frozen unless `train_tower` is called; what
     projects its states is trained. All processes that share weights show images, or none does."""
 
-    decoder = "body.language_model"
+    decoder, tower = "body.language_model", "body.visual"
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
@@ -29,8 +29,8 @@ class CausalVLM(CausalLM):
         self.train_tower(False)
 
     @property
-    def sees(self) -> bool:
-        return True
+    def image_encoder(self) -> Any:
+        return self.body.visual
 
     def train_tower(self, trained: bool) -> None:
         """Train or freeze the vision tower; its projections always are trained."""

@@ -29,6 +29,7 @@ class TokenNetwork(Network):
     `vision`, which encodes images of prompts, see `mmrl.models.network.vision`, or None.
 
     Attributes:
+        tower: the name of the vision tower, where there is one.
         can_cache, can_refresh: whether the network has `new_cache`, and `new_token_cache`.
         can_reduce: whether `forward` takes `reduce`; without it all logits exist at once.
         shifts: whether the output at a position predicts the next one inside the network, which
@@ -38,6 +39,7 @@ class TokenNetwork(Network):
             where it is not; to be set where it is a number.
     """
 
+    tower: ClassVar[str] = "vision.tower"
     can_cache: ClassVar[bool] = False
     can_refresh: bool = False
     can_reduce: ClassVar[bool] = False
@@ -98,9 +100,19 @@ class TokenNetwork(Network):
         """Number of ids that tokens of a text may have."""
 
     @property
+    def image_encoder(self) -> Any:
+        """The vision tower with what projects its states; None without."""
+        return self.vision
+
+    @property
     def sees(self) -> bool:
         """Whether there is a vision tower."""
-        return self.vision is not None
+        return self.image_encoder is not None
+
+    @property
+    def learns_to_see(self) -> bool:
+        """Whether a weight that encodes images is trained."""
+        return self.sees and any(p.requires_grad for p in self.image_encoder.parameters())
 
     def train_tower(self, trained: bool) -> None:
         """Train or freeze the vision tower of a network that has one."""

@@ -35,21 +35,11 @@ class ValueNetwork(nn.Module):
         super().__init__()
         self.backbone, self.head = backbone, head
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        positions: Tensor,
-        attention_mask: Tensor | None = None,
-        features: Tensor | None = None,
-        feature_at: Tensor | None = None,
-        **blocks: Any,
-    ) -> Tensor:
-        """Values [N] float32 at the True entries of `positions` [B, L], in row-major order.
-        Embeddings of images are those of the policy, which alone is trained to compute them;
-        `blocks` are the further inputs of a network whose attention is causal between blocks."""
-        images = {} if features is None else {"features": features, "feature_at": feature_at}
-        others = {"positions": positions, **images, **blocks}
-        return self.head(self.backbone.hidden_states(input_ids, attention_mask, **others))
+    def forward(self, **inputs: Any) -> Tensor:
+        """Values [N] float32 at the True entries of `positions` [B, L], in row-major order, for the
+        inputs of `TokenNetwork.hidden_states`. Embeddings of images are those of the policy, which
+        alone is trained to compute them, but for a network that encodes pixels itself."""
+        return self.head(self.backbone.hidden_states(**inputs))
 
 
 def copy_backbone(

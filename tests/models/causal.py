@@ -6,6 +6,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from tests.models.llada_tokenizer import character_tokenizer
 
 SIZES: dict[str, Any] = {
     "vocab_size": 41,
@@ -59,9 +62,10 @@ SEEING = {
 """Settings of small vision towers."""
 
 
-def write_seeing(folder: Path, name: str) -> Any:
+def write_seeing(folder: Path, name: str, **text: Any) -> Any:
     """Write a checkpoint that sees, of random weights: an image is patches of 4 x 4 pixels, four of
-    which are a token; transformers' model of it, in float32 eval mode."""
+    which are a token; transformers' model of it, in float32 eval mode. `text`: changes of the sizes
+    of the language model, and the ids of special tokens."""
     kind = CONFIG_MAPPING[name]
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
     tower = {
@@ -77,8 +81,42 @@ def write_seeing(folder: Path, name: str) -> Any:
     }
     ids = {"image_token_id": IMAGE, "video_token_id": 36}
     ids |= {"vision_start_token_id": OPEN, "vision_end_token_id": CLOSE}
-    text = {**SIZES, "rope_parameters": rope}
+    ids |= {key: text.pop(key) for key in ids if key in text}
+    text = {**SIZES, "rope_parameters": rope, **text}
     with torch.random.fork_rng(devices=[]):
         config = kind(text_config=text, vision_config=tower, tie_word_embeddings=False, **ids)
         model = AutoModelForImageTextToText.from_config(config)
     return save_drawn(model, folder, 0.3)
+
+
+VISION = {
+    "vision_start_token_id": "<|vision_start|>",
+    "vision_end_token_id": "<|vision_end|>",
+    "image_token_id": "<|image_pad|>",
+    "video_token_id": "<|video_pad|>",
+}
+"""Special tokens of Qwen-VL by their keys in config.json."""
+IMAGE_TURNS = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
+    "{% if part.type == 'image' %}{{ '<|vision_start|><|image_pad|><|vision_end|>' }}"
+    "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}{{ '<|im_end|>\n' }}"
+    "{% endfor %}{{ '<|im_start|>assistant\n' }}"
+)
+"""A chat template with image parts, in the form of Qwen-VL's."""
+
+
+def write_qwen_vl(folder: Path, name: str) -> Any:
+    """Write a whole checkpoint that sees, with tokenizer and image processor; transformers' model
+    of it. Images have from 2 to 9 tokens."""
+    ends = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer = character_tokenizer([*ends, *VISION.values()])
+    tokenizer.chat_template, tokenizer.eos_token = IMAGE_TURNS, "<|im_end|>"
+    tokenizer.save_pretrained(folder)
+    size = {"shortest_edge": 2 * 8 * 8, "longest_edge": 9 * 8 * 8}
+    Qwen2VLImageProcessorPil(patch_size=4, size=size).save_pretrained(folder)
+    words = tokenizer.get_vocab()
+    ids = {key: words[word] for key, word in VISION.items()}
+    ids |= {"eos_token_id": words["<|im_end|>"], "bos_token_id": None, "pad_token_id": None}
+    rows = -(-len(tokenizer) // 8) * 8
+    return write_seeing(folder, name, vocab_size=rows, **ids)

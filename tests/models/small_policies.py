@@ -4,7 +4,7 @@ A new family is a function and a line in `POLICIES`; tests over families then co
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +23,7 @@ from mmrl.models.loading import build_network
 from mmrl.models.policy import build_layouts
 from mmrl.types import Prompt
 from tests.models.amused import write_amused
+from tests.models.causal import write_qwen_vl
 from tests.models.llada_tokenizer import SPECIAL_WORDS, character_tokenizer, small_tokenizer
 from tests.models.networks import CHAT, CONFIG, LLADA_V, draw_weights, small_magvit
 
@@ -116,6 +117,13 @@ def causal_policy() -> Policy:
     return build_policy({**raw, "tie_word_embeddings": False}, tokenizer, spare_rows=6)
 
 
+def qwen_vl_policy(family: str) -> Policy:
+    """transformers' Qwen-VL in miniature: with a vision tower, from left to right."""
+    with TemporaryDirectory() as folder:
+        write_qwen_vl(Path(folder), family)
+        return load_policy(folder, max_completion_length=LENGTH)
+
+
 POLICIES: dict[str, Callable[[], Policy]] = {
     "amused": amused_policy,
     "causal_lm": causal_policy,
@@ -125,6 +133,8 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "llava_llada": llada_v_policy,
     "lumina": lumina_policy,
     "mmada": mmada_policy,
+    "qwen2_5_vl": partial(qwen_vl_policy, "qwen2_5_vl"),
+    "qwen3_vl": partial(qwen_vl_policy, "qwen3_vl"),
     "sdar": sdar_policy,
 }
 """Small policies by the name of their family in `mmrl.models.families.FAMILIES`."""

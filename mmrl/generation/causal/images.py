@@ -16,7 +16,8 @@ class ImageTensors:
     """Images of the prompts of B rows, each stored once however many rows show it.
 
     Attributes:
-        shown: [B, n] int64, the images of a row in their order, -1 behind the last.
+        at: [B, L] int64, the image that a token stands for, -1 elsewhere; other tokens lie between
+            two images.
         pixels: of each image [patches, D].
         grids: patches of each image over time, height and width.
     """
@@ -24,22 +25,24 @@ class ImageTensors:
     source: ClassVar[None] = None
     """There is nothing to compute before a forward pass."""
 
-    shown: Tensor
+    at: Tensor
     pixels: tuple[Tensor, ...]
-    grids: tuple[tuple[int, int, int], ...]
+    grids: tuple[tuple[int, ...], ...]
 
     def __getitem__(self, rows: slice | Tensor) -> ImageTensors:
         """The images of some rows; all are kept."""
-        return replace(self, shown=self.shown[rows])
+        return replace(self, at=self.at[rows])
 
     def to(self, device: torch.device | str) -> ImageTensors:
         """The images on another device."""
         pixels = tuple(each.to(device) for each in self.pixels)
-        return replace(self, shown=self.shown.to(device), pixels=pixels)
+        return replace(self, at=self.at.to(device), pixels=pixels)
 
     def pad_left(self, width: int) -> ImageTensors:
-        """The same: images have no columns."""
-        return self
+        """Extend the rows by `width` columns on the left; fewer than 0 drops some."""
+        import torch.nn.functional as F
+
+        return replace(self, at=F.pad(self.at, (width, 0), value=-1))
 
     def compute(self, model: Callable[..., Any]) -> ImageTensors:
         """The same: the network encodes images in its forward pass, each once."""
@@ -49,16 +52,17 @@ class ImageTensors:
         """What the network reads, see `mmrl.models.network.causal_vlm`. The host waits for the
         device once."""
         import torch
+        import torch.nn.functional as F
 
-        places = [n for row in self.shown.tolist() for n in row if n >= 0]
-        kept = list(dict.fromkeys(places))
+        begins = (self.at >= 0) & (self.at != F.pad(self.at, (1, -1), value=-1))
+        shown, order = self.at[begins].unique(return_inverse=True)
+        kept = shown.tolist()
         if not kept:
             return {}
-        order, device = {n: k for k, n in enumerate(kept)}, self.shown.device
         features = {
             "pixel_values": torch.cat([self.pixels[n] for n in kept]),
-            "image_grid_thw": torch.tensor([self.grids[n] for n in kept], device=device),
-            "image_of": torch.tensor([order[n] for n in places], device=device),
+            "image_grid_thw": torch.tensor([self.grids[n] for n in kept], device=shown.device),
+            "image_of": order,
         }
         return {"features": features}
 
@@ -66,18 +70,15 @@ class ImageTensors:
     def concatenate(parts: Sequence[ImageTensors]) -> ImageTensors:
         """The images of canvases by rows; parts of one canvas share their images."""
         import torch
-        import torch.nn.functional as F
 
-        width, count = max(part.shown.shape[1] for part in parts), 0
-        firsts, own = dict[int, int](), list[ImageTensors]()
+        at, count, own = [], 0, dict[int, tuple[int, ImageTensors]]()
         for part in parts:
-            if id(part.pixels) not in firsts:
-                firsts[id(part.pixels)] = count
-                own.append(part)
+            if id(part.pixels) not in own:
+                own[id(part.pixels)] = count, part
                 count += len(part.pixels)
-        shown = []
-        for part in parts:
-            moved = torch.where(part.shown < 0, -1, part.shown + firsts[id(part.pixels)])
-            shown.append(F.pad(moved, (0, width - moved.shape[1]), value=-1))
-        pixels = tuple(each for part in own for each in part.pixels)
-        return ImageTensors(torch.cat(shown), pixels, tuple(g for part in own for g in part.grids))
+            at.append(torch.where(part.at < 0, part.at, part.at + own[id(part.pixels)][0]))
+        distinct = [part for _, part in own.values()]
+        pixels = tuple(each for part in distinct for each in part.pixels)
+        return ImageTensors(
+            torch.cat(at), pixels, tuple(g for part in distinct for g in part.grids)
+        )

@@ -113,7 +113,7 @@ class _Reader:
         before = canvas.take_columns(first)
         keys = before.inputs()
         if before.features is not None:
-            keys["shown"] = before.features.shown
+            keys["shown"] = before.features.at
         _, original = take_distinct(keys)
         kept = original.new_zeros(int(original.max()) + 1)
         kept[original] = self.rows

@@ -60,16 +60,18 @@ class Features:
         embeddings, source = model(images=self.source, shown=self.images)
         return replace(self, embeddings=embeddings, source=source)
 
-    def inputs(self, branches: Sequence[Features | None]) -> dict[str, Tensor]:
+    def inputs(self, branches: Sequence[Features | None]) -> dict[str, Any]:
         """What the network reads of the branches of guidance, which differ in where the embeddings
-        are and not in them; a branch without features shows none."""
+        are and not in them; a branch without features shows none. Pixels, for the network to encode
+        them, where there are no embeddings yet."""
         import torch
 
-        if self.embeddings is None:
-            return {}
         nowhere = torch.full_like(self.at, -1)
         places = [nowhere if features is None else features.at for features in branches]
-        return {"features": self.embeddings, "feature_at": torch.cat(places)}
+        at: dict[str, Any] = {"feature_at": torch.cat(places)}
+        if self.embeddings is None:
+            return {"images": self.source, "shown": self.images, **at}
+        return {"features": self.embeddings, **at}
 
     def drop_unused(self) -> Features:
         """Drop the images that no row of the canvas shows."""

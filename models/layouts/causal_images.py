@@ -1,0 +1,184 @@
+"""Prompts with images that a causal model continues, as the processor of its checkpoint makes them.
+
+A prompt is its messages through the chat template, image parts included; every placeholder that the
+template writes for an image becomes as many as the image has tokens, patches / merge_size^2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from PIL import Image
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from mmrl.config import check
+from mmrl.generation.causal.images import ImageTensors
+from mmrl.models.layouts.causal_text import CausalText
+from mmrl.models.layouts.chat_templates import render_chat
+from mmrl.models.layouts.image_marks import MARK, check_images, place_images
+from mmrl.models.layouts.layout_config import LayoutOptions
+from mmrl.models.layouts.question_layout import Album, QuestionLayout, Row
+from mmrl.types import Prompt
+
+PROCESSOR = ("preprocessor_config.json", "processor_config.json")
+"""Files that say how images become pixels; one is enough."""
+LONGEST = 200
+"""Largest ratio of the sides of an image that the processor takes."""
+TRIAL = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a question"}]}]
+
+
+def check_sizes(prompt: Prompt) -> None:
+    """Raise a ValueError unless a prompt has images, a mark for each or none, and no image is much
+    longer than wide."""
+    check_images(prompt)
+    for width, height in prompt.image_sizes:
+        if max(width, height) > LONGEST * min(width, height):
+            raise ValueError(
+                f"prompt {prompt.id!r} has an image of {width} x {height} pixels; this checkpoint"
+                f" reads images whose sides differ at most {LONGEST} times. Cut it."
+            )
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    """transformers' image processor of a checkpoint."""
+
+    processor: Any
+
+    @property
+    def side(self) -> int:
+        """Pixels along a side of what a token shows."""
+        return self.processor.patch_size * self.processor.merge_size
+
+    @property
+    def most_rows(self) -> int:
+        """Tokens of an image of the size that takes the most."""
+        return self.processor.size["longest_edge"] // self.side**2
+
+    def rows(self, width: int, height: int) -> int:
+        """Tokens of an image of this size."""
+        patches = self.processor.get_number_of_image_patches(height, width)
+        return patches // self.processor.merge_size**2
+
+    def read(self, image: Image.Image) -> tuple[Tensor, tuple[int, ...]]:
+        """Pixels [patches, D] of an image, and its patches over time, height and width."""
+        found = self.processor(images=[image], return_tensors="pt")
+        return found["pixel_values"], tuple(found["image_grid_thw"][0].tolist())
+
+
+def load_reader(directory: Path, options: LayoutOptions) -> ImageReader:
+    """The image processor of a checkpoint directory; no code of it is run, and torchvision is not
+    needed. Raises FileNotFoundError: it has none. Raises ValueError: it cannot be read. Raises
+    ConfigError: `min_pixels` is above `max_pixels`."""
+    from transformers import AutoImageProcessor
+
+    if not any((directory / name).is_file() for name in PROCESSOR):
+        raise FileNotFoundError(
+            f"'{directory}' holds no {PROCESSOR[0]}, which says how images become pixels; copy or"
+            " download it from the checkpoint that this one comes from"
+        )
+    load = AutoImageProcessor.from_pretrained
+    try:
+        processor: Any = load(directory, backend="pil", trust_remote_code=False)
+        least, most = processor.size["shortest_edge"], processor.size["longest_edge"]
+    except (OSError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{PROCESSOR[0]} cannot be read: {error}") from error
+    least = least if options.min_pixels is None else options.min_pixels
+    most = most if options.max_pixels is None else options.max_pixels
+    check(least <= most, "min_pixels", least, f"at most max_pixels, {most}")
+    processor.size = {"shortest_edge": least, "longest_edge": most}
+    return ImageReader(processor)
+
+
+def check_template(tokenizer: PreTrainedTokenizerBase, mark: str, chosen: Any) -> None:
+    """Raise a ConfigError unless the chat template, the `chosen` one or the tokenizer's own, writes
+    one placeholder for an image part."""
+    try:
+        said = render_chat(tokenizer, TRIAL, "a trial").count(mark)
+    except ValueError:
+        said = 0
+    allowed = f"the path of a template that writes {mark} once for an image part"
+    advice = f"{'This one' if chosen else 'That of the tokenizer'} writes it {said} times."
+    check(said == 1, "chat_template", chosen, allowed, advice)
+
+
+@dataclass(frozen=True)
+class CausalImages(QuestionLayout):
+    """Renders prompts with images for a causal model; `image_id` is the placeholder of images."""
+
+    needs_vq: ClassVar[bool] = False
+    needs_tower: ClassVar[bool] = True
+    check = staticmethod(check_sizes)
+
+    text: CausalText
+    image_id: int
+    reader: ImageReader
+    max_length: int | None = None
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        return self.text.ids
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        return self.text.banned
+
+    def pieces(self, prompt: Prompt) -> list[list[int]]:
+        """Token ids of the text before, between and after the images of a prompt. Raises
+        ValueError: see `check`; also another number of placeholders than of images."""
+        self.check(prompt)
+        tokenizer, images = self.text.tokenizer, prompt.images or ()
+        mark = str(tokenizer.convert_ids_to_tokens(self.image_id))
+        messages = prompt.messages or [{"role": "user", "content": prompt.text}]
+        words = place_images(prompt, messages)
+        shown = [{**m, "content": show_parts(w)} for m, w in zip(messages, words, strict=True)]
+        text = render_chat(tokenizer, shown, prompt.place or prompt.id) + prompt.prefill
+        parts = text.split(mark)
+        if len(parts) != len(images) + 1:
+            raise ValueError(
+                f"prompt {prompt.id!r} has {len(images)} images and {len(parts) - 1} {mark} in its"
+                " text; give an image part for each image, and leave that word out of texts"
+            )
+        return [list(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in parts]
+
+    def positions(self, prompt: Prompt) -> int:
+        return sum(self.reader.rows(*size) for size in prompt.image_sizes)
+
+    def album(self) -> TensorAlbum:
+        return TensorAlbum(self.reader, self.image_id)
+
+
+def show_parts(words: list[str | None]) -> str | list[dict[str, str]]:
+    """The content of a message for the chat template: a text, or parts where it shows images, which
+    are None or a mark in the words."""
+    said = [MARK if part is None else part for part in words]
+    if not any(MARK in part for part in said):
+        return "".join(said)
+    pieces = [piece for part in said for piece in re.split(f"({MARK})", part) if piece]
+    return [{"type": "image"} if p == MARK else {"type": "text", "text": p} for p in pieces]
+
+
+class TensorAlbum(Album):
+    """Images as placeholders, each opened and made pixels once."""
+
+    def __init__(self, reader: ImageReader, image_id: int) -> None:
+        super().__init__()
+        self.reader, self.image_id = reader, image_id
+        self.pixels: list[Tensor] = []
+        self.grids: list[tuple[int, ...]] = []
+
+    def _show(self, image: Image.Image) -> Row:
+        pixels, grid = self.reader.read(image)
+        number, count = len(self.pixels), len(pixels) // self.reader.processor.merge_size**2
+        self.pixels.append(pixels)
+        self.grids.append(grid)
+        return [self.image_id] * count, [number] * count
+
+    def features(self, at: Tensor) -> ImageTensors | None:
+        """The images that tokens at `at` [B, L] stand for."""
+        return ImageTensors(at, tuple(self.pixels), tuple(self.grids)) if self.pixels else None

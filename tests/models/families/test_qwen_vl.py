@@ -1,0 +1,119 @@
+"""Qwen-VL checkpoints that cannot be used as asked: refused before weights are read."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from mmrl import rl
+from mmrl.models import load_policy, weights
+from mmrl.types import Prompt
+from tests.models.causal import write_causal, write_qwen_vl
+
+TASK = (
+    "tasks={ask: {task: image_to_text, prompts: FOLDER/rows.jsonl, num_prompts: 1,"
+    " sampler: {name: autoregressive}, algorithm: {name: grpo}, rewards: [{name: math}]}}"
+)
+
+
+def write(folder: Path, **changes: object) -> None:
+    """A checkpoint, and a question about an image."""
+    write_qwen_vl(folder, "qwen3_vl")
+    Image.new("RGB", (8, 8)).save(folder / "small.png")
+    Image.new("RGB", (1000, 4)).save(folder / "line.png")
+    (folder / "plain.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    row = {"prompt": "what?", "image": "small.png", "answer": "1", **changes}
+    (folder / "rows.jsonl").write_text(json.dumps(row))
+
+
+def reject_parts(folder: Path) -> str:
+    write(folder)
+    return "model.chat_template=FOLDER/plain.jinja"
+
+
+def lack_processor(folder: Path) -> str:
+    write(folder)
+    (folder / "preprocessor_config.json").unlink()
+    return "seed=0"
+
+
+def cross_limits(folder: Path) -> str:
+    write(folder)
+    return "model.max_pixels=64"
+
+
+def change_patches(folder: Path) -> str:
+    write(folder)
+    file = folder / "preprocessor_config.json"
+    file.write_text(file.read_text().replace('"patch_size": 4', '"patch_size": 6'))
+    return "seed=0"
+
+
+def show_a_line(folder: Path) -> str:
+    write(folder, image="line.png")
+    return "seed=0"
+
+
+def show_to_the_blind(folder: Path) -> str:
+    write(folder)
+    write_causal(folder, "qwen3")
+    return "seed=0"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "named"),
+    [
+        (reject_parts, "for an image part. This one writes it 0 times."),
+        (lack_processor, "holds no preprocessor_config.json"),
+        (cross_limits, "min_pixels is 128; it must be at most max_pixels, 64"),
+        (change_patches, "preprocessor_config.json: patch_size is 6, the tower's 4"),
+        (show_a_line, "an image of 1000 x 4 pixels; this checkpoint reads images whose sides"),
+        (show_to_the_blind, "it must be a checkpoint of type llava_llada or"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_weights_are_read(
+    prepare: Callable[[Path], str],
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("weights were read")
+
+    word = prepare(tmp_path).replace("FOLDER", str(tmp_path))
+    monkeypatch.setattr(weights, "read_rows", refuse)
+    task = TASK.replace("FOLDER", str(tmp_path))
+    words = [f"model.path={tmp_path}", task, word, f"output_dir={tmp_path / 'out'}", "bf16=false"]
+    for more in ([], ["dry_run=true"]):
+        assert rl.main([*words, *more]) == 1
+        error = capsys.readouterr().err
+        assert named in error, error
+
+
+def test_images_beyond_the_length_of_the_checkpoint_and_stray_placeholders_are_named(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path)
+    policy = load_policy(tmp_path, max_completion_length=4)
+    layout = replace(policy.layouts["image_to_text"], max_length=40)  # type: ignore[type-var]
+    images = [Image.new("RGB", (24, 24))]
+    prompt = Prompt(id="7", task="image_to_text", text="so?", images=images)
+    assert layout.fits(prompt) and not layout.fits(replace(prompt, images=images * 2))
+    with pytest.raises(ValueError, match=r"'7' takes \d+ tokens with images and completion.* 40"):
+        layout.canvas([replace(prompt, images=images * 2)])
+    with pytest.raises(ValueError, match=r"'7' has 1 images and 2 <\|image_pad\|> in its text"):
+        layout.canvas([replace(prompt, text="<|image_pad|>")])
+
+
+def test_limits_of_pixels_are_kept_and_saved(tmp_path: Path) -> None:
+    write(tmp_path)
+    policy = load_policy(tmp_path, max_pixels=4 * 64)
+    policy.save(tmp_path / "saved")
+    prompt = Prompt(id="0", task="image_to_text", text="so?", images=[Image.new("RGB", (64, 64))])
+    for each in (policy, load_policy(tmp_path / "saved")):
+        canvas = each.canvas([prompt])
+        assert int((canvas.features.at >= 0).sum()) == 4
