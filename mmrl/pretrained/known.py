@@ -197,11 +197,13 @@ class Known:
     def tiling(self, network: TokenNetwork) -> Any:
         """What knows how many positions the vision tower of the policy gives an image: of a size in
         pixels `rows(width, height)`, and of the largest `most_rows`."""
-        from mmrl.models.layouts.causal_images import load_reader
+        from mmrl.models.layouts.causal_images import load_reader, outline_reader
 
         if network.vision is not None:
             return network.vision.tiling
-        return load_reader(known_directories(self.model.path)[-1], self.model)
+        if not (here := known_directories(self.model.path)):
+            return outline_reader((self.config or {})["vision_config"], self.model)
+        return load_reader(here[-1], self.model)
 
     @cached_property
     def vq(self) -> str | None:

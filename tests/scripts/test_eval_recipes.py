@@ -91,7 +91,7 @@ def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_recipe(path: Path) -> tuple[Callable[[list[str]], int], EvalConfig]:
     """The command of an evaluation, and its settings."""
-    images = re.search("v_|geneval|dpg|hps", path.stem)
+    images = re.search("v_|_vl_|geneval|dpg|hps", path.stem)
     command = vision if images else text
     tasks = ("text_to_image", "image_to_text") if images else ("text",)
     return command.main, load_settings([f"config={path}"], tasks)
