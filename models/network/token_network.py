@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrl.models.network.network import Network
 
@@ -112,7 +112,7 @@ class TokenNetwork(Network):
     @property
     def learns_to_see(self) -> bool:
         """Whether a weight that encodes images is trained."""
-        return self.sees and any(p.requires_grad for p in self.image_encoder.parameters())
+        return self.sees and is_trained(self.image_encoder)
 
     def train_tower(self, trained: bool) -> None:
         """Train or freeze the vision tower of a network that has one."""
@@ -135,3 +135,14 @@ class TokenNetwork(Network):
         tokens = torch.zeros(1, 1, dtype=torch.long, device=self.device)
         images = [] if self.vision is None else [self.vision.blank(self.device)]
         return [*images, {"input_ids": tokens}]
+
+
+def is_trained(module: nn.Module) -> bool:
+    """Whether any weight of a module is."""
+    return any(weight.requires_grad for weight in module.parameters())
+
+
+def find_encoders(model: nn.Module) -> list[nn.Module]:
+    """What encodes images in the networks of a model, wrapped or not."""
+    networks = (module for module in model.modules() if isinstance(module, TokenNetwork))
+    return [network.image_encoder for network in networks if network.sees]

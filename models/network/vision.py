@@ -115,8 +115,3 @@ class Vision(nn.Module):
         if any(weight.requires_grad for weight in self.tower.parameters()):
             return images
         return states.detach() if self.is_trained else None
-
-
-def find_vision(model: nn.Module) -> list[Vision]:
-    """The vision towers in a model, wrapped or not: one or none."""
-    return [module for module in model.modules() if isinstance(module, Vision)]

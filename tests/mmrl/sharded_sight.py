@@ -17,23 +17,31 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import TaskConfig
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Sample
+from tests.models.causal import write_qwen_vl
 from tests.models.networks import write_small_llada_v
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "tower": {"train_vision_tower": True},
+    "tower": {"path": "policy", "train_vision_tower": True},
+    "causal": {"path": "causal", "train_vision_tower": True},
     "projector": {
+        "path": "policy",
         "modules_to_train": ["vision.projector"],
         "lora": LoraConfig(r=4, lora_alpha=8),
     },
 }
 """Everything is trained, beside a frozen reference that sees with its own weights; and a projector
 beside an adapter."""
-STATIC = {"name": "static", "steps": 4, "eos": "leave"}
+WAYS: dict[str, tuple[dict[str, Any], str]] = {
+    "policy": ({"name": "static", "steps": 4, "eos": "leave"}, "mask_grpo"),
+    "causal": ({"name": "autoregressive"}, "grpo"),
+}
+"""The sampler and the algorithm of a policy."""
 
 
 def write(folder: Path) -> None:
     """A policy that sees, questions about pictures of two sizes, and words."""
     write_small_llada_v(folder / "policy")
+    write_qwen_vl(folder / "causal", "qwen3_vl")
     rows = []
     for n, size in enumerate([(8, 8), (20, 9), (9, 20), (8, 12)]):
         Image.new("RGB", size, (60 * n, 255 - 60 * n, 99)).save(folder / f"{n}.png")
@@ -57,6 +65,8 @@ def reinforce(
     kind: str,
 ) -> None:
     """Two steps on questions and on words, evaluated on three questions one by one."""
+    model = {"vq": None, "max_prompt_length": 400, **SETTINGS[kind]}
+    sampler, algorithm = WAYS[model["path"]]
     options: dict[str, Any] = {
         "num_prompts": 2,
         "num_generations": 2,
@@ -64,8 +74,8 @@ def reinforce(
         "eval_limit": 3,
         "max_completion_length": 8,
         "rewards": [{"name": "length", "reward": lengths}],
-        "sampler": SamplerConfig(**STATIC),
-        "algorithm": {"name": "mask_grpo", "num_iterations": 2, "beta": 0.1},
+        "sampler": SamplerConfig(**sampler),
+        "algorithm": {"name": algorithm, "num_iterations": 2, "beta": 0.1},
     }
     prompts = str(world / "sight.jsonl")
     tasks = {
@@ -78,11 +88,10 @@ def reinforce(
         ),
         "words": TaskConfig(task="text", prompts=str(world / "words.jsonl"), **options),
     }
-    model = {"path": str(world / "policy"), "vq": None, "max_prompt_length": 400}
     rl.train(
         RLConfig(
             output_dir=str(output),
-            model=ModelConfig(**model, **SETTINGS[kind]),
+            model=ModelConfig(**{**model, "path": str(world / model["path"])}),
             tasks=tasks,
             per_device_train_batch_size=1,
             learning_rate=1e-2,
@@ -132,7 +141,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run_all(world: Path, output: Path, rows: Sequence[str], batch_size: int = 1) -> None:
-    for kind in ("tower", "projector"):
+    for kind in SETTINGS:
         reinforce(world, output / kind, kind)
     for name in rows:
         supervise(world, output / name, batch_size, name)

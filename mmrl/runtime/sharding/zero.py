@@ -24,7 +24,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from mmrl.models.network.vision import find_vision
+from mmrl.models.network.token_network import find_encoders, is_trained
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.loading import divide_parameters
 from mmrl.runtime.sharding.sampling import RolloutWeights, choose_together, sample_by_block
@@ -139,9 +139,9 @@ class Zero3(Zero2):
         """Leave this process its part of every parameter; read those of one that is not loaded
         yet."""
         super().shard(model, trained)
-        for vision in find_vision(model):
+        for encoder in find_encoders(model):
             # gathered at once, as processes encode different numbers of images
-            vision._z3_leaf = not vision.is_trained  # type: ignore[assignment]
+            encoder._z3_leaf = not is_trained(encoder)  # type: ignore[assignment]
         zero = dict(self._zero)
         zero.pop("offload_optimizer", None)  # one that is not trained has none
         settings = self._settings(zero)
@@ -202,8 +202,8 @@ class Zero3(Zero2):
         prepared, model = super().prepare(models, optimizers), models[0]
         # rows without an image give these a gradient of zero, though none of their modules
         # computes, and processes encode different numbers of images
-        towers = [vision for vision in find_vision(model) if vision.is_trained]
-        seeing = {id(parameter) for vision in towers for parameter in vision.parameters()}
+        encoders = filter(is_trained, find_encoders(model))
+        seeing = {id(parameter) for encoder in encoders for parameter in encoder.parameters()}
         self._keep_whole(
             parameter
             for parameter in model.parameters()

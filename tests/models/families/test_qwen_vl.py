@@ -1,6 +1,7 @@
 """Qwen-VL checkpoints that cannot be used as asked: refused before weights are read."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -117,3 +118,18 @@ def test_limits_of_pixels_are_kept_and_saved(tmp_path: Path) -> None:
     for each in (policy, load_policy(tmp_path / "saved")):
         canvas = each.canvas([prompt])
         assert int((canvas.features.at >= 0).sum()) == 4
+
+
+def test_a_dry_run_counts_the_tokens_of_images_and_prints_the_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path)
+    task, peaks = TASK.replace("FOLDER", str(tmp_path)), []
+    for limit in (2 * 64, 900 * 64):  # tokens of pixels
+        limits = [f"model.min_pixels={limit}", f"model.max_pixels={limit}", "model.vq=null"]
+        words = [f"model.path={tmp_path}", task, *limits, "bf16=false", "dry_run=true"]
+        assert rl.main([*words, f"output_dir={tmp_path / 'out'}"]) == 0
+        said = capsys.readouterr().out
+        assert "ask (image_to_text)" in said and "autoregressive, 256 steps" in said
+        peaks.append(float(re.findall(r"([\d.]+) MiB at the peak", said)[0]))
+    assert peaks[1] > 1.5 * peaks[0]
