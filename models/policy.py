@@ -95,7 +95,7 @@ class Policy:
         """Canvases of B prompts of one task with `length` response positions or those of the task,
         on the policy's device, nothing written yet. Images are encoded here, each once. Raises
         ValueError: several tasks, one that this checkpoint lacks, or prompts that are too long."""
-        canvas = self.layouts[self._task(prompts)].canvas(prompts, length).to(self.device)
+        canvas: Any = self.layouts[self._task(prompts)].canvas(prompts, length).to(self.device)
         if canvas.features is not None:
             with torch.no_grad():
                 canvas.features = canvas.features.compute(self.model)
@@ -232,7 +232,7 @@ def build_layouts(
     directory: Path = Path(),
 ) -> dict[str, Layout]:
     """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
-    inputs = LayoutInputs(network, tokenizer, options, vq, find_whole(directory))
+    inputs = LayoutInputs(network, tokenizer, options, vq, directory)
     layouts = get_family(network.public_config).layouts(inputs)
     check_tokenizer(network, tokenizer, layouts)
     if options.long_prompts != "cut":

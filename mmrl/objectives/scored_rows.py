@@ -29,8 +29,8 @@ class Rows:
         block: [R, L] int64, order of attention, see `build_pair_mask`.
         copy: [R, L] bool, corrupted copies of tokens that the row also holds clean.
         real: [R, L] bool, False on padding.
-        at: [R, L] int64, which embedding of an image replaces the token, or which image it stands
-            for, -1 for none.
+        at: [R, L] int64, which embedding of an image replaces the token, or which image it is of,
+            -1 for none.
         features: the images, see `TokenCanvas`; None without.
         padded: there is padding.
         ordered: not all attend to all: there are several blocks, or copies.

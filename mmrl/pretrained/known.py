@@ -52,7 +52,7 @@ SIZES: dict[str, dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("published_sizes.yaml").read_text(encoding="utf-8")
 )
 """What of the `config.json` of published checkpoints says their sizes, by the names above."""
-CONFIGS = ("config.json", "model_index.json", "adapter_config.json", "*/config.json")
+CONFIGS = ("config.json", "model_index.json", "adapter_config.json", "*/config.json", "pre*.json")
 """Files of a checkpoint that say what it is."""
 PUBLIC_PATCH = 16
 """Side in pixels of what a token shows, in the published image tokenizers."""

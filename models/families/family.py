@@ -17,7 +17,7 @@ from mmrl.models.network.token_network import TokenNetwork
 class LayoutInputs(NamedTuple):
     """What the layouts of a checkpoint are built from: its network, of which the weights are not
     needed, its tokenizer, the options of the user, an image tokenizer or None, and the directory of
-    its files, that of the base for an adapter."""
+    the checkpoint."""
 
     network: TokenNetwork
     tokenizer: PreTrainedTokenizerBase

@@ -23,10 +23,13 @@ from mmrl.models.layouts.chat_templates import render_chat
 from mmrl.models.layouts.image_marks import MARK, check_images, place_images
 from mmrl.models.layouts.layout_config import LayoutOptions
 from mmrl.models.layouts.question_layout import Album, QuestionLayout, Row
+from mmrl.models.source import find_whole
 from mmrl.types import Prompt
 
 PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 """Files that say how images become pixels; one is enough."""
+QWEN = "Qwen2VLImageProcessor"
+"""Name of the image processor of Qwen2.5-VL and Qwen3-VL."""
 LONGEST = 200
 """Largest ratio of the sides of an image that the processor takes."""
 TRIAL = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a question"}]}]
@@ -72,12 +75,15 @@ class ImageReader:
 
 
 def load_reader(directory: Path, options: LayoutOptions) -> ImageReader:
-    """The image processor of a checkpoint directory; no code of it is run, and torchvision is not
-    needed. Raises FileNotFoundError: it has none. Raises ValueError: it cannot be read. Raises
-    ConfigError: `min_pixels` is above `max_pixels`."""
+    """The image processor of a checkpoint directory, for an adapter without one that of its base.
+    No code of it is run, and torchvision is not needed. Raises FileNotFoundError: it has none.
+    Raises ValueError: it cannot be read, is another than Qwen-VL's, or `min_pixels` is above
+    `max_pixels`."""
     from transformers import AutoImageProcessor
 
-    if not any((directory / name).is_file() for name in PROCESSOR):
+    if not _has_processor(directory):
+        directory = find_whole(directory)
+    if not _has_processor(directory):
         raise FileNotFoundError(
             f"'{directory}' holds no {PROCESSOR[0]}, which says how images become pixels; copy or"
             " download it from the checkpoint that this one comes from"
@@ -85,11 +91,13 @@ def load_reader(directory: Path, options: LayoutOptions) -> ImageReader:
     load = AutoImageProcessor.from_pretrained
     try:
         processor: Any = load(directory, backend="pil", trust_remote_code=False)
-        least, most = processor.size["shortest_edge"], processor.size["longest_edge"]
-    except (OSError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{PROCESSOR[0]} cannot be read: {error}") from error
-    least = least if options.min_pixels is None else options.min_pixels
-    most = most if options.max_pixels is None else options.max_pixels
+    kind = type(processor).__name__
+    if not kind.startswith(QWEN):
+        raise ValueError(f"{PROCESSOR[0]}: image_processor_type is {kind!r}; allowed: {QWEN}")
+    least = options.min_pixels or processor.size["shortest_edge"]
+    most = options.max_pixels or processor.size["longest_edge"]
     check(least <= most, "min_pixels", least, f"at most max_pixels, {most}")
     processor.size = {"shortest_edge": least, "longest_edge": most}
     return ImageReader(processor)
@@ -106,6 +114,10 @@ def outline_reader(tower: Mapping[str, Any], options: LayoutOptions) -> ImageRea
     stated = {key: value for key, value in limits.items() if value is not None}
     processor.size = {**dict(processor.size), **stated}
     return ImageReader(processor)
+
+
+def _has_processor(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in PROCESSOR)
 
 
 def check_template(tokenizer: PreTrainedTokenizerBase, mark: str, chosen: Any) -> None:
@@ -193,5 +205,5 @@ class TensorAlbum(Album):
         return [self.image_id] * count, [number] * count
 
     def features(self, at: Tensor) -> ImageTensors | None:
-        """The images that tokens at `at` [B, L] stand for."""
+        """The images of which tokens at `at` [B, L] are."""
         return ImageTensors(at, tuple(self.pixels), tuple(self.grids)) if self.pixels else None

@@ -1,7 +1,7 @@
 """The protocol of a layout: how prompts of one task become canvases, and canvases completions."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from PIL import Image
 
@@ -35,6 +35,6 @@ class Layout(Protocol):
         """B prompts -> canvas with `length` open positions; None takes the layout's default."""
         ...
 
-    def decode(self, canvas: Canvas) -> Sequence[str | Image.Image]:
+    def decode(self, canvas: Any) -> Sequence[str | Image.Image]:
         """Finished canvas -> B completions."""
         ...

@@ -14,7 +14,7 @@ from mmrl.types import Prompt
 
 Row = tuple[list[int], list[int]]
 """An image or a whole prompt: token ids, and of each the index of the embedding that replaces it or
-of the image that it stands for, -1 where there is none."""
+of the image that it is of, -1 where there is none."""
 
 
 class Album:
@@ -31,8 +31,8 @@ class Album:
         return self.rows[key]
 
     def features(self, at: Tensor) -> Any:
-        """The images whose embeddings replace tokens at `at` [B, L], or that tokens there stand
-        for; None where there are none."""
+        """The images whose embeddings replace tokens at `at` [B, L], or that tokens there are
+        of; None where there are none."""
 
     def _show(self, image: Image.Image) -> Row:
         raise NotImplementedError

@@ -66,7 +66,7 @@ def write_seeing(folder: Path, name: str, **text: Any) -> Any:
     """Write a checkpoint that sees, of random weights: an image is patches of 4 x 4 pixels, four of
     which are a token; transformers' model of it, in float32 eval mode. `text`: changes of the sizes
     of the language model, and the ids of special tokens."""
-    kind = CONFIG_MAPPING[name]
+    kind: Any = CONFIG_MAPPING[name]
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
     tower = {
         "depth": 2,

@@ -16,8 +16,8 @@ class ImageTensors:
     """Images of the prompts of B rows, each stored once however many rows show it.
 
     Attributes:
-        at: [B, L] int64, the image that a token stands for, -1 elsewhere; other tokens lie between
-            two images.
+        at: [B, L] int64, the image that a token is of, -1 elsewhere; other tokens lie between two
+            images.
         pixels: of each image [patches, D].
         grids: patches of each image over time, height and width.
     """

@@ -24,6 +24,8 @@ from tests.mmrl.canvases import generators
 from tests.models.causal import SEEING, write_qwen_vl
 
 LENGTH = 12
+SAMPLER: dict[str, Any] = {"name": "autoregressive"}
+GREEDY, WARM = {"temperature": 0.0}, {"temperature": 0.7}
 PROCESSORS: dict[str, Any] = {"qwen2_5_vl": Qwen2_5_VLProcessor, "qwen3_vl": Qwen3VLProcessor}
 
 
@@ -119,7 +121,7 @@ def generated(world: Any, row: int) -> list[int]:
 
 
 def test_greedy_tokens_are_those_of_transformers_alone_and_in_a_batch(world: Any) -> None:
-    policy, config = world.policy, SamplerConfig(name="autoregressive", temperature=0.0)
+    policy, config = world.policy, SamplerConfig(**SAMPLER, **GREEDY)
     together = rows_of(sample(policy, policy.canvas(PROMPTS), config, generators(4)))
     assert together == [generated(world, row) for row in range(4)]
     for prompt, row in zip(PROMPTS, together, strict=True):
@@ -147,7 +149,7 @@ def plain_logprobs(world: Any, rollout: Rollout) -> Tensor:
 def test_log_probs_are_those_of_a_plain_forward_and_replaying_gives_the_samplers_own(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy, config = world.policy, SamplerConfig(name="autoregressive", temperature=0.7)
+    policy, config = world.policy, SamplerConfig(**SAMPLER, **WARM)
     body, encoded = policy.network.body, list[int]()
     encode = body.get_image_features
     monkeypatch.setattr(

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -53,6 +54,13 @@ def change_patches(folder: Path) -> str:
     return "seed=0"
 
 
+def take_another(folder: Path) -> str:
+    write(folder)
+    kind = {"image_processor_type": "CLIPImageProcessor"}
+    (folder / "preprocessor_config.json").write_text(json.dumps(kind))
+    return "seed=0"
+
+
 def show_a_line(folder: Path) -> str:
     write(folder, image="line.png")
     return "seed=0"
@@ -71,6 +79,7 @@ def show_to_the_blind(folder: Path) -> str:
         (lack_processor, "holds no preprocessor_config.json"),
         (cross_limits, "min_pixels is 128; it must be at most max_pixels, 64"),
         (change_patches, "preprocessor_config.json: patch_size is 6, the tower's 4"),
+        (take_another, "image_processor_type is 'CLIPImageProcessorPil'; allowed: Qwen2VLImage"),
         (show_a_line, "an image of 1000 x 4 pixels; this checkpoint reads images whose sides"),
         (show_to_the_blind, "it must be a checkpoint of type llava_llada or"),
     ],
@@ -116,7 +125,7 @@ def test_limits_of_pixels_are_kept_and_saved(tmp_path: Path) -> None:
     policy.save(tmp_path / "saved")
     prompt = Prompt(id="0", task="image_to_text", text="so?", images=[Image.new("RGB", (64, 64))])
     for each in (policy, load_policy(tmp_path / "saved")):
-        canvas = each.canvas([prompt])
+        canvas: Any = each.canvas([prompt])
         assert int((canvas.features.at >= 0).sum()) == 4
 
 
