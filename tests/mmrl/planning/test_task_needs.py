@@ -43,7 +43,12 @@ def test_a_policy_can_do_what_its_family_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "vq", "task", "named"),
     [
-        ("llada", None, "image_to_text", "of type llava_llada or lumina or mmada for x"),
+        (
+            "llada",
+            None,
+            "image_to_text",
+            "of type llava_llada or lumina or mmada or qwen2_5_vl or qwen3_vl for x",
+        ),
         ("mmada", None, "image_to_text", "model.vq is None; it must be an image tokenizer for x"),
         ("mmada", None, "text_to_image", "model.vq is None; it must be an image tokenizer for x"),
     ],
