@@ -25,7 +25,8 @@ from tests.models.causal import SEEING, write_qwen_vl
 
 LENGTH = 12
 SAMPLER: dict[str, Any] = {"name": "autoregressive"}
-GREEDY, WARM = {"temperature": 0.0}, {"temperature": 0.7}
+GREEDY: dict[str, Any] = {"temperature": 0.0}
+WARM: dict[str, Any] = {"temperature": 0.7}
 PROCESSORS: dict[str, Any] = {"qwen2_5_vl": Qwen2_5_VLProcessor, "qwen3_vl": Qwen3VLProcessor}
 
 
