@@ -97,14 +97,16 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     group_places(prompts, config.group_by)
     check_prompts(known, config.task, prompts)
     _store(config).check(_decisive(config, prompts))
-    if dry and policy is not None and config.task in policy.layouts:
-        return _drop_long(config, policy, prompts)
-    return prompts
+    if policy is None or config.task not in policy.layouts:
+        return prompts
+    kept = _drop_long(config, policy, prompts) if dry or config.model.long_prompts else prompts
+    return kept if dry else prompts
 
 
 def _drop_long(config: EvalConfig, policy: Policy, prompts: Sequence[Prompt]) -> list[Prompt]:
     longest = max((length for _, length in config.rows().values() if length), default=None)
-    return drop_long(prompts, partial(policy.fits, length=longest), config.prompts, policy.cuts)
+    fits, rule = partial(policy.fits, length=longest), config.model.long_prompts
+    return drop_long(prompts, fits, config.prompts, policy.cuts, rule)
 
 
 def run_benchmark(config: EvalConfig) -> tuple[Report, Results] | None:

@@ -28,7 +28,7 @@ class SFTConfig(RunConfig):
     gradient_accumulation_steps: Annotated[int, at_least(1)] = 1
     """Micro-batches per optimiser step."""
     optimizer: Literal["adamw", "adamw_8bit", "muon", "sgd"] = "adamw"
-    """`muon` trains hidden matrices with Muon and everything else with AdamW; `sgd` is plain
+    """`muon` trains matrices of blocks with Muon and everything else with AdamW; `sgd` is plain
     gradient descent with momentum; `adamw_8bit` is that of bitsandbytes, whose moments have 8 bits
     (of embeddings 32)."""
     learning_rate: float = 1e-4

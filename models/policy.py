@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from mmrl.models.layouts.chat_templates import read_template
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
-from mmrl.models.layouts.text_to_image import TextToImage
+from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.loading import load_model, outline, read_network, save_model
 from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.quantization_config import QuantizationConfig
@@ -55,6 +55,7 @@ class Policy:
         sampling: context around calls of `model` without gradient where processes share one copy
             of its weights; its argument: whether their numbers of calls may differ.
         shares_forwards: whether such a call gathers weights, so that all processes take part.
+        long_prompts: see `LayoutOptions`.
     """
 
     model: torch.nn.Module
@@ -63,6 +64,7 @@ class Policy:
     network: TokenNetwork
     sampling: Callable[[bool], AbstractContextManager[None]] = lambda uneven: nullcontext()
     shares_forwards: bool = False
+    long_prompts: str | None = None
 
     def __post_init__(self) -> None:
         for layout in self.layouts.values():  # all of them that have one have the same
@@ -85,9 +87,9 @@ class Policy:
         return self.layouts[self._task([prompt])].fits(prompt, length)
 
     def cuts(self, prompt: Prompt) -> bool:
-        """Whether the layout of a prompt leaves out its end."""
-        layout = self.layouts[self._task([prompt])]
-        return isinstance(layout, TextToImage) and layout.cuts(prompt)
+        """Whether the layout of a prompt leaves out a part of it."""
+        cuts = getattr(self.layouts[self._task([prompt])], "cuts", None)
+        return cuts is not None and cuts(prompt)
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """Canvases of B prompts of one task with `length` response positions or those of the task,
@@ -213,7 +215,7 @@ def _assemble(
     except ValueError as error:
         advice = "Copy or download its config.json and tokenizer.json again."
         raise ValueError(f"'{directory}': {error}. {advice}") from error
-    return Policy(network, tokenizer, layouts, network)
+    return Policy(network, tokenizer, layouts, network, long_prompts=options.long_prompts)
 
 
 def _reads_codes(network: TokenNetwork) -> bool:
@@ -233,7 +235,10 @@ def build_layouts(
     inputs = LayoutInputs(network, tokenizer, options, vq, directory)
     layouts = get_family(network.public_config).layouts(inputs)
     check_tokenizer(network, tokenizer, layouts)
-    return layouts
+    if options.long_prompts != "cut":
+        return layouts
+    texts = {n: replace(own, cut=True) for n, own in layouts.items() if isinstance(own, TextLayout)}
+    return {**layouts, **texts}
 
 
 def set_blocks(network: TokenNetwork, options: LayoutConfig) -> None:

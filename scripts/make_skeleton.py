@@ -10,6 +10,7 @@ lacks nothing but the weights.
 
 import json
 import sys
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +24,10 @@ from mmrl.config.command import Usage, run_command  # noqa: E402
 HUB = ROOT / "tests/fixtures/hub"
 """Published configurations."""
 PUBLISHED = {"dream": "diffucoder_7b_instruct", "sdar": "sdar_8b_chat", "llava_llada": "llada_v"}
+PUBLISHED |= {"qwen3": "qwen3_8b"}
 """Name of a family's; others start from that of LLaDA-8B-Instruct."""
+QWEN_VL = {"qwen2_5_vl": "Qwen2.5-VL-7B", "qwen3_vl": "Qwen3-VL-8B"}
+"""Names of published sizes by family."""
 CODES, CLIP_WORDS, SHARDS = 8192, 49406, 6
 WIDTHS = {"d_model", "hidden_size", "mlp_hidden_size", "intermediate_size", "n_heads", "n_kv_heads"}
 WIDTHS |= {"num_attention_heads", "num_key_value_heads", "projection_dim"}
@@ -47,6 +51,15 @@ SMALL_TOWER = {
     "patch_size": 14,
 }
 """Vision tower of a LLaDA-V below full width; `vision` is a key of this project."""
+SMALL_QWEN_TOWER = {
+    "depth": 2,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_heads": 2,
+    "fullatt_block_indexes": [1],
+    "deepstack_visual_indexes": [0],
+}
+"""Vision tower of a Qwen-VL."""
 CHAT = (
     "{% for message in messages %}{% if loop.index0 == 0 %}{{ '<|startoftext|>' }}{% endif %}"
     "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'"
@@ -60,6 +73,16 @@ TURNS = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 """A chat template with the turns of qwen2's."""
+PARTS = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
+    "{% if part.type == 'image' %}{{ '<|vision_start|><|image_pad|><|vision_end|>' }}"
+    "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}{{ '<|im_end|>\n' }}"
+    "{% endfor %}{{ '<|im_start|>assistant\n' }}"
+)
+"""A chat template with the turns and the image parts of Qwen-VL's."""
+SEEN = {"<|vision_start|>": 151652, "<|vision_end|>": 151653, "<|image_pad|>": 151655}
+"""Ids of Qwen-VL's special tokens beside those of texts."""
 END = "<|endoftext|>"
 
 
@@ -68,15 +91,25 @@ class Config:
     """What to write."""
 
     family: Literal[
-        "llada", "llava_llada", "mmada", "lumina", "dream", "sdar", "amused", "magvitv2"
+        "llada",
+        "llava_llada",
+        "mmada",
+        "lumina",
+        "dream",
+        "sdar",
+        "amused",
+        "magvitv2",
+        "qwen3",
+        "qwen2_5_vl",
+        "qwen3_vl",
     ] = "llada"
     """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, Lumina-DiMOO with its image tokenizer,
-    DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, aMUSEd-256 (as Lumina-DiMOO with diffusers), or
-    the image tokenizer showlab/magvitv2."""
+    DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, aMUSEd-256 (as Lumina-DiMOO with diffusers), the
+    image tokenizer showlab/magvitv2, Qwen3-8B, Qwen2.5-VL-7B or Qwen3-VL-8B."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
-    """Blocks; 32 in the published ones, 28 of Dream and 36 of SDAR."""
+    """Blocks; 32 in the published ones, 28 of Dream, 36 of SDAR and Qwen3."""
     width: int = 4096
     """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of aMUSEd a
     multiple of 256; 1024 in the published one. Of magvitv2 the base width, a multiple of 32; 128 in
@@ -122,6 +155,8 @@ def model_config(config: Config) -> dict[str, Any]:
     """The published `config.json` of a network at other sizes, as far as its keys are known."""
     from mmrl.models.families.lumina import ARCHITECTURE, ROWS
 
+    if config.family in QWEN_VL:
+        return qwen_vl_config(config)
     raw = published(PUBLISHED.get(config.family, "llada_8b_instruct"))
     full = raw.get("d_model") or raw["hidden_size"]
     if config.family == "mmada":
@@ -136,6 +171,20 @@ def model_config(config: Config) -> dict[str, Any]:
         raw |= {"image_grid_pinpoints": grids, "mm_hidden_size": SMALL_TOWER["hidden_size"]}
         return resize(raw, config, full) | {"vision": SMALL_TOWER}
     return resize(raw, config, full)
+
+
+def qwen_vl_config(config: Config) -> dict[str, Any]:
+    """The sizes of the published `config.json` of a Qwen-VL with a small tower."""
+    from mmrl.pretrained.known import SIZES
+
+    raw: dict[str, Any] = deepcopy(SIZES[QWEN_VL[config.family]])
+    inner = raw.get("text_config", raw)  # those of Qwen2.5-VL are not apart
+    inner |= resize(inner, config, inner["hidden_size"])
+    inner |= {"eos_token_id": 151645, "max_position_embeddings": 32768}
+    tower = raw["vision_config"]
+    own = {key: value for key, value in SMALL_QWEN_TOWER.items() if key in tower}
+    raw["vision_config"] = {**tower, **own, "out_hidden_size": config.width}
+    return raw
 
 
 def published(name: str) -> dict[str, Any]:
@@ -206,6 +255,28 @@ def write_sdar_tokenizer(folder: Path) -> None:
     write_tokenizer(folder, ids, TOKEN_IDS[END], mask_token="<|MASK|>", chat_template=TURNS)
 
 
+def write_qwen3_tokenizer(folder: Path) -> None:
+    """A tokenizer with the ids of Qwen3's, which SDAR has as well."""
+    from mmrl.models.families.sdar import TOKEN_IDS
+
+    options = {"eos_token": "<|im_end|>", "chat_template": TURNS}
+    write_tokenizer(folder, TOKEN_IDS, TOKEN_IDS[END], **options)
+
+
+def write_qwen_vl_files(folder: Path) -> None:
+    """A tokenizer with the ids of Qwen-VL's, and an image processor for the patches of its tower
+    that makes at most 64 tokens of an image."""
+    from transformers import Qwen2VLImageProcessorPil
+
+    from mmrl.models.families.sdar import TOKEN_IDS
+
+    options = {"eos_token": "<|im_end|>", "chat_template": PARTS}
+    write_tokenizer(folder, TOKEN_IDS | SEEN, TOKEN_IDS[END], **options)
+    patch = json.loads((folder / "config.json").read_text())["vision_config"]["patch_size"]
+    size = {"shortest_edge": 4 * patch**2, "longest_edge": 256 * patch**2}
+    Qwen2VLImageProcessorPil(patch_size=patch, size=size).save_pretrained(folder)
+
+
 def write_tokenizer(folder: Path, ids: dict[str, int], first: int, **options: Any) -> None:
     """Write a byte-level tokenizer: 256 bytes, words that no text is encoded to, special tokens.
 
@@ -250,6 +321,9 @@ def write_dream_tokenizer(folder: Path) -> None:
 TOKENIZERS = {
     "dream": write_dream_tokenizer,
     "lumina": write_lumina_tokenizer,
+    "qwen3": write_qwen3_tokenizer,
+    "qwen2_5_vl": write_qwen_vl_files,
+    "qwen3_vl": write_qwen_vl_files,
     "sdar": write_sdar_tokenizer,
 }
 """Family -> what writes its tokenizer; others have LLaDA's."""

@@ -75,7 +75,7 @@ def mark_slow(path: str) -> Any:
 
 def is_of_8b(path: str) -> bool:
     """Whether a configuration trains a public checkpoint."""
-    families = "llada|lladav|mmada|dream|diffucoder|sdar|trado|lumina|amused"
+    families = "llada|lladav|mmada|dream|diffucoder|sdar|trado|lumina|amused|qwen3|qwen_vl"
     return re.match(rf"({families})_", Path(path).name) is not None
 
 

@@ -311,6 +311,18 @@ def test_literal_token_ids_stay_inside_models() -> None:
     assert not wrong, wrong
 
 
+def test_the_loop_does_not_know_the_words_of_one_kind_of_generation() -> None:
+    words = re.compile(r"\b(mask|mask_id|hidden|written_at|vocab)\b")
+    rooms = ("mmrl/generation/masked", "mmrl/objectives", "mmrl/demo")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path in own_files(".py", ".j2", under="mmrl")
+        if not path.relative_to(ROOT).as_posix().startswith(rooms)
+        for match in words.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, wrong
+
+
 def test_no_file_names_a_package_registry_or_a_private_place() -> None:
     forbidden = re.compile(
         r"pypi\.(org|python)|pythonhosted|(extra-)?index-url|find-links|"

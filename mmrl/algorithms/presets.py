@@ -15,12 +15,11 @@ from mmrl.config import ConfigError, check, check_choice, merge, to_plain
 from mmrl.config.chosen import keep_read
 from mmrl.config.yaml_file import configs
 from mmrl.generation.kinds import STRATEGIES
+from mmrl.generation.masked.kind import RENAMED
 
 DEFAULT_PRESET = "mask_grpo"
 RESOLVED_FROM = "resolved_from"
 """Key of a whole row of the table that names its preset."""
-RENAMED = {"mask": "strategy"}
-"""Names that columns had in earlier versions, which runs on disk may hold."""
 
 
 def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> AlgorithmConfig:

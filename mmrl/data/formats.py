@@ -18,7 +18,7 @@ from mmrl.data import questions
 from mmrl.data.livecodebench import livecodebench
 from mmrl.data.questions import Row, drop_empty, omit
 from mmrl.rewards.countdown import read_whole_number, read_whole_numbers
-from mmrl.rewards.parsing.extraction import find_boxed, find_hashed
+from mmrl.rewards.parsing.extraction import find_boxed, find_hashed, find_tagged
 
 
 def rows(row: Row) -> Row:
@@ -58,6 +58,15 @@ def numina_lean(row: Row) -> Row:
         "prompt": row["problem"],
         "answer": row["answer"],
     } | kept
+
+
+def r1_v(row: Row) -> Row:
+    """R1-V's rows about an image, such as leonardPKU/clevr_cogen_a_train: the reference is what
+    `solution` has in its answer tag."""
+    answer = find_tagged(str(row["solution"]))
+    if not answer:
+        raise ValueError("solution has no filled <answer>")
+    return {**omit(row, "problem", "solution"), "prompt": row["problem"], "answer": answer}
 
 
 def mbpp(row: Row) -> Row:
@@ -229,6 +238,7 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "gsm8k": gsm8k,
     "math": math,
     "numina_lean": numina_lean,
+    "r1_v": r1_v,
     "mbpp": mbpp,
     "humaneval": humaneval,
     "livecodebench": livecodebench,

@@ -93,18 +93,29 @@ def drop_long(
     fits: Callable[[Prompt], bool],
     source: str,
     cuts: Callable[[Prompt], bool] = lambda prompt: False,
+    rule: str | None = None,
 ) -> list[Prompt]:
     """Drop the prompts that are too long; warnings count them, and those that are cut.
 
     Args:
         fits: whether a prompt is short enough for the model.
         source: the file, for messages.
-        cuts: whether the model takes a prompt without its end.
+        cuts: whether the model takes a prompt without a part of it.
+        rule: `model.long_prompts`; None leaves out what does not fit.
 
     Raises:
-        ConfigError: all are too long, or one has no layout at any length.
+        ConfigError: all are too long, one has no layout at any length, or one is too long and the
+            rule refuses it, or asks for a cut that its layout does not make.
     """
     kept = [prompt for prompt in prompts if _fits(prompt, fits)]
+    if rule in ("leave_out", "refuse"):
+        kept = [prompt for prompt in kept if not cuts(prompt)]
+    if rule in ("cut", "refuse") and len(kept) < len(prompts):
+        first = next(n for n, own in enumerate(prompts) if n == len(kept) or own is not kept[n])
+        place = prompts[first].place or prompts[first].id
+        advice = f"{place} is longer than model.max_prompt_length; raise it, or leave_out such."
+        allowed = "leave_out, or null, with prompts that are too long"
+        check(False, "model.long_prompts", rule, allowed, advice)
     long = "longer than model.max_prompt_length, or with images and completion than the checkpoint"
     if prompts and not kept:
         advice = "raise it, or shorten max_completion_length"

@@ -110,7 +110,7 @@ def _find_passes(
     settings, world_size = task.config, placement.world_size
     response = completion_length(settings, known)
     length = config.model.max_prompt_length + _count_shown(known, task, network) + response
-    hidden = 0 if network.block_size is None else response  # a copy with hidden tokens
+    copied = 0 if network.block_size is None else response  # again, with its open tokens
     columns = count_columns(settings.task, network, known.config or {})
 
     def build(rows: int, length: int, branches: int) -> Pass:
@@ -119,7 +119,7 @@ def _find_passes(
     micro, branches = config.micro_batch_size(world_size), task.algorithm.guidance.branches
     rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
     return (
-        build(micro, length + hidden + 3, branches),
+        build(micro, length + copied + 3, branches),
         build(rows, length + 3, settings.sampler.guidance.branches),
     )
 

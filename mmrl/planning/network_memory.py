@@ -219,7 +219,7 @@ class Pass:
     def train(self, recompute: bool, held: int = 1) -> float:
         """Bytes of activations and logits of some passes whose graphs are held together.
 
-        Logits are scored in parts where there are many: then two gradients of the hidden states are
+        Logits are scored in parts where there are many: then two gradients of the final states are
         kept, and beside them are log-probs, their exponential and a product of both.
         """
         kept, working = self.network.count_activations(self.length, recompute, self.size)

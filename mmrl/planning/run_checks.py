@@ -45,7 +45,8 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
     for task in tasks.values():
         check_prompts(known, task.config.task, [*task.prompts, *task.eval_prompts])
-        if dry and policy is not None and task.config.task in policy.layouts:
+        early = dry or config.model.long_prompts is not None
+        if early and policy is not None and task.config.task in policy.layouts:
             task.leave_out_long_prompts(policy)  # a run does so with the policy that it loads
         if config.model.vq is None or not known.reads_codes:
             _check_features(config, task)

@@ -9,7 +9,7 @@ from mmrl.config import ConfigError, check
 from mmrl.models.image_tokenizers import PUBLIC_VQ
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, LayoutConfig
 from mmrl.models.task_names import writes_images
-from mmrl.pretrained.known import Known, adapter_directory, find_here
+from mmrl.pretrained.known import Known, adapter_directory, find_here, find_published
 from mmrl.pretrained.model_config import ModelConfig, layout_options, matches, part_of
 from mmrl.types import Prompt
 
@@ -121,7 +121,7 @@ def check_task(known: Known, task: str, purpose: str) -> int | None:
     """
     from mmrl.models.families import FAMILIES
 
-    model, config = known.model, known.config or {}
+    model, config = known.model, known.config or find_published(known.model.path)[1]
     layouts = [family.LAYOUTS[task] for family in known.families if task in family.LAYOUTS]
     able = " or ".join(sorted(n for n, family in FAMILIES.items() if task in family.LAYOUTS))
     kind = config.get("model_type") or config.get("_class_name")

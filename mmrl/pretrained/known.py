@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from mmrl.config import check
 from mmrl.config.checks import is_hub_id
 from mmrl.config.settings_file import read_settings_file
@@ -33,10 +35,23 @@ PUBLIC_SIZES = {
     "JetLM/SDAR-8B": "SDAR-8B",
     "Gen-Verse/TraDo-4B": "SDAR-4B",
     "Gen-Verse/TraDo-8B": "SDAR-8B",
+    "Qwen/Qwen3-0.6B": "Qwen3-0.6B",
+    "Qwen/Qwen3-1.7B": "Qwen3-1.7B",
+    "Qwen/Qwen3-4B": "Qwen3-4B",
+    "Qwen/Qwen3-8B": "Qwen3-8B",
+    "Qwen/Qwen2.5-VL-3B": "Qwen2.5-VL-3B",
+    "Qwen/Qwen2.5-VL-7B": "Qwen2.5-VL-7B",
+    "Qwen/Qwen3-VL-2B": "Qwen3-VL-2B",
+    "Qwen/Qwen3-VL-4B": "Qwen3-VL-4B",
+    "Qwen/Qwen3-VL-8B": "Qwen3-VL-8B",
     "amused/amused-256": "aMUSEd-256",
     "amused/amused-512": "aMUSEd-512",
 }
 """Beginnings of hub ids of published checkpoints, and whose sizes these have."""
+SIZES: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("published_sizes.yaml").read_text(encoding="utf-8")
+)
+"""What of the `config.json` of published checkpoints says their sizes, by the names above."""
 CONFIGS = ("config.json", "model_index.json", "adapter_config.json", "*/config.json", "pre*.json")
 """Files of a checkpoint that say what it is."""
 PUBLIC_PATCH = 16
@@ -58,6 +73,12 @@ def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
                 raise
     file = directory[0] / "config.json" if directory else None
     return read_settings_file(file) if file is not None and file.is_file() else None
+
+
+def find_published(path_or_hub_id: str) -> tuple[str | None, dict[str, Any]]:
+    """Name and sizes of the published checkpoint that this is; None and nothing where it is not."""
+    names = [name for start, name in PUBLIC_SIZES.items() if path_or_hub_id.startswith(start)]
+    return (names[0], SIZES[names[0]]) if names else (None, {})
 
 
 def known_directories(path_or_hub_id: str) -> list[Path]:
@@ -146,11 +167,11 @@ class Known:
 
     @cached_property
     def families(self) -> list[Family]:
-        """The family of the checkpoint, see `mmrl.models.families`; all of them where it is not on
-        this machine."""
+        """The family of the checkpoint, see `mmrl.models.families`; all of them where it is neither
+        on this machine nor published."""
         from mmrl.models.families import FAMILIES, find_family
 
-        family = find_family(self.config or {})
+        family = find_family(self.config or find_published(self.model.path)[1])
         return list(FAMILIES.values()) if family is None else [family]
 
     @cached_property
@@ -176,11 +197,13 @@ class Known:
     def tiling(self, network: TokenNetwork) -> Any:
         """What knows how many positions the vision tower of the policy gives an image: of a size in
         pixels `rows(width, height)`, and of the largest `most_rows`."""
-        from mmrl.models.layouts.causal_images import load_reader
+        from mmrl.models.layouts.causal_images import load_reader, outline_reader
 
         if network.vision is not None:
             return network.vision.tiling
-        return load_reader(known_directories(self.model.path)[-1], self.model)
+        if not (here := known_directories(self.model.path)):
+            return outline_reader((self.config or {})["vision_config"], self.model)
+        return load_reader(here[-1], self.model)
 
     @cached_property
     def vq(self) -> str | None:

@@ -2,23 +2,41 @@
 
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError, check
-from mmrl.generation.kinds import SAMPLER_KINDS, SAMPLERS, STRATEGIES, STRATEGY_KINDS
+from mmrl.generation.kinds import (
+    GENERATIONS,
+    SAMPLER_KINDS,
+    SAMPLERS,
+    STRATEGIES,
+    STRATEGY_KINDS,
+)
 from mmrl.samplers import SamplerConfig, count_steps
 
 
 def check_pairing(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -> None:
-    """Raise a ConfigError where strategy and sampler are of two kinds of generation, or where
-    passes follow the recorded trace and a rollout is a single step."""
+    """Raise a ConfigError where strategy and sampler are of two kinds of generation, where the
+    method asks for what this kind lacks (guidance, a completion in one pass), or where passes
+    follow the recorded trace and a rollout is a single step."""
     kind = SAMPLER_KINDS[sampler.name]
     allowed = [name for name, other in STRATEGY_KINDS.items() if other == kind]
     names = f"{', '.join(sorted(allowed))}, as sampler {sampler.name} writes a {kind} canvas"
     check(method.strategy in allowed, f"{where}.algorithm.strategy", method.strategy, names)
+    _check_lacking(method, sampler, kind, f"{where}.algorithm")
     if STRATEGIES[method.strategy].reads_trace and count_steps(sampler, 2) == 1:
         raise ConfigError(
             f"{where}.algorithm.strategy is {method.strategy!r}, and {where}.sampler.steps is 1, so"
             " there is no trace to follow; raise the steps, or use strategy: full, which is then"
             " the same."
         )
+
+
+def _check_lacking(method: AlgorithmConfig, sampler: SamplerConfig, kind: str, where: str) -> None:
+    if not hasattr(sampler, "cfg_scale"):
+        allowed = f"0, as sampler {sampler.name} writes a {kind} canvas, which has no other branch"
+        for key in ("cfg_scale", "cond_dropout_prob"):
+            check(getattr(method, key) == 0, f"{where}.{key}", getattr(method, key), allowed)
+    possible = method.completion_value is None or GENERATIONS[kind].finish is not None
+    allowed = f"null, as a {kind} canvas is not completed in one pass"
+    check(possible, f"{where}.completion_value", "given", allowed)
 
 
 def find_differences(

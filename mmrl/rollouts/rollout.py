@@ -53,7 +53,7 @@ class RolloutBatch:
         completions: decoded.
         rewards: [B] float32 weighted sums, NaN where no reward applies.
         advantages: [B] float32, of the weighted sums.
-        names: B (prompt, sample) places in the step, which name the mask draws.
+        names: B (prompt, sample) places in the step, which name the draws of passes.
         scores: raw scores by reward key, B each.
         metrics: of all processes together.
         left_out: [B] bool, rollouts that the update leaves out; None for none.

@@ -119,16 +119,18 @@ class Task:
         return self.config.eval_max_completion_length or self.config.max_completion_length
 
     def leave_out_long_prompts(self, policy: Policy) -> None:
-        """Keep the prompts that the policy can take; the log has the number of the others.
+        """Keep the prompts that the policy can take, by `model.long_prompts`; the log counts the
+        others.
 
         Raises:
             ConfigError: a file without any such prompt, or a prompt of impossible layout.
         """
         config = self.config
         fits = partial(policy.fits, length=config.max_completion_length)
-        self.prompts = drop_long(self.prompts, fits, config.prompts, policy.cuts)
+        more = {"cuts": policy.cuts, "rule": policy.long_prompts}
+        self.prompts = drop_long(self.prompts, fits, config.prompts, **more)
         fits = partial(policy.fits, length=self.eval_length)
-        self.eval_prompts = drop_long(self.eval_prompts, fits, config.eval_prompts, policy.cuts)
+        self.eval_prompts = drop_long(self.eval_prompts, fits, config.eval_prompts, **more)
 
     @cached_property
     def scorer(self) -> Scorer:

@@ -112,8 +112,8 @@ class Display:
 
     def __enter__(self) -> Display:
         self._token = _display.set(self)
-        hidden = not (self.shown and sys.stderr.isatty())
-        self._line = tqdm(bar_format="{desc}", disable=hidden, leave=False, dynamic_ncols=True)
+        silent = not (self.shown and sys.stderr.isatty())
+        self._line = tqdm(bar_format="{desc}", disable=silent, leave=False, dynamic_ncols=True)
         self._thread = threading.Thread(target=self._accompany, name="display", daemon=True)
         self._thread.start()
         return self

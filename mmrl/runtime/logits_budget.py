@@ -1,6 +1,6 @@
 """How large logits may be that exist at once.
 
-A batch of a text model has many times more logits than hidden states: 1,024 positions of 126,464
+A batch of a text model has many times more logits than final states: 1,024 positions of 126,464
 tokens are 518 MB in float32. What only needs a few numbers of each position is computed for some
 rows at a time, see `mmrl.generation.tokens.scoring.chunked_logprobs`, and `streamed` in
 `mmrl.generation.masked.samplers`.

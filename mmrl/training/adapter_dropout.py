@@ -7,7 +7,7 @@ the names of a draw (run seed, step, inner iteration), of the tokens that its ro
 layer and of its place in the row:
 
 - new, old and reference log-probs of a row share the draw, so ratios are exactly 1 and the KL is 0
-  where weights are equal; another mask draw hides other tokens, so it also drops other entries;
+  where weights are equal; other passes hide other tokens, so it also drops other entries;
 - micro-batches, processes, recomputed blocks and a resumed run drop the same entries. In supervised
   training this holds while rows are alike: a row of several examples is one row.
 

@@ -25,7 +25,7 @@ from mmrl.types import Passes
 
 @dataclass
 class Prepared:
-    """One task's rollouts of one optimiser step: mask draws, frozen log-probs by micro-batch.
+    """One task's rollouts of one optimiser step: drawn passes, frozen log-probs by micro-batch.
 
     Attributes:
         values: of the value model as it was, by micro-batch; empty without one.

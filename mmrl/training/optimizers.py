@@ -1,4 +1,4 @@
-"""Optimisers by name: AdamW, SGD, or Muon for the hidden matrices with AdamW for everything else.
+"""Optimisers by name: AdamW, SGD, or Muon for matrices of blocks with AdamW for everything else.
 
 AdamW and Muon normalise the update of every direction; that of SGD is proportional to the gradient.
 Where a gradient is mostly noise, as a policy gradient from few rollouts is, the update of SGD is

@@ -103,6 +103,19 @@ def load_reader(directory: Path, options: LayoutOptions) -> ImageReader:
     return ImageReader(processor)
 
 
+def outline_reader(tower: Mapping[str, Any], options: LayoutOptions) -> ImageReader:
+    """The image processor of a published checkpoint whose files are not here, from the sizes of its
+    tower; what `options` leave out are transformers' limits."""
+    from transformers import Qwen2VLImageProcessorPil
+
+    keys = {"patch_size": "patch_size", "merge_size": "spatial_merge_size"}
+    processor = Qwen2VLImageProcessorPil(**{n: tower[k] for n, k in keys.items() if k in tower})
+    limits = {"shortest_edge": options.min_pixels, "longest_edge": options.max_pixels}
+    stated = {key: value for key, value in limits.items() if value is not None}
+    processor.size = {**dict(processor.size), **stated}
+    return ImageReader(processor)
+
+
 def _has_processor(directory: Path) -> bool:
     return any((directory / name).is_file() for name in PROCESSOR)
 

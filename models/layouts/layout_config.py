@@ -17,6 +17,8 @@ BlockAlignment = Literal["left", "right"]
 """Where blocks of a block-causal network begin: `left`: at the first token, as the public samplers
 count, so that the end of a prompt may share a block with the begin of the response; `right`: at the
 first response token, as TraceRL's training counts."""
+LongPrompts = Literal["leave_out", "cut", "refuse"]
+"""What is done with prompts longer than `max_prompt_length`, see `LayoutOptions.long_prompts`."""
 MaskPolicy = Literal["ignore", "key_padding"]
 """`ignore`: padding is attended to like any token (how the public MMaDA weights were trained);
 `key_padding`: padding is never attended to, and columns that are padding in every row are cut."""
@@ -27,7 +29,12 @@ class LayoutOptions:
     """What a user may choose about prompts and images; a family reads what concerns it."""
 
     max_prompt_length: Annotated[int, at_least(1)] = 256
-    """Longest prompt in tokens. Longer ones are cut for images and left out, counted, for text."""
+    """Longest prompt in tokens."""
+
+    long_prompts: LongPrompts | None = None
+    """What is done with longer ones: `leave_out` and count them, `cut` them to the first tokens for
+    images and to the last ones for text, or `refuse` the run. Null cuts those for images and leaves
+    out all others. Questions about images are never cut."""
 
     chat_template: bool | str | None = None
     """Whether a text prompt becomes a user's message; null follows the tokenizer. The path of a

@@ -30,6 +30,7 @@ class TextLayout:
             so where the tokenizer has a chat template.
         block_size: of a network whose attention is causal between blocks, else None.
         block_alignment: where its blocks begin, see `LayoutConfig`.
+        cut: whether a prompt that is too long loses its first tokens.
     """
 
     needs_vq: ClassVar[bool] = False
@@ -42,6 +43,7 @@ class TextLayout:
     chat_template: bool | None = None
     block_size: int | None = None
     block_alignment: BlockAlignment = "left"
+    cut: bool = False
 
     def __post_init__(self) -> None:
         if self.chat_template and not self.tokenizer.chat_template:
@@ -53,6 +55,11 @@ class TextLayout:
         return 0, len(self.tokenizer)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt, the last ones where it is cut; see `_whole_ids`."""
+        ids = self._whole_ids(prompt)
+        return ids[-self.max_prompt_length :] if self.cut else ids
+
+    def _whole_ids(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt: its messages, or its text, through the chat template if any; then
         its prefill. Raises ValueError: messages, and a tokenizer without a chat template."""
         chat, text = bool(self.tokenizer.chat_template), prompt.text
@@ -72,6 +79,10 @@ class TextLayout:
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Whether a prompt is within `max_prompt_length`, however long the response."""
         return len(self.prompt_ids(prompt)) <= self.max_prompt_length
+
+    def cuts(self, prompt: Prompt) -> bool:
+        """Whether a prompt loses tokens."""
+        return self.cut and len(self._whole_ids(prompt)) > self.max_prompt_length
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> MaskedCanvas:
         """B prompts -> canvas with `length` masked positions, None for `max_completion_length`; its

@@ -9,7 +9,8 @@ import pytest
 from tests import by_path
 
 ROOT = Path(__file__).resolve().parents[2]
-FAMILIES = ["llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2"]
+FAMILIES = ["llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2", "qwen3"]
+FAMILIES += ["qwen2_5_vl", "qwen3_vl"]
 FAMILIES += ["lumina", "amused"] if find_spec("diffusers") else []
 
 

@@ -7,7 +7,8 @@ from typing import Any
 FAMILIES = {
     **{"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada", "Gen-Verse/MMaDA": "mmada"},
     **{"Dream-org/": "dream", "apple/": "dream", "JetLM/SDAR": "sdar", "Gen-Verse/TraDo": "sdar"},
-    **{"Alpha-VLLM/": "lumina", "amused/": "amused"},
+    **{"Alpha-VLLM/": "lumina", "amused/": "amused", "Qwen/Qwen3-VL": "qwen3_vl"},
+    **{"Qwen/Qwen2.5-VL": "qwen2_5_vl", "Qwen/Qwen3-": "qwen3"},
 }
 """Beginnings of hub ids, and the family of such a checkpoint."""
 ADD_ONE = {"code": "def f(x):\n    return x + 1", "test_list": ["assert f(1) == 2"]}
@@ -40,6 +41,13 @@ RL_ROWS: dict[str, dict[str, Any]] = {
         "mask_img": RED,
         "instruction": "make it blue",
         "target_img": RED,
+    },
+    "open-r1/DAPO-Math-17k-Processed": {"prompt": "What is 1 + 2?", "solution": "3"},
+    "HuggingFaceH4/aime_2024": {"problem": "1 + 2?", "solution": "It is 3.", "answer": "003"},
+    "leonardPKU/clevr_cogen_a_train": {
+        "image": RED,
+        "problem": "How many items are there in the image?",
+        "solution": "<answer> 1 </answer>",
     },
     "hiyouga/geometry3k": {"images": [RED], "problem": "<image>Find x.", "answer": "3"},
 }

@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(
     path
     for path in (ROOT / "configs" / "eval").glob("*.yaml")
-    if re.match("(llada|mmada|dream|trado|lumina|amused)v?_", path.name)
+    if re.match("(llada|mmada|dream|trado|lumina|amused|qwen3|qwen_vl)v?_", path.name)
 )
 ROWS = {
     **published.ROWS,
@@ -55,6 +55,8 @@ ROWS = {
     "Gen-Verse/LiveBench": published.STDIO,
     "code_generation_lite/test6.jsonl": METHOD,
     "math-ai/aime25": {"id": "0", "problem": "What is 1 + 2?", "answer": "3"},
+    "HuggingFaceH4/MATH-500": published.ROWS["ankner/math-500"],
+    "HuggingFaceH4/aime_2024": {"problem": "1 + 2?", "answer": "003"},
     "Gen-Verse/MATH500": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
 }
 QUESTIONS = {
@@ -89,7 +91,7 @@ def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_recipe(path: Path) -> tuple[Callable[[list[str]], int], EvalConfig]:
     """The command of an evaluation, and its settings."""
-    images = re.search("v_|geneval|dpg|hps", path.stem)
+    images = re.search("v_|_vl_|geneval|dpg|hps", path.stem)
     command = vision if images else text
     tasks = ("text_to_image", "image_to_text") if images else ("text",)
     return command.main, load_settings([f"config={path}"], tasks)
@@ -119,13 +121,14 @@ def shrink(config: EvalConfig) -> list[str]:
     """The words for few positions and steps."""
     if config.task == "text_to_image":
         return ["sampler.steps=2", "num_images_per_prompt=2"]
-    block = config.sampler.block_size
+    block, steps = getattr(config.sampler, "block_size", None), hasattr(config.sampler, "steps")
     length = 2 * block if block else min(32, config.max_completion_length or 32)
-    few = {"max_completion_length": length, "steps": min(4, length)}
+    few = {"max_completion_length": length} | ({"steps": min(4, length)} if steps else {})
     if config.settings:
         rows = {json.dumps({**entry, **few}) for entry in config.settings}
         return [f"settings=[{', '.join(sorted(rows))}]"]
-    return [f"max_completion_length={length}", f"sampler.steps={few['steps']}"]
+    words = [f"sampler.steps={few['steps']}"] if steps else []
+    return [f"max_completion_length={length}", *words, f"num_samples={min(2, config.num_samples)}"]
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,8 @@ def make(folder: Path, family: str, **options: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("family", "layers", "width"), [("llada", 32, 4096), ("dream", 28, 3584), ("sdar", 36, 4096)]
+    ("family", "layers", "width"),
+    [("llada", 32, 4096), ("dream", 28, 3584), ("sdar", 36, 4096), ("qwen3", 36, 4096)],
 )
 def test_at_full_size_the_configuration_is_the_published_one(
     family: str, layers: int, width: int, tmp_path: Path

@@ -34,6 +34,8 @@ RECIPES = {
     "dllm_rl_lladav": "llava_llada",
     "maskgrpo_images": "mmada",
     "llada_8b": "llada",
+    "qwen3_gsm8k": "qwen3",
+    "qwen_vl_geo3k": "qwen2_5_vl",
 }
 """Recipe -> the family of its checkpoint."""
 SMALL = [
@@ -63,6 +65,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     prompt += "<|start_header_id|>assistant<|end_header_id|>\n\n"
     sums = [(f"What is {n} + {n}?", f"{n} + {n} = {2 * n}") for n in range(4)]
     files = {
+        "gsm8k": [{"question": q, "answer": a} for q, a in sums],
+        "geo3k": [
+            {"images": [f"{n}.jpg"], "problem": f"<image>{q}", "answer": a}
+            for n, (q, a) in enumerate(sums)
+        ],
         "s1k": [{"question": q, "thinking_trajectories": [a], "attempt": a} for q, a in sums],
         "text": [{"prompt": prompt.format(q), "response": f"{a}<|eot_id|>"} for q, a in sums],
         "turns": [{"prompt": turns.format(q), "response": f"{a}<|im_end|>"} for q, a in sums],
@@ -95,6 +102,7 @@ def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: 
     """The recipe with local checkpoints and rows, and small batches of short rows."""
     model, folder = skeletons[RECIPES[name]], data.folder
     rows = {"d1_s1k": "s1k", "llada_8b": "chat", "dllm_rl_llada_trace": "trace"}.get(name, "text")
+    rows = {"qwen3_gsm8k": "gsm8k", "qwen_vl_geo3k": "geo3k"}.get(name, rows)
     rows = "turns" if RECIPES[name] in ("dream", "sdar") else rows
     rows = "rollouts" if name == "dllm_rl_sdar_trace" else rows
     rows = "images" if name.endswith(("mmada_v", "lladav")) else rows
@@ -104,11 +112,12 @@ def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: 
         words += [f"objective.vq={skeletons['magvitv2']}", f"objective.data={folder / 'pairs.tar'}"]
         return words
     words += [f"objective.data={folder / rows}.json", "objective.data_split=null"]
+    words += ["objective.data_config=null"] if rows == "gsm8k" else []
     if name == "d1_s1k":
         words += [f"objective.eval_data={folder / rows}.json", "objective.eval_split=null"]
     if name.startswith(("dllm_rl_llada_", "dllm_rl_dream_")) and name != "dllm_rl_dream_ar":
         words += ["objective.completion_length=64"]
-    if rows == "images":
+    if rows in ("images", "geo3k"):
         words += [f"objective.image_root={folder}"]
     if name == "dllm_rl_mmada_v":
         return [*words, f"objective.vq={skeletons['magvitv2']}"]
@@ -130,6 +139,6 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
     run = train(config)
     assert [line["step"] for line in metrics(run) if "loss" in line] == [1, 2]
     assert all(0 < line["loss"] < 1000 for line in metrics(run) if "loss" in line)
-    kind = "adapter_model" if name == "d1_s1k" else "model"
+    kind = "adapter_model" if name in ("d1_s1k", "qwen_vl_geo3k") else "model"
     weights = load_file(run / "final" / f"{kind}.safetensors")
     assert all(bool(torch.isfinite(value).all()) for value in weights.values())

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from mmrl.models import Policy
     from mmrl.types import Rollout, Scores
 
+RENAMED = {"mask": "strategy"}
+"""Names that columns of a method had in earlier versions, which runs on disk may hold."""
+
 
 def score(*arguments: Any, **options: Any) -> Scores:
     """See `mmrl.estimators.score`."""

@@ -90,6 +90,7 @@ def score(prompt: Prompt, completion: str, **reward: Any) -> float | None:
     [
         ("gsm8k", GSM8K, GSM8K["question"], "10"),
         ("math", MATH, MATH["problem"], "16"),
+        ("r1_v", {"problem": "How many?", "solution": "<answer> 3 </answer>"}, "How many?", "3"),
         ("numina_lean", NUMINA, "How many even primes are there?", "1"),
         ("dllm_rl", {"question": "1+1?", "ground_truth_answer": "2", "level": 3}, "1+1?", "2"),
     ],
@@ -218,6 +219,7 @@ def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [
+        ("r1_v", {"problem": "x", "solution": "3"}, "entry 0: solution has no filled <answer>"),
         ("gsm8k", {"question": "x", "answer": "10"}, "entry 0: answer has nothing after '####'"),
         ("math", {"problem": "x", "solution": "16"}, "no answer, and no box in solution"),
         ("humaneval", {**HUMANEVAL, "entry_point": "last"}, "does not define 'last'"),

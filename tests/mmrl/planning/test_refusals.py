@@ -1,5 +1,6 @@
 """A dry run refuses what the run refuses, with the same message."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -10,13 +11,18 @@ import pytest
 from mmrl import eval as evaluate
 from mmrl import rl, sft
 from mmrl.config import to_yaml
+from mmrl.models import policy
 from tests.mmrl.runs import ROOT
 from tests.mmrl.supervised_runs import config
+from tests.models.causal import write_causal
 
 RL = "config=configs/rl/text_arithmetic.yaml"
 SFT = "config=TMP/sft.yaml"
 IMAGES = "config=configs/rl/quickstart.yaml"
 EVAL = "config=configs/eval/text_arithmetic.yaml"
+CAUSAL = ["config=configs/rl/text_qwen3.yaml", "model.path=TMP/causal"]
+METHOD = "tasks.arithmetic.algorithm"
+STATIC = "eval_sampler={name: static, steps: 8}"
 PROMPTS = "tasks.arithmetic.prompts"
 TEMPLATE = "{{ raise_exception('System role not supported') }}"
 OWN = "def labelled(samples):\n    return [float(each.metadata['label']) for each in samples]\n"
@@ -82,6 +88,80 @@ def refused(
 def test_a_dry_run_refuses_what_the_run_refuses_with_the_same_message(
     main: Callable, words: list[str], named: str, refused: Callable
 ) -> None:
+    dry, real = refused(main, words)
+    assert dry == real and named in dry
+
+
+@pytest.fixture
+def causal(tmp_path: Path) -> None:
+    """A causal checkpoint of random weights, and the same without an end of text."""
+    folder, shipped = tmp_path / "causal", ROOT / "datasets/text/checkpoints/qwen3"
+    raw = json.loads((shipped / "config.json").read_text())
+    write_causal(folder, **raw)
+    for file in shipped.glob("*token*"):
+        shutil.copy(file, folder)
+    shutil.copytree(folder, tmp_path / "endless")
+    for name, key in (("config", "eos_token_id"), ("tokenizer_config", "eos_token")):
+        file = tmp_path / "endless" / f"{name}.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), key: None}))
+
+
+@pytest.mark.parametrize(
+    ("main", "words", "named"),
+    [
+        (rl.main, [*CAUSAL, f"tasks.arithmetic.{STATIC}"], "eval_sampler.name is 'static'"),
+        (
+            rl.main,
+            [*CAUSAL, f"{METHOD}.name=diffu_grpo"],
+            "strategy is 'full'; it must be causal",
+        ),
+        (rl.main, [RL, f"{METHOD}.name=grpo"], "algorithm.strategy is 'causal'; it must be "),
+        (
+            rl.main,
+            [RL, f"{METHOD}.name=grpo", "tasks.arithmetic.sampler={name: autoregressive}"],
+            "sampler.name is 'autoregressive'; it must be ",
+        ),
+        (
+            evaluate.main,
+            [EVAL, "model.path=TMP/causal"],
+            "sampler.name is 'static'; it must be auto",
+        ),
+        (rl.main, [*CAUSAL, "model.path=TMP/endless"], "has an end of text (eos_token_id)"),
+        (rl.main, [*CAUSAL, "tasks.arithmetic.num_generations=1"], "num_generations is 1; "),
+        (rl.main, [*CAUSAL, f"{METHOD}.cfg_scale=1"], f"{METHOD}.cfg_scale is 1.0; it must be 0"),
+        (rl.main, [*CAUSAL, f"{METHOD}.cond_dropout_prob=0.1"], "cond_dropout_prob is 0.1"),
+        (
+            rl.main,
+            [*CAUSAL, f"{METHOD}.completion_value={{slices: 4}}", f"{METHOD}.scale_rewards=none"],
+            f"{METHOD}.completion_value is 'given'; it must be null",
+        ),
+        (
+            rl.main,
+            ["config=configs/rl/qwen3_grpo_gsm8k.yaml", f"tasks.gsm8k.{STATIC}"],
+            "it must be autoregressive, as Qwen/Qwen3-1.7B is causal",
+        ),
+        (
+            rl.main,
+            ["config=configs/rl/qwen_vl_grpo_count.yaml", "model.path=Qwen/Qwen3-1.7B"],
+            "model.path is 'Qwen/Qwen3-1.7B'; it must be a checkpoint of type",
+        ),
+        (
+            rl.main,
+            [*CAUSAL, "model.max_prompt_length=3", "model.long_prompts=refuse"],
+            "model.long_prompts is 'refuse'; it must be ",
+        ),
+        (
+            evaluate.main,
+            [EVAL, "model.max_prompt_length=8", "model.long_prompts=refuse"],
+            "model.long_prompts is 'refuse'; it must be ",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("causal")
+def test_what_another_kind_of_generation_lacks_is_refused_before_weights_load(
+    main: Callable, words: list[str], named: str, refused: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "read_network", lambda *_: pytest.fail("weights were loaded"))
     dry, real = refused(main, words)
     assert dry == real and named in dry
 

@@ -1,11 +1,18 @@
 """Text prompts as canvases and finished canvases as text, for both families."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 
+from mmrl.config import ConfigError
+from mmrl.data.prompts import drop_long
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import Policy, load_policy
+from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.loading import save_model
+from mmrl.models.policy import build_layouts
 from mmrl.types import Prompt
 from tests.models.llada_tokenizer import small_tokenizer
 from tests.models.networks import CONFIG, small_network
@@ -75,3 +82,23 @@ def test_a_prompt_beyond_the_limit_does_not_fit_and_is_refused_by_name(policy: P
     with pytest.raises(ValueError, match="prompt 'long' has 31 tokens; max_prompt_length is 30"):
         policy.canvas(prompts)
     assert policy.canvas(prompts[:1]).tokens.shape == (1, 38)
+
+
+def test_a_long_prompt_is_left_out_cut_to_its_last_tokens_or_refused_by_setting(
+    policy: Policy,
+) -> None:
+    long, short = Prompt("long", "text", "2x13"), Prompt("short", "text", "13")
+    options = LayoutConfig(max_prompt_length=2, long_prompts="cut")
+    layouts = build_layouts(policy.network, policy.tokenizer, options)
+    cutting = replace(policy, layouts=layouts)
+    assert [cutting.cuts(each) for each in (long, short)] == [True, False]
+    assert torch.equal(*(cutting.canvas([each], 2).tokens for each in (long, short)))
+    source: Any = ("rows.jsonl", cutting.cuts)
+    assert drop_long([long, short], cutting.fits, *source, "cut") == [long, short]
+    assert drop_long([long, short], cutting.fits, *source, "leave_out") == [short]
+    assert drop_long([short], cutting.fits, *source, "refuse") == [short]
+    for prompts in ([long, short], [short, long]):
+        with pytest.raises(ConfigError, match=r"long_prompts is 'refuse'.*\. long is longer"):
+            drop_long(prompts, cutting.fits, *source, "refuse")
+    with pytest.raises(ConfigError, match="long_prompts is 'cut'"):
+        drop_long([long, short], lambda prompt: prompt is short, "rows.jsonl", rule="cut")

@@ -1,4 +1,4 @@
-"""Log-probs of tokens from hidden states, for some rows of logits at a time.
+"""Log-probs of tokens from final states, for some rows of logits at a time.
 
     log p = z_t - logsumexp(z)        z = sum_s c_s W x_s / T, x_s: branches of guidance
     d log p / d x_s = c_s (W_t - sum_j p_j W_j) / T
@@ -39,7 +39,7 @@ class LogProbReduction:
 
     Attributes:
         targets: [N] int64 columns.
-        scales: factor c of each branch; hidden states have the N rows of one after the other.
+        scales: factor c of each branch; states have the N rows of one after the other.
         temperature: divides the logits.
         forbidden_columns: columns that have no probability.
     """
@@ -50,9 +50,9 @@ class LogProbReduction:
     forbidden_columns: Sequence[int] = ()
 
     def __call__(self, x: Tensor, head: OutputHead) -> ChosenLogProbs:
-        """From hidden states [S N, D]; no tensor of logits is above the budget.
+        """From final states [S N, D]; no tensor of logits is above the budget.
 
-        Differentiable once, with respect to the hidden states and the head.
+        Differentiable once, with respect to the states and the head.
         """
         x, head = head.cast(x)
         gradient = torch.is_grad_enabled()
@@ -82,7 +82,7 @@ class LogProbReduction:
 
 
 class _ChunkedLogProbs(torch.autograd.Function):
-    """`frozen`: the head has no gradient, and that of the hidden states is found on the way."""
+    """`frozen`: the head has no gradient, and that of the states is found on the way."""
 
     @staticmethod
     def forward(
@@ -150,7 +150,7 @@ def _recompute(
     gradient: Tensor,
     ctx: Any,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of hidden states, weight and bias, from logits that are computed again."""
+    """Gradients of states, weight and bias, from logits that are computed again."""
     what: LogProbReduction = ctx.what
     wide = wide_dtype(x.dtype)
     of_weight = torch.zeros(weight.shape, dtype=wide, device=weight.device)

@@ -36,7 +36,7 @@ def guided_output(
         guidance: its scales.
         shared: whether identical rows are computed once.
         cache: the network's cache; only the columns of its span are computed.
-        reduce: called with the hidden states of the branches and the head, see `Network.forward`;
+        reduce: called with the final states of the branches and the head, see `Network.forward`;
             what it returns takes the place of the logits.
     """
     branches = guidance.build_branches(canvas)
