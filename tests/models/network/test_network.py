@@ -52,9 +52,10 @@ def test_what_a_network_lacks_is_refused(network: Network, monkeypatch: pytest.M
         network = staticmethod(lambda raw: network)
 
     monkeypatch.setattr("mmrl.models.families.find_family", lambda raw: Family)
+    known = Known.read(ModelConfig(path="owner/name"))
     with pytest.raises(ConfigError, match="sampler.cache is 'dual'; it must be none"):
-        check_cache(Known.read(ModelConfig(path="owner/name")), "dual")
-    check_cache(Known.read(ModelConfig(path="owner/name")), "none")
+        check_cache(known, SamplerConfig(cache="dual"))
+    check_cache(known, SamplerConfig())
     with pytest.raises(NotImplementedError, match="BagOfTokens has no cache"):
         network.new_cache()
     with pytest.raises(ValueError, match="no 4-bit form"):
