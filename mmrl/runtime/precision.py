@@ -1,5 +1,6 @@
 """How one network computes: under bfloat16 autocast, with float32 weights, compiled."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -30,6 +31,11 @@ def keep_casts(device: torch.device) -> torch.autocast:
     kind = device.type
     dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
     return torch.autocast(kind, dtype=dtype, enabled=enabled)
+
+
+def share_casts(policy: Any, device: torch.device) -> AbstractContextManager[Any]:
+    """`keep_casts` for the steps of a sampler, where each process has all weights of the policy."""
+    return nullcontext() if policy.shares_forwards else keep_casts(device)
 
 
 def autocast_forward(module: nn.Module, device: torch.device) -> None:

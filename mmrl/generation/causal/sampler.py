@@ -22,6 +22,7 @@ from mmrl.generation.tokens.noise import categorical, row_seeds
 from mmrl.generation.tokens.scoring.logits import take_distinct
 from mmrl.randomness import stable_seed
 from mmrl.runtime.activity import activity, advance
+from mmrl.runtime.precision import share_casts
 from mmrl.types import Rollout
 
 if TYPE_CHECKING:
@@ -55,11 +56,12 @@ def append_tokens(
     canvas = rollout.canvas
     length = canvas.tokens.shape[1] - first
     uniforms = _draw_uniforms(seeds, length).to(canvas.tokens.device)
-    reader, held = _Reader(policy, canvas, first), None
+    held = None
     if config.repetition_penalty != 1:
         held = find_held(canvas, first)
     ended = torch.zeros(len(canvas), dtype=torch.bool, device=canvas.tokens.device)
-    with activity("token", length):
+    with share_casts(policy, uniforms.device), activity("token", length):
+        reader = _Reader(policy, canvas, first)
         for step in range(length):
             rows = reader.rows
             seen = None if held is None else held[rows]

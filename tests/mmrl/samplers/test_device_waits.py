@@ -104,16 +104,21 @@ class Casts(torch.utils._python_dispatch.TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def count_casts(steps: int, gradient: bool = False) -> tuple[int, Rollout]:
-    policy = POLICIES["llada"]()
+def count_casts(steps: int, family: str = "llada") -> tuple[int, Rollout]:
+    policy = POLICIES[family]()
     autocast_forward(policy.network, torch.device("cpu"))
     canvas = policy.canvas(small_prompts("text"))
     with Casts() as seen:
-        done = sample(policy, canvas, SamplerConfig(steps=steps), generators(len(canvas)))
+        config = SamplerConfig(steps=steps)
+        if family == "causal_lm":
+            canvas = policy.canvas(small_prompts("text"), steps)
+            config = SamplerConfig(name="autoregressive")
+        done = sample(policy, canvas, config, generators(len(canvas)))
     return seen.number, done
 
 
-def test_autocast_converts_each_weight_once_in_a_rollout() -> None:
-    few, _ = count_casts(2)
-    many, _ = count_casts(8)
+@pytest.mark.parametrize("family", ["llada", "causal_lm"])
+def test_autocast_converts_each_weight_once_in_a_rollout(family: str) -> None:
+    few, _ = count_casts(2, family)
+    many, _ = count_casts(8, family)
     assert few == many > 0

@@ -32,7 +32,6 @@ from mmrl.generation.masked.samplers.denoise import (
     count_steps,
     find_scored,
     open_stream,
-    share_casts,
     write_block,
 )
 from mmrl.generation.masked.samplers.loop_config import LoopConfig
@@ -40,6 +39,7 @@ from mmrl.generation.masked.samplers.rule import ResponseBlock, Rule, forbid
 from mmrl.generation.tokens.positions import Positions
 from mmrl.generation.tokens.scoring.logits import take_distinct
 from mmrl.runtime.activity import activity
+from mmrl.runtime.precision import share_casts
 from mmrl.types import Rollout
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def denoise_continuously(
     """Write every row of a canvas, at most `size` of them at once; see `mmrl.samplers.sample`."""
     rollout, seeds = begin_rollout(canvas, config, generator)
     stream = open_stream(policy, canvas, config, rule)
-    with share_casts(policy, canvas), activity("rows", len(canvas)):
+    with share_casts(policy, canvas.tokens.device), activity("rows", len(canvas)):
         batch = Batch(policy, rollout, config, size)
         while len(batch.rows):
             block = batch.open_block()

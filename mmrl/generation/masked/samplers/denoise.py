@@ -10,7 +10,6 @@ still identical (a group before its first write) once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,7 +37,7 @@ from mmrl.generation.tokens.noise import Draws, row_seeds
 from mmrl.generation.tokens.positions import Positions
 from mmrl.generation.tokens.scoring.logits import guided_output
 from mmrl.runtime.activity import activity, advance
-from mmrl.runtime.precision import keep_casts
+from mmrl.runtime.precision import share_casts
 from mmrl.types import Rollout
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def denoise(
         exact = ExactCache(policy, canvas, config.guidance)
         rollout.forwards += int(exact.start > 0)
     stream = open_stream(policy, canvas, config, rule)
-    with share_casts(policy, canvas), activity("denoising step", config.steps):
+    with share_casts(policy, canvas.tokens.device), activity("denoising step", config.steps):
         for block in split_blocks(canvas, config):
             network = BlockNetwork(policy, canvas, block, config, exact)
             write_block(network, rollout, rule, seeds, stream)
@@ -105,11 +104,6 @@ def open_stream(
         return None
     forbidden = {*canvas.forbidden_columns, *suppressed_columns(canvas, config)}
     return Stream(canvas, config, rule, stop_columns(canvas), forbidden)
-
-
-def share_casts(policy: Policy, canvas: MaskedCanvas) -> AbstractContextManager[Any]:
-    """Cast weights once for all steps, where each process has all of them."""
-    return nullcontext() if policy.shares_forwards else keep_casts(canvas.tokens.device)
 
 
 def split_blocks(canvas: MaskedCanvas, config: LoopConfig) -> list[ResponseBlock]:
