@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.models.network.attention import ATTENTION, choose_attention
+from mmrl.models.network.attention import choose_attention
 from mmrl.models.network.core import find_predecessors
 from mmrl.models.network.output_head import OutputHead
 from mmrl.models.network.token_network import LMOutput, TokenNetwork
@@ -89,11 +89,7 @@ class CausalLM(TokenNetwork):
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel, `sdpa`, `eager`, `flex` or `auto` by device and dtype.
         Raises ValueError: an unknown name."""
-        if implementation not in ATTENTION:
-            raise ValueError(
-                f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
-            )
-        self.attn_implementation = implementation
+        super().set_attention(implementation)
         kernel, _ = choose_attention(implementation, self.device.type, self._dtype)
         self.body.set_attn_implementation(KERNELS.get(kernel, kernel))
 

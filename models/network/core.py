@@ -23,7 +23,6 @@ from torch.utils.checkpoint import checkpoint
 
 from mmrl.generation.tokens.positions import Positions
 from mmrl.models.network.attention import (
-    ATTENTION,
     Attention,
     Mask,
     angles_at,
@@ -157,11 +156,7 @@ class MaskedTokenModel(TokenNetwork):
         """Choose the attention kernel, `sdpa`, `eager`, `flex` (FlexAttention where attention is
         causal between blocks), or `auto` by device and dtype. Raises ValueError: an unknown name.
         """
-        if implementation not in ATTENTION:
-            raise ValueError(
-                f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
-            )
-        self.attn_implementation = implementation
+        super().set_attention(implementation)
         for module in self.modules():
             if isinstance(module, Attention):
                 module.implementation = implementation

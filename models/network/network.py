@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
+from mmrl.models.network.attention import ATTENTION
+
 
 class Network(nn.Module, ABC):
     """A network that a policy samples from and that is trained.
@@ -56,8 +58,13 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, one of `mmrl.models.network.attention.ATTENTION`. Raises
-        ValueError: an unknown name."""
+        """Choose the attention kernel, one of `mmrl.models.network.attention.ATTENTION`; a subclass
+        lets its layers know. Raises ValueError: an unknown name."""
+        if implementation not in ATTENTION:
+            raise ValueError(
+                f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
+            )
+        self.attn_implementation = implementation
 
     @abstractmethod
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmrl.config.checks import import_extra
-from mmrl.models.network.attention import ATTENTION, choose_attention
+from mmrl.models.network.attention import choose_attention
 from mmrl.models.network.output_head import OutputHead
 from mmrl.models.network.text_encoder import TextEncoder
 from mmrl.models.network.token_network import LMOutput, TokenNetwork
@@ -79,13 +79,9 @@ class UVit(TokenNetwork):
         return super()._apply(fn, recurse)
 
     def set_attention(self, implementation: str) -> None:
-        if implementation not in ATTENTION:
-            raise ValueError(
-                f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
-            )
+        super().set_attention(implementation)
         from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 
-        self.attn_implementation = implementation
         kernel, _ = choose_attention(implementation, self.device.type, self.transformer.dtype)
         self.transformer.set_attn_processor(
             AttnProcessor() if kernel == "eager" else AttnProcessor2_0()
