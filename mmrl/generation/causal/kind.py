@@ -8,7 +8,8 @@ from mmrl.config import check
 from mmrl.generation.causal.sampler_config import AutoregressiveConfig
 from mmrl.generation.generation import Generation, Sampler
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
-from mmrl.types import Passes, Rollout, Scores
+from mmrl.generation.tokens.scoring import score
+from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
@@ -19,13 +20,6 @@ def write(policy: Policy, canvas: Any, config: Any, generator: Any, size: Any = 
     from mmrl.generation.causal.sampler import append_tokens
 
     return append_tokens(policy, canvas, config, generator)
-
-
-def score(*arguments: Any, **options: Any) -> Scores:
-    """See `mmrl.estimators.score`."""
-    from mmrl.generation.tokens.scoring.scoring import score
-
-    return score(*arguments, **options)
 
 
 def plan_reading(rollout: Rollout, config: StrategyConfig, draw: Draw) -> Passes:

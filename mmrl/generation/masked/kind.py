@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mmrl.generation.generation import Generation
 from mmrl.generation.masked.samplers import RULES, SAMPLERS
 from mmrl.generation.masked.samplers.confidence import StaticConfig
 from mmrl.generation.masked.strategies import STRATEGIES
+from mmrl.generation.tokens.scoring import score
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mmrl.generation.masked.canvas import MaskedCanvas
     from mmrl.models import Policy
-    from mmrl.types import Rollout, Scores
+    from mmrl.types import Rollout
 
 RENAMED = {"mask": "strategy"}
 """Names that columns of a method had in earlier versions, which runs on disk may hold."""
-
-
-def score(*arguments: Any, **options: Any) -> Scores:
-    """See `mmrl.estimators.score`."""
-    from mmrl.generation.tokens.scoring.scoring import score
-
-    return score(*arguments, **options)
 
 
 def finish(policy: Policy, rollout: Rollout, unwritten: Tensor) -> MaskedCanvas:
