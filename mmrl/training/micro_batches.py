@@ -73,7 +73,7 @@ class Part:
         some = {prompt.id: prompt.text for prompt in self.item.batch.prompts[self.rows]}
         return [f"{name} ({textwrap.shorten(text, 60)})" for name, text in some.items()]
 
-    def loss(self, new: Tensor, entropy: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, new: Tensor, entropy: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the loss, and of the metrics."""
         item, algorithm, draws = self.item, self.item.task.algorithm, self.draws
         old, reference = (

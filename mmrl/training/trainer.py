@@ -145,6 +145,7 @@ class Trainer(TrainedPolicy):
         for rows in self._scoring_batches(len(item.batch)):
             some = item.passes[rows]
             entropy = self._score(item, rows, some, seen).entropy
+            assert entropy is not None, "a method that asks for it is checked with the sampler"
             kept.append(highest_entropy(entropy, some.scored, share))
         item.passes = self._pad_draws(item.passes.restrict_to(torch.cat(kept, 1)))
         item.size = self._size(item.task, item.batch, item.passes)
@@ -214,8 +215,9 @@ class Trainer(TrainedPolicy):
     def _loss(self, part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what to call backward on for this part, and its share of the metrics."""
         item, passes = part.item, part.passes
-        new, entropy = self._score(item, part.rows, passes)
-        loss, metrics = part.loss(new, entropy)
+        scores = self._score(item, part.rows, passes)
+        new = scores.logprobs
+        loss, metrics = part.loss(new, scores.entropy)
         metrics["loss"] = loss.detach()
         # how far the scored policy (other masks, its own guidance) is from the one that sampled
         gap = (new.detach() - item.batch.rollout.logprobs[part.rows]).abs() * passes.scored

@@ -102,15 +102,33 @@ class Passes:
         return self.scored.any(0).sum(-1) if self.length is None else self.length
 
 
+class Gaussian(NamedTuple):
+    """The distributions of actions that are steps of a latent, one action of a row in each pass.
+
+    Attributes:
+        mean: [K, B, D] float32 of the D numbers of a latent, 0 beyond those of a smaller one.
+        deviation: [K, B] float32, of each number.
+        interval: [K, B] float32, by how much the noise level falls in the step.
+        size: [B] int64, numbers of each row's latent.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    interval: Tensor
+    size: Tensor
+
+
 class Scores(NamedTuple):
     """What a policy says of the scored actions of K passes over B rows, [K, B, N] float32 each, 0
     elsewhere.
 
-    `logprobs` of the actions; `entropy` of their distributions, detached, where it is known.
+    `logprobs` of the actions; `entropy` of their distributions, detached, and None where they are
+    `gaussian`, which is None for tokens.
     """
 
     logprobs: Tensor
-    entropy: Tensor
+    entropy: Tensor | None = None
+    gaussian: Gaussian | None = None
 
 
 def _take(tensor: Tensor | None, index: Any) -> Tensor | None:
