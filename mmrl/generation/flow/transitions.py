@@ -43,8 +43,7 @@ class Step(NamedTuple):
 
 
 def flow(step: Step) -> tuple[Tensor, Tensor]:
-    """Flow-GRPO. Where sigma is 1 its strength would be infinite: sigma_max stands below the
-    root."""
+    """Flow-GRPO. At a sigma of 1, where the strength is infinite, sigma_max stands below it."""
     below_one = step.sigma_max.where(step.sigma > ALMOST_ONE, step.sigma)
     strength = step.noise_level * (step.sigma / (1 - below_one)).sqrt()
     return dance(step._replace(noise_level=strength))
@@ -84,8 +83,7 @@ def squared_error(sample: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
 
 
 class Kernel(NamedTuple):
-    """A kernel: its mean and deviation, and the log-density of an element; None where it is
-    deterministic."""
+    """Mean and deviation of a step; and the log-density of an element, None if deterministic."""
 
     moments: Callable[[Step], tuple[Tensor, Tensor]]
     density: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
@@ -163,9 +161,9 @@ def logprob_of(kernel: str, following: Tensor, mean: Tensor, deviation: Tensor) 
 
 
 def gaussian_kl(mean: Tensor, other_mean: Tensor, deviation: Tensor) -> Tensor:
-    """[B] KL of Gaussians of one deviation [B], (mean - other)^2 / (2 deviation^2); else 0.
-    In place of the deviation of the step, Flow-GRPO divides by the strength of the SDE: without its
-    factor sqrt(sigma - next_sigma)."""
+    """[B] KL of two Gaussians of one deviation [B]: (mean - other)^2 / (2 deviation^2), or 0 at 0.
+    Flow-GRPO divides by the strength of the SDE instead: the deviation without its factor
+    sqrt(sigma - next_sigma)."""
     given, squared = deviation > 0, (mean - other_mean).square().flatten(1).mean(1)
     return (squared / (2 * deviation.where(given, 1).square())).where(given, 0)
 
