@@ -16,7 +16,7 @@ from mmrl.config.settings_file import read_settings_file
 
 PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 """Files of a repository that are downloaded; code never is."""
-HALVES = "*.fp16.*"
+HALVES = ["*.fp16.*", "*.fp16-*"]
 """Files of a second, rounded copy of the weights, which nothing here reads."""
 PICKLED_NAME = "pytorch_model.bin"
 ADAPTER_CONFIG = "adapter_config.json"
@@ -48,11 +48,11 @@ def find_directory(
             " Gen-Verse/MMaDA-8B-MixCoT or showlab/magvitv2. Give one of both."
         )
     try:
-        wanted = {"allow_patterns": list(patterns), "ignore_patterns": HALVES}
-        directory = Path(snapshot_download(name, **wanted))
+        wanted = list(patterns)
+        directory = Path(snapshot_download(name, allow_patterns=wanted, ignore_patterns=HALVES))
         if pickled and not any(directory.glob("*.safetensors")):
-            wanted["allow_patterns"] = [*PATTERNS, PICKLED_NAME]
-            snapshot_download(name, **wanted)
+            wanted = [*PATTERNS, PICKLED_NAME]
+            snapshot_download(name, allow_patterns=wanted, ignore_patterns=HALVES)
         return directory
     except (HfHubHTTPError, OSError) as error:
         absence = explain_absence(name, error)

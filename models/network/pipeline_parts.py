@@ -1,0 +1,168 @@
+"""The frozen parts of a diffusers pipeline beside its network: text encoders and decoder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmrl.config.checks import import_extra
+
+VAE = "vae"
+Encode = Callable[[Any, str, torch.device], dict[str, Tensor]]
+"""From a pipeline, a text and a device to what the network is conditioned on, [1, …] each."""
+
+
+class PipelineParts:
+    """Text encoders, read when a text is first encoded, and the decoder, read when latents are
+    first decoded. Neither is part of any state, and neither is trained.
+
+    Texts are encoded alone and once, so what they give does not depend on the others of a batch.
+
+    Args:
+        folder: of a pipeline.
+        dtype: of the text encoders; the decoder is float32.
+        device: where they compute.
+    """
+
+    def __init__(self, folder: Path, dtype: torch.dtype, device: torch.device) -> None:
+        self.folder, self.dtype, self.device = folder, dtype, device
+        self.kept: dict[tuple[str, ...], dict[str, Tensor]] = {}
+        self._encoders: Any = None
+        self._decoder: Any = None
+
+    def __deepcopy__(self, _: Any) -> PipelineParts:
+        return self  # copies of a network share them
+
+    @torch.no_grad()
+    def encode(
+        self, texts: Sequence[str], encode: Encode, *names: str, store: Path | None = None
+    ) -> list[dict[str, Tensor]]:
+        """Encode texts, each once while this object lives.
+
+        Args:
+            texts: of a batch.
+            encode: how a text is encoded.
+            names: what an encoding depends on beside the text, such as a length.
+            store: folder in which encodings are kept by content over runs; None keeps none.
+
+        Returns:
+            Tensors [1, …] by keyword of the network, on the CPU.
+        """
+        return [self._encode_one(text, encode, names, store) for text in texts]
+
+    def _encode_one(
+        self, text: str, encode: Encode, names: tuple[str, ...], store: Path | None
+    ) -> dict[str, Tensor]:
+        key = (*names, text)
+        if key not in self.kept:
+            file = None if store is None else store / f"{self._name(key)}.safetensors"
+            self.kept[key] = self._read(file) or self._compute(text, encode, file)
+        return self.kept[key]
+
+    def _compute(self, text: str, encode: Encode, file: Path | None) -> dict[str, Tensor]:
+        from safetensors.torch import save_file
+
+        found = encode(self.encoders, text, self.device)
+        found = {name: tensor.cpu().contiguous() for name, tensor in found.items()}
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            aside = file.with_suffix(f".{id(self)}")
+            save_file(found, aside)
+            aside.rename(file)
+        return found
+
+    def _read(self, file: Path | None) -> dict[str, Tensor] | None:
+        from safetensors.torch import load_file
+
+        return load_file(file) if file is not None and file.is_file() else None
+
+    def _name(self, key: tuple[str, ...]) -> str:
+        """Of an encoding, by all that it is made from."""
+        made_from = "\x1f".join([*self._contents, str(self.dtype), *key])
+        return hashlib.sha256(made_from.encode()).hexdigest()
+
+    @cached_property
+    def _contents(self) -> list[str]:
+        """Digests of the files of tokenizers and text encoders."""
+        digests = []
+        for path in sorted(self.folder.glob("t*/*")):
+            if path.parent.name.startswith(("tokenizer", "text_encoder")) and path.is_file():
+                digest = hashlib.sha256()
+                with path.open("rb") as file:
+                    while block := file.read(2**24):
+                        digest.update(block)
+                digests.append(digest.hexdigest())
+        return digests
+
+    @property
+    def encoders(self) -> Any:
+        """The pipeline with its text encoders and tokenizers, and nothing else."""
+        if self._encoders is None:
+            self._encoders = self._load(**dict.fromkeys(("transformer", VAE)))
+            self._encoders.to(self.device)
+        return self._encoders
+
+    def unload(self) -> None:
+        """Free the text encoders; they are read again for a text that is not known."""
+        self._encoders = None
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor) -> list[Any]:
+        """Finished latents [B, C, H, W] -> images, decoded in float32, one at a time."""
+        vae, scale = self.decoder.vae, self.decoder.vae.config
+        shifted = latents.float().to(self.device) / scale.scaling_factor + (scale.shift_factor or 0)
+        pixels = [vae.decode(each[None]).sample for each in shifted]
+        return self.decoder.image_processor.postprocess(torch.cat(pixels))
+
+    @property
+    def decoder(self) -> Any:
+        """The pipeline with its autoencoder, and nothing else."""
+        if self._decoder is None:
+            encoders = [p.name for p in self.folder.glob("text_encoder*")]
+            encoders += [p.name for p in self.folder.glob("tokenizer*")]
+            self._decoder = self._load(**dict.fromkeys(("transformer", *encoders)))
+            self._decoder.to(self.device)
+        return self._decoder
+
+    def _load(self, **left_out: None) -> Any:
+        diffusers = import_extra("diffusers", "diffusers")
+        kinds: Any = {VAE: torch.float32, "default": self.dtype}
+        try:
+            found = diffusers.DiffusionPipeline.from_pretrained(
+                self.folder, dtype=kinds, use_safetensors=True, **left_out
+            )
+        except Exception as error:  # diffusers, transformers and safetensors raise many kinds
+            raise ValueError(
+                f"the parts of '{self.folder}' cannot be read ({error}); copy or download it again"
+            ) from error
+        for part in found.components.values():
+            if isinstance(part, nn.Module):
+                part.eval().requires_grad_(False)
+        return found
+
+
+def count_parameters(config: Mapping[str, Any]) -> int:
+    """Parameters of the text encoders and the autoencoder of a pipeline, see `read_pipeline`."""
+    total = 0
+    for name, sizes in config.items():
+        if name == VAE or name.startswith("text_encoder"):
+            with torch.device("meta"):
+                total += sum(p.numel() for p in _build(sizes).parameters())
+    return total
+
+
+def _build(sizes: Mapping[str, Any]) -> nn.Module:
+    import transformers
+
+    if "_class_name" in sizes:
+        return getattr(import_extra("diffusers", "diffusers"), sizes["_class_name"]).from_config(
+            dict(sizes)
+        )
+    kind = getattr(transformers, sizes["architectures"][0])
+    return kind(kind.config_class(**sizes))
