@@ -91,4 +91,6 @@ def count_passes(config: ReplayConfig, steps: int, length: int) -> int:
     return max(1, -int(-(steps * config.timestep_fraction - 1e-9) // 1))
 
 
-REPLAY = Strategy(plan_replay, ReplayConfig, number=count_passes, ordered=True, reads_trace=True)
+REPLAY = Strategy(
+    plan_replay, ReplayConfig, number=count_passes, ordered=True, reads_trace=True, of_steps=True
+)
