@@ -71,9 +71,12 @@ class Generation(NamedTuple):
         finish: `finish(policy, rollout, unwritten)` gives the canvases of rollouts of which the
             actions `unwritten` [B, N] are taken again, in one pass; None where there is no such
             pass.
+        unroll: `unroll(canvas, row)` gives the canvases of a row before its first step and after
+            each, all of which can be decoded; None where only a finished one can.
     """
 
     samplers: Mapping[str, Sampler]
     strategies: Mapping[str, Strategy]
     score: Callable[..., Scores]
     finish: Callable[..., Any] | None = None
+    unroll: Callable[[Any, int], Any] | None = None

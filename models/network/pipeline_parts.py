@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -134,9 +135,10 @@ class PipelineParts:
         diffusers = import_extra("diffusers", "diffusers")
         kinds: Any = {VAE: torch.float32, "default": self.dtype}
         try:
-            found = diffusers.DiffusionPipeline.from_pretrained(
-                self.folder, dtype=kinds, use_safetensors=True, **left_out
-            )
+            with _without_bars():
+                found = diffusers.DiffusionPipeline.from_pretrained(
+                    self.folder, dtype=kinds, use_safetensors=True, **left_out
+                )
         except Exception as error:  # diffusers, transformers and safetensors raise many kinds
             raise ValueError(
                 f"the parts of '{self.folder}' cannot be read ({error}); copy or download it again"
@@ -145,6 +147,22 @@ class PipelineParts:
             if isinstance(part, nn.Module):
                 part.eval().requires_grad_(False)
         return found
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Let the libraries show no progress of their own."""
+    from diffusers.utils import logging as diffusers_logging
+    from transformers.utils import logging as transformers_logging
+
+    shown = [x for x in (diffusers_logging, transformers_logging) if x.is_progress_bar_enabled()]
+    for each in shown:
+        each.disable_progress_bar()
+    try:
+        yield
+    finally:
+        for each in shown:
+            each.enable_progress_bar()
 
 
 def count_parameters(config: Mapping[str, Any]) -> int:

@@ -48,7 +48,7 @@ class LatentCanvas:
     def __len__(self) -> int:
         return len(self.shapes)
 
-    def __getitem__(self, rows: slice | Tensor) -> LatentCanvas:
+    def __getitem__(self, rows: slice | Tensor | list[int]) -> LatentCanvas:
         places = range(len(self))[rows] if isinstance(rows, slice) else _places(rows)
         own = {name: None if each is None else each[rows] for name, each in self._rows().items()}
         return replace(self, shapes=[self.shapes[place] for place in places], **own)
@@ -113,6 +113,12 @@ class LatentCanvas:
         """What is kept of a row beside its trace, by the name of the column."""
         return {"sigmas": self.written[1][row, :-1][self.counted[row]].tolist()}
 
+    def unroll(self, row: int) -> LatentCanvas:
+        """S + 1 rows that are finished with each state of a row, from its noise on."""
+        states = self.written[0][row]
+        one = self[[row] * len(states)]
+        return replace(one, path=states[:, None])
+
     def by_shape(self) -> Iterator[tuple[tuple[int, ...], Any, LatentCanvas]]:
         """Yield each shape, its rows as an index and the canvas of these; all rows where there is
         one shape."""
@@ -166,7 +172,10 @@ class LatentCanvas:
         return {name: getattr(self, name) for name in names}
 
 
-def _places(rows: Tensor) -> list[int]:
+def _places(rows: Tensor | list[int]) -> list[int]:
     import torch
+
+    if isinstance(rows, list):
+        return rows
 
     return (rows.nonzero().flatten() if rows.dtype == torch.bool else rows).tolist()

@@ -61,4 +61,6 @@ SAMPLERS = {
     **{name: denoising(FlowConfig) for name in ("flow", "dance", "cps")},
     **{name: denoising(SolverConfig) for name in ("ode", "dpm2")},
 }
-FLOW = Generation(SAMPLERS, {"replay": REPLAY}, score)
+FLOW = Generation(
+    SAMPLERS, {"replay": REPLAY}, score, unroll=lambda canvas, row: canvas.unroll(row)
+)
