@@ -8,10 +8,12 @@ fast form; DanceGRPO (arXiv 2505.07818) trains a part, drawn for each rollout.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
-from mmrl.config import above, check
+from mmrl.config import above, check, one_of
+from mmrl.generation.flow.sampler_config import FlowConfig
+from mmrl.generation.flow.step_weights import STEP_WEIGHTS, step_factors
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
 from mmrl.types import Passes, Rollout
 
@@ -28,6 +30,9 @@ class ReplayConfig(StrategyConfig):
     timestep_fraction: Annotated[float, above(0, up_to=1)] = 1.0
     """Share of a rollout's stochastic steps that are trained, drawn anew in each inner iteration;
     what is kept is rounded up."""
+    step_weights: Annotated[str | None, one_of(STEP_WEIGHTS)] = None
+    """What the policy's term of a step is multiplied by: tempflow or flash, see
+    `mmrl.generation.flow.step_weights`; null for 1."""
 
 
 @dataclass
@@ -73,7 +78,25 @@ def plan_replay(rollout: Rollout, config: ReplayConfig, draw: Draw) -> Passes:
     scored = torch.zeros(*order.shape, counted.shape[1], dtype=torch.bool, device=order.device)
     scored.scatter_(-1, order[..., None], used[..., None])
     query = AtStep(order, rollout.settings["name"], rollout.settings["noise_level"])
-    return Passes(query, scored, scored.float() * number)
+    factor = None if config.step_weights is None else weigh_steps(rollout, config.step_weights)
+    return Passes(query, scored, scored.float() * number, factor=factor)
+
+
+def weigh_steps(rollout: Rollout, name: str) -> Tensor:
+    """[B, S] the weights of all steps by the kernel and noise level of the sampler, whose range of
+    stochastic steps is the pool of `step_factors`."""
+    from mmrl.generation.flow.transitions import Step, predict
+
+    settings, (_, sigmas) = rollout.settings, rollout.canvas.written
+    window = FlowConfig(**{f.name: settings[f.name] for f in fields(FlowConfig)})
+    low, high, _ = window.find_place(sigmas.shape[1] - 1)
+    here, following, highest = sigmas[:, :-1], sigmas[:, 1:], sigmas[:, 1:2]
+    level = highest.new_full((), settings["noise_level"])
+    numbers = [each.expand_as(here).flatten() for each in (here, following, level, highest)]
+    nothing = here.new_zeros(here.numel(), 1)
+    deviation = predict(settings["name"], Step(nothing, nothing, *numbers))[1].view_as(here)
+    place = deviation.new_ones(deviation.shape).cumsum(1) - 1
+    return step_factors(name, sigmas, deviation, (place >= low) & (place < high))
 
 
 def choose_part(counted: Tensor, fraction: float, draw: Draw) -> Tensor:
@@ -91,4 +114,6 @@ def count_passes(config: ReplayConfig, steps: int, length: int) -> int:
     return max(1, -int(-(steps * config.timestep_fraction - 1e-9) // 1))
 
 
-REPLAY = Strategy(plan_replay, ReplayConfig, number=count_passes, ordered=True, reads_trace=True)
+REPLAY = Strategy(
+    plan_replay, ReplayConfig, number=count_passes, ordered=True, reads_trace=True, of_steps=True
+)

@@ -14,7 +14,7 @@ from mmrl.algorithms.aggregation import BatchSize
 from mmrl.config import ConfigError, load_config, merge, to_plain
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.rl_config import RLConfig
-from mmrl.types import Passes
+from mmrl.types import Passes, Scores
 from tests.mmrl.runs import run_config
 
 FILES = {
@@ -45,7 +45,8 @@ def test_a_causal_preset_starts_at_ratio_one_and_moves_the_right_way(name: str) 
     if method.value is not None:  # of tokens
         advantages = advantages[None, :, None].expand(1, 2, 4)
     size = BatchSize(2, 6, 6, method.horizon or 4, 2, 2)
-    given = LossInputs(passes, new, advantages, reference=new.detach() if method.beta else None)
+    given = LossInputs(passes, Scores(new), advantages)
+    given.reference = Scores(new.detach()) if method.beta else None
     loss, metrics = policy_loss(given, method, size)
     assert float(metrics["ratio"]) == 1 and float(metrics.get("kl", 0.0)) == 0
     assert metrics["clip_ratio/low_mean"] == metrics["clip_ratio/high_mean"] == 0
