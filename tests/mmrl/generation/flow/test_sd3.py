@@ -53,7 +53,7 @@ def roll_out(policy: Any, monkeypatch: pytest.MonkeyPatch, seed: int, **settings
     """The rollout of both texts with the draws of the public codes."""
     monkeypatch.setattr(sampler, "draw_noise", public_noise(seed, CASES["in/latents/latents0"]))
     canvas = load_sd3().canvas(ask(*TEXTS))
-    return sample(policy, canvas, SamplerConfig(steps=5, **settings), seeded([0, 1]))
+    return sample(policy, canvas, SamplerConfig(**{"steps": 5, **settings}), seeded([0, 1]))
 
 
 def path_of(rollout: Rollout) -> Tensor:
@@ -70,7 +70,8 @@ def replay(
 
 
 def test_texts_become_the_ids_and_encodings_of_the_pipeline(policy: Policy) -> None:
-    encoders = policy.layouts["text_to_image"].parts.encoders
+    layout: Any = policy.layouts["text_to_image"]
+    encoders = layout.parts.encoders
     for part, name, length in (("clip", "tokenizer", 77), ("clip2", "tokenizer_2", 77)):
         ids = getattr(encoders, name)(TEXTS, padding="max_length", max_length=length).input_ids
         assert ids == CASES[f"in/prompts/{part}_ids"].tolist()
