@@ -11,7 +11,7 @@ from mmrl import rl
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics, same_weights
 from tests.mmrl.same_runs import close, equal_metrics
-from tests.models.flow import LENGTH, PIPELINE
+from tests.models.flow import LENGTH, PIPELINE, count_calls
 
 TASK = "tasks.shapes"
 LORA = "model.lora={r: 4, target_modules: [q, k, v, o]}"
@@ -22,6 +22,7 @@ METHODS = {
         f"{TASK}.sampler={{name: cps, steps: 3, window_size: 1, cfg_scale: 1.5}}",
         f"{TASK}.algorithm.cfg_scale=1.5",
         f"{TASK}.algorithm.beta=0.04",
+        f"{TASK}.algorithm.old_logprobs=rollout",
     ],
 }
 
@@ -65,22 +66,58 @@ def run(prompts: Path, out: Path, *more: str) -> Path:
     return out
 
 
-def starts_at_one(out: Path) -> None:
-    """Assert that the first update compares the policy with itself."""
-    first = metrics(out)[0]
-    assert first[f"{TASK[6:]}/ratio"] == 1 if f"{TASK[6:]}/ratio" in first else first["ratio"] == 1
+def weights(out: Path) -> Path:
+    """Where the trained weights are: of the transformer in a pipeline, or those of an adapter."""
+    whole = out / "final" / "transformer"
+    return whole if whole.is_dir() else out / "final"
+
+
+def begins_where_it_samples(out: Path) -> None:
+    """Assert that scoring finds the log-probs of the sampler, ratios of 1 and no KL at first."""
+    first, second = metrics(out)
+    assert first["sampling/sampling_logp_difference/mean"] < 1e-6
+    assert first["ratio"] == pytest.approx(1, abs=1e-6) and first["kl"] == 0 != second["kl"]
+    assert first["clip_ratio/low_mean"] == first["clip_ratio/high_mean"] == 0 != first["grad_norm"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", METHODS.values(), ids=METHODS)
-def test_two_processes_micro_batches_and_a_resumed_run_are_one(
+def test_processes_micro_batches_and_a_resumed_run_are_one(
     prompts: Path, tmp_path: Path, pair: Pair, changes: Sequence[str]
 ) -> None:
-    changes = [*changes, "num_mini_batches=2"]
     pair.begin("mmrl.rl", words(prompts, tmp_path / "two", *changes))
     one = run(prompts, tmp_path / "one", *changes)
+    whole = run(prompts, tmp_path / "whole", *changes, "per_device_train_batch_size=8")
+    parts = run(prompts, tmp_path / "parts", *changes, "max_steps=1")
+    run(prompts, parts, *changes, "resume_from_checkpoint=auto")
     pair.end()
-    for out in (one, tmp_path / "two"):
-        print(metrics(out)[0])
+    for other in (tmp_path / "two", whole):
+        begins_where_it_samples(other)
+        equal_metrics(one, other)
+        close(weights(one), weights(other), 1e-5)
+    equal_metrics(one, parts, after=1)
+    assert same_weights(weights(one), weights(parts))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize("sharing", ["sharing_pair", "zero3_pair"])
+def test_processes_that_share_the_blocks_are_one(
+    prompts: Path, tmp_path: Path, request: Any, sharing: str, changes: Sequence[str]
+) -> None:
+    both: Pair = request.getfixturevalue(sharing)
+    both.begin("mmrl.rl", words(prompts, tmp_path / "two", *changes))
+    one = run(prompts, tmp_path / "one", *changes)
+    both.end()
+    begins_where_it_samples(tmp_path / "two")
     equal_metrics(one, tmp_path / "two")
-    close(one / "final" , tmp_path / "two" / "final")
+    close(weights(one), weights(tmp_path / "two"), 1e-5)
+
+
+def test_the_texts_of_a_run_are_encoded_once(
+    prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    count_calls(T5EncoderModel, calls, monkeypatch)
+    out = run(prompts, tmp_path, "max_steps=4", "save_steps=0", f"{TASK}.sampler.steps=2")
+    assert len(metrics(out)) == 4 and len(calls) == 6 + 1, "six prompts and the empty text"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Generator, Tensor
@@ -72,3 +73,14 @@ def scatter(policy: Policy, size: float, seed: int) -> None:
 def seeded(numbers: Sequence[int]) -> list[Generator]:
     """A generator for each row."""
     return [Generator().manual_seed(number) for number in numbers]
+
+
+def count_calls(kind: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Note the name of a class at each forward pass."""
+    forward = kind.forward
+
+    def counted(self: Any, *arguments: Any, **named: Any) -> Any:
+        calls.append(kind.__name__)
+        return forward(self, *arguments, **named)
+
+    monkeypatch.setattr(kind, "forward", counted)

@@ -26,6 +26,7 @@ from tests.models.flow import (
     TEXTS,
     ask,
     copy_pipeline,
+    count_calls,
     load_cases,
     load_sd3,
     scatter,
@@ -190,14 +191,3 @@ def test_each_text_is_encoded_once_and_kept_on_disk_by_content(
         calls.clear()
         load_sd3(path, encodings_dir=str(store), without_parts=left_out).canvas(ask(*texts))
         assert calls.count("CLIPTextModelWithProjection") == 6
-
-
-def count_calls(kind: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Note the name of a class at each forward pass."""
-    forward = kind.forward
-
-    def counted(self: Any, *arguments: Any, **named: Any) -> Any:
-        calls.append(kind.__name__)
-        return forward(self, *arguments, **named)
-
-    monkeypatch.setattr(kind, "forward", counted)
