@@ -6,6 +6,7 @@ T5's states are zeros, as in the pipeline itself.
 
 from collections.abc import Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -45,27 +46,33 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Images alone; see `Family.layouts`."""
     network, config, options = inputs.network, inputs.network.public_config, inputs.options
     assert isinstance(network, SD3Network)
+    network.part_options = {"left_out": options.without_parts, "store": options.encodings_dir}
     pixels = count_pixels(config)
     default = config["sample_size"] * pixels
     size = options.image_size or default
+    lengths = {"max_length": options.max_prompt_length, "width": config["joint_attention_dim"]}
     sides = (options.image_height or size, options.image_width or size)
     return {
         "text_to_image": TextToLatents(
             network=network,
-            encode_text=partial(encode_text, max_length=options.max_prompt_length),
+            encode_text=partial(encode_text, **lengths),
             rule=rule_of(config["scheduler"]),
             channels=config["in_channels"],
             pixels=pixels,
             size=sides,
             max_length=options.max_prompt_length,
+            unloads=options.unload_text_encoders,
         )
     }
 
 
 def encode_text(
-    pipeline: Any, text: str, device: torch.device, max_length: int
+    pipeline: Any, text: str, device: torch.device, max_length: int, width: int
 ) -> dict[str, Tensor]:
-    """States of all encoders and pooled vectors of CLIP's, see `SD3Network.forward`."""
+    """States of all encoders, of `width` numbers, and pooled vectors of CLIP's; see
+    `SD3Network.forward`."""
+    # which the pipeline asks for the width of the zeros where there is no T5
+    pipeline.transformer = SimpleNamespace(config=SimpleNamespace(joint_attention_dim=width))
     states, _, pooled, _ = pipeline.encode_prompt(
         text, None, None, device, 1, False, max_sequence_length=max_length
     )

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from PIL import Image
+from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
 from mmrl.models.network.pipeline_parts import Encode, PipelineParts
@@ -26,6 +27,7 @@ class TextToLatents:
         size: height and width of an image in pixels, where its prompt does not give its own under
             `height` and `width` of its metadata.
         max_length: longest prompt in tokens; longer ones are cut.
+        unloads: whether the text encoders are freed once all prompts of a run are encoded.
     """
 
     needs_vq: ClassVar[bool] = False
@@ -38,6 +40,7 @@ class TextToLatents:
     pixels: int
     size: tuple[int, int]
     max_length: int
+    unloads: bool = False
     ids: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
@@ -78,7 +81,7 @@ class TextToLatents:
         if length is not None:
             raise ValueError(f"max_completion_length is {length}; an image has none, leave it null")
         texts = list(dict.fromkeys(["", *(prompt.text for prompt in prompts)]))
-        encoded = self.parts.encode(texts, self.encode_text, str(self.max_length))
+        encoded = [self.encode(text) for text in texts]
         place = {text: n for n, text in enumerate(texts)}
         return LatentCanvas(
             shapes=[self.shape_of(prompt) for prompt in prompts],
@@ -87,6 +90,10 @@ class TextToLatents:
             empty=torch.zeros(len(prompts), dtype=torch.long),
             rule=self.rule,
         )
+
+    def encode(self, text: str) -> dict[str, Tensor]:
+        """What the network is conditioned on, [1, …] by keyword, on the CPU."""
+        return self.parts.encode(text, self.encode_text, str(self.max_length))
 
     def decode(self, canvas: LatentCanvas) -> list[Image.Image]:
         """Finished latents -> B images."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -10,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mmrl.config.checks import import_extra
-
 VAE = "vae"
+KEPT = 256
+"""Prompts whose encodings are kept in memory: 700 MB in bfloat16 at SD3's width."""
 Encode = Callable[[Any, str, torch.device], dict[str, Tensor]]
 """From a pipeline, a text and a device to what the network is conditioned on, [1, …] each."""
 
@@ -29,10 +32,20 @@ class PipelineParts:
         folder: of a pipeline.
         dtype: of the text encoders; the decoder is float32.
         device: where they compute.
+        left_out: names of parts that are not read.
+        store: folder in which encodings are kept by content over runs; None keeps none.
     """
 
-    def __init__(self, folder: Path, dtype: torch.dtype, device: torch.device) -> None:
-        self.folder, self.dtype, self.device = folder, dtype, device
+    def __init__(
+        self,
+        folder: Path,
+        dtype: torch.dtype,
+        device: torch.device,
+        left_out: Sequence[str] = (),
+        store: str | None = None,
+    ) -> None:
+        self.folder, self.dtype, self.device, self.left_out = folder, dtype, device, left_out
+        self.store = None if store is None else Path(store).expanduser()
         self.kept: dict[tuple[str, ...], dict[str, Tensor]] = {}
         self._encoders: Any = None
         self._decoder: Any = None
@@ -41,51 +54,38 @@ class PipelineParts:
         return self  # copies of a network share them
 
     @torch.no_grad()
-    def encode(
-        self, texts: Sequence[str], encode: Encode, *names: str, store: Path | None = None
-    ) -> list[dict[str, Tensor]]:
-        """Encode texts, each once while this object lives.
+    def encode(self, text: str, encode: Encode, *names: str) -> dict[str, Tensor]:
+        """Encode a text, once while it is among the last `KEPT`, or where it is in the store.
 
         Args:
-            texts: of a batch.
             encode: how a text is encoded.
             names: what an encoding depends on beside the text, such as a length.
-            store: folder in which encodings are kept by content over runs; None keeps none.
 
         Returns:
             Tensors [1, …] by keyword of the network, on the CPU.
         """
-        return [self._encode_one(text, encode, names, store) for text in texts]
-
-    def _encode_one(
-        self, text: str, encode: Encode, names: tuple[str, ...], store: Path | None
-    ) -> dict[str, Tensor]:
         key = (*names, text)
         if key not in self.kept:
-            file = None if store is None else store / f"{self._name(key)}.safetensors"
-            self.kept[key] = self._read(file) or self._compute(text, encode, file)
+            file = None if self.store is None else self.store / f"{self._name(key)}.safetensors"
+            known = file is not None and file.is_file()
+            self.kept[key] = load_file(file) if known else self._compute(text, encode, file)
+            if len(self.kept) > KEPT:
+                del self.kept[next(iter(self.kept))]
         return self.kept[key]
 
     def _compute(self, text: str, encode: Encode, file: Path | None) -> dict[str, Tensor]:
-        from safetensors.torch import save_file
-
         found = encode(self.encoders, text, self.device)
         found = {name: tensor.cpu().contiguous() for name, tensor in found.items()}
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
-            aside = file.with_suffix(f".{id(self)}")
+            aside = file.with_suffix(f".{os.getpid()}")
             save_file(found, aside)
             aside.rename(file)
         return found
 
-    def _read(self, file: Path | None) -> dict[str, Tensor] | None:
-        from safetensors.torch import load_file
-
-        return load_file(file) if file is not None and file.is_file() else None
-
     def _name(self, key: tuple[str, ...]) -> str:
         """Of an encoding, by all that it is made from."""
-        made_from = "\x1f".join([*self._contents, str(self.dtype), *key])
+        made_from = "\x1f".join([*self._contents, str(self.dtype), *self.left_out, *key])
         return hashlib.sha256(made_from.encode()).hexdigest()
 
     @cached_property
@@ -105,7 +105,7 @@ class PipelineParts:
     def encoders(self) -> Any:
         """The pipeline with its text encoders and tokenizers, and nothing else."""
         if self._encoders is None:
-            self._encoders = self._load(**dict.fromkeys(("transformer", VAE)))
+            self._encoders = self._load(("transformer", VAE, *self.left_out))
             self._encoders.to(self.device)
         return self._encoders
 
@@ -125,19 +125,19 @@ class PipelineParts:
     def decoder(self) -> Any:
         """The pipeline with its autoencoder, and nothing else."""
         if self._decoder is None:
-            encoders = [p.name for p in self.folder.glob("text_encoder*")]
-            encoders += [p.name for p in self.folder.glob("tokenizer*")]
-            self._decoder = self._load(**dict.fromkeys(("transformer", *encoders)))
+            texts = [path.name for path in self.folder.glob("t*_*")]
+            self._decoder = self._load(("transformer", "tokenizer", *texts))
             self._decoder.to(self.device)
         return self._decoder
 
-    def _load(self, **left_out: None) -> Any:
-        diffusers = import_extra("diffusers", "diffusers")
+    def _load(self, left_out: Sequence[str]) -> Any:
+        from diffusers import DiffusionPipeline
+
         kinds: Any = {VAE: torch.float32, "default": self.dtype}
         try:
             with _without_bars():
-                found = diffusers.DiffusionPipeline.from_pretrained(
-                    self.folder, dtype=kinds, use_safetensors=True, **left_out
+                found = DiffusionPipeline.from_pretrained(
+                    self.folder, torch_dtype=kinds, use_safetensors=True, **dict.fromkeys(left_out)
                 )
         except Exception as error:  # diffusers, transformers and safetensors raise many kinds
             raise ValueError(
@@ -151,7 +151,8 @@ class PipelineParts:
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Let the libraries show no progress of their own."""
+    """Let the libraries show no progress of their own, and no remark on the name that older
+    versions have for `dtype`."""
     from diffusers.utils import logging as diffusers_logging
     from transformers.utils import logging as transformers_logging
 
@@ -159,28 +160,29 @@ def _without_bars() -> Iterator[None]:
     for each in shown:
         each.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
     finally:
         for each in shown:
             each.enable_progress_bar()
 
 
-def count_parameters(config: Mapping[str, Any]) -> int:
+def count_parameters(config: Mapping[str, Any], left_out: Sequence[str] = ()) -> int:
     """Parameters of the text encoders and the autoencoder of a pipeline, see `read_pipeline`."""
     total = 0
     for name, sizes in config.items():
-        if name == VAE or name.startswith("text_encoder"):
+        if (name == VAE or name.startswith("text_encoder")) and name not in left_out:
             with torch.device("meta"):
                 total += sum(p.numel() for p in _build(sizes).parameters())
     return total
 
 
 def _build(sizes: Mapping[str, Any]) -> nn.Module:
+    import diffusers
     import transformers
 
     if "_class_name" in sizes:
-        return getattr(import_extra("diffusers", "diffusers"), sizes["_class_name"]).from_config(
-            dict(sizes)
-        )
+        return getattr(diffusers, sizes["_class_name"]).from_config(dict(sizes))
     kind = getattr(transformers, sizes["architectures"][0])
     return kind(kind.config_class(**sizes))

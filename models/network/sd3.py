@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.config.checks import import_extra
 from mmrl.models.network.velocity_network import VelocityNetwork
 
 ATTENTION = {
@@ -28,7 +27,8 @@ class SD3Network(VelocityNetwork):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
-        kind = import_extra("diffusers", "diffusers").SD3Transformer2DModel
+        from diffusers import SD3Transformer2DModel as kind
+
         self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
         self.blocks = list(self.transformer.transformer_blocks)
         self.patch = self.transformer.config.patch_size

@@ -24,12 +24,17 @@ class VelocityNetwork(Network):
 
     Attributes:
         parts: text encoders and the decoder of latents, of a checkpoint whose weights are read.
+        part_options: arguments of `PipelineParts` that the user chose.
         patch: latents that a token stands for, along a side.
     """
 
     transformer: Any
     parts: PipelineParts | None = None
     patch: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part_options: dict[str, Any] = {}
 
     @abstractmethod
     def forward(self, latents: Tensor, sigma: Tensor, **conditions: Tensor) -> Tensor:
@@ -51,11 +56,11 @@ class VelocityNetwork(Network):
 
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
         """Remember where the other parts of the pipeline are; they are read when they are used."""
-        self.parts = PipelineParts(folder, dtype, torch.device(device))
+        self.parts = PipelineParts(folder, dtype, torch.device(device), **self.part_options)
 
     def count_parts(self) -> int:
         """Parameters of text encoders and decoder."""
-        return count_parameters(self.public_config)
+        return count_parameters(self.public_config, self.part_options.get("left_out", ()))
 
     def set_attention(self, implementation: str) -> None:
         """Choose among the kernels; diffusers' networks always take PyTorch's own."""

@@ -20,7 +20,7 @@ class SolverConfig(Settings):
 
     where: ClassVar[str] = "sampler"
 
-    steps: Annotated[int, at_least(1)] = 10
+    steps: Annotated[int, at_least(1)] = 12
     """Denoising steps S."""
     cfg_scale: Annotated[float, at_least(0)] = 0.0
     """Classifier-free guidance w: (1 + w) conditional - w unconditional velocity, so diffusers'
