@@ -120,7 +120,7 @@ def test_a_causal_preset_starts_at_ratio_one_and_moves_the_right_way(name: str) 
         ({"name": "flow_grpo", "kl_level": "bound"}, ["algorithm.kl_level", "use token"]),
         ({"name": "flash_grpo", "bound": "elbo"}, ["algorithm.step_weights", "no term per step"]),
         ({"name": "flow_grpo", "top_entropy_quantile": 0.5}, ["whose entropy is given"]),
-        ({"name": "ppo", "adv_clip_max": 5.0}, ["algorithm.adv_clip_max", "of their own"]),
+        ({"name": "ppo", "adv_clip_max": 5.0}, ["algorithm.adv_clip_max", "make others"]),
         ({"loss_type": "dapo"}, ["algorithm.loss_type", "is aggregation, with surrogate"]),
         ({"importance_sampling_level": "token"}, ["TRL calls so is ratio_level."]),
         ({"epsilonn": 0.1}, ["epsilonn", "Did you mean 'epsilon'?"]),
