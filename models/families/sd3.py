@@ -67,7 +67,7 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
 
 
 def encode_text(
-    pipeline: Any, text: str, device: torch.device, max_length: int, width: int
+    pipeline: Any, text: str | list[str], device: torch.device, max_length: int, width: int
 ) -> dict[str, Tensor]:
     """States of all encoders, of `width` numbers, and pooled vectors of CLIP's; see
     `SD3Network.forward`."""

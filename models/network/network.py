@@ -125,6 +125,19 @@ class Network(nn.Module, ABC):
         """Name of a tensor that a checkpoint lacks -> name of the one that it is."""
         return {}
 
+    def draw_weights(self, generator: torch.Generator) -> None:
+        """Draw new weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers)."""
+        residual = 0.02 / (2 * len(self.blocks)) ** 0.5
+        outputs = tuple(
+            f"{end}.weight" for role in ("o", "down") for end in self.layer_roles.get(role, ())
+        )
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.ndim >= 2:
+                deviation = residual if name.endswith(outputs) else 0.02
+                nn.init.normal_(parameter, std=deviation, generator=generator)
+
     def list_layers(self, roles: Iterable[str]) -> list[str]:
         """Names of the layers that have some of these roles, sorted."""
         ends = tuple(f".{end}" for role in roles for end in self.layer_roles[role])
