@@ -22,7 +22,7 @@ from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.runtime.sharding.sampling import gathers_once
-from mmrl.samplers import count_steps
+from mmrl.samplers import count_actions
 from mmrl.training.trainable import trained_in_full
 
 
@@ -36,6 +36,7 @@ def estimate(
         and moments. A sharded one shares nothing with the policy, as `reference` does not.
     """
     network, size = outline_policy(raw), BYTES[config.model.dtype]
+    network.part_options["left_out"] = config.model.without_parts
     sizes, recompute = count_policy(config, network), config.model.gradient_checkpointing
     found = choose_planned(config.bf16, placement, dtype=config.model.dtype)
     sharded = placement.way in ("fsdp2", "zero3")
@@ -127,7 +128,7 @@ def _find_passes(
 def _count_graphs(config: RLConfig, task: Task, micro: Pass) -> int:
     """Passes whose graphs are held together."""
     block_size = micro.network.block_size
-    steps = count_steps(task.config.sampler, micro.scored)
+    steps = count_actions(task.config.sampler, micro.scored)
     passes = passes_per_rollout(task.algorithm, steps, micro.scored, block_size)
     return 1 if task.algorithm.pass_by_pass else passes
 
