@@ -130,6 +130,10 @@ class TokenNetwork(Network):
         """Values in a cache of a row of `length` tokens."""
         return 0
 
+    def count_images(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """Bytes that encoding images of `length` positions takes, see `count_activations`."""
+        return 0.0, 0.0
+
     def blank(self) -> Sequence[Mapping[str, Any]]:
         """See `Network.blank`: of images where there is a tower, and of tokens alone."""
         tokens = torch.zeros(1, 1, dtype=torch.long, device=self.device)
