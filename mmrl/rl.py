@@ -84,6 +84,7 @@ def _train(
             policy = load_policy(**policy_options(model), **loading)
             for task in tasks.values():
                 task.leave_out_long_prompts(policy)
+                task.encode_prompts(policy)
                 task.bind_policy(policy, config.seed)
             trainer = Trainer(config, policy, accelerator)
             if checkpoint is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from mmrl.config import check_choice, one_of
 from mmrl.config.chosen import Chosen
+from mmrl.generation.generation import Place
 from mmrl.generation.kinds import GENERATIONS, SAMPLERS
 from mmrl.types import Canvas, Rollout
 from mmrl.types.guidance import Guidance
@@ -71,6 +72,7 @@ def sample(
     config: SamplerConfig,
     generator: Generator | Sequence[Generator],
     size: int | None = None,
+    place: Place | None = None,
 ) -> Rollout:
     """Write what a canvas leaves open.
 
@@ -81,6 +83,7 @@ def sample(
         generator: one per row, or one from which a generator per row is seeded.
         size: rows that are computed at once where rows that end give their places to others, see
             `can_refill`; None computes all at once.
+        place: of the rows in a run; None takes each as a group of its own.
 
     Returns:
         The finished canvas with its trace and the log-prob of each action when it was taken.
@@ -92,4 +95,4 @@ def sample(
     """
     check_choice("sampler.name", config.name, GENERATIONS[canvas.kind].samplers)
     check_sampler(config)
-    return SAMPLERS[config.name].write(policy, canvas, config, generator, size)
+    return SAMPLERS[config.name].write(policy, canvas, config, generator, size, place)

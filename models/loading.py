@@ -16,14 +16,13 @@ from mmrl.config.settings_file import read_settings_file
 from mmrl.models.adapter_weights import check_adapter, has_adapter, merge_stored, save_adapter
 from mmrl.models.families import get_family, names_of, public_names
 from mmrl.models.families.pipeline import (
-    TEXT_ENCODER,
     copy_parts,
     is_pipeline,
     network_directory,
     read_pipeline,
+    weighted_parts,
 )
 from mmrl.models.network.network import Network
-from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.public_code import Source, copy_code, describe_code
 from mmrl.models.quantization import quantize
 from mmrl.models.quantization_config import QuantizationConfig
@@ -48,7 +47,7 @@ def load_model(
     merge_adapter: bool = True,
     quantization_config: QuantizationConfig | None = None,
     deferred: bool = False,
-) -> TokenNetwork:
+) -> Network:
     """The network of a checkpoint; no tokenizer needed.
 
     Args:
@@ -130,7 +129,7 @@ def fill_network(model: Network, quantization_config: QuantizationConfig | None)
         setattr(model.get_submodule(layer), own, model.get_parameter(other))
 
 
-def outline(directory: Path) -> TokenNetwork:
+def outline(directory: Path) -> Network:
     """The network of a directory without its weights, on the meta device; that of the base for an
     adapter, which is compared with it. Raises FileNotFoundError, ValueError: see `load_model`; no
     tensor is read to find them."""
@@ -139,8 +138,8 @@ def outline(directory: Path) -> TokenNetwork:
         check_adapter(directory, model)
         return model
     config, tensors = read_config(directory), read_headers(network_directory(directory))
-    if is_pipeline(directory):
-        read_headers(directory / TEXT_ENCODER)  # says whether it is there and whole
+    for part in weighted_parts(directory) if is_pipeline(directory) else ():
+        read_headers(part)  # says whether it is there and whole
     family = get_family(config)
     rows = tensors.get(family.KEYS.get("embed.weight", ""))
     if rows is not None and rows.ndim == 2:
@@ -161,7 +160,7 @@ def outline(directory: Path) -> TokenNetwork:
     return model
 
 
-def build_network(config: Mapping[str, Any]) -> TokenNetwork:
+def build_network(config: Mapping[str, Any]) -> Network:
     """The network of a config.json of a known family, with weights as layers draw them."""
     model = get_family(config).network(config)
     model.public_config = dict(config)
@@ -214,20 +213,10 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config if complete is None else complete(config, directory)
 
 
-def new_model(config: Mapping[str, Any], generator: torch.Generator) -> TokenNetwork:
-    """A new network of a config.json: weights of deviation 0.02, residual outputs scaled by
-    1/sqrt(2 layers)."""
-    # layers draw default weights when they are built; all of them are drawn anew below
+def new_model(config: Mapping[str, Any], generator: torch.Generator) -> Network:
+    """A new network of a config.json, see `Network.draw_weights`."""
     with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator.initial_seed())  # for layers that keep what they drew
         model = build_network(config)
-    residual = 0.02 / (2 * len(model.blocks)) ** 0.5
-    outputs = tuple(
-        f"{end}.weight" for role in ("o", "down") for end in model.layer_roles.get(role, ())
-    )
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            torch.nn.init.zeros_(parameter)
-        elif parameter.ndim >= 2:
-            deviation = residual if name.endswith(outputs) else 0.02
-            torch.nn.init.normal_(parameter, std=deviation, generator=generator)
+    model.draw_weights(generator)
     return model

@@ -38,6 +38,7 @@ from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.loading import load_model, outline, read_network, save_model
+from mmrl.models.network.network import Network
 from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.source import ADAPTER_CONFIG, find_directory, find_whole
@@ -51,7 +52,8 @@ class Policy:
     Attributes:
         model: the network, possibly wrapped (LoRA, distributed training).
         layouts: of each task, by the name prompts carry.
-        network: the network itself, also when `model` is wrapped.
+        network: the `Network` itself, also when `model` is wrapped: of tokens or of velocities, by
+            the kind of canvases that the layouts make.
         sampling: context around calls of `model` without gradient where processes share one copy
             of its weights; its argument: whether their numbers of calls may differ.
         shares_forwards: whether such a call gathers weights, so that all processes take part.
@@ -61,7 +63,7 @@ class Policy:
     model: torch.nn.Module
     tokenizer: PreTrainedTokenizerBase
     layouts: Mapping[str, Layout]
-    network: TokenNetwork
+    network: Any
     sampling: Callable[[bool], AbstractContextManager[None]] = lambda uneven: nullcontext()
     shares_forwards: bool = False
     long_prompts: str | None = None
@@ -199,7 +201,7 @@ def outline_policy(
 
 
 def _assemble(
-    network: TokenNetwork, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
+    network: Network, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
 ) -> Policy:
     set_blocks(network, options)
     family, template = get_family(network.public_config), options.chat_template
@@ -218,14 +220,14 @@ def _assemble(
     return Policy(network, tokenizer, layouts, network, long_prompts=options.long_prompts)
 
 
-def _reads_codes(network: TokenNetwork) -> bool:
+def _reads_codes(network: Network) -> bool:
     """Whether a task of the network's family has images that are codes."""
     layouts = get_family(network.public_config).LAYOUTS.values()
     return any(layout.needs_vq for layout in layouts)
 
 
 def build_layouts(
-    network: TokenNetwork,
+    network: Network,
     tokenizer: PreTrainedTokenizerBase,
     options: LayoutConfig,
     vq: ImageTokenizer | None = None,
@@ -234,14 +236,15 @@ def build_layouts(
     """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
     inputs = LayoutInputs(network, tokenizer, options, vq, directory)
     layouts = get_family(network.public_config).layouts(inputs)
-    check_tokenizer(network, tokenizer, layouts)
+    if isinstance(network, TokenNetwork):
+        check_tokenizer(network, tokenizer, layouts)
     if options.long_prompts != "cut":
         return layouts
     texts = {n: replace(own, cut=True) for n, own in layouts.items() if isinstance(own, TextLayout)}
     return {**layouts, **texts}
 
 
-def set_blocks(network: TokenNetwork, options: LayoutConfig) -> None:
+def set_blocks(network: Network, options: LayoutConfig) -> None:
     """Give the blocks of a block-causal network the size and alignment that the user chose, saved
     with it. Raises ValueError: a size for a network without such blocks."""
     size, alignment = options.block_size, options.block_alignment

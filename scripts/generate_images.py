@@ -32,18 +32,18 @@ from mmrl.pretrained.checks import check_checkpoints, check_task  # noqa: E402
 from mmrl.pretrained.known import Known  # noqa: E402
 from mmrl.pretrained.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
+from mmrl.rollouts.frames import draw_frames  # noqa: E402
 from mmrl.run.image_grid import (  # noqa: E402
     BLACK,
     Cell,
     draw_heading,
     enlarge,
     page,
-    painted,
     scale,
     stack,
 )
 from mmrl.samplers import SamplerConfig, sample  # noqa: E402
-from mmrl.types import Prompt, Rollout  # noqa: E402
+from mmrl.types import Prompt  # noqa: E402
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
@@ -183,17 +183,9 @@ def _sampled(
         decoded = list(policy.decode(rollout.canvas, some))
         for row in range(min(len(chunk), filmed - len(frames))):
             small = scale(decoded[row], config.cell)
-            frames.append(frames_of(small, rollout, row, config.steps))
+            frames.append(draw_frames(policy, rollout, row, some[row], small, config.steps))
         images += decoded
     return images, frames
-
-
-def frames_of(image: Image.Image, rollout: Rollout, row: int, steps: int) -> list[Image.Image]:
-    """A row of a rollout before the first step and after each."""
-    canvas = rollout.canvas
-    written = rollout.trace[row][canvas.response[row]].tolist()
-    grid = canvas.grid or (1, 1)
-    return [painted(image, written, grid, step) for step in range(-1, steps)]
 
 
 def by_prompt(rows: Sequence[T], config: Config) -> list[Sequence[T]]:

@@ -358,11 +358,9 @@ def vq_config(unit: int) -> dict[str, Any]:
 
 def _write_amused(config: Config, folder: Path) -> None:
     """The parts of amused/amused-256 as diffusers saves them, in float32 as published."""
+    import diffusers as parts
     from transformers import CLIPTextConfig, CLIPTextModelWithProjection, CLIPTokenizer
 
-    from mmrl.config.checks import import_extra
-
-    parts = import_extra("diffusers", "diffusers")
     ends = {f"{letter}</w>": 256 + n for letter, n in _words(256).items()}
     words = _words(256) | ends | {f"w{n}</w>": n for n in range(512, CLIP_WORDS)}
     words |= {"<|startoftext|>": CLIP_WORDS, END: CLIP_WORDS + 1}

@@ -74,7 +74,7 @@ mmrl.types
 mmrl.config
 mmrl.generation
 mmrl.generation.tokens
-mmrl.generation.masked
+mmrl.generation.masked mmrl.generation.flow
 mmrl.generation.causal mmrl.generation.causal.canvas mmrl.generation.causal.images
 mmrl.models mmrl.rewards
 mmrl.runtime
@@ -88,6 +88,9 @@ mmrl.generation.masked.kind
 mmrl.generation.causal.sampler_config
 mmrl.generation.causal.sampler
 mmrl.generation.causal.kind
+mmrl.generation.flow.sampler_config mmrl.generation.flow.velocity
+mmrl.generation.flow.replay mmrl.generation.flow.sampler mmrl.generation.flow.scoring
+mmrl.generation.flow.kind
 mmrl.generation.kinds
 mmrl.samplers
 mmrl.algorithms

@@ -6,9 +6,14 @@
 others of the group (`leave_one_out`, RLOO, arXiv 2402.14740), the mean of the whole `batch`
 (REINFORCE++, arXiv 2501.03262), or nothing (`none`, PPO, whose value model predicts r).
 `scale_rewards` names the deviation: of the `group`, of the whole `batch`, or `none` (no division;
-Dr. GRPO, arXiv 2503.20783). Deviations are sample deviations, as in TRL. `softmax` gives weights of
-likelihoods instead: A = G (softmax(r) - softmax(-r)) over the group's G rewards (wd1, arXiv
-2507.08838; the factor G turns the mean over rollouts into the sum over the group).
+Dr. GRPO, arXiv 2503.20783). Deviations are those of a sample, as in TRL, or of a population, as in
+flow_grpo (arXiv 2505.05470). `softmax` gives weights of likelihoods instead: A = G (softmax(r) -
+softmax(-r)) over the group's G rewards (wd1, arXiv 2507.08838; the factor G turns the mean over
+rollouts into the sum over the group).
+
+Of several rewards r is the weighted sum, or that of the advantages each has within its group
+(`normalize_then_sum`): divided by the deviation of the batch as in GDPO (arXiv 2601.05242) and TRL,
+or not at all as in MixGRPO (arXiv 2507.21802).
 
 Rewards of the chunks of a rollout (process rewards) are centred chunk by chunk, the k-th on the
 k-th chunks of the group, and divided by one deviation for all, the root of the sum of the variances
@@ -32,7 +37,11 @@ EQUAL = 1e-8
 
 
 def group_advantages(
-    rewards: Tensor, num_generations: int, scale_rewards: str, baseline: str = "group"
+    rewards: Tensor,
+    num_generations: int,
+    scale_rewards: str,
+    baseline: str = "group",
+    deviation: str = "sample",
 ) -> Tensor:
     """Advantages of rollouts in the order of their groups.
 
@@ -41,20 +50,46 @@ def group_advantages(
         num_generations: G, rollouts per prompt.
         scale_rewards: group, chunk (without chunks as group), batch, none or softmax.
         baseline: group, leave_one_out, batch or none; softmax needs group.
+        deviation: sample or population.
 
     Returns:
         [B] float32; 0 where no reward applies, and with a baseline of the group where all its
         rewards are equal.
     """
     if scale_rewards != "softmax":
-        return joint_advantages(rewards[:, None], num_generations, scale_rewards, baseline)[:, 0]
+        columns = rewards[:, None], num_generations, scale_rewards, baseline, deviation
+        return joint_advantages(*columns)[:, 0]
     groups = rewards.double().view(-1, num_generations)
     centred = groups - groups.nanmean(1, keepdim=True)
     return _likelihood_weights(centred).nan_to_num(0.0).flatten().float()
 
 
+def normalize_then_sum(
+    rewards: Tensor, weights: Tensor, num_generations: int, deviation: str = "sample"
+) -> Tensor:
+    """The weighted sum of several rewards, each normalized within its group.
+
+    Args:
+        rewards: [B, R] float, NaN where one does not apply: it then adds nothing.
+        weights: [R] float.
+        num_generations: G, rollouts per prompt.
+        deviation: sample or population.
+
+    Returns:
+        [B] float64; NaN where no reward applies.
+    """
+    total = rewards.new_zeros(len(rewards)).double()
+    for weight, column in zip(weights, rewards.T, strict=True):
+        total += weight * group_advantages(column, num_generations, "group", deviation=deviation)
+    return total.masked_fill(rewards.isnan().all(1), float("nan"))
+
+
 def joint_advantages(
-    rewards: Tensor, num_generations: int, scale_rewards: str, baseline: str = "group"
+    rewards: Tensor,
+    num_generations: int,
+    scale_rewards: str,
+    baseline: str = "group",
+    deviation: str = "sample",
 ) -> Tensor:
     """Advantages of the outcome and of every chunk, on one scale.
 
@@ -63,6 +98,7 @@ def joint_advantages(
         num_generations: G, rollouts per prompt.
         scale_rewards: group, chunk, batch or none.
         baseline: see `group_advantages`.
+        deviation: see `group_advantages`.
 
     Returns:
         [B, C] float32; 0 where there is no reward.
@@ -71,7 +107,7 @@ def joint_advantages(
     centred = BASELINES[baseline](groups)
     if scale_rewards != "none":
         pooled = groups.flatten(0, 1)[None] if scale_rewards == "batch" else groups
-        variance = _variance(pooled, dim=1)
+        variance = _variance(pooled, 1, deviation)
         if scale_rewards != "chunk":
             variance = variance.sum(-1, keepdim=True)
         centred = centred / (variance.sqrt() + 1e-4)
@@ -134,9 +170,10 @@ def _deviation(values: Tensor, dim: int) -> Tensor:
     return _variance(values, dim).sqrt()
 
 
-def _variance(values: Tensor, dim: int) -> Tensor:
+def _variance(values: Tensor, dim: int, deviation: str = "sample") -> Tensor:
     known = ~values.isnan()
     number = known.sum(dim, keepdim=True)
     centred = (values - values.nanmean(dim, keepdim=True)).nan_to_num(0.0)
-    variance = centred.square().sum(dim, keepdim=True) / (number - 1).clamp(min=1)
+    freedom = number - 1 if deviation == "sample" else number
+    variance = centred.square().sum(dim, keepdim=True) / freedom.clamp(min=1)
     return variance.where(number > 1, 0.0)

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from mmrl.algorithms.advantages import BASELINES
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.bounds import BOUNDS
+from mmrl.algorithms.gaussians import GAUSSIAN_KL
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import Settings, above, at_least, check, one_of
@@ -80,7 +81,8 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     the policy as it sampled, see `mmrl.estimators.highest_entropy`; 1 trains on all."""
     epsilon: Annotated[float, at_least(0)] = 0.2
     """Lower clip range of the ratio (of its logarithm for aggregation: gmpo). For surrogate: dppo
-    and cppo how far a token's probability may move, for drpo the divisor of its price."""
+    and cppo how far a token's probability may move, for drpo the divisor of its price, for
+    flow_dppo the KL up to which a step may move."""
     epsilon_high: Annotated[float | None, at_least(0)] = None
     """Upper clip range; null equals `epsilon`."""
     delta: float | None = None
@@ -88,18 +90,32 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     (two-sided clipping, INTELLECT-2, arXiv 2505.07291); above 1 + `epsilon_high`, null for none."""
     beta: Annotated[float, at_least(0)] = 0.0
     """Weight of the KL; 0 needs no reference policy."""
-    kl: Annotated[str, one_of(KL)] = "k3"
-    """KL estimator: k1, k2 or k3."""
+    kl: Annotated[str, one_of([*KL, *GAUSSIAN_KL])] = "k3"
+    """KL estimator: k1, k2 or k3 from log-probs; of denoising steps of a latent also gaussian or
+    gaussian_rate, which differ by their divisor, see `mmrl.algorithms.gaussians`."""
     kl_to: Literal["reference", "old"] = "reference"
     """Policy the KL is taken to: reference, or old (as it was when it sampled)."""
     kl_level: Literal["token", "bound"] = "token"
     """Of what the KL is taken: of every scored token, or of the values of the bound."""
+    old_logprobs: Literal["replay", "rollout"] = "replay"
+    """Log-probs of the policy that sampled: from scoring it as the trained one is (replay), which
+    makes the first ratio 1, or as the sampler recorded them (rollout), which costs no forward and
+    makes it 1 up to rounding (strategy: replay)."""
     baseline: Annotated[str, one_of(BASELINES)] = "group"
     """What a reward is compared with: the mean of the group, of the others of the group
     (leave_one_out) or of the batch, or none, see `mmrl.algorithms.advantages`."""
     scale_rewards: Literal["group", "chunk", "batch", "none", "softmax"] = "group"
     """Whose deviation divides the advantages: group, batch or none; or softmax (wd1), see
     `mmrl.algorithms.advantages`."""
+    deviation: Literal["sample", "population"] = "sample"
+    """Whether this deviation is that of a sample, by n - 1, or of a population, by n."""
+    multi_objective_aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = (
+        "sum_then_normalize"
+    )
+    """What several rewards are: one, their weighted sum; or normalized each within the group, then
+    weighted, and their sum scaled by `scale_rewards` (batch: GDPO, none: MixGRPO)."""
+    adv_clip_max: Annotated[float | None, above(0)] = None
+    """Largest size of an advantage; null for none."""
     cfg_scale: Annotated[float, at_least(0)] = 0.0
     """Guidance while scoring; 0 scores the conditional policy, whatever the sampler used."""
     image_guidance_scale: Annotated[float, at_least(0)] = 0.0
@@ -146,9 +162,13 @@ class AlgorithmConfig(StrategyConfig, Chosen):
 
     def needs_old(self, num_mini_batches: int = 1) -> bool:
         """Whether the policy that sampled is scored: for a ratio or the KL, once it has moved."""
-        return self.num_iterations * num_mini_batches > 1 and (
-            self.ratio_level != "none" or (self.beta > 0 and self.kl_to == "old")
-        )
+        moved = self.num_iterations * num_mini_batches > 1 and self.old_logprobs == "replay"
+        return moved and (self.ratio_level != "none" or (self.beta > 0 and self.kl_to == "old"))
+
+    @property
+    def reads_gaussians(self) -> bool:
+        """Whether the loss compares the Gaussians of denoising steps, not their log-probs alone."""
+        return SURROGATES[self.surrogate].of_steps or (self.beta > 0 and self.kl in GAUSSIAN_KL)
 
     @property
     def needs_reference(self) -> bool:

@@ -1,4 +1,4 @@
-"""Surrogates that hold back how far the probability of a token moves, instead of its ratio.
+"""Surrogates that hold back how far the distribution of an action moves, instead of its ratio.
 
 With p and q the probabilities of a token under the policy and under the one that sampled, r = p / q
 and D = |p - q|, the maximised term is
@@ -6,6 +6,11 @@ and D = |p - q|, the maximised term is
     dppo   A r where D <= eps or r moves back towards 1, else 0 (DPPO, arXiv 2602.04879)
     cppo   the same under a budget that the tokens of a row share (CPPO, arXiv 2606.10968)
     drpo   A r - |A| q (r - 1)^2 / (2 eps), without an edge (DRPO, arXiv 2606.09821)
+
+and for a denoising step, with D the KL of its Gaussians per number of the latent (s its own
+deviation, whatever the kernel),
+
+    flow_dppo   A r where D < eps or r moves back towards 1, else 0 (Flow-DPPO, arXiv 2606.11025)
 
 The budget: of a row's T counted tokens, from left to right in a pass, the t-th has the weight
 w_t = 1 - (1 - `LAST_WEIGHT`) (t - 1) / (T - 1), and w_t D_t may reach
@@ -35,6 +40,11 @@ LARGEST_LOG_RATIO = 20.0
 def dppo(c: Comparison) -> Terms:
     """Tokens whose probability moved too far, and away, have no term."""
     return _keep(c, _change(c) <= c.epsilon[0])
+
+
+def flow_dppo(c: Comparison) -> Terms:
+    """Steps whose mean moved too far, and away, have no term."""
+    return _keep(c, c.step_kl().detach() < c.epsilon[0])
 
 
 def cppo(c: Comparison) -> Terms:

@@ -1,12 +1,15 @@
 """The one loss all algorithms share.
 
-    loss = sum_e w_e [ -surrogate(r_e, A) + beta KL_e ]
+    loss = sum_e w_e [ -f_e surrogate(r_e, A) + beta KL_e ]
 
 over the counted entries e of all passes: r_e the ratio at the chosen level, A the advantage of
 the rollout (with a value model: of the token), w_e the weight of the chosen aggregation, the
-surrogate the chosen one or that of the aggregation or the bound. Only actions scored in a pass are
-counted. The KL is per scored token, or per response token of the bound's values (`kl_level:
-bound`), to the reference or old policy.
+surrogate the chosen one or that of the aggregation or the bound, f_e the factor of the passes, 1
+without. Only actions scored in a pass are counted. The KL is per scored token, or per response
+token of the bound's values (`kl_level: bound`), to the reference or old policy.
+
+The log-prob of a denoising step is the mean over the numbers of its latent, so that its ratio is a
+root of the true one and clip ranges are small.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
 from mmrl.algorithms.bounds import BOUNDS, Quantity
+from mmrl.algorithms.gaussians import GAUSSIAN_KL
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES, boundary
 from mmrl.algorithms.terms import Comparison, Terms
-from mmrl.types import Passes, Rollout
+from mmrl.types import Gaussian, Passes, Rollout, Scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,20 +69,18 @@ class LossInputs:
 
     Attributes:
         passes: K passes over B rows.
-        new: [K, B, L] log-probs under the policy, with gradient.
+        new: scores under the policy, with gradient; an entropy is for the metrics.
         advantages: [B], or of tokens: [K, B, L] from a value model, [1, B, L] from completions.
-        old: [K, B, L] log-probs under the policy that sampled; None where it is the same policy.
-        reference: [K, B, L] log-probs under the policy the KL is taken to; None without a KL.
-        entropy: [K, B, L], for the metrics; None leaves it out.
+        old: those under the policy that sampled; None where it is the same policy.
+        reference: those under the policy the KL is taken to; None without a KL.
         weights: where only some of the passes are at hand, those they have among all of them.
     """
 
     passes: Passes
-    new: Tensor
+    new: Scores
     advantages: Tensor
-    old: Tensor | None = None
-    reference: Tensor | None = None
-    entropy: Tensor | None = None
+    old: Scores | None = None
+    reference: Scores | None = None
     weights: Weights | None = None
 
 
@@ -105,15 +107,17 @@ def policy_loss(
     """
     passes, advantages = inputs.passes, inputs.advantages
     bound = BOUNDS[config.bound]
-    new = bound(inputs.new, passes, config, advantages)
-    old_logprobs = inputs.new.detach() if inputs.old is None else inputs.old
-    old = bound(old_logprobs, passes, config, advantages).values
+    new = bound(inputs.new.logprobs, passes, config, advantages)
+    before = inputs.new.detach() if inputs.old is None else inputs.old
+    old = bound(before.logprobs, passes, config, advantages).values
     counts = new.counts
     weights = inputs.weights or batch_weights(passes, config, size)
     level = RATIO_LEVELS[config.ratio_level].log_ratio
     log_ratio = level(new.values, old, counts, new.sizes, passes.blocks)
-    terms = _terms(log_ratio, new, old, advantages, config)
-    loss = -(terms.values * weights.entries).sum()
+    steps = inputs.new.gaussian, before.gaussian
+    terms = _terms(log_ratio, new, old, advantages, config, steps)
+    entries = weights.entries if passes.factor is None else weights.entries * passes.factor
+    loss = -(terms.values * entries).sum()
     metrics = {
         "policy_loss": loss.detach(),
         "ratio": _mean(log_ratio.exp(), counts, size),
@@ -121,8 +125,8 @@ def policy_loss(
         "clip_ratio/high_mean": _mean(terms.above, counts, size),
         "approx_kl": _mean(KL["k3"](log_ratio, log_ratio.new_zeros(())), counts, size),
     }
-    if inputs.entropy is not None:
-        metrics["entropy"] = inputs.entropy.sum() / max(1, size.tokens)
+    if inputs.new.entropy is not None:
+        metrics["entropy"] = inputs.new.entropy.sum() / max(1, size.tokens)
     if inputs.reference is not None:
         divergence, metrics["kl"] = _divergence(inputs, new, weights, config, size)
         loss = loss + config.beta * divergence
@@ -135,6 +139,7 @@ def _terms(
     old: Tensor,
     advantages: Tensor,
     config: AlgorithmConfig,
+    steps: tuple[Gaussian | None, Gaussian | None],
 ) -> Terms:
     rows = (advantages[None, :, None] if advantages.dim() == 1 else advantages).to(log_ratio.dtype)
     if quantity.linear is not None:
@@ -144,23 +149,32 @@ def _terms(
     surrogate = AGGREGATIONS[config.aggregation].surrogate or SURROGATES[config.surrogate].terms
     # 0 elsewhere, so that nothing there can overflow and spoil the gradient
     new, old = (each.masked_fill(~quantity.counts, 0.0) for each in (quantity.values, old))
-    return surrogate(Comparison(log_ratio, new, old, quantity.counts, rows, config.clip_range))
+    found = Comparison(log_ratio, new, old, quantity.counts, rows, config.clip_range, *steps)
+    return surrogate(found)
 
 
 def _divergence(
     inputs: LossInputs, new: Quantity, weights: Weights, config: AlgorithmConfig, size: BatchSize
 ) -> tuple[Tensor, Tensor]:
     """The weighted KL, and its plain mean for the metrics."""
-    estimate, passes, reference = KL[config.kl], inputs.passes, inputs.reference
+    passes, policy, reference = inputs.passes, inputs.new, inputs.reference
     assert reference is not None
     if config.kl_level == "bound":
-        other = BOUNDS[config.bound](reference, passes, config, inputs.advantages).values
-        each = estimate(new.values * new.counts, other * new.counts)
+        other = BOUNDS[config.bound](reference.logprobs, passes, config, inputs.advantages).values
+        each = KL[config.kl](new.values * new.counts, other * new.counts)
         each = each / (1 if new.sizes is None else new.sizes.clamp(min=1))
         return (each * weights.entries).sum(), _mean(each, new.counts, size)
-    # both 0 elsewhere, so that nothing there can overflow and spoil the gradient
-    each = estimate(inputs.new * passes.scored, reference * passes.scored)
+    each = _kl_of_actions(config.kl, policy, reference, passes.scored)
     return (each * weights.tokens).sum(), each.detach().sum() / max(1, size.tokens)
+
+
+def _kl_of_actions(name: str, policy: Scores, reference: Scores, scored: Tensor) -> Tensor:
+    """[K, B, L]: the KL of every scored action, 0 elsewhere."""
+    if name in GAUSSIAN_KL:
+        assert policy.gaussian and reference.gaussian, "the strategy is checked with the method"
+        return GAUSSIAN_KL[name](policy.gaussian, reference.gaussian)[..., None] * scored
+    # both 0 elsewhere, so that nothing there can overflow and spoil the gradient
+    return KL[name](policy.logprobs * scored, reference.logprobs * scored)
 
 
 def _mean(values: Tensor, counts: Tensor, size: BatchSize) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
+from mmrl.algorithms.gaussians import GAUSSIAN_KL
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import ConfigError, check, check_choice, merge, to_plain
 from mmrl.config.chosen import keep_read
@@ -79,6 +80,16 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
         f"is set, and {columns} has one term for tokens whose advantages differ; use bound: token,"
         " ratio_level: token or step, aggregation: grpo; or null."
     )
+    compares = f"compares means of denoising steps, and strategy: {m.strategy} scores tokens"
+    reads_old = SURROGATES[m.surrogate].of_steps or (
+        m.beta > 0 and m.kl_to == "old" and m.kl in GAUSSIAN_KL
+    )
+    usual = {
+        "deviation": "sample",
+        "multi_objective_aggregation": "sum_then_normalize",
+        "adv_clip_max": None,
+    }
+    changed = [key for key, value in usual.items() if getattr(m, key) != value]
     several, completed = m.top_entropy_quantile < 1, m.completion_value is not None
     found = [
         (
@@ -111,9 +122,48 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
             "aggregation is gspo, and ratio_level: none forms no ratio to clip; use grpo.",
         ),
         (
-            SURROGATES[m.surrogate].by_token and not (by_token and m.ratio_level == "token"),
-            f"surrogate is {m.surrogate}, which reads the probability of every token, and the ratio"
-            f" is of {columns}; use bound: token, ratio_level: token, and aggregation: dapo.",
+            SURROGATES[m.surrogate].by_action and not (by_token and m.ratio_level == "token"),
+            f"surrogate is {m.surrogate}, which reads the probability of every token or step, and"
+            f" the ratio is of {columns}; use bound: token, ratio_level: token, and aggregation:"
+            " dapo.",
+        ),
+        (
+            SURROGATES[m.surrogate].of_steps and not strategy.of_steps,
+            f"surrogate is {m.surrogate}, which {compares}; use strategy: replay, or surrogate:"
+            " clipped.",
+        ),
+        (
+            m.kl in GAUSSIAN_KL and not strategy.of_steps,
+            f"kl is {m.kl}, which {compares}; use strategy: replay, or kl: k3.",
+        ),
+        (
+            m.kl in GAUSSIAN_KL and m.kl_level == "bound",
+            f"kl_level is bound, and kl: {m.kl} is of single denoising steps; use token.",
+        ),
+        (
+            m.old_logprobs == "rollout" and not strategy.of_steps,
+            f"old_logprobs is rollout, and strategy: {m.strategy} may show other states than those"
+            " in which the sampler acted; use replay, or strategy: replay.",
+        ),
+        (
+            m.old_logprobs == "rollout" and reads_old,
+            f"old_logprobs is rollout, and a rollout records no means, which surrogate:"
+            f" {m.surrogate} with kl: {m.kl} compares to those of the old policy; use replay.",
+        ),
+        (
+            getattr(m, "step_weights", None) is not None and m.bound != "token",
+            f"step_weights is set, and bound: {m.bound} has no term per step; use bound: token, or"
+            " null.",
+        ),
+        (
+            several and strategy.of_steps,
+            f"top_entropy_quantile is {m.top_entropy_quantile:g}, and strategy: {m.strategy} scores"
+            " denoising steps, whose entropy is given; set it to 1.",
+        ),
+        (
+            bool(changed) and (completed or m.value is not None),
+            f"{', '.join(changed)} changes advantages of outcomes, from which value and"
+            " completion_value make others; set these to null, or take the default.",
         ),
         (
             m.surrogate != "clipped" and (m.bound == "additive" or m.aggregation == "gmpo"),

@@ -6,7 +6,10 @@ With r the ratio at the chosen level and A the advantage:
                 separate upper range (DAPO, arXiv 2503.14476)
     cispo       A min(r, 1 + eps_high) log p, the ratio without gradient: no token is left without
                 one (CISPO of MiniMax-M1, arXiv 2506.13585)
-    dppo, cppo, drpo   see `mmrl.algorithms.divergence`
+    dppo, cppo, drpo, flow_dppo   see `mmrl.algorithms.divergence`
+    guard       clipped for r = exp(s (log r' + b)) and divided by -dt: the ratio r' of a denoising
+                step with deviation s, and its bias b = mean[(mu - mu_old)^2] / (2 s^2), by which
+                log r' is below 0 on average (GRPO-Guard, arXiv 2510.22319)
     geometric   A exp(mean of a row's clipped log-ratios), each clipped to [-eps_low, eps_high] on
                 the side where it gains: GMPO (arXiv 2507.20673). Every entry holds the row's value
     boundary    A (1 + d) or A exp(d), never above A r: BGPO (arXiv 2510.11683), without a clip
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from mmrl.algorithms.divergence import cppo, dppo, drpo
+from mmrl.algorithms.divergence import cppo, dppo, drpo, flow_dppo
 from mmrl.algorithms.terms import Comparison, Terms
 
 if TYPE_CHECKING:
@@ -30,6 +33,20 @@ def clipped(c: Comparison) -> Terms:
     low, high = 1 - c.epsilon[0], 1 + c.epsilon[1]
     values = (ratio * c.advantages).minimum(ratio.clamp(low, high) * c.advantages)
     return Terms(values, (ratio < low) & (c.advantages < 0), (ratio > high) & (c.advantages > 0))
+
+
+def guard(c: Comparison) -> Terms:
+    """The clipped ratio of a step without its bias, on one scale for all steps.
+
+    The bias is that of each row, and has a gradient as in the public code: with it the logarithm is
+    linear in the mean of the step, mean[(x - mu_old) (mu - mu_old)] / s.
+    """
+    bias, step = c.step_kl(), c.new_gaussian
+    assert step is not None
+    log_ratio = (c.log_ratio + bias) * step.deviation[..., None] * c.counts
+    terms = clipped(c._replace(log_ratio=log_ratio))
+    interval = step.interval.where(step.interval > 0, 1.0)  # where a pass has no step
+    return terms._replace(values=terms.values / interval[..., None])
 
 
 def cispo(c: Comparison) -> Terms:
@@ -60,18 +77,22 @@ def boundary(log_ratio: Tensor, advantages: Tensor, linear: Tensor) -> Terms:
 
 
 class Surrogate(NamedTuple):
-    """A row of `SURROGATES`. `by_token`: whether it reads the probabilities of tokens."""
+    """A row of `SURROGATES`. `by_action`: whether it reads the distribution of every action;
+    `of_steps`: whether that is the Gaussian of a denoising step."""
 
     terms: Callable[[Comparison], Terms]
-    by_token: bool = False
+    by_action: bool = False
+    of_steps: bool = False
 
 
 SURROGATES = {
     "clipped": Surrogate(clipped),
     "cispo": Surrogate(cispo),
-    "dppo": Surrogate(dppo, by_token=True),
-    "cppo": Surrogate(cppo, by_token=True),
-    "drpo": Surrogate(drpo, by_token=True),
+    "dppo": Surrogate(dppo, by_action=True),
+    "cppo": Surrogate(cppo, by_action=True),
+    "drpo": Surrogate(drpo, by_action=True),
+    "flow_dppo": Surrogate(flow_dppo, by_action=True, of_steps=True),
+    "guard": Surrogate(guard, by_action=True, of_steps=True),
 }
 """Surrogates by the name used in configurations; `geometric` and `boundary` come with an
 aggregation and a bound."""

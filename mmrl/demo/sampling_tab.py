@@ -18,7 +18,7 @@ from mmrl.demo.checkpoints import Checkpoints, able_to
 from mmrl.demo.demo_config import DATASETS
 from mmrl.demo.trace_view import LEGENDS, View, show_traces
 from mmrl.demo.traces import Trace, read_sampler, sample_trace
-from mmrl.generation.masked.samplers import RULES
+from mmrl.generation.kinds import SAMPLERS
 from mmrl.types import Prompt
 
 NONE = "none"
@@ -156,7 +156,7 @@ def _build_form(name: str, steps: int, temperature: float, more: str, positions:
     import gradio as gr
 
     with gr.Row():
-        rule = gr.Dropdown(list(RULES), value=name, label="rule", min_width=120)
+        rule = gr.Dropdown(list(SAMPLERS), value=name, label="sampler", min_width=120)
         count = gr.Number(steps, label="steps", precision=0, minimum=1, min_width=80)
         heat = gr.Number(temperature, label="temperature", minimum=0, step=0.1, min_width=80)
         scale = gr.Number(0, label="cfg_scale", minimum=0, step=0.5, min_width=80)

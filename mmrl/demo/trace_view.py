@@ -61,6 +61,8 @@ def show_traces(traces: Mapping[str, Trace], after: int, view: View) -> str:
 def draw_frame(trace: Trace, after: int, view: View = "result", side: int = SIDE) -> Image.Image:
     """The image of a trace after some steps, `side` pixels wide; positions not yet written are
     grey."""
+    if trace.frames:
+        return scale(trace.frames[min(after, len(trace.frames) - 1)], side)
     assert isinstance(trace.completion, Image.Image) and trace.grid is not None
     shown = scale(trace.completion, side)
     if view != "result":
@@ -107,8 +109,9 @@ def position_color(trace: Trace, n: int, view: View) -> Color:
 
 def describe(trace: Trace) -> str:
     """How a completion was written, in one line."""
-    mean = sum(trace.logprobs) / max(1, len(trace.logprobs))
-    return (
-        f"{len(trace.written_at)} positions in {trace.steps} steps, {trace.forwards} forward"
-        f" passes, {trace.seconds:.2f} s, mean log-prob {mean:.2f}"
-    )
+    written, surely = "", ""
+    if trace.logprobs:
+        written = f"{len(trace.written_at)} positions in " * (not trace.frames)
+        surely = f", mean log-prob {sum(trace.logprobs) / len(trace.logprobs):.2f}"
+    cost = f"{trace.forwards} forward passes, {trace.seconds:.2f} s"
+    return f"{written}{trace.steps} steps, {cost}{surely}"

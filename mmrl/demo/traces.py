@@ -11,7 +11,9 @@ from omegaconf import OmegaConf
 
 from mmrl.config import check, merge
 from mmrl.config.settings import check_word
+from mmrl.generation.kinds import GENERATIONS
 from mmrl.randomness import generator
+from mmrl.rollouts.frames import draw_frames
 from mmrl.samplers import SamplerConfig, check_sampler, count_steps, sample
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ class Trace:
         tokens: [n] their texts; empty for an image.
         steps: denoising steps.
         grid: height and width of an image in tokens, None for a text.
+        frames: of an image that can be decoded before it is finished, before the first step and
+            after each; empty elsewhere.
         blocks: [n] block of each position, from 0; empty where the text is not divided.
         forwards: forward passes.
         seconds: of sampling.
@@ -46,6 +50,7 @@ class Trace:
     tokens: list[str]
     steps: int
     grid: tuple[int, int] | None = None
+    frames: tuple[Image.Image, ...] = ()
     blocks: tuple[int, ...] = ()
     forwards: int = 0
     seconds: float = 0.0
@@ -82,18 +87,23 @@ def sample_trace(
     seconds = time.perf_counter() - began
     done = rollout.canvas
     counted = done.counted[0]
-    ids = done.tokens[0][counted].tolist()
-    blocks = rollout.blocks
+    known, blocks = done.describe(0), rollout.blocks
+    completion, grid = policy.decode(done, [prompt])[0], known.get("grid")
+    steps = max(count_steps(config, int(counted.sum())), 1 + int(rollout.trace.max()))
+    frames: list[Any] = []
+    if GENERATIONS[done.kind].unroll is not None and not isinstance(completion, str):
+        frames = draw_frames(policy, rollout, 0, prompt, completion, steps)
     return Trace(
-        completion=policy.decode(done, [prompt])[0],
+        completion=completion,
         written_at=rollout.trace[0][counted].tolist(),
         logprobs=rollout.logprobs[0][counted].tolist(),
         # of a split character the parts are shown as replacement signs
         tokens=[]
-        if getattr(done, "grid", None)
-        else [str(policy.tokenizer.decode([token])) for token in ids],
-        steps=max(count_steps(config, len(ids)), 1 + int(rollout.trace.max())),
-        grid=done.grid,
+        if grid or frames
+        else [str(policy.tokenizer.decode([token])) for token in known["tokens"]],
+        steps=steps,
+        grid=tuple(grid) if grid else None,
+        frames=tuple(frames),
         blocks=() if blocks is None else tuple(blocks[0][counted].tolist()),
         forwards=rollout.forwards,
         seconds=seconds,

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mmrl.generation.strategy import Strategy
 from mmrl.types import Rollout, Scores
+
+
+class Place(NamedTuple):
+    """Where rows of a batch stand in a run, for samplers whose draws rollouts of a prompt share.
+
+    Attributes:
+        step: of the run.
+        groups: a seed for each row, the same in all rows of a group.
+        members: the number of each row in its group.
+        size: rows of a group.
+    """
+
+    step: int
+    groups: Sequence[int]
+    members: Sequence[int]
+    size: int
+
+    @classmethod
+    def alone(cls, seeds: Sequence[int]) -> Place:
+        """Of rows that are groups of their own."""
+        return cls(0, seeds, [0] * len(seeds), 1)
 
 
 class Sampler(NamedTuple):
@@ -50,9 +71,12 @@ class Generation(NamedTuple):
         finish: `finish(policy, rollout, unwritten)` gives the canvases of rollouts of which the
             actions `unwritten` [B, N] are taken again, in one pass; None where there is no such
             pass.
+        unroll: `unroll(canvas, row)` gives the canvases of a row before its first step and after
+            each, all of which can be decoded; None where only a finished one can.
     """
 
     samplers: Mapping[str, Sampler]
     strategies: Mapping[str, Strategy]
     score: Callable[..., Scores]
     finish: Callable[..., Any] | None = None
+    unroll: Callable[[Any, int], Any] | None = None

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmrl.generation.causal.kind import CAUSAL
+from mmrl.generation.flow.kind import FLOW
 from mmrl.generation.generation import Generation, Sampler
 from mmrl.generation.masked.kind import MASKED
 from mmrl.generation.strategy import Strategy
 
-GENERATIONS: dict[str, Generation] = {"masked": MASKED, "causal": CAUSAL}
+GENERATIONS: dict[str, Generation] = {"masked": MASKED, "causal": CAUSAL, "flow": FLOW}
 """Kinds of generation by `Canvas.kind`."""
 
 

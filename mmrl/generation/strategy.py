@@ -59,7 +59,7 @@ class Strategy(NamedTuple):
     `Config`. `number(config, steps, length)`: how many passes there are at most for so
     many denoising steps and response positions. `needs_blocks`: `block_size` must be set.
     `ordered`: the passes follow an order of writing, which is not drawn; `reads_trace`: the order
-    is the recorded one.
+    is the recorded one. `of_steps`: actions are denoising steps of a latent, drawn from Gaussians.
     """
 
     plan: Callable[[Rollout, Any, Draw], Passes]
@@ -68,6 +68,7 @@ class Strategy(NamedTuple):
     needs_blocks: bool = False
     ordered: bool = False
     reads_trace: bool = False
+    of_steps: bool = False
 
     def __call__(
         self,

@@ -13,7 +13,7 @@ from mmrl.models.families import get_family
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.loading import build_network, load_model, new_model, outline, read_config
-from mmrl.models.network.token_network import TokenNetwork
+from mmrl.models.network.network import Network
 from mmrl.models.policy import Policy, build_layouts, load_tokenizer
 from mmrl.models.source import find_directory
 from mmrl.objectives.options import StartConfig
@@ -90,7 +90,7 @@ def load_start(
     seed: int,
     device: torch.device | str,
     deferred: bool = False,
-) -> TokenNetwork:
+) -> Network:
     """Load the weights of an outlined policy onto a device, or draw new ones from `seed`.
 
     Those of a checkpoint are read tensor by tensor in `config.dtype`, so that no process holds a
@@ -117,7 +117,7 @@ def load_start(
     return network.train()
 
 
-def choose_trained(network: TokenNetwork, config: StartConfig, seed: int = 0) -> None:
+def choose_trained(network: Any, config: StartConfig, seed: int = 0) -> None:
     """Freeze what is not trained, and put the adapter on the network where one is wanted.
 
     Raises:

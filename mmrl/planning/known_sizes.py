@@ -8,7 +8,7 @@ import torch
 
 from mmrl.config import check
 from mmrl.models.families import find_family, get_family
-from mmrl.models.network.token_network import TokenNetwork
+from mmrl.models.network.network import Network
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.known import find_published, known_config
 
@@ -32,17 +32,19 @@ def find_sizes(path_or_hub_id: str) -> tuple[str | None, Mapping[str, Any]]:
     return name, sizes
 
 
-def outline_policy(raw: Mapping[str, Any]) -> TokenNetwork:
+def outline_policy(raw: Mapping[str, Any]) -> Network:
     """The network of a config.json on the meta device."""
     with torch.device("meta"):
         return get_family(raw).network(raw)
 
 
-def count_weights(network: TokenNetwork) -> int:
+def count_weights(network: Network) -> int:
     """Parameters of a network, and of what is loaded beside it."""
     return sum(p.numel() for p in network.parameters()) + network.count_parts()
 
 
-def count_columns(task: str, network: TokenNetwork, raw: Mapping[str, Any]) -> int:
-    """Columns of the logits of a task: image codes, or the whole vocabulary."""
+def count_columns(task: str, network: Network, raw: Mapping[str, Any]) -> int:
+    """Columns of the logits of a task: image codes, or the whole vocabulary; 0 without tokens."""
+    if network.vocab_size == 0:
+        return 0
     return raw.get("codebook_size", CODES) if writes_images(task) else network.vocab_size

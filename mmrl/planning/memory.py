@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmrl.algorithms.forwards import passes_per_rollout
-from mmrl.models.network.token_network import TokenNetwork
+from mmrl.models.network.network import Network
 from mmrl.models.task_names import EDITS, writes_images
 from mmrl.planning.known_sizes import BYTES, count_columns, outline_policy
 from mmrl.planning.network_memory import (
@@ -61,7 +61,7 @@ def estimate(
 
 
 def _add_value(
-    needs: Needs, config: RLConfig, network: TokenNetwork, sizes: NetworkBytes, placement: Placement
+    needs: Needs, config: RLConfig, network: Network, sizes: NetworkBytes, placement: Placement
 ) -> None:
     """Add the bytes of a value model, counted as `estimate_network` counts a network."""
     size, way = BYTES[config.model.dtype], placement.way
@@ -83,7 +83,7 @@ def _add_value(
         needs.add("buckets", min(BUCKET, own))
 
 
-def count_policy(config: RLConfig, network: TokenNetwork) -> NetworkBytes:
+def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
     """Sizes of the policy of a run, given without an adapter; its parameters are marked as trained
     or not."""
     model, size, adapter = config.model, BYTES[config.model.dtype], 0
@@ -100,7 +100,7 @@ def count_policy(config: RLConfig, network: TokenNetwork) -> NetworkBytes:
 
 def _find_passes(
     config: RLConfig,
-    network: TokenNetwork,
+    network: Network,
     known: Known,
     task: Task,
     placement: Placement,
@@ -134,7 +134,7 @@ def _count_graphs(config: RLConfig, task: Task, micro: Pass) -> int:
     return 1 if task.algorithm.pass_by_pass else passes
 
 
-def _count_shown(known: Known, task: Task, network: TokenNetwork) -> int:
+def _count_shown(known: Known, task: Task, network: Network) -> int:
     """Positions of images in the prompt that has the most; where the prompts are not here, of one
     image of the size that takes the most."""
     name = task.config.task

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from mmrl.generation.kinds import SAMPLERS
-from mmrl.models.network.network import find_networks
-from mmrl.models.network.token_network import TokenNetwork
+from mmrl.models.network.network import Network, find_networks
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import Computation
 from mmrl.runtime.logits_budget import rows_at_once
@@ -208,7 +207,7 @@ class Pass:
         shown: positions of a row whose images no other row shows.
     """
 
-    network: TokenNetwork
+    network: Network
     device: str
     size: int
     rows: int

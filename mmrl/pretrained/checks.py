@@ -14,7 +14,7 @@ from mmrl.pretrained.model_config import ModelConfig, layout_options, matches, p
 from mmrl.types import Prompt
 
 if TYPE_CHECKING:
-    from mmrl.models.network.token_network import TokenNetwork
+    from mmrl.models.network.network import Network
     from mmrl.models.policy import Policy
     from mmrl.samplers import SamplerConfig
 
@@ -88,7 +88,7 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
         check(same, f"{where}.lora.{key}", given, allowed, advice)
 
 
-def check_patterns(network: TokenNetwork, model: ModelConfig, where: str = "model") -> None:
+def check_patterns(network: Network, model: ModelConfig, where: str = "model") -> None:
     """Refuse patterns that name nothing of the network, or nothing that can be trained. Raises
     ConfigError: a pattern fits no parameter; `where` is the dotted key of the settings."""
     from mmrl.models.quantization import list_quantized

@@ -19,7 +19,6 @@ from mmrl.pretrained.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from mmrl.models.families.family import Family
-    from mmrl.models.network.token_network import TokenNetwork
 
 HOLDERS = ("Alpha-VLLM/Lumina-DiMOO", "amused/")
 """Beginnings of hub ids of checkpoints that hold their own image tokenizer."""
@@ -194,7 +193,7 @@ class Known:
         kinds = (kind for family in self.families for kind in family.LAYOUTS.values())
         return any(kind.needs_vq for kind in kinds)
 
-    def tiling(self, network: TokenNetwork) -> Any:
+    def tiling(self, network: Any) -> Any:
         """What knows how many positions the vision tower of the policy gives an image: of a size in
         pixels `rows(width, height)`, and of the largest `most_rows`."""
         from mmrl.models.layouts.causal_images import load_reader, outline_reader

@@ -21,6 +21,7 @@ from mmrl.algorithms.advantages import (
     group_advantages,
     group_statistics,
     joint_advantages,
+    normalize_then_sum,
 )
 from mmrl.algorithms.completion_value import credit_slices
 from mmrl.randomness import permutation
@@ -79,20 +80,25 @@ def assign_credit(
     """
     rewards = [float("nan") if total is None else total for total in scores.total]
     everyone = torch.tensor(gather_object(rewards))
-    number, scale = task.config.num_generations, task.algorithm.scale_rewards
-    baseline = task.algorithm.baseline
+    method, number = task.algorithm, task.config.num_generations
+    scale, baseline = method.scale_rewards, method.baseline
     order = list(range(len(everyone)))
     if task.config.shuffle_advantages:
         order = permutation(len(everyone), seed, "shuffle", task.name, step)
     mine = order[rank * len(rewards) : (rank + 1) * len(rewards)]
-    advantages, columns = group_advantages(everyone, number, scale, baseline)[mine], None
-    equal = equal_groups(everyone, number)
-    if scores.chunks is not None and task.algorithm.value is not None:
+    compared, columns = everyone, None
+    if method.multi_objective_aggregation == "normalize_then_sum":
+        compared = normalize_then_sum(*_gather_terms(task, scores), number, method.deviation)
+    advantages = group_advantages(compared, number, scale, baseline, method.deviation)[mine]
+    if method.adv_clip_max is not None:
+        advantages = advantages.clamp(-method.adv_clip_max, method.adv_clip_max)
+    equal = equal_groups(compared, number)
+    if scores.chunks is not None and method.value is not None:
         earned = _gather_columns(scores.outcomes(), scores.chunks)
         columns = joint_advantages(earned, number, scale, baseline)[mine]
         equal = torch.stack([equal_groups(column, number) for column in earned.T]).all(0)
     metrics, slices = group_statistics(everyone, number), None
-    value = task.algorithm.completion_value
+    value = method.completion_value
     if lookaheads is not None and value is not None:
         reached = _gather_slices(lookaheads, len(rewards))
         credit = credit_slices(everyone, reached, number, scale, value.lam)
@@ -109,6 +115,16 @@ def assign_credit(
     filters = task.config.skip_zero_std_groups or task.config.accuracy_band is not None
     left = left_out[mine] if filters else None
     return Credit(torch.tensor(rewards), advantages, left, columns, metrics, slices)
+
+
+def _gather_terms(task: Task, scores: RewardScores) -> tuple[Tensor, Tensor]:
+    """[B, R] scaled scores of all processes' rollouts, NaN where a reward does not apply, and the
+    weights [R]."""
+    terms = task.scorer.terms
+    own = [[t.scale * x + t.offset for x in scores.components[t.key]] for t in terms]
+    rows = gather_object(list(zip(*own, strict=True)))
+    weights = torch.tensor([term.weight for term in terms], dtype=torch.float64)
+    return torch.tensor(rows, dtype=torch.float64), weights
 
 
 def _gather_slices(lookaheads: Sequence[float | None], count: int) -> Tensor:

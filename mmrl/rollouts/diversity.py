@@ -30,15 +30,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from PIL import Image
 
 from mmrl.config import check, check_choice
 from mmrl.models.task_names import writes_images
-
-if TYPE_CHECKING:
-    from mmrl.generation.tokens.canvas import TokenCanvas
 
 
 class Completions(NamedTuple):
@@ -122,8 +119,10 @@ def check_metrics(names: Sequence[str], task: str, key: str) -> None:
         check(list(names).count(name) == 1, key, name, "named once")
 
 
-def list_tokens(canvas: TokenCanvas) -> list[list[int]]:
-    """Tokens of each of B finished responses, see `Completions`."""
+def list_tokens(canvas: Any) -> list[list[int]]:
+    """Tokens of each of B finished responses, see `Completions`; empty where they have none."""
+    if canvas.tokens is None:
+        return []
     tokens, scorable = canvas.tokens.cpu(), canvas.counted.cpu()
     return [row[mine].tolist() for row, mine in zip(tokens, scorable, strict=True)]
 

@@ -51,7 +51,8 @@ def find_differences(
     """
     found = []
     for key in ("cfg_scale", "image_guidance_scale", "temperature"):
-        rollout, scoring = getattr(sampler, key, 0.0), getattr(method, key)
+        scoring = getattr(method, key)
+        rollout = getattr(sampler, key, 0.0 if key.endswith("scale") else scoring)
         if rollout != scoring:
             found.append(f"{key} is {rollout:g} in the rollout and {scoring:g} in scoring")
     found += SAMPLERS[sampler.name].find_differences(sampler, exact_cache)

@@ -20,8 +20,8 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
-from mmrl.generation.tokens.canvas import TokenCanvas
-from mmrl.randomness import generator
+from mmrl.generation.generation import Place
+from mmrl.randomness import generator, stable_seed
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.pending import Pending
 from mmrl.rewards.scoring.reward_scores import RewardScores
@@ -101,7 +101,7 @@ class RolloutBatch:
         """[B, L] rewards for the row up to a position, as advantages among the group."""
         if self.token_rewards is not None:
             return self.token_rewards
-        return place_at_end(self.advantages, self.rollout.canvas.tokens.shape[1])
+        return place_at_end(self.advantages, self.rollout.trace.shape[1])
 
 
 @dataclass
@@ -217,7 +217,7 @@ def score_groups(groups: Groups) -> RolloutBatch:
     measured = measure(task.config.diversity, made, task.config.num_generations)
     metrics |= measured.gather().metrics()
     columns, slices = credit.columns, credit.slices
-    chunks, length = [sample.chunks for sample in groups.samples], rollout.canvas.tokens.shape[1]
+    chunks, length = [sample.chunks for sample in groups.samples], rollout.trace.shape[1]
     return RolloutBatch(
         prompts=groups.prompts,
         rollout=rollout,
@@ -274,7 +274,9 @@ def _sample_batches(
             part = canvas[start : start + size]
             some = slice(first + start, first + start + len(part))
             generators = [generator(*seeds, *name) for name in names[some]]
-            rollout = sample(policy, part, task.config.sampler, generators, places)
+            groups = [stable_seed(*seeds, prompt) for prompt, _ in names[some]]
+            place = Place(seeds[-1], groups, [number for _, number in names[some]], group)
+            rollout = sample(policy, part, task.config.sampler, generators, places, place)
             yield rollout, policy.decode(rollout.canvas, prompts[some])
 
 
@@ -296,7 +298,7 @@ def _component_metrics(local: RewardScores) -> dict[str, float]:
     return metrics
 
 
-def _length_metrics(canvas: TokenCanvas) -> dict[str, float]:
+def _length_metrics(canvas: Any) -> dict[str, float]:
     """TRL's `completions/…` over all processes: tokens of texts up to and including the end, and
     the share that has no end; nothing for images."""
     if canvas.valid is None:

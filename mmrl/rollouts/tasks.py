@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.config import ConfigError, NotHereError, check, merge
@@ -21,6 +21,7 @@ from mmrl.rewards.scoring.terms import Term
 from mmrl.rollouts.pairing import find_differences
 from mmrl.rollouts.policy_queries import bind_policy
 from mmrl.rollouts.task_config import TaskConfig
+from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Cutting, Prompt
 
@@ -160,6 +161,18 @@ class Task:
             scorer.check(shown, writes_images(self.config.task))
         self._check_chunks()
         return self.scorer, self.eval_scorer
+
+    def encode_prompts(self, policy: Policy) -> None:
+        """Encode all prompts and free the text encoders, where the settings say so."""
+        layout: Any = policy.layouts[self.config.task]
+        if not getattr(layout, "unloads", False):
+            return
+        prompts = [*self.prompts, *self.eval_prompts]
+        with activity("encoding prompts", len(prompts)):
+            for prompt in prompts:
+                layout.encode(prompt.text)
+                advance()
+        layout.parts.unload()
 
     def bind_policy(self, policy: Policy, seed: int) -> None:
         """Give the rewards that query the policy access to it."""

@@ -79,13 +79,12 @@ def _trace(rollout: Rollout, i: int, blocks: Tensor | None) -> dict[str, Any]:
     """How row `i` was written, at its positions that count."""
     canvas = rollout.canvas
     known = {
-        "tokens": canvas.tokens,
         "trace": rollout.trace,
         "logprobs": rollout.logprobs,
         **({} if blocks is None else {"blocks": blocks}),
     }
     written = {name: each[i][canvas.counted[i]].tolist() for name, each in known.items()}
-    return written if canvas.grid is None else {**written, "grid": list(canvas.grid)}
+    return {**canvas.describe(i), **written}
 
 
 def _written(step: int, prompt: Prompt, completion: str | Image.Image) -> dict[str, Any]:

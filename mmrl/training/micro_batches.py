@@ -20,12 +20,12 @@ from mmrl.algorithms.value import Estimates, compute_advantages, value_loss
 from mmrl.randomness import permutation
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
-from mmrl.types import Passes
+from mmrl.types import Passes, Scores
 
 
 @dataclass
 class Prepared:
-    """One task's rollouts of one optimiser step: drawn passes, frozen log-probs by micro-batch.
+    """One task's rollouts of one optimiser step: drawn passes, frozen scores by micro-batch.
 
     Attributes:
         values: of the value model as it was, by micro-batch; empty without one.
@@ -37,8 +37,8 @@ class Prepared:
     passes: Passes
     size: BatchSize
     iteration: int
-    old: list[Tensor | None] = field(default_factory=list)
-    reference: list[Tensor | None] = field(default_factory=list)
+    old: list[Scores | None] = field(default_factory=list)
+    reference: list[Scores | None] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
     estimates: list[Estimates] = field(default_factory=list)
 
@@ -73,23 +73,23 @@ class Part:
         some = {prompt.id: prompt.text for prompt in self.item.batch.prompts[self.rows]}
         return [f"{name} ({textwrap.shorten(text, 60)})" for name, text in some.items()]
 
-    def loss(self, new: Tensor, entropy: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, new: Scores) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the loss, and of the metrics."""
         item, algorithm, draws = self.item, self.item.task.algorithm, self.draws
         old, reference = (
-            None if known is None else known[draws]
+            None if known is None else known.select_draws(draws)
             for known in (item.old[self.m], item.reference[self.m])
         )
         if algorithm.beta > 0 and algorithm.kl_to == "old":
             # with a single iteration old is new without its gradient
             reference = new.detach() if old is None else old
-        advantages = item.batch.advantages[self.rows].to(new.device)
+        device = new.logprobs.device
+        advantages = item.batch.advantages[self.rows].to(device)
         if algorithm.completion_value is not None and item.batch.token_advantages is not None:
-            advantages = item.batch.token_advantages[None, self.rows].to(new.device)
+            advantages = item.batch.token_advantages[None, self.rows].to(device)
         if item.estimates:
             advantages = item.estimates[self.m].advantages[draws]
-        inputs = LossInputs(self.passes, new, advantages, old, reference)
-        inputs.entropy, inputs.weights = entropy, self._weights()
+        inputs = LossInputs(self.passes, new, advantages, old, reference, self._weights())
         return policy_loss(inputs, algorithm, item.size)
 
     def value_loss(self, values: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -22,12 +22,12 @@ from mmrl.runtime.sharding.tensors import copy_part, held_part, write_part
 from mmrl.training.adapter import add_adapter
 
 if TYPE_CHECKING:
-    from mmrl.models.network.token_network import TokenNetwork
+    from mmrl.models.network.network import Network
 
 ADAPTER = ".lora_"
 
 
-def train_parts(network: TokenNetwork, model: ModelConfig, seed: int) -> nn.Module:
+def train_parts(network: Network, model: ModelConfig, seed: int) -> nn.Module:
     """Freeze what is not trained, and put an adapter on the network where one is wanted; return
     the network, wrapped where it has an adapter."""
     full = trained_in_full(network, model)  # names change with an adapter
@@ -45,7 +45,7 @@ def require_gradients(network: nn.Module) -> None:
         parameter.requires_grad_(parameter.is_floating_point())
 
 
-def trained_in_full(network: TokenNetwork, model: ModelConfig) -> dict[str, nn.Parameter]:
+def trained_in_full(network: Network, model: ModelConfig) -> dict[str, nn.Parameter]:
     """The parameters that are trained themselves."""
     every = dict(network.named_parameters())
     tower = [network.tower] if model.train_vision_tower else []
@@ -59,7 +59,7 @@ def trained_in_full(network: TokenNetwork, model: ModelConfig) -> dict[str, nn.P
 
 
 def shared_parameters(
-    network: TokenNetwork, model: ModelConfig, sharded: bool = False
+    network: Network, model: ModelConfig, sharded: bool = False
 ) -> dict[int, nn.Parameter]:
     """Parameters by `id` that a copy of a network can share before `train_parts`, as the memo of
     `deepcopy`: those that are never trained, such as a frozen tower. Of a network that is to be
@@ -68,7 +68,7 @@ def shared_parameters(
     return {id(p): p for name, p in network.named_parameters() if name not in trained}
 
 
-def freeze_copy(network: TokenNetwork, model: ModelConfig, sharding: Sharding) -> TokenNetwork:
+def freeze_copy(network: Network, model: ModelConfig, sharding: Sharding) -> Network:
     """A frozen copy of what will be trained, on the rest of the network's own weights."""
     frozen = copy.deepcopy(network, shared_parameters(network, model, sharding.gathers))
     sharding.shard(frozen, trained=False)

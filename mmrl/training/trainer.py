@@ -112,15 +112,19 @@ class Trainer(TrainedPolicy):
             known = canvas.freeze(self.policy.model) if algorithm.needs_reference else canvas
         for rows in self._scoring_batches(len(batch)):
             some = prepared.passes[rows]
-            # with a single step old is new without its gradient, so it costs nothing
-            scores = self._score(prepared, rows, some, seen) if needs_old else None
-            prepared.old.append(None if scores is None else scores.logprobs)
+            prepared.old.append(None)
+            if algorithm.old_logprobs == "rollout":
+                prepared.old[-1] = Scores(batch.rollout.logprobs[rows] * some.scored)
+            elif needs_old:  # with a single step old is new without its gradient
+                old = self._score(prepared, rows, some, seen)
+                prepared.old[-1] = old.reduce(algorithm.reads_gaussians)
             if self.value is not None and algorithm.value is not None:
                 prepared.add_values(rows, self.value(batch.rollout.canvas[rows], some))
             prepared.reference.append(None)
             if algorithm.needs_reference:
                 with self.reference():
-                    prepared.reference[-1] = self._score(prepared, rows, some, known).logprobs
+                    reference = self._score(prepared, rows, some, known)
+                prepared.reference[-1] = reference.reduce(algorithm.reads_gaussians)
         return prepared
 
     def _scoring_batches(self, count: int) -> Iterator[slice]:
@@ -145,6 +149,7 @@ class Trainer(TrainedPolicy):
         for rows in self._scoring_batches(len(item.batch)):
             some = item.passes[rows]
             entropy = self._score(item, rows, some, seen).entropy
+            assert entropy is not None, "a method that asks for it is checked with the sampler"
             kept.append(highest_entropy(entropy, some.scored, share))
         item.passes = self._pad_draws(item.passes.restrict_to(torch.cat(kept, 1)))
         item.size = self._size(item.task, item.batch, item.passes)
@@ -214,11 +219,12 @@ class Trainer(TrainedPolicy):
     def _loss(self, part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what to call backward on for this part, and its share of the metrics."""
         item, passes = part.item, part.passes
-        new, entropy = self._score(item, part.rows, passes)
-        loss, metrics = part.loss(new, entropy)
+        new = self._score(item, part.rows, passes)
+        loss, metrics = part.loss(new)
         metrics["loss"] = loss.detach()
         # how far the scored policy (other masks, its own guidance) is from the one that sampled
-        gap = (new.detach() - item.batch.rollout.logprobs[part.rows]).abs() * passes.scored
+        recorded = item.batch.rollout.logprobs[part.rows]
+        gap = (new.logprobs.detach() - recorded).abs() * passes.scored
         metrics["sampling/sampling_logp_difference/mean"] = gap.sum() / max(1, item.size.tokens)
         return loss, metrics
 

@@ -19,6 +19,20 @@ class Canvas(Protocol):
 
     kind: ClassVar[str]
 
+    @property
+    def response(self) -> Tensor:
+        """[B, N] bool: the actions that the policy takes, whether or not they count."""
+        ...
+
+    @property
+    def valid(self) -> Tensor | None:
+        """[B, N] bool: the part of a text up to its end; None where completions have no end."""
+        ...
+
+    def describe(self, row: int) -> dict[str, list[Any]]:
+        """What is kept of a finished row for each action that counts, by the name of a column."""
+        ...
+
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: slice | Tensor, /) -> Self:

@@ -37,6 +37,8 @@ class Passes:
         blocks: [B, N] int64, the block of each response position, -1 elsewhere; None without.
         steps: [B, N] int64, ordered as the steps in which actions were taken, where a pass
             scores several steps; None where the passes are in this order.
+        factor: [B, N] float32, what the policy's term of each action is multiplied by, not its KL;
+            None for 1.
     """
 
     query: Query
@@ -45,20 +47,21 @@ class Passes:
     length: Tensor | None = None
     blocks: Tensor | None = None
     steps: Tensor | None = None
+    factor: Tensor | None = None
 
     def __len__(self) -> int:
         return self.scored.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Passes:
         """The same draws for some rows of the batch."""
-        names = ("length", "blocks", "steps")
+        names = ("length", "blocks", "steps", "factor")
         rest = {name: _take(getattr(self, name), rows) for name in names}
         return replace(self._map(lambda each: each[:, rows]), **rest)
 
     def drop_columns(self, first: int) -> Passes:
         """The same draws without the first columns."""
         kept = (..., slice(first, None))
-        rest = {name: _take(getattr(self, name), kept) for name in ("blocks", "steps")}
+        rest = {name: _take(getattr(self, name), kept) for name in ("blocks", "steps", "factor")}
         return replace(self._map(lambda each: each[kept]), **rest)
 
     def select_draws(self, draws: slice) -> Passes:
@@ -102,15 +105,53 @@ class Passes:
         return self.scored.any(0).sum(-1) if self.length is None else self.length
 
 
+class Gaussian(NamedTuple):
+    """The distributions of actions that are steps of a latent, one action of a row in each pass.
+
+    Attributes:
+        mean: [K, B, D] float32 of the D numbers of a latent, 0 beyond those of a smaller one.
+        deviation: [K, B] float32, of each number.
+        interval: [K, B] float32, by how much the noise level falls in the step.
+        size: [B] int64, numbers of each row's latent.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    interval: Tensor
+    size: Tensor
+
+    def select_draws(self, draws: slice) -> Gaussian:
+        """Those of some passes."""
+        mean, deviation, interval = (each[draws] for each in self[:3])
+        return Gaussian(mean, deviation, interval, self.size)
+
+
 class Scores(NamedTuple):
     """What a policy says of the scored actions of K passes over B rows, [K, B, N] float32 each, 0
     elsewhere.
 
-    `logprobs` of the actions; `entropy` of their distributions, detached, where it is known.
+    `logprobs` of the actions; `entropy` of their distributions, detached, and None where they are
+    `gaussian`, which is None for tokens.
     """
 
     logprobs: Tensor
-    entropy: Tensor
+    entropy: Tensor | None = None
+    gaussian: Gaussian | None = None
+
+    def detach(self) -> Scores:
+        """The same without a gradient."""
+        known = self.gaussian
+        fixed = None if known is None else known._replace(mean=known.mean.detach())
+        return self._replace(logprobs=self.logprobs.detach(), gaussian=fixed)
+
+    def reduce(self, gaussian: bool) -> Scores:
+        """What a loss compares with: log-probs, and the Gaussians where asked for."""
+        return Scores(self.logprobs, gaussian=self.gaussian if gaussian else None)
+
+    def select_draws(self, draws: slice) -> Scores:
+        """Those of some passes."""
+        gaussian = None if self.gaussian is None else self.gaussian.select_draws(draws)
+        return Scores(self.logprobs[draws], _take(self.entropy, draws), gaussian)
 
 
 def _take(tensor: Tensor | None, index: Any) -> Tensor | None:

@@ -17,6 +17,7 @@ from mmrl.models.families import (
     mmada,
     qwen2_5_vl,
     qwen3_vl,
+    sd3,
     sdar,
 )
 from mmrl.models.families.family import Family
@@ -35,6 +36,7 @@ FAMILIES: dict[str, Family] = {
     "causal_lm": causal_lm,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
+    "sd3": sd3,
 }
 """Family by name; of those whose keys a config.json has, the first is its family."""
 
@@ -51,9 +53,10 @@ def get_family(config: Mapping[str, Any]) -> Family:
     """The family of a config.json that has one. Raises ValueError: it is of none."""
     family = find_family(config)
     if family is None:
+        kind = config.get("model_type", config.get("_class_name"))
         raise ValueError(
-            f"model_type is {config.get('model_type')!r} and the keys are those of no family; known"
-            f" families: {', '.join(sorted(FAMILIES))}"
+            f"model_type is {kind!r} and the keys are those of no family; known families:"
+            f" {', '.join(sorted(FAMILIES))}"
         )
     return family
 

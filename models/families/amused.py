@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families.family import LayoutInputs, check_variant, read_number
-from mmrl.models.families.pipeline import CLASS
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.pixels import written_grid
 from mmrl.models.layouts.text_to_image import TextToImage
@@ -28,14 +27,14 @@ KEYS = {"head.": "mlm_layer.conv2.", "transformer.": ""}
 
 def matches(config: Mapping[str, Any]) -> bool:
     """Whether the directory is that of an `AmusedPipeline`."""
-    return config.get("_class_name") == CLASS
+    return config.get("_class_name") == "AmusedPipeline"
 
 
 def network(config: Mapping[str, Any]) -> UVit:
     """The transformer; its text encoder has no weights yet."""
     for key in ("vocab_size", "codebook_size", "sample_size"):
         read_number(config, key)
-    check_variant(config, {"mask_token_id": config["vocab_size"] - 1})
+    check_variant(config.get("scheduler", {}), {"mask_token_id": config["vocab_size"] - 1})
     return UVit(config, count_patch(config))
 
 

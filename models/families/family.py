@@ -11,7 +11,7 @@ from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
-from mmrl.models.network.token_network import TokenNetwork
+from mmrl.models.network.network import Network
 
 
 class LayoutInputs(NamedTuple):
@@ -19,7 +19,7 @@ class LayoutInputs(NamedTuple):
     needed, its tokenizer, the options of the user, an image tokenizer or None, and the directory of
     the checkpoint."""
 
-    network: TokenNetwork
+    network: Any
     tokenizer: PreTrainedTokenizerBase
     options: LayoutConfig
     vq: ImageTokenizer | None = None
@@ -29,7 +29,7 @@ class LayoutInputs(NamedTuple):
 class Family(Protocol):
     """What a module of this folder provides for the checkpoints of one family.
 
-    `KIND`: the kind of generation of its policies, `masked` or `causal`.
+    `KIND`: the kind of generation of its policies, one of `mmrl.generation.kinds`.
     `KEYS`: own tensor name -> public tensor name; `{i}` is the block number, a final dot marks a
     prefix.
     `TOKEN_IDS`: special tokens of the public vocabulary by name.
@@ -53,7 +53,7 @@ class Family(Protocol):
         """Whether the keys of a config.json are those of this family."""
         ...
 
-    def network(self, config: Mapping[str, Any], /) -> TokenNetwork:
+    def network(self, config: Mapping[str, Any], /) -> Network:
         """The network of a config.json, on the current default device; a ValueError for a variant
         that is not supported."""
         ...

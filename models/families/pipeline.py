@@ -8,20 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config.settings_file import read_settings_file
-from mmrl.models.source import HALVES
+from mmrl.models.source import HALVES, INDEX, list_folders
 
-INDEX = "model_index.json"
-CLASS = "AmusedPipeline"
-"""The pipeline whose directories are read."""
-NETWORK, TEXT_ENCODER, TOKENIZER = "transformer", "text_encoder", "tokenizer"
-PARTS = {
-    NETWORK: "config.json",
-    "vqvae": "config.json",
-    TEXT_ENCODER: "config.json",
-    TOKENIZER: "tokenizer_config.json",
-    "scheduler": "scheduler_config.json",
-}
-"""Parts of the pipeline, and the file that each of them has."""
+NETWORK, TOKENIZER, SCHEDULER = "transformer", "tokenizer", "scheduler"
+FILES = {TOKENIZER: "tokenizer_config.json", SCHEDULER: "scheduler_config.json"}
+"""The file that says what a part is, by the beginning of its name; config.json elsewhere."""
 
 
 def is_pipeline(directory: Path) -> bool:
@@ -34,31 +25,52 @@ def network_directory(directory: Path) -> Path:
     return directory / NETWORK if is_pipeline(directory) else directory
 
 
-def read_pipeline(directory: Path) -> dict[str, Any]:
-    """What config.json is to other checkpoints: that of the transformer, with those of `vqvae` and
-    `text_encoder` under their names, the id of the mask, and the class of the pipeline. Raises
-    FileNotFoundError: a part is missing. Raises ValueError: not JSON, or another pipeline."""
+def list_parts(directory: Path) -> dict[str, Path]:
+    """The parts that a pipeline names, and of each the file that says what it is. Raises
+    ValueError: model_index.json names no network that is read."""
+    named = list_folders(directory)
+    if NETWORK not in named:
+        kind = read_settings_file(directory / INDEX).get("_class_name")
+        raise ValueError(f"'{directory / INDEX}' is of a pipeline {kind!r} without a {NETWORK}")
+    files = {name: FILES.get(name.partition("_")[0], "config.json") for name in named}
+    return {name: directory / name / file for name, file in files.items()}
+
+
+def list_absent(directory: Path) -> list[str]:
+    """The parts that a pipeline is without."""
     index = read_settings_file(directory / INDEX)
-    if (named := index.get("_class_name")) != CLASS:
-        raise ValueError(f"'{directory / INDEX}' is of a pipeline {named!r}; {CLASS} alone is read")
-    absent = [f"{n}/{file}" for n, file in PARTS.items() if not (directory / n / file).is_file()]
+    return [name for name, kind in index.items() if isinstance(kind, list) and not kind[-1]]
+
+
+def read_pipeline(directory: Path) -> dict[str, Any]:
+    """What config.json is to other checkpoints: that of the transformer, with those of the other
+    parts under their names, and the class of the pipeline. Raises FileNotFoundError: a part is
+    missing. Raises ValueError: not JSON, or a pipeline without a transformer."""
+    parts = list_parts(directory)
+    absent = [f"{name}/{file.name}" for name, file in parts.items() if not file.is_file()]
+    kind = read_settings_file(directory / INDEX).get("_class_name")
     if absent:
         raise FileNotFoundError(
-            f"'{directory}', an {CLASS}, lacks {', '.join(absent)}. Copy or download it again."
+            f"'{directory}', an {kind}, lacks {', '.join(absent)}. Copy or download it again."
         )
-    found = {name: read_settings_file(directory / name / file) for name, file in PARTS.items()}
-    return {
-        **found[NETWORK],
-        "_class_name": CLASS,
-        "mask_token_id": found["scheduler"].get("mask_token_id"),
-        **{name: found[name] for name in ("vqvae", TEXT_ENCODER)},
-    }
+    found = {name: read_settings_file(file) for name, file in parts.items()}
+    return {**found.pop(NETWORK), **found, "_class_name": kind}
+
+
+def weighted_parts(directory: Path) -> list[Path]:
+    """The folders of the parts that have weights, beside the network."""
+    parts = list_parts(directory)
+    return [
+        file.parent
+        for name, file in parts.items()
+        if file.name == "config.json" and name != NETWORK
+    ]
 
 
 def copy_parts(source: Path, directory: Path) -> None:
     """Copy a pipeline without the tensors of its network, and without halves of the weights."""
-    for name in PARTS:
-        left = [HALVES, "*.safetensors*", "*.bin"] if name == NETWORK else [HALVES]
+    for name in list_parts(source):
+        left = [*HALVES, "*.safetensors*", "*.bin"] if name == NETWORK else HALVES
         ignored = shutil.ignore_patterns(*left)
         shutil.copytree(source / name, directory / name, ignore=ignored, dirs_exist_ok=True)
     shutil.copyfile(source / INDEX, directory / INDEX)

@@ -7,13 +7,11 @@ A code is the nearest entry of a learned codebook. The network takes and gives p
 from collections.abc import Mapping
 from typing import Any
 
+import diffusers
 import torch
 from torch import Tensor
 
-from mmrl.config.checks import import_extra
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
-
-diffusers = import_extra("diffusers", "diffusers")
 
 _PIXELS = 2**20
 """Pixels that are encoded or decoded at once: one image of 1024 x 1024."""

@@ -1,9 +1,9 @@
 """Options of the layouts of a checkpoint."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from mmrl.config import Settings, at_least
+from mmrl.config import Settings, at_least, check
 
 MAX_COMPLETION_LENGTH = 256
 """Response positions of a text by default."""
@@ -68,6 +68,18 @@ class LayoutOptions:
     """Whether padding of image prompts is attended to; null follows the checkpoint, and `ignore`
     where it names none."""
 
+    without_parts: list[str] = field(default_factory=list)
+    """Parts of a diffusers pipeline that are not read, such as `text_encoder_3` of SD3, the T5 of
+    4.8B parameters, whose states are then zeros."""
+
+    encodings_dir: str | None = None
+    """Folder in which the encodings of prompts by a pipeline's text encoders are kept by content,
+    for this run and later ones; null keeps the last ones in memory alone."""
+
+    unload_text_encoders: bool = False
+    """Encode all prompts of a run of reinforcement learning before it begins, and free the text
+    encoders; needs `encodings_dir`."""
+
     block_size: Annotated[int | None, at_least(1)] = None
     """Positions of a block of a network that writes block by block (SDAR, TraDo); null follows its
     config.json or its name."""
@@ -76,6 +88,11 @@ class LayoutOptions:
     """Where the blocks of such a network begin: `left` at the first token, as its public samplers
     count, or `right` at the first token of the response, as TraceRL's training counts; null follows
     its config.json."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kept, key = self.encodings_dir is not None, "model.unload_text_encoders"
+        check(kept or not self.unload_text_encoders, key, True, "false without encodings_dir")
 
 
 @dataclass(kw_only=True)

@@ -32,11 +32,21 @@ class Network(nn.Module, ABC):
         gradient_checkpointing: whether blocks are computed again in the backward pass.
         recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
         attn_implementation: the attention kernel that is set.
+        tower: the name of the vision tower, where there is one.
+        can_cache, can_refresh: whether the network has `new_cache`, and `new_token_cache`.
+        can_reduce: whether `forward` takes `reduce`; without it all logits exist at once.
+        block_size: positions of a block of the row where attention is causal between blocks, None
+            where it is not.
         layer_roles: role of a layer that may have an adapter -> ends of the names of such layers,
             which are in blocks.
     """
 
     layer_roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    tower: ClassVar[str] = "vision.tower"
+    can_cache: ClassVar[bool] = False
+    can_refresh: bool = False
+    can_reduce: ClassVar[bool] = False
+    block_size: int | None = None
     blocks: Any
 
     def __init__(self) -> None:
@@ -72,12 +82,35 @@ class Network(nn.Module, ABC):
         a time beside them, where a number has `size` bytes; without gradient a pass needs at
         most the latter, without `recompute`."""
 
+    @property
+    def width(self) -> int:
+        """Numbers of the states that logits are computed from."""
+        raise NotImplementedError(f"{type(self).__name__} has no logits")
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids that tokens of a text may have; 0 without tokens."""
+        return 0
+
+    def count_cached(self, length: int) -> int:
+        """Values in a cache of a row of `length` tokens."""
+        return 0
+
+    def count_images(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """Bytes that encoding images of `length` positions takes, see `count_activations`."""
+        return 0.0, 0.0
+
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
         """Load what a network needs of a folder beside its own tensors, as a text encoder."""
 
     def count_parts(self) -> int:
         """Parameters of what `load_parts` loads."""
         return 0
+
+    @property
+    def sees(self) -> bool:
+        """Whether there is a vision tower."""
+        return False
 
     @property
     def device(self) -> torch.device:
@@ -95,6 +128,19 @@ class Network(nn.Module, ABC):
     def tied(self) -> dict[str, str]:
         """Name of a tensor that a checkpoint lacks -> name of the one that it is."""
         return {}
+
+    def draw_weights(self, generator: torch.Generator) -> None:
+        """Draw new weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers)."""
+        residual = 0.02 / (2 * len(self.blocks)) ** 0.5
+        outputs = tuple(
+            f"{end}.weight" for role in ("o", "down") for end in self.layer_roles.get(role, ())
+        )
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.ndim >= 2:
+                deviation = residual if name.endswith(outputs) else 0.02
+                nn.init.normal_(parameter, std=deviation, generator=generator)
 
     def list_layers(self, roles: Iterable[str]) -> list[str]:
         """Names of the layers that have some of these roles, sorted."""

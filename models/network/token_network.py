@@ -29,23 +29,13 @@ class TokenNetwork(Network):
     `vision`, which encodes images of prompts, see `mmrl.models.network.vision`, or None.
 
     Attributes:
-        tower: the name of the vision tower, where there is one.
-        can_cache, can_refresh: whether the network has `new_cache`, and `new_token_cache`.
-        can_reduce: whether `forward` takes `reduce`; without it all logits exist at once.
         shifts: whether the output at a position predicts the next one inside the network, which
             still returns logits at the position that they predict.
         causal: whether attention is from left to right in the network itself.
-        block_size: positions of a block of the row where attention is causal between blocks, None
-            where it is not; to be set where it is a number.
     """
 
-    tower: ClassVar[str] = "vision.tower"
-    can_cache: ClassVar[bool] = False
-    can_refresh: bool = False
-    can_reduce: ClassVar[bool] = False
     shifts: bool = False
     causal: ClassVar[bool] = False
-    block_size: int | None = None
 
     head: Any
     vision: Any
@@ -125,14 +115,6 @@ class TokenNetwork(Network):
     def new_token_cache(self, length: int) -> Any:
         """An empty `TokenCache` for rows of `length` tokens."""
         raise NotImplementedError(f"{type(self).__name__} has no cache of tokens")
-
-    def count_cached(self, length: int) -> int:
-        """Values in a cache of a row of `length` tokens."""
-        return 0
-
-    def count_images(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
-        """Bytes that encoding images of `length` positions takes, see `count_activations`."""
-        return 0.0, 0.0
 
     def blank(self) -> Sequence[Mapping[str, Any]]:
         """See `Network.blank`: of images where there is a tower, and of tokens alone."""

@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmrl.config.checks import import_extra
 from mmrl.models.network.attention import choose_attention
 from mmrl.models.network.output_head import OutputHead
 from mmrl.models.network.text_encoder import TextEncoder
@@ -42,7 +41,8 @@ class UVit(TokenNetwork):
 
     def __init__(self, config: Mapping[str, Any], patch: int) -> None:
         super().__init__()
-        kind = import_extra("diffusers", "diffusers").UVit2DModel
+        from diffusers import UVit2DModel as kind
+
         self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
         self.head = self.transformer.mlm_layer.conv2
         self.transformer.mlm_layer.conv2 = nn.Identity()

@@ -107,7 +107,7 @@ class Vision(nn.Module):
         return {"images": self.tiling.cut(dot).to(device), "shown": (shown,)}
 
     def count(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
-        """See `TokenNetwork.count_images`. A trained layer keeps, for each patch, 12 vectors of the
+        """See `Network.count_images`. A trained layer keeps, for each patch, 12 vectors of the
         tower's width, 2 of its MLP and a row of attention for each head, in float32 too."""
         sizes: Any = self.tower.config
         width, n = sizes.hidden_size, (sizes.image_size // sizes.patch_size) ** 2

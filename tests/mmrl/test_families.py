@@ -154,7 +154,8 @@ def loss_of_an_unmoved_policy(
     """`policy_loss` of log-probs that equal those they are compared with bit by bit."""
     scored = inputs.passes.scored
     for other in (inputs.old, inputs.reference):
-        assert other is None or torch.equal(inputs.new[scored], other[scored])
+        if other is not None:
+            assert torch.equal(inputs.new.logprobs[scored], other.logprobs[scored])
     return policy_loss(inputs, config, size)
 
 

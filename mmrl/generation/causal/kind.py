@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mmrl.models import Policy
 
 
-def write(policy: Policy, canvas: Any, config: Any, generator: Any, size: Any = None) -> Rollout:
+def write(policy: Policy, canvas: Any, config: Any, generator: Any, *_: Any) -> Rollout:
     """See `mmrl.generation.causal.sampler.append_tokens`."""
     from mmrl.generation.causal.sampler import append_tokens
 

@@ -198,6 +198,11 @@ class TokenCanvas:
             seen = self.encode(model)
         return replace(seen, features=replace(seen.features, source=None))
 
+    def describe(self, row: int) -> dict[str, list[Any]]:
+        """See `Canvas.describe`: the tokens, and of an image its height and width in tokens."""
+        tokens = self.tokens[row][self.counted[row]].tolist()
+        return {"tokens": tokens, **({} if self.grid is None else {"grid": list(self.grid)})}
+
     def inputs(self) -> dict[str, Tensor]:
         """What the network reads of the rows, [B, L] each, but for the embeddings."""
         known = {"input_ids": self.tokens, "attention_mask": self.attend}

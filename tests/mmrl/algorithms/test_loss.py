@@ -11,11 +11,12 @@ from torch import Tensor
 from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.bounds import BOUNDS
+from mmrl.algorithms.gaussians import GAUSSIAN_KL
 from mmrl.algorithms.presets import find_conflicts
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.generation.masked.hidden import Hidden
-from mmrl.types import Passes
+from mmrl.types import Gaussian, Passes, Scores
 
 # one draw, two rollouts: two scored positions and one
 SCORED = torch.tensor([[[True, False, True], [False, True, False]]])
@@ -24,6 +25,10 @@ RATIOS = torch.tensor([[[1.1, 1.0, 0.5], [1.0, 1.5, 1.0]]])
 ADVANTAGES = torch.tensor([1.0, -2.0])
 REFERENCE = torch.full((1, 2, 3), -1.3)
 BLOCKS = torch.tensor([[0, 0, 1], [0, 0, 1]])
+SHAPE = torch.full((1, 2), 0.5), torch.full((1, 2), 0.1), torch.tensor([4, 2])
+"""Deviation, interval and size of Gaussian steps, for the methods that read them."""
+MEANS = [Gaussian(torch.full((1, 2, 4), mean), *SHAPE) for mean in (0.1, 0.1, 0.2)]
+"""Of the policy, the old and the reference policy."""
 
 
 def inputs(
@@ -38,7 +43,9 @@ def inputs(
     old = (new - log_ratio) * scored
     passes = Passes(Hidden(scored), scored, scored.float(), blocks=BLOCKS)
     kept = None if reference is None else reference * scored
-    return LossInputs(passes, new.requires_grad_(), advantages, old, kept, torch.ones_like(old))
+    scores = Scores(new.requires_grad_(), torch.ones_like(old), MEANS[0])
+    other = None if kept is None else Scores(kept, gaussian=MEANS[2])
+    return LossInputs(passes, scores, advantages, Scores(old, gaussian=MEANS[1]), other)
 
 
 def loss(given: LossInputs, size: BatchSize = SIZE, **columns: Any) -> tuple[Tensor, dict]:
@@ -46,10 +53,10 @@ def loss(given: LossInputs, size: BatchSize = SIZE, **columns: Any) -> tuple[Ten
 
 
 def gradient(given: LossInputs, size: BatchSize = SIZE, **columns: Any) -> Tensor:
-    given.new.grad = None
+    given.new.logprobs.grad = None
     loss(given, size, **columns)[0].backward()
-    assert given.new.grad is not None
-    return given.new.grad
+    assert given.new.logprobs.grad is not None
+    return given.new.logprobs.grad
 
 
 @pytest.mark.parametrize(
@@ -151,7 +158,11 @@ def test_clip_metrics_count_only_ratios_that_are_held_back() -> None:
 
 @pytest.mark.parametrize(
     "columns",
-    [{"ratio_level": level, "kl": kl} for level in sorted(RATIO_LEVELS) for kl in sorted(KL)]
+    [
+        {"ratio_level": level, "kl": kl}
+        for level in sorted(RATIO_LEVELS)
+        for kl in [*KL, *GAUSSIAN_KL]
+    ]
     + [{"surrogate": name} for name in SURROGATES],
     ids=lambda c: "-".join(c.values()),
 )
@@ -159,14 +170,22 @@ def test_positions_that_were_not_hidden_change_nothing(columns: dict) -> None:
     columns = {**columns, "beta": 0.1}
     given, other = inputs(reference=REFERENCE), inputs(reference=REFERENCE)
     with torch.no_grad():
-        other.new[~SCORED] = 500.0
-        other.old[~SCORED] = -500.0
-        other.reference[~SCORED] = 500.0  # type: ignore[index]
+        for scores, value in ((other.new, 500.0), (other.old, -500.0), (other.reference, 500.0)):
+            assert scores is not None
+            scores.logprobs[~SCORED] = value
     one, another = (loss(case, **columns) for case in (given, other))
     assert torch.equal(one[0], another[0])
     assert torch.equal(one[1]["kl"], another[1]["kl"])
     assert torch.equal(one[1]["ratio"], another[1]["ratio"])
     assert torch.equal(gradient(given, **columns), gradient(other, **columns))
+
+
+def of_rows(scores: Scores | None, rows: slice) -> Scores:
+    assert scores is not None and scores.gaussian is not None
+    mean, deviation, interval, size = scores.gaussian
+    steps = Gaussian(mean[:, rows], deviation[:, rows], interval[:, rows], size[rows])
+    entropy = None if scores.entropy is None else scores.entropy[:, rows]
+    return Scores(scores.logprobs[:, rows], entropy, steps)
 
 
 @pytest.mark.parametrize("columns", COLUMNS, ids=lambda c: "-".join(c.values()))
@@ -176,15 +195,8 @@ def test_parts_of_a_batch_add_up_to_its_loss_and_metrics(columns: dict) -> None:
     total, sums = torch.zeros(()), dict.fromkeys(metrics, 0.0)
     for row in (slice(0, 1), slice(1, 2)):
         full = inputs(reference=REFERENCE)
-        assert full.reference is not None
-        part = LossInputs(
-            full.passes[row],
-            full.new[:, row],
-            full.advantages[row],
-            full.old[:, row],
-            full.reference[:, row],
-            full.entropy[:, row],
-        )
+        new, old, reference = (of_rows(each, row) for each in (full.new, full.old, full.reference))
+        part = LossInputs(full.passes[row], new, full.advantages[row], old, reference)
         value, some = loss(part, size, beta=0.1, **columns)
         total = total + value
         sums = {name: sums[name] + float(some[name]) for name in sums}
@@ -221,7 +233,7 @@ def test_the_worked_example_of_the_public_trace_loss() -> None:
     new, old = torch.tensor([[[-1.0, -0.5, -2.0]]]), torch.tensor([[[-1.2, -0.9, -1.9]]])
     scored = torch.ones(1, 1, 3, dtype=torch.bool)
     passes, size = Passes(Hidden(scored), scored, scored.float()), BatchSize(1, 3, 3, 3)
-    given = LossInputs(passes, new, torch.tensor([1.5]), old, old)
+    given = LossInputs(passes, Scores(new), torch.tensor([1.5]), Scores(old), Scores(old))
     value, metrics = policy_loss(given, AlgorithmConfig(beta=0.01, kl="k3"), size)
     assert float(metrics["policy_loss"]) == pytest.approx(-1.6524187, abs=1e-6)
     assert 3 * float(metrics["kl"]) == pytest.approx(0.0942217, abs=1e-6)

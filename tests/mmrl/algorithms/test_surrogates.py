@@ -9,7 +9,7 @@ from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.algorithms.terms import Comparison
 from mmrl.generation.masked.hidden import Hidden
-from mmrl.types import Passes
+from mmrl.types import Passes, Scores
 
 OLD, NEW = torch.tensor([0.5, 0.1, 0.9, 0.02]), torch.tensor([0.7, 0.3, 0.88, 0.05])
 """Probabilities of four tokens before and after the policy moved."""
@@ -73,7 +73,7 @@ def test_a_token_far_outside_every_range_has_a_finite_loss() -> None:
     new = torch.tensor([[[-1.0, -0.1]]], requires_grad=True)
     old = torch.tensor([[[-200.0, -120.0]]])
     passes = Passes(Hidden(scored), scored, scored.float())
-    given = LossInputs(passes, new, torch.tensor([-1.0]), old)
+    given = LossInputs(passes, Scores(new), torch.tensor([-1.0]), Scores(old))
     for name in ("dppo", "cppo", "drpo"):
         value, _ = policy_loss(given, AlgorithmConfig(surrogate=name), BatchSize(1, 2, 2, 2))
         assert bool(value.isfinite()), name

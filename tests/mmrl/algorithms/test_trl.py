@@ -19,7 +19,7 @@ from torch import Tensor
 from mmrl.algorithms import AlgorithmConfig, LossInputs, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.generation.masked.hidden import Hidden
-from mmrl.types import Passes
+from mmrl.types import Passes, Scores
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "trl" / "losses.json"
 LENGTHS, LONGEST, HORIZON = [6, 1, 4, 3], 6, 8
@@ -124,8 +124,8 @@ def of_mmrl(
     tokens, rows = int(scored.sum()), int(scored.any(-1).sum())
     size = BatchSize(rows, tokens, tokens, HORIZON, rows, rows)
     passes = Passes(Hidden(scored), scored, scored.float())
-    known = LossInputs(passes, new[None], tensors["advantages"], old)
-    known.reference = reference if config.beta else None
+    known = LossInputs(passes, Scores(new[None]), tensors["advantages"], Scores(old))
+    known.reference = Scores(reference) if config.beta else None
     loss, _ = policy_loss(known, config, size)
     return loss.detach(), torch.autograd.grad(loss, new)[0]
 

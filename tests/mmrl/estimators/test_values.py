@@ -88,9 +88,8 @@ def expected_gradient(policy: Any, advantages: Tensor) -> Tensor:
     """The exact expectation of the policy's gradient over all trajectories."""
     rollout, passes, _ = world()
     weights = chances(policy, rollout, passes)[:, None] * passes.scored
-    new, entropy = score(policy, rollout.canvas, passes)
-    inputs = LossInputs(passes, new, advantages, entropy=entropy)
-    inputs.weights = Weights(weights, weights)
+    new = score(policy, rollout.canvas, passes)
+    inputs = LossInputs(passes, new, advantages, weights=Weights(weights, weights))
     loss, _ = policy_loss(inputs, METHOD, BatchSize(ROWS, 1, 1, NUMBER))
     gradients = torch.autograd.grad(loss, list(policy.network.parameters()))
     return torch.cat([gradient.flatten() for gradient in gradients])

@@ -129,8 +129,8 @@ def test_old_and_reference_policy_look_at_each_image_once_whatever_the_micro_bat
     for rows in (slice(3, 4), slice(6, 7)):
         part = Part(item, rows.start, rows, slice(None))
         new = trainer._score(item, rows, part.passes)
-        assert torch.equal(new.logprobs.detach(), item.old[rows.start])
-        assert torch.equal(new.logprobs.detach(), item.reference[rows.start])
+        assert torch.equal(new.logprobs.detach(), item.old[rows.start].logprobs)
+        assert torch.equal(new.logprobs.detach(), item.reference[rows.start].logprobs)
 
 
 def test_a_group_that_is_sampled_in_parts_is_looked_at_once(

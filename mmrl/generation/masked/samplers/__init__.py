@@ -72,7 +72,12 @@ def _sampler(rule: Rule) -> Sampler:
     """The row of a commit rule."""
 
     def write(
-        policy: Policy, canvas: MaskedCanvas, config: Any, generator: Any, size: int | None = None
+        policy: Policy,
+        canvas: MaskedCanvas,
+        config: Any,
+        generator: Any,
+        size: int | None = None,
+        place: Any = None,
     ) -> Rollout:
         from mmrl.generation.masked.samplers.continuous import denoise_continuously
         from mmrl.generation.masked.samplers.denoise import denoise

@@ -10,7 +10,7 @@ from mmrl.algorithms import AlgorithmConfig, LossInputs, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.bounds import BOUNDS
 from mmrl.generation.masked.hidden import Hidden
-from mmrl.types import Passes
+from mmrl.types import Passes, Scores
 from tests.mmrl.estimators.exact import every_mask, evidence_bound
 
 OLD = torch.tensor([[[-1.0, -2.0], [-1.5, -0.5]], [[-0.7, -3.0], [-2.0, -1.0]]])
@@ -29,7 +29,7 @@ def loss(new: Tensor, advantages: list[float], bound: str) -> Tensor:
     level = "step" if bound == "additive" else "sequence"
     row = AlgorithmConfig(bound=bound, ratio_level=level, epsilon=1e9)
     entries = 4 if bound == "additive" else 2
-    given = LossInputs(PASSES, new, torch.tensor(advantages), OLD)
+    given = LossInputs(PASSES, Scores(new), torch.tensor(advantages), Scores(OLD))
     return policy_loss(given, row, BatchSize(2, 8, entries, 2))[0]
 
 

@@ -1,0 +1,181 @@
+"""Latents that are denoised step by step, with every state that they went through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass
+class LatentCanvas:
+    """A batch of latents; its actions are denoising steps. See `mmrl.types.Canvas`.
+
+    A latent is flat: D numbers, of a smaller one followed by zeros. What it is conditioned on was
+    computed when it was laid out, once for each distinct text, so that the branches of guidance are
+    numbers of texts.
+
+    Attributes:
+        shapes: of each row's latent, such as (channels, height, width).
+        texts: by keyword of the network's forward pass, [P, …] of distinct texts.
+        text: [B] int64, the text of each row.
+        empty: [B] int64, the text of its unconditional branch.
+        rule: the schedule of the checkpoint, see `mmrl.generation.flow.schedules`.
+        path: [B, S + 1, D], from noise to the finished latent, as they are stored; None before
+            anything is written.
+        sigmas: [B, S + 1] float32, noise levels from 1 to 0 of these states; None as `path`.
+        stochastic: [B, S] bool, steps that drew noise: the actions with a log-prob.
+    """
+
+    kind: ClassVar[str] = "flow"
+    features: ClassVar[None] = None
+    tokens: ClassVar[None] = None
+
+    shapes: list[tuple[int, ...]]
+    texts: Mapping[str, Tensor]
+    text: Tensor
+    empty: Tensor
+    rule: Any
+    path: Tensor | None = None
+    sigmas: Tensor | None = None
+    stochastic: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __getitem__(self, rows: slice | Tensor | list[int]) -> LatentCanvas:
+        places = range(len(self))[rows] if isinstance(rows, slice) else _places(rows)
+        own = {name: None if each is None else each[rows] for name, each in self._rows().items()}
+        return replace(self, shapes=[self.shapes[place] for place in places], **own)
+
+    def to(self, device: torch.device | str) -> LatentCanvas:
+        """The same canvas on another device."""
+        own = {name: None if x is None else x.to(device) for name, x in self._rows().items()}
+        return replace(self, texts={key: x.to(device) for key, x in self.texts.items()}, **own)
+
+    @property
+    def response(self) -> Tensor:
+        """[B, S] bool: all steps."""
+        return self._stochastic | True
+
+    @property
+    def valid(self) -> None:
+        """None: latents have no end."""
+
+    @property
+    def counted(self) -> Tensor:
+        """[B, S] bool: the steps that have a log-prob."""
+        return self._stochastic
+
+    @property
+    def written(self) -> tuple[Tensor, Tensor]:
+        """`path` and `sigmas` of a written canvas. Raises ValueError: nothing is written."""
+        if self.path is None or self.sigmas is None:
+            raise ValueError("the latents have no path: they are not sampled yet")
+        return self.path, self.sigmas
+
+    @property
+    def finished(self) -> Tensor:
+        """[B, D]: the latents after the last step."""
+        return self.written[0][:, -1]
+
+    def condition(self) -> dict[str, Tensor]:
+        """What the network is conditioned on, by keyword, [B, …] each."""
+        return {key: each[self.text] for key, each in self.texts.items()}
+
+    def unconditional(self) -> LatentCanvas:
+        """The branch with the empty text."""
+        return replace(self, text=self.empty)
+
+    def image_unconditional(self) -> LatentCanvas:
+        """Raises ValueError: latents have no source image."""
+        raise ValueError("image_guidance_scale is above 0, and these prompts have no source image")
+
+    def drop_conditions(self, rows: Tensor) -> LatentCanvas:
+        """Replace the texts of some rows ([B] bool) by the empty one."""
+        return replace(self, text=self.empty.where(rows, self.text))
+
+    def encode(self, model: Callable[..., Any]) -> LatentCanvas:
+        """The canvas itself: texts are encoded when it is laid out."""
+        return self
+
+    freeze = encode
+
+    def split(self, size: int | None = None) -> None:
+        """None: steps are not divided into blocks."""
+
+    def describe(self, row: int) -> dict[str, list[float]]:
+        """What is kept of a row beside its trace, by the name of the column."""
+        return {"sigmas": self.written[1][row, :-1][self.counted[row]].tolist()}
+
+    def unroll(self, row: int) -> LatentCanvas:
+        """S + 1 rows that are finished with each state of a row, from its noise on."""
+        states = self.written[0][row]
+        one = self[[row] * len(states)]
+        return replace(one, path=states[:, None])
+
+    def by_shape(self) -> Iterator[tuple[tuple[int, ...], Any, LatentCanvas]]:
+        """Yield each shape, its rows as an index and the canvas of these; all rows where there is
+        one shape."""
+        shapes = list(dict.fromkeys(self.shapes))
+        if len(shapes) == 1:
+            yield shapes[0], slice(None), self
+            return
+        import torch
+
+        for shape in shapes:
+            places = [n for n, own in enumerate(self.shapes) if own == shape]
+            rows = torch.tensor(places, device=self.text.device)
+            yield shape, rows, self[rows]
+
+    @classmethod
+    def join(cls, parts: Sequence[LatentCanvas]) -> LatentCanvas:
+        """Canvases of one task as one batch; their texts become one table."""
+        import torch
+        import torch.nn.functional as F
+
+        starts, number = [], 0
+        for part in parts:
+            starts.append(number)
+            number += len(next(iter(part.texts.values())))
+        texts = {key: torch.cat([p.texts[key] for p in parts]) for key in parts[0].texts}
+        shifted = {
+            name: torch.cat([getattr(p, name) + s for p, s in zip(parts, starts, strict=True)])
+            for name in ("text", "empty")
+        }
+        shapes = [shape for part in parts for shape in part.shapes]
+        whole = replace(parts[0], shapes=shapes, texts=texts, **shifted)
+        if parts[0].path is None:
+            return whole
+        width = max(prod(shape) for shape in shapes)
+        paths = [p.written[0] for p in parts]
+        path = torch.cat([F.pad(p, (0, width - p.shape[-1])) for p in paths])
+        sigmas = torch.cat([p.written[1] for p in parts])
+        return replace(
+            whole, path=path, sigmas=sigmas, stochastic=torch.cat([p._stochastic for p in parts])
+        )
+
+    @property
+    def _stochastic(self) -> Tensor:
+        if self.stochastic is None:
+            raise ValueError("the latents have no steps: they are not sampled yet")
+        return self.stochastic
+
+    def _rows(self) -> dict[str, Tensor | None]:
+        """The tensors that have a row for each row of the batch."""
+        names = (f.name for f in fields(self) if f.name not in ("shapes", "texts", "rule"))
+        return {name: getattr(self, name) for name in names}
+
+
+def _places(rows: Tensor | list[int]) -> list[int]:
+    import torch
+
+    if isinstance(rows, list):
+        return rows
+
+    return (rows.nonzero().flatten() if rows.dtype == torch.bool else rows).tolist()

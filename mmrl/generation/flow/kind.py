@@ -1,0 +1,66 @@
+"""Generation by denoising latents, as a kind of generation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mmrl.generation.flow.replay import REPLAY
+from mmrl.generation.flow.sampler_config import FlowConfig, SolverConfig
+from mmrl.generation.generation import Generation, Sampler
+from mmrl.types import Rollout, Scores
+
+if TYPE_CHECKING:
+    from mmrl.generation.generation import Place
+    from mmrl.models import Policy
+
+
+def write(
+    policy: Policy,
+    canvas: Any,
+    config: Any,
+    generator: Any,
+    size: Any = None,
+    place: Place | None = None,
+) -> Rollout:
+    """See `mmrl.generation.flow.sampler.denoise`."""
+    from mmrl.generation.flow.sampler import denoise
+
+    return denoise(policy, canvas, config, generator, place)
+
+
+def score(*arguments: Any, **options: Any) -> Scores:
+    """See `mmrl.estimators.score`."""
+    from mmrl.generation.flow.scoring import score
+
+    return score(*arguments, **options)
+
+
+def check_window(config: SolverConfig, name: str, where: str, length: int | None) -> None:
+    """Raise a ConfigError for stochastic steps outside the schedule."""
+    if isinstance(config, FlowConfig):
+        config.find_place(config.steps)
+
+
+def denoising(config: type[SolverConfig]) -> Sampler:
+    """The row of a kernel with these settings."""
+    return Sampler(
+        write,
+        config,
+        check_window,
+        count_steps=lambda config, length: config.steps,
+        has_fixed_forwards=lambda config: True,
+        can_refill=lambda policy, config: False,
+        count_logits=lambda config, length: 0,
+        streams=lambda config: False,
+        keeps_cache=lambda config: False,
+        find_differences=lambda config, exact_cache: [],
+    )
+
+
+SAMPLERS = {
+    **{name: denoising(FlowConfig) for name in ("flow", "dance", "cps")},
+    **{name: denoising(SolverConfig) for name in ("ode", "dpm2")},
+}
+FLOW = Generation(
+    SAMPLERS, {"replay": REPLAY}, score, unroll=lambda canvas, row: canvas.unroll(row)
+)

@@ -1,0 +1,119 @@
+"""The strategy `replay`: recorded denoising steps are shown again, one in each pass.
+
+Of a step the policy sees the state before it, and is asked for the state after it as it is stored.
+Flow-GRPO (arXiv 2505.05470) trains all stochastic steps; with a window of few of them this is its
+fast form; DanceGRPO (arXiv 2505.07818) trains a part, drawn for each rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated
+
+from mmrl.config import above, check, one_of
+from mmrl.generation.flow.sampler_config import FlowConfig
+from mmrl.generation.flow.step_weights import STEP_WEIGHTS, step_factors
+from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
+from mmrl.types import Passes, Rollout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mmrl.generation.flow.canvas import LatentCanvas
+
+
+@dataclass(kw_only=True)
+class ReplayConfig(StrategyConfig):
+    """Which recorded steps are trained, and with what weight."""
+
+    timestep_fraction: Annotated[float, above(0, up_to=1)] = 1.0
+    """Share of a rollout's stochastic steps that are trained, drawn anew in each inner iteration;
+    what is kept is rounded up."""
+    step_weights: Annotated[str | None, one_of(STEP_WEIGHTS)] = None
+    """What the policy's term of a step is multiplied by: tempflow or flash, see
+    `mmrl.generation.flow.step_weights`; null for 1."""
+
+
+@dataclass
+class AtStep:
+    """A query of `mmrl.types.Query`: the step `step` [K, B] int64 that each row takes again, by the
+    kernel and noise level of the sampler."""
+
+    step: Tensor
+    kernel: str
+    noise_level: float
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> AtStep:
+        """The query of other draws or rows."""
+        return AtStep(change(self.step), self.kernel, self.noise_level)
+
+    def show(
+        self, canvas: LatentCanvas, k: int, asked: Tensor
+    ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:
+        """The states [B, D] before and after the step of each row, and their noise levels [B]."""
+        path, sigmas = canvas.written
+        rows, step = canvas.text.new_tensor(range(len(canvas))), self.step[k]
+        before, after = (path[rows, step + n] for n in (0, 1))
+        return (before, after, sigmas[rows, step], sigmas[rows, step + 1]), asked
+
+
+def plan_replay(rollout: Rollout, config: ReplayConfig, draw: Draw) -> Passes:
+    """One pass per trained step of a row; rows with fewer have empty passes at the end.
+
+    Raises:
+        ConfigError: several draws.
+        ValueError: a row without a stochastic step.
+    """
+    import torch
+
+    check(config.num_draws == 1, "algorithm.num_draws", config.num_draws, "1 with strategy: replay")
+    counted = rollout.canvas.counted
+    if not bool(counted.any(-1).all()):
+        raise ValueError("strategy: replay needs stochastic steps, and a rollout has none")
+    trained = choose_part(counted, config.timestep_fraction, draw)
+    number = int(trained.sum(-1).max())
+    order = trained.byte().argsort(dim=-1, descending=True, stable=True)[:, :number].T
+    used = trained.T.gather(0, order)
+    scored = torch.zeros(*order.shape, counted.shape[1], dtype=torch.bool, device=order.device)
+    scored.scatter_(-1, order[..., None], used[..., None])
+    query = AtStep(order, rollout.settings["name"], rollout.settings["noise_level"])
+    factor = None if config.step_weights is None else weigh_steps(rollout, config.step_weights)
+    return Passes(query, scored, scored.float() * number, factor=factor)
+
+
+def weigh_steps(rollout: Rollout, name: str) -> Tensor:
+    """[B, S] the weights of all steps by the kernel and noise level of the sampler, whose range of
+    stochastic steps is the pool of `step_factors`."""
+    from mmrl.generation.flow.transitions import Step, predict
+
+    settings, (_, sigmas) = rollout.settings, rollout.canvas.written
+    window = FlowConfig(**{f.name: settings[f.name] for f in fields(FlowConfig)})
+    low, high, _ = window.find_place(sigmas.shape[1] - 1)
+    here, following, highest = sigmas[:, :-1], sigmas[:, 1:], sigmas[:, 1:2]
+    level = highest.new_full((), settings["noise_level"])
+    numbers = [each.expand_as(here).flatten() for each in (here, following, level, highest)]
+    nothing = here.new_zeros(here.numel(), 1)
+    deviation = predict(settings["name"], Step(nothing, nothing, *numbers))[1].view_as(here)
+    place = deviation.new_ones(deviation.shape).cumsum(1) - 1
+    return step_factors(name, sigmas, deviation, (place >= low) & (place < high))
+
+
+def choose_part(counted: Tensor, fraction: float, draw: Draw) -> Tensor:
+    """[B, S] bool: a share of the counted steps of each row, rounded up; all of them where it is
+    1."""
+    if fraction == 1:
+        return counted
+    kept = (counted.sum(-1, keepdim=True) * fraction - 1e-9).ceil()
+    place = draw.uniforms(counted).masked_fill(~counted, 2.0).argsort(dim=-1).argsort(dim=-1)
+    return counted & (place < kept)
+
+
+def count_passes(config: ReplayConfig, steps: int, length: int) -> int:
+    """See `Strategy.number`, where all `steps` are stochastic."""
+    return max(1, -int(-(steps * config.timestep_fraction - 1e-9) // 1))
+
+
+REPLAY = Strategy(
+    plan_replay, ReplayConfig, number=count_passes, ordered=True, reads_trace=True, of_steps=True
+)

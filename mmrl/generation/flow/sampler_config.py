@@ -1,0 +1,56 @@
+"""Settings of samplers that denoise latents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from mmrl.config import Settings, above, at_least, one_of
+from mmrl.generation.flow.schedules import RULES, SigmaRule, make_sigmas
+from mmrl.generation.flow.windows import WindowConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(kw_only=True)
+class SolverConfig(Settings):
+    """A deterministic walk along the noise levels: what evaluations, and methods that need no
+    log-probs, sample with."""
+
+    where: ClassVar[str] = "sampler"
+
+    steps: Annotated[int, at_least(1)] = 12
+    """Denoising steps S."""
+    cfg_scale: Annotated[float, at_least(0)] = 0.0
+    """Classifier-free guidance w: (1 + w) conditional - w unconditional velocity, so diffusers'
+    `guidance_scale` less 1; 0 is off."""
+    sigma_rule: Annotated[str | None, one_of(RULES)] = None
+    """Rule of the noise levels, see `mmrl.generation.flow.schedules`; null follows the scheduler of
+    the checkpoint."""
+    shift: Annotated[float | None, above(0)] = None
+    """Shift of a static schedule; null follows the checkpoint."""
+    shared_noise: bool = False
+    """Whether the rollouts of a prompt begin with the same noise."""
+
+    is_stochastic: ClassVar[bool] = False
+    noise_level: ClassVar[float] = 0.0
+
+    def make_sigmas(self, rule: SigmaRule, tokens: int) -> Tensor:
+        """[S + 1] float32 noise levels of latents of some tokens, by these settings or else by the
+        rule of the checkpoint."""
+        chosen = rule if self.sigma_rule is None else RULES[self.sigma_rule]
+        if self.shift is not None:
+            chosen = replace(chosen, shift=self.shift)
+        return make_sigmas(chosen, self.steps, tokens)
+
+
+@dataclass(kw_only=True)
+class FlowConfig(SolverConfig, WindowConfig):
+    """A walk along the noise levels of which some steps draw noise, so that they have log-probs."""
+
+    where: ClassVar[str] = "sampler"
+    is_stochastic: ClassVar[bool] = True
+
+    noise_level: Annotated[float, above(0)] = 0.7  # type: ignore[misc]
+    """How much noise a stochastic step draws: a of `mmrl.generation.flow.transitions`."""

@@ -1,0 +1,79 @@
+"""Log-probs of recorded denoising steps under a policy."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmrl.generation.flow.canvas import LatentCanvas
+from mmrl.generation.flow.transitions import Step, logprob_of, predict
+from mmrl.generation.flow.velocity import conditions, predict_velocity
+from mmrl.types import Gaussian, Passes, Scores
+from mmrl.types.guidance import Guidance
+
+if TYPE_CHECKING:
+    from mmrl.models import Policy
+
+
+def score(
+    policy: Policy,
+    canvas: LatentCanvas,
+    passes: Passes,
+    cfg_scale: float = 0.0,
+    temperature: float = 1.0,
+    image_guidance_scale: float = 0.0,
+) -> Scores:
+    """Log-probs of the recorded steps that passes show, and the Gaussians that they are drawn from.
+
+    One forward per pass, over the rows that it scores. Arguments as of `mmrl.estimators.score`;
+    steps of latents have no temperature and no source image.
+    """
+    guidance = Guidance(cfg_scale)
+    found = [_score_pass(policy, canvas, passes, k, guidance) for k in range(len(passes))]
+    logprobs, *moments = (torch.stack(each) for each in zip(*found, strict=True))
+    sizes = torch.tensor([prod(shape) for shape in canvas.shapes], device=logprobs.device)
+    return Scores(logprobs[..., None] * passes.scored, gaussian=Gaussian(*moments, size=sizes))
+
+
+def _score_pass(
+    policy: Policy, canvas: LatentCanvas, passes: Passes, k: int, guidance: Guidance
+) -> tuple[Tensor, ...]:
+    """Log-prob [B], mean [B, D], deviation [B] and interval [B] of the steps of a pass, 0 in rows
+    that it does not score."""
+    scored, rows = passes.scored[k].any(-1), torch.arange(len(canvas), device=canvas.text.device)
+    if not policy.shares_forwards and not bool(scored.all()):
+        # a pass that scores nothing has a (zero) gradient too, on every process
+        rows = rows[scored] if bool(scored.any()) else rows[:1]
+        canvas, passes = canvas[rows], passes[rows]
+    outputs: tuple[Tensor, ...] = ()
+    for shape, own, part in canvas.by_shape():
+        found = _score_shape(policy, part, passes[own], k, shape, guidance)
+        outputs = outputs or tuple(x.new_zeros(len(scored), *x.shape[1:]) for x in found)
+        pairs = zip(outputs, found, strict=True)
+        outputs = tuple(whole.index_put((rows[own],), value) for whole, value in pairs)
+    return outputs
+
+
+def _score_shape(
+    policy: Policy,
+    canvas: LatentCanvas,
+    passes: Passes,
+    k: int,
+    shape: tuple[int, ...],
+    guidance: Guidance,
+) -> tuple[Tensor, ...]:
+    """The same of rows of one shape, all of which are scored."""
+    query: Any = passes.query
+    (state, target, sigma, following), _ = query.show(canvas, k, passes.scored[k])
+    number, branches = prod(shape), conditions(canvas, guidance)
+    velocity = predict_velocity(policy, branches, shape, state[:, :number], sigma, guidance)
+    highest = canvas.written[1][:, 1]
+    step = Step(state[:, :number], velocity, sigma, following, query.noise_level, highest)
+    mean, deviation = predict(query.kernel, step)
+    logprob = logprob_of(query.kernel, target[:, :number], mean, deviation)
+    mean = F.pad(mean, (0, state.shape[1] - number))
+    return logprob, mean, deviation, sigma - following

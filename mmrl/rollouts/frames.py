@@ -1,0 +1,44 @@
+"""Images as they were written: one before the first step, and one after each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+
+from mmrl.generation.kinds import GENERATIONS
+from mmrl.run.image_grid import painted
+from mmrl.types import Prompt, Rollout
+
+if TYPE_CHECKING:
+    from mmrl.models import Policy
+
+
+def draw_frames(
+    policy: Policy, rollout: Rollout, row: int, prompt: Prompt, image: Image.Image, steps: int
+) -> list[Image.Image]:
+    """Draw a row of a rollout before its first step and after each.
+
+    Where every state can be decoded it is; elsewhere what is not yet written is painted grey in the
+    finished image.
+
+    Args:
+        policy: decodes.
+        rollout: finished.
+        row: of it.
+        prompt: of the row.
+        image: that the row is, maybe scaled.
+        steps: of the rollout.
+    """
+    canvas: Any = rollout.canvas
+    unroll = GENERATIONS[canvas.kind].unroll
+    if unroll is not None:
+        states = unroll(canvas, row)
+        frames = policy.decode(states, [prompt] * len(states))
+        return [frame.resize(image.size, NEAREST) for frame in frames if not isinstance(frame, str)]
+    written = rollout.trace[row][canvas.response[row]].tolist()
+    grid = canvas.grid or (1, 1)
+    return [painted(image, written, grid, step) for step in range(-1, steps)]
+
+
+NEAREST = Image.Resampling.NEAREST

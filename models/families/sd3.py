@@ -1,0 +1,89 @@
+"""SD3 and SD3.5 (stabilityai/stable-diffusion-3.5-medium and -large; arXiv 2403.03206).
+
+A checkpoint is the directory of a `StableDiffusion3Pipeline`. Where its `text_encoder_3` is null,
+T5's states are zeros, as in the pipeline itself.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrl.generation.flow.schedules import rule_of
+from mmrl.models.families.family import LayoutInputs, read_number
+from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.text_to_latents import TextToLatents
+from mmrl.models.network.sd3 import SD3Network
+
+KIND: str = "flow"
+LAYOUTS: dict[str, type[Layout]] = {"text_to_image": TextToLatents}
+TOKEN_IDS: dict[str, int] = {}
+VOCAB_KEYS: tuple[str, ...] = ()
+PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
+KEYS = {"transformer.": ""}
+
+
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether the directory is that of a `StableDiffusion3Pipeline`."""
+    return config.get("_class_name") == "StableDiffusion3Pipeline"
+
+
+def network(config: Mapping[str, Any]) -> SD3Network:
+    """The transformer. Raises ValueError: latents of other channels than the autoencoder's."""
+    channels, own = read_number(config, "in_channels"), config["vae"].get("latent_channels")
+    if channels != own:
+        raise ValueError(
+            f"the transformer reads latents of {channels} channels, and the vae writes {own}: they"
+            " do not belong together"
+        )
+    return SD3Network(config)
+
+
+def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
+    """Images alone; see `Family.layouts`."""
+    network, config, options = inputs.network, inputs.network.public_config, inputs.options
+    assert isinstance(network, SD3Network)
+    network.part_options = {"left_out": options.without_parts, "store": options.encodings_dir}
+    pixels = count_pixels(config)
+    default = config["sample_size"] * pixels
+    size = options.image_size or default
+    lengths = {"max_length": options.max_prompt_length, "width": config["joint_attention_dim"]}
+    sides = (options.image_height or size, options.image_width or size)
+    return {
+        "text_to_image": TextToLatents(
+            network=network,
+            encode_text=partial(encode_text, **lengths),
+            rule=rule_of(config["scheduler"]),
+            channels=config["in_channels"],
+            pixels=pixels,
+            size=sides,
+            max_length=options.max_prompt_length,
+            unloads=options.unload_text_encoders,
+        )
+    }
+
+
+def encode_text(
+    pipeline: Any, text: str | list[str], device: torch.device, max_length: int, width: int
+) -> dict[str, Tensor]:
+    """States of all encoders, of `width` numbers, and pooled vectors of CLIP's; see
+    `SD3Network.forward`."""
+    # which the pipeline asks for the width of the zeros where there is no T5
+    pipeline.transformer = SimpleNamespace(config=SimpleNamespace(joint_attention_dim=width))
+    states, _, pooled, _ = pipeline.encode_prompt(
+        text, None, None, device, 1, False, max_sequence_length=max_length
+    )
+    return {"states": states, "pooled": pooled}
+
+
+def count_pixels(config: Mapping[str, Any]) -> int:
+    """Pixels for each latent along a side."""
+    return 2 ** (len(config["vae"]["block_out_channels"]) - 1)
+
+
+def count_codes(config: Mapping[str, Any]) -> int:
+    """Tokens of an image where no size is asked for."""
+    return (config["sample_size"] // config["patch_size"]) ** 2

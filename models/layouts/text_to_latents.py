@@ -1,0 +1,107 @@
+"""Image generation as latents: prompts in, images out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from mmrl.generation.flow.canvas import LatentCanvas
+from mmrl.models.network.pipeline_parts import Encode, PipelineParts
+from mmrl.models.network.velocity_network import VelocityNetwork
+from mmrl.types import Prompt
+
+
+@dataclass(frozen=True)
+class TextToLatents:
+    """Encodes prompts, and decodes finished latents.
+
+    Attributes:
+        network: has the parts of the pipeline, once its weights are read.
+        encode_text: how the family encodes a text.
+        rule: the schedule of the checkpoint.
+        channels: of a latent.
+        pixels: of an image for each latent, along a side.
+        size: height and width of an image in pixels, where its prompt does not give its own under
+            `height` and `width` of its metadata.
+        max_length: longest prompt in tokens; longer ones are cut.
+        unloads: whether the text encoders are freed once all prompts of a run are encoded.
+    """
+
+    needs_vq: ClassVar[bool] = False
+    needs_tower: ClassVar[bool] = False
+
+    network: VelocityNetwork
+    encode_text: Encode
+    rule: Any
+    channels: int
+    pixels: int
+    size: tuple[int, int]
+    max_length: int
+    unloads: bool = False
+    ids: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def check(prompt: Prompt) -> None:
+        """Every prompt is accepted."""
+
+    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
+        """Every prompt fits: longer ones are cut, as in the public pipelines. Raises ValueError: a
+        size of the prompt's own that is no image's."""
+        self.shape_of(prompt)
+        return True
+
+    @property
+    def parts(self) -> PipelineParts:
+        """Of the pipeline. Raises ValueError: its weights are not read."""
+        if self.network.parts is None:
+            raise ValueError("the checkpoint is not loaded: it has no text encoders")
+        return self.network.parts
+
+    def shape_of(self, prompt: Prompt) -> tuple[int, int, int]:
+        """Channels, height and width of the latent of a prompt. Raises ValueError: its image is no
+        whole number of tokens."""
+        sides = [
+            prompt.metadata.get(k, d) for k, d in zip(("height", "width"), self.size, strict=True)
+        ]
+        token = self.pixels * self.network.patch
+        for side in sides:
+            if not isinstance(side, int) or side < token or side % token:
+                raise ValueError(
+                    f"{prompt.place or prompt.id}: an image has sides {sides}; they must be"
+                    f" multiples of {token}, the side of a token in pixels"
+                )
+        return self.channels, sides[0] // self.pixels, sides[1] // self.pixels
+
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> LatentCanvas:
+        """B prompts -> latents to be written, each distinct text encoded once. Raises ValueError: a
+        `length`, which images have none of."""
+        if length is not None:
+            raise ValueError(f"max_completion_length is {length}; an image has none, leave it null")
+        texts = list(dict.fromkeys(["", *(prompt.text for prompt in prompts)]))
+        encoded = [self.encode(text) for text in texts]
+        place = {text: n for n, text in enumerate(texts)}
+        return LatentCanvas(
+            shapes=[self.shape_of(prompt) for prompt in prompts],
+            texts={key: torch.cat([each[key] for each in encoded]) for key in encoded[0]},
+            text=torch.tensor([place[prompt.text] for prompt in prompts]),
+            empty=torch.zeros(len(prompts), dtype=torch.long),
+            rule=self.rule,
+        )
+
+    def encode(self, text: str) -> dict[str, Tensor]:
+        """What the network is conditioned on, [1, …] by keyword, on the CPU."""
+        return self.parts.encode(text, self.encode_text, str(self.max_length))
+
+    def decode(self, canvas: LatentCanvas) -> list[Image.Image]:
+        """Finished latents -> B images."""
+        images: list[Any] = [None] * len(canvas)
+        for shape, rows, part in canvas.by_shape():
+            number = torch.Size(shape).numel()
+            found = self.parts.decode(part.finished[:, :number].unflatten(1, shape))
+            places = range(len(canvas)) if isinstance(rows, slice) else rows.tolist()
+            for row, image in zip(places, found, strict=True):
+                images[row] = image
+        return images

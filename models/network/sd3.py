@@ -1,0 +1,80 @@
+"""diffusers' `SD3Transformer2DModel` as a network that predicts velocities (SD3, SD3.5)."""
+
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrl.models.network.velocity_network import VelocityNetwork
+
+ATTENTION = {
+    **{role: (f"attn.to_{role}", f"attn.add_{role}_proj", f"attn2.to_{role}") for role in "qkv"},
+    "o": ("attn.to_out.0", "attn.to_add_out", "attn2.to_out.0"),
+}
+
+FIRST_ZERO = ("norm1.linear", "norm1_context.linear", "norm_out.linear", "proj_out")
+"""Ends of the names of layers whose new weights are zero."""
+
+
+class SD3Network(VelocityNetwork):
+    """The transformer of a config of diffusers, on latents [B, C, H, W]."""
+
+    layer_roles = {
+        **ATTENTION,
+        "gate": ("ff.net.0.proj", "ff_context.net.0.proj"),
+        "up": ("ff.net.0.proj", "ff_context.net.0.proj"),
+        "down": ("ff.net.2", "ff_context.net.2"),
+    }
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        from diffusers import SD3Transformer2DModel as kind
+
+        self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
+        self.blocks = list(self.transformer.transformer_blocks)
+        self.patch = self.transformer.config.patch_size
+
+    def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
+        """See `VelocityNetwork.forward`.
+
+        Args:
+            states: [B, n, W] of the tokens of texts.
+            pooled: [B, P] of whole texts.
+        """
+        kind = self.dtype
+        with self.recomputed():
+            return self.transformer(
+                hidden_states=latents.to(kind),
+                timestep=sigma * 1000,
+                encoder_hidden_states=states.to(kind),
+                pooled_projections=pooled.to(kind),
+            ).sample
+
+    def draw_weights(self, generator: torch.Generator) -> None:
+        """Keep what the layers of diffusers drew; modulations and the output begin at zero, so that
+        every block begins as the identity (adaLN-Zero, arXiv 2212.09748)."""
+        for name, layer in self.named_modules():
+            if name.endswith(FIRST_ZERO):
+                for parameter in layer.parameters():
+                    torch.nn.init.zeros_(parameter)
+
+    def blank(self) -> list[Mapping[str, Any]]:
+        """See `Network.blank`: of a latent of one token, and a text of one."""
+        config, device = self.transformer.config, self.device
+        shapes = {
+            "latents": (config.in_channels, self.patch, self.patch),
+            "states": (1, config.joint_attention_dim),
+            "pooled": (config.pooled_projection_dim,),
+        }
+        inputs = {name: torch.zeros(1, *shape, device=device) for name, shape in shapes.items()}
+        return [{**inputs, "sigma": torch.zeros(1, device=device)}]
+
+    def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """Of a position a block keeps about 34 vectors of its width: attention and MLP with their
+        norms and modulations, of image and text alike."""
+        width, layers = self.transformer.inner_dim, len(self.blocks)
+        block = 34 * width * length * size
+        kept = layers * width * length * size if recompute else layers * block
+        return kept, block if recompute else block / 2
