@@ -110,18 +110,20 @@ def _find_passes(
     """The forward passes of a micro-batch, and of a batch of rollouts that is sampled."""
     settings, world_size = task.config, placement.world_size
     response = completion_length(settings, known)
-    length = config.model.max_prompt_length + _count_shown(known, task, network) + response
+    shown = _count_shown(known, task, network)
+    length = config.model.max_prompt_length + shown + response
     copied = 0 if network.block_size is None else response  # again, with its open tokens
     columns = count_columns(settings.task, network, known.config or {})
 
-    def build(rows: int, length: int, branches: int) -> Pass:
-        return Pass(network, placement.device, size, rows, length, response, columns, branches)
+    def build(rows: int, length: int, *more: int) -> Pass:
+        return Pass(network, placement.device, size, rows, length, response, columns, *more)
 
     micro, branches = config.micro_batch_size(world_size), task.algorithm.guidance.branches
     rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
+    own = -(-shown // settings.num_generations)  # a group's images are encoded once
     return (
-        build(micro, length + copied + 3, branches),
-        build(rows, length + 3, settings.sampler.guidance.branches),
+        build(micro, length + copied + 3, branches, shown),
+        build(rows, length + 3, settings.sampler.guidance.branches, own),
     )
 
 

@@ -98,6 +98,10 @@ class Network(nn.Module, ABC):
         """Values in a cache of a row of `length` tokens."""
         return 0
 
+    def count_images(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """Bytes that encoding images of `length` positions takes, see `count_activations`."""
+        return 0.0, 0.0
+
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
         """Load what a network needs of a folder beside its own tensors, as a text encoder."""
 
