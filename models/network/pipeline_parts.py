@@ -152,10 +152,7 @@ class PipelineParts:
         kinds: Any = {VAE: torch.float32, "default": self.dtype}
         try:
             with _without_bars():
-                named: Any = DiffusionPipeline.load_config(self.folder)
-                # which are parts as well, but of no folder
-                absent = [name for name, kind in named.items() if kind == [None, None]]
-                none = dict.fromkeys((*absent, *left_out))
+                none: dict[str, Any] = dict.fromkeys(left_out)
                 found = DiffusionPipeline.from_pretrained(
                     self.folder, torch_dtype=kinds, use_safetensors=True, **{**none, **own}
                 )
