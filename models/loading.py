@@ -214,19 +214,9 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def new_model(config: Mapping[str, Any], generator: torch.Generator) -> Network:
-    """A new network of a config.json: weights of deviation 0.02, residual outputs scaled by
-    1/sqrt(2 layers)."""
-    # layers draw default weights when they are built; all of them are drawn anew below
+    """A new network of a config.json, see `Network.draw_weights`."""
     with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator.initial_seed())  # for layers that keep what they drew
         model = build_network(config)
-    residual = 0.02 / (2 * len(model.blocks)) ** 0.5
-    outputs = tuple(
-        f"{end}.weight" for role in ("o", "down") for end in model.layer_roles.get(role, ())
-    )
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            torch.nn.init.zeros_(parameter)
-        elif parameter.ndim >= 2:
-            deviation = residual if name.endswith(outputs) else 0.02
-            torch.nn.init.normal_(parameter, std=deviation, generator=generator)
+    model.draw_weights(generator)
     return model

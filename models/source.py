@@ -18,6 +18,8 @@ PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 """Files of a repository that are downloaded; code never is."""
 HALVES = ["*.fp16.*", "*.fp16-*"]
 """Files of a second, rounded copy of the weights, which nothing here reads."""
+INDEX = "model_index.json"
+"""What names the parts of a pipeline of diffusers."""
 PICKLED_NAME = "pytorch_model.bin"
 ADAPTER_CONFIG = "adapter_config.json"
 LORA = ".lora_"
@@ -48,16 +50,33 @@ def find_directory(
             " Gen-Verse/MMaDA-8B-MixCoT or showlab/magvitv2. Give one of both."
         )
     try:
-        wanted = list(patterns)
-        directory = Path(snapshot_download(name, allow_patterns=wanted, ignore_patterns=HALVES))
+        directory = _download(name, [each for each in patterns if "safetensors" not in each])
+        weights = [each for each in patterns if "safetensors" in each]
+        if weights:
+            parts = list_folders(directory)
+            # the repository of a pipeline has other copies of its weights beside its parts
+            wanted = [f"{part}/{each}" for part in parts for each in weights]
+            _download(name, wanted or weights)
         if pickled and not any(directory.glob("*.safetensors")):
-            wanted = [*PATTERNS, PICKLED_NAME]
-            snapshot_download(name, allow_patterns=wanted, ignore_patterns=HALVES)
+            _download(name, [PICKLED_NAME])
         return directory
     except (HfHubHTTPError, OSError) as error:
         absence = explain_absence(name, error)
     # outside, for the errors of the client below it are pages long
     raise FileNotFoundError(absence)
+
+
+def _download(name: str, patterns: Sequence[str]) -> Path:
+    found = snapshot_download(name, allow_patterns=list(patterns), ignore_patterns=HALVES)
+    return Path(found)
+
+
+def list_folders(directory: Path) -> list[str]:
+    """The folders of the parts that a pipeline of diffusers names; none of another checkpoint."""
+    if not (directory / INDEX).is_file():
+        return []
+    index = read_settings_file(directory / INDEX)
+    return sorted(name for name, kind in index.items() if isinstance(kind, list) and kind[-1])
 
 
 def is_adapter(directory: Path) -> bool:

@@ -40,7 +40,7 @@ def test_one_optimiser_step_by_hand(name: str) -> None:
     passes = draw_passes(rollout, algorithm, generators)
     scores = score(policy, rollout.canvas, passes)
     size = count_batch(rollout, passes, algorithm)
-    loss, metrics = policy_loss(LossInputs(passes, scores.logprobs, advantages), algorithm, size)
+    loss, metrics = policy_loss(LossInputs(passes, scores, advantages), algorithm, size)
     loss.backward()
 
     gradients = [p.grad for p in policy.model.parameters() if p.grad is not None]

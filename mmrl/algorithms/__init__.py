@@ -8,7 +8,7 @@ names it by `algorithm.name` and may override any column. One optimiser step by 
     passes = draw_passes(rollout, algorithm, generators)
     scores = score(policy, rollout.canvas, passes)
     size = count_batch(rollout, passes, algorithm)
-    loss, metrics = policy_loss(LossInputs(passes, scores.logprobs, advantages), algorithm, size)
+    loss, metrics = policy_loss(LossInputs(passes, scores, advantages), algorithm, size)
 """
 
 from mmrl.algorithms.advantages import group_advantages

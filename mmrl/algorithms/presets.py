@@ -162,9 +162,8 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
         ),
         (
             bool(changed) and (completed or m.value is not None),
-            f"{', '.join(changed)} changes how outcomes are normalized, and value and"
-            " completion_value make advantages of their own; set them to null, or it to its"
-            " default.",
+            f"{', '.join(changed)} changes advantages of outcomes, from which value and"
+            " completion_value make others; set these to null, or take the default.",
         ),
         (
             m.surrogate != "clipped" and (m.bound == "additive" or m.aggregation == "gmpo"),

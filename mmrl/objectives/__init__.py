@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from mmrl.config import build_options, check, check_choice
 from mmrl.config.by_name import find, is_by_name
+from mmrl.objectives.flow_config import FlowConfig
 from mmrl.objectives.options import CompletionConfig, MaskedConfig
 
 
@@ -35,6 +36,7 @@ class ObjectiveEntry(NamedTuple):
 METHODS = ("outline", "batch", "loss", "save", "evaluate")
 
 OBJECTIVES = {
+    "flow": ObjectiveEntry(FlowConfig, "mmrl.objectives.flow:Flow"),
     "masked": ObjectiveEntry(MaskedConfig, "mmrl.objectives.masked:Masked"),
     "text": ObjectiveEntry(CompletionConfig, "mmrl.objectives.text:Completions"),
 }

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config.settings_file import read_settings_file
-from mmrl.models.source import HALVES
+from mmrl.models.source import HALVES, INDEX, list_folders
 
-INDEX = "model_index.json"
 NETWORK, TOKENIZER, SCHEDULER = "transformer", "tokenizer", "scheduler"
 FILES = {TOKENIZER: "tokenizer_config.json", SCHEDULER: "scheduler_config.json"}
 """The file that says what a part is, by the beginning of its name; config.json elsewhere."""
@@ -29,13 +28,18 @@ def network_directory(directory: Path) -> Path:
 def list_parts(directory: Path) -> dict[str, Path]:
     """The parts that a pipeline names, and of each the file that says what it is. Raises
     ValueError: model_index.json names no network that is read."""
-    index = read_settings_file(directory / INDEX)
-    named = [name for name, kind in index.items() if isinstance(kind, list) and kind[-1]]
+    named = list_folders(directory)
     if NETWORK not in named:
-        kind = index.get("_class_name")
+        kind = read_settings_file(directory / INDEX).get("_class_name")
         raise ValueError(f"'{directory / INDEX}' is of a pipeline {kind!r} without a {NETWORK}")
-    files = {name: FILES.get(name.partition("_")[0], "config.json") for name in sorted(named)}
+    files = {name: FILES.get(name.partition("_")[0], "config.json") for name in named}
     return {name: directory / name / file for name, file in files.items()}
+
+
+def list_absent(directory: Path) -> list[str]:
+    """The parts that a pipeline is without."""
+    index = read_settings_file(directory / INDEX)
+    return [name for name, kind in index.items() if isinstance(kind, list) and not kind[-1]]
 
 
 def read_pipeline(directory: Path) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
 
 
 def encode_text(
-    pipeline: Any, text: str, device: torch.device, max_length: int, width: int
+    pipeline: Any, text: str | list[str], device: torch.device, max_length: int, width: int
 ) -> dict[str, Tensor]:
     """States of all encoders, of `width` numbers, and pooled vectors of CLIP's; see
     `SD3Network.forward`."""
@@ -82,6 +82,11 @@ def encode_text(
 def count_pixels(config: Mapping[str, Any]) -> int:
     """Pixels for each latent along a side."""
     return 2 ** (len(config["vae"]["block_out_channels"]) - 1)
+
+
+def count_patch(config: Mapping[str, Any]) -> int:
+    """Pixels for each token along a side."""
+    return count_pixels(config) * config["patch_size"]
 
 
 def count_codes(config: Mapping[str, Any]) -> int:

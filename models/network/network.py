@@ -27,6 +27,7 @@ class Network(nn.Module, ABC):
         blocks: its repeated modules in the order in which they compute, each a unit that is
             sharded, quantised and computed again in the backward pass; none where it has none.
         public_config: `config.json` of the checkpoint; says its family.
+        part_options: what the user chose for what `load_parts` loads.
         source: where the weights are from, a `mmrl.models.public_code.Source`.
         stored: `StoredWeights` of a network on the meta device; None once they are read.
         gradient_checkpointing: whether blocks are computed again in the backward pass.
@@ -53,6 +54,7 @@ class Network(nn.Module, ABC):
         super().__init__()
         self.blocks = ()
         self.public_config: dict[str, Any] = {}
+        self.part_options: dict[str, Any] = {}
         self.source: Any = None
         self.stored: Any = None
         self.gradient_checkpointing = False
@@ -96,6 +98,10 @@ class Network(nn.Module, ABC):
         """Values in a cache of a row of `length` tokens."""
         return 0
 
+    def count_images(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """Bytes that encoding images of `length` positions takes, see `count_activations`."""
+        return 0.0, 0.0
+
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
         """Load what a network needs of a folder beside its own tensors, as a text encoder."""
 
@@ -124,6 +130,19 @@ class Network(nn.Module, ABC):
     def tied(self) -> dict[str, str]:
         """Name of a tensor that a checkpoint lacks -> name of the one that it is."""
         return {}
+
+    def draw_weights(self, generator: torch.Generator) -> None:
+        """Draw new weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers)."""
+        residual = 0.02 / (2 * len(self.blocks)) ** 0.5
+        outputs = tuple(
+            f"{end}.weight" for role in ("o", "down") for end in self.layer_roles.get(role, ())
+        )
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.ndim >= 2:
+                deviation = residual if name.endswith(outputs) else 0.02
+                nn.init.normal_(parameter, std=deviation, generator=generator)
 
     def list_layers(self, roles: Iterable[str]) -> list[str]:
         """Names of the layers that have some of these roles, sorted."""

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 VAE = "vae"
 KEPT = 256
 """Prompts whose encodings are kept in memory: 700 MB in bfloat16 at SD3's width."""
-Encode = Callable[[Any, str, torch.device], dict[str, Tensor]]
-"""From a pipeline, a text and a device to what the network is conditioned on, [1, …] each."""
+Encode = Callable[[Any, str | list[str], torch.device], dict[str, Tensor]]
+"""From a pipeline, a text and a device to what the network is conditioned on, [1, …] each; from a
+list of texts, [B, …]."""
 
 
 class PipelineParts:
@@ -34,6 +35,9 @@ class PipelineParts:
         device: where they compute.
         left_out: names of parts that are not read.
         store: folder in which encodings are kept by content over runs; None keeps none.
+
+    Attributes:
+        own: text encoders by name that take the place of stored ones.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class PipelineParts:
     ) -> None:
         self.folder, self.dtype, self.device, self.left_out = folder, dtype, device, left_out
         self.store = None if store is None else Path(store).expanduser()
+        self.own: dict[str, nn.Module] = {}
         self.kept: dict[tuple[str, ...], dict[str, Tensor]] = {}
         self._encoders: Any = None
         self._decoder: Any = None
@@ -105,7 +110,7 @@ class PipelineParts:
     def encoders(self) -> Any:
         """The pipeline with its text encoders and tokenizers, and nothing else."""
         if self._encoders is None:
-            self._encoders = self._load(("transformer", VAE, *self.left_out))
+            self._encoders = self._load(("transformer", VAE, *self.left_out), **self.own)
             self._encoders.to(self.device)
         return self._encoders
 
@@ -130,18 +135,26 @@ class PipelineParts:
             self._decoder.to(self.device)
         return self._decoder
 
-    def _load(self, left_out: Sequence[str]) -> Any:
+    @torch.no_grad()
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        """Pixels [B, 3, H, W] in [-1, 1] -> latents [B, C, h, w] float32, what `decode` is given:
+        means of the posterior, encoded one at a time."""
+        vae, scale = self.decoder.vae, self.decoder.vae.config
+        means = [vae.encode(each[None].to(self.device)).latent_dist.mode() for each in pixels]
+        return (torch.cat(means) - (scale.shift_factor or 0)) * scale.scaling_factor
+
+    def _load(self, left_out: Sequence[str], **own: nn.Module) -> Any:
         from diffusers import DiffusionPipeline
 
+        from mmrl.models.families.pipeline import list_absent  # families import this module
+
+        left_out = {*left_out, *list_absent(self.folder)}  # diffusers asks for SD3's T5 by name
         kinds: Any = {VAE: torch.float32, "default": self.dtype}
         try:
             with _without_bars():
-                named: Any = DiffusionPipeline.load_config(self.folder)
-                # which are parts as well, but of no folder
-                absent = [name for name, kind in named.items() if kind == [None, None]]
-                none = dict.fromkeys((*absent, *left_out))
+                none: dict[str, Any] = dict.fromkeys(left_out)
                 found = DiffusionPipeline.from_pretrained(
-                    self.folder, torch_dtype=kinds, use_safetensors=True, **none
+                    self.folder, torch_dtype=kinds, use_safetensors=True, **{**none, **own}
                 )
         except Exception as error:  # diffusers, transformers and safetensors raise many kinds
             raise ValueError(
@@ -178,11 +191,12 @@ def count_parameters(config: Mapping[str, Any], left_out: Sequence[str] = ()) ->
     for name, sizes in config.items():
         if (name == VAE or name.startswith("text_encoder")) and name not in left_out:
             with torch.device("meta"):
-                total += sum(p.numel() for p in _build(sizes).parameters())
+                total += sum(p.numel() for p in build_part(sizes).parameters())
     return total
 
 
-def _build(sizes: Mapping[str, Any]) -> nn.Module:
+def build_part(sizes: Mapping[str, Any]) -> nn.Module:
+    """A part of a pipeline by its config.json, with weights from the global generator."""
     import diffusers
     import transformers
 

@@ -14,6 +14,9 @@ ATTENTION = {
     "o": ("attn.to_out.0", "attn.to_add_out", "attn2.to_out.0"),
 }
 
+FIRST_ZERO = ("norm1.linear", "norm1_context.linear", "norm_out.linear", "proj_out")
+"""Ends of the names of layers whose new weights are zero."""
+
 
 class SD3Network(VelocityNetwork):
     """The transformer of a config of diffusers, on latents [B, C, H, W]."""
@@ -31,7 +34,7 @@ class SD3Network(VelocityNetwork):
 
         self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
         self.blocks = list(self.transformer.transformer_blocks)
-        self.patch = self.transformer.config.patch_size
+        self.patch, self.public_config = self.transformer.config.patch_size, dict(config)
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
         """See `VelocityNetwork.forward`.
@@ -48,6 +51,14 @@ class SD3Network(VelocityNetwork):
                 encoder_hidden_states=states.to(kind),
                 pooled_projections=pooled.to(kind),
             ).sample
+
+    def draw_weights(self, generator: torch.Generator) -> None:
+        """Keep what the layers of diffusers drew; modulations and the output begin at zero, so that
+        every block begins as the identity (adaLN-Zero, arXiv 2212.09748)."""
+        for name, layer in self.named_modules():
+            if name.endswith(FIRST_ZERO):
+                for parameter in layer.parameters():
+                    torch.nn.init.zeros_(parameter)
 
     def blank(self) -> list[Mapping[str, Any]]:
         """See `Network.blank`: of a latent of one token, and a text of one."""

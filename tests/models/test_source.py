@@ -1,5 +1,6 @@
 """Where checkpoints come from: directories, the local cache of the hub, and what is asked of it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -55,9 +56,9 @@ def test_code_is_never_fetched_and_pickles_only_where_they_will_do_and_are_all_t
 ) -> None:
     asked: list[str] = []
 
-    def download(hub_id: str, allow_patterns: list[str], ignore_patterns: str) -> str:
+    def download(hub_id: str, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
         asked.extend(allow_patterns)
-        assert ignore_patterns == "*.fp16.*"
+        assert "*.fp16.*" in ignore_patterns
         if has_safetensors:
             (tmp_path / "model.safetensors").touch()
         return str(tmp_path)
@@ -67,3 +68,19 @@ def test_code_is_never_fetched_and_pickles_only_where_they_will_do_and_are_all_t
     assert {"*.json", "*.safetensors"} <= set(asked)
     assert ("pytorch_model.bin" in asked) == (pickled and not has_safetensors)
     assert not any(pattern.endswith(("*", ".py")) for pattern in asked)
+
+
+def test_of_a_pipeline_only_the_weights_of_its_parts_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def download(hub_id: str, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
+        asked.extend(allow_patterns)
+        index = {"_class_name": "P", "vae": ["diffusers", "A"], "text_encoder_3": [None, None]}
+        (tmp_path / "model_index.json").write_text(json.dumps(index))
+        return str(tmp_path)
+
+    monkeypatch.setattr(source, "snapshot_download", download)
+    find_directory("somebody/pipeline")
+    assert [each for each in asked if "safetensors" in each] == ["vae/*.safetensors"]

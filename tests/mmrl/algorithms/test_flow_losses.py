@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mmrl.algorithms import AlgorithmConfig, LossInputs, policy_loss
+from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.gaussians import GAUSSIAN_KL
 from mmrl.algorithms.loss import Weights, batch_weights
@@ -22,6 +22,7 @@ from mmrl.generation.flow.step_weights import step_factors
 from mmrl.generation.flow.transitions import Step, logprob_of, predict, transition
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Gaussian, Passes, Scores
+from tests.mmrl.algorithms.test_presets import FLOW
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "flow"
 CASES: dict[str, Any] = json.loads((FOLDER / "losses.json").read_text())
@@ -115,11 +116,9 @@ def test_loss_and_gradients_are_those_of_the_public_code(name: str) -> None:
         torch.testing.assert_close(found[1], case["grad_mean"], rtol=1e-5, atol=1e-6)
 
 
-METHODS = [
-    {"surrogate": "clipped", "kl": "gaussian"},
-    {"surrogate": "guard", "kl": "gaussian_rate"},
-    {"surrogate": "flow_dppo", "epsilon": 1e-3, "kl": "k3"},
-]
+METHODS = [load_algorithm({"name": name, "beta": 0.1}) for name in FLOW]
+METHODS += [load_algorithm({"name": "flow_grpo", "kl": "gaussian", "kl_to": "old"})]
+BY_METHOD = pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{m.name}-{m.kl}")
 
 
 def draw(used: Tensor, moved: float) -> tuple[LossInputs, Tensor]:
@@ -148,33 +147,33 @@ def draw(used: Tensor, moved: float) -> tuple[LossInputs, Tensor]:
     return LossInputs(passes, scores(mean), advantages, scores(before), reference), mean
 
 
-@pytest.mark.parametrize("columns", METHODS, ids=lambda c: c["surrogate"])
+@BY_METHOD
 def test_an_update_starts_at_ratio_one_and_kl_zero_and_moves_towards_what_was_good(
-    columns: dict[str, Any],
+    method: AlgorithmConfig,
 ) -> None:
     used = torch.ones(3, 2, dtype=torch.bool)
     given, mean = draw(used, 0.0)
     assert given.old is not None
-    loss, metrics = policy_loss(given, AlgorithmConfig(beta=0.1, **columns), size_of(used))
+    loss, metrics = policy_loss(given, method, size_of(used))
     assert float(metrics["ratio"]) == 1 and float(metrics["kl"]) == 0
     assert metrics["clip_ratio/low_mean"] == metrics["clip_ratio/high_mean"] == 0
     [step] = torch.autograd.grad(-loss, mean, retain_graph=True)
     given.old = None  # the same policy, which is then not scored
-    same, _ = policy_loss(given, AlgorithmConfig(beta=0.1, **columns), size_of(used))
+    same, _ = policy_loss(given, method, size_of(used))
     assert torch.equal(torch.autograd.grad(-same, mean, retain_graph=True)[0], step)
     [upward] = torch.autograd.grad(given.new.logprobs.sum(), mean)
     gain = (step * upward).sum((0, 2))
     assert gain[0] > 0 > gain[1], "advantages are 1 and -2"
 
 
-@pytest.mark.parametrize("columns", METHODS, ids=lambda c: c["surrogate"])
+@BY_METHOD
 def test_passes_one_by_one_add_up_to_the_whole_and_empty_ones_are_harmless(
-    columns: dict[str, Any],
+    method: AlgorithmConfig,
 ) -> None:
     used = torch.tensor([[True, True], [True, True], [True, False]])
     given, mean = draw(used, 0.05)
     assert given.old is not None and given.reference is not None
-    method, size = AlgorithmConfig(beta=0.1, **columns), size_of(used)
+    size = size_of(used)
     whole, metrics = policy_loss(given, method, size)
     [expected] = torch.autograd.grad(whole, mean, retain_graph=True)
     assert bool(expected.isfinite().all()) and not bool(expected[2, 1].any())

@@ -22,8 +22,9 @@ FILES = {
     for path in sorted((Path(__file__).parents[3] / "configs" / "algorithm").glob("*.yaml"))
 }
 CAUSAL = [name for name, text in FILES.items() if "\nstrategy: causal\n" in text]
-PRESETS = [name for name in FILES if name not in CAUSAL]
-"""Methods of policies that append tokens, and of those that un-mask them."""
+FLOW = [name for name, text in FILES.items() if "\nstrategy: replay\n" in text]
+PRESETS = [name for name in FILES if name not in CAUSAL + FLOW]
+"""Methods of policies that append tokens, of those that denoise, and of those that un-mask."""
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -105,6 +106,21 @@ def test_a_causal_preset_starts_at_ratio_one_and_moves_the_right_way(name: str) 
             ["algorithm.baseline", "within the group"],
         ),
         ({"surrogate": "cispo", "delta": 4.0}, ["algorithm.delta", "belongs to"]),
+        ({"surrogate": "guard", "aggregation": "dapo"}, ["means of denoising steps", "replay"]),
+        ({"kl": "gaussian"}, ["algorithm.kl is gaussian", "scores tokens", "kl: k3"]),
+        ({"old_logprobs": "rollout"}, ["algorithm.old_logprobs", "other states"]),
+        (
+            {"name": "grpo_guard", "old_logprobs": "rollout"},
+            ["algorithm.old_logprobs", "records no means", "use replay"],
+        ),
+        (
+            {"name": "flow_grpo", "old_logprobs": "rollout", "kl_to": "old"},
+            ["algorithm.old_logprobs", "kl: gaussian_rate"],
+        ),
+        ({"name": "flow_grpo", "kl_level": "bound"}, ["algorithm.kl_level", "use token"]),
+        ({"name": "flash_grpo", "bound": "elbo"}, ["algorithm.step_weights", "no term per step"]),
+        ({"name": "flow_grpo", "top_entropy_quantile": 0.5}, ["whose entropy is given"]),
+        ({"name": "ppo", "adv_clip_max": 5.0}, ["algorithm.adv_clip_max", "make others"]),
         ({"loss_type": "dapo"}, ["algorithm.loss_type", "is aggregation, with surrogate"]),
         ({"importance_sampling_level": "token"}, ["TRL calls so is ratio_level."]),
         ({"epsilonn": 0.1}, ["epsilonn", "Did you mean 'epsilon'?"]),

@@ -1,0 +1,216 @@
+"""Flow matching of a pipeline: its loss against the formula, its draws, and what a run trains."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+from diffusers.pipelines.stable_diffusion_3.pipeline_stable_diffusion_3 import (
+    StableDiffusion3Pipeline,
+)
+from PIL import Image
+from torch import Tensor, nn
+
+from mmrl.config import ConfigError
+from mmrl.models import load_policy
+from mmrl.models.layouts.pixels import image_to_pixels
+from mmrl.objectives.flow import Flow, draw_sigmas
+from mmrl.objectives.flow_config import FlowConfig
+from mmrl.planning.sft_plan import describe
+from mmrl.randomness import generator
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.sft import SFTConfig, main, train
+from mmrl.types import Prompt
+from tests.mmrl.objectives.flow_pipelines import COLORS, TEXTS, build, options, write_pairs
+from tests.mmrl.objectives.flow_pipelines import write_start as write_pipeline
+from tests.mmrl.pair import Pair
+from tests.mmrl.runs import metrics, same_weights
+from tests.mmrl.same_runs import close, equal_metrics
+
+PARTS = ("transformer", "text_encoder", "text_encoder_2", "vae")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline without weights, and pairs."""
+    path = tmp_path_factory.mktemp("flow")
+    write_pipeline(path)
+    write_pairs(path / "pairs.parquet")
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four steps."""
+    return train(config(folder, tmp_path_factory.mktemp("run") / "whole"))
+
+
+def config(folder: Path, output: Path, **changes: Any) -> SFTConfig:
+    """Four steps, a checkpoint every two."""
+    objective = {"name": "flow", "eval_data": str(folder / "pairs.parquet"), **options(folder)}
+    values = {
+        "max_steps": 4,
+        "per_device_train_batch_size": 4,
+        "learning_rate": 1e-2,
+        "logging_steps": 1,
+        "save_steps": 2,
+        "eval_steps": 2,
+        "ema_decay": 0.9,
+        "bf16": False,
+    }
+    objective |= changes.pop("objective", {})
+    return SFTConfig(output_dir=str(output), objective=objective, **{**values, **changes})
+
+
+class Hand(nn.Module):
+    """A network whose velocity is 2 x + 3 sigma, whatever the text."""
+
+    def forward(self, latents: Tensor, sigma: Tensor, **_: Any) -> Tensor:
+        return 2 * latents + 3 * sigma[:, None, None, None]
+
+
+def test_the_loss_is_that_of_the_formula_on_latents_of_diffusers(folder: Path) -> None:
+    flow = build(folder)
+    inputs, velocity = flow.batch(2, 0, 1)
+    vae = AutoencoderKL.from_pretrained(folder / "vae")
+    known = {}
+    for color, text in zip(COLORS, TEXTS, strict=True):
+        pixels = image_to_pixels(Image.new("RGB", (8, 8), color), 8)[None]
+        with torch.no_grad():
+            known[text] = (vae.encode(pixels).latent_dist.mean - 0.1) * 1.5
+    pairs = flow.data[""].take(range(8, 12))
+    clean = torch.cat([known[pair.text] for pair in pairs])
+    noise, sigma = velocity + clean, inputs["sigma"][:, None, None, None]
+    x = (1 - sigma) * clean + sigma * noise
+    torch.testing.assert_close(inputs["latents"], x)
+    flow.module = Hand()
+    loss, _ = flow.loss(flow.batch(2, 0, 1))
+    expected = ((2 * x + 3 * sigma - (noise - clean)) ** 2).mean()
+    assert float(loss) == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"logit_mean": 0.5, "logit_std": 1.4}, {"shift": 3.0}])
+def test_noise_levels_are_logit_normal_and_shifted(options: dict[str, float]) -> None:
+    drawn = draw_sigmas(FlowConfig(data="-", model="-", **options), 0, range(4096)).double()
+    shift = options.get("shift", 1.0)
+    logits = torch.logit(drawn / (shift - (shift - 1) * drawn))
+    assert float(logits.mean()) == pytest.approx(options.get("logit_mean", 0), abs=0.01)
+    assert float(logits.std()) == pytest.approx(options.get("logit_std", 1), rel=0.01)
+
+
+def test_noise_levels_of_a_few_neighbours_are_spread_evenly() -> None:
+    even = FlowConfig(data="-", model="-", sigmas="uniform")
+    for first in (0, 1000):
+        drawn = draw_sigmas(even, 1, range(first, first + 32)).sort().values
+        assert float((drawn - (torch.arange(32) + 0.5) / 32).abs().max()) < 1 / 16
+
+
+def test_examples_do_not_depend_on_the_number_of_processes(folder: Path) -> None:
+    whole = build(folder).batch(3, 0, 1)
+    parts = [build(folder, batch_size=2).batch(3, rank, 2) for rank in (0, 1)]
+    assert whole.inputs["texts"] == parts[0].inputs["texts"] + parts[1].inputs["texts"]
+    for key in ("latents", "sigma"):
+        assert torch.equal(whole.inputs[key], torch.cat([each.inputs[key] for each in parts])), key
+    assert torch.equal(whole.velocity, torch.cat([each.velocity for each in parts]))
+
+
+def test_a_dropped_text_is_the_empty_one(folder: Path, finished: Path) -> None:
+    start = {"model": str(finished / "final"), "new_weights": False, "train_text_encoder": False}
+    frozen = build(folder, cond_dropout_prob=1.0, **start)
+    inputs = frozen.batch(0, 0, 1).inputs
+    empty = frozen.task.encode("")
+    for key in ("states", "pooled"):
+        assert torch.equal(inputs[key], empty[key].expand_as(inputs[key]))
+        assert not torch.equal(frozen.task.encode(TEXTS[0])[key], empty[key])
+    flow = build(folder, cond_dropout_prob=0.25)
+    texts = [text for step in range(100) for text in flow.batch(step, 0, 1).inputs["texts"]]
+    assert 0.2 < texts.count("") / len(texts) < 0.3
+
+
+def test_texts_encoded_in_the_forward_pass_condition_as_those_encoded_once(
+    folder: Path, finished: Path
+) -> None:
+    start = {"model": str(finished / "final"), "new_weights": False}
+    once = build(folder, train_text_encoder=False, **start)
+    together = build(folder, **start)
+    losses = [flow.loss(flow.batch(1, 0, 1))[0] for flow in (once, together)]
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-5)
+    losses[1].backward()
+    trained = dict(together.module.named_parameters())
+    assert all(p.grad is not None for p in trained.values())
+    assert {name.partition(".")[0] for name in trained} == {"network", "encoders"}
+
+
+def test_two_steps_and_two_more_equal_four(folder: Path, finished: Path, tmp_path: Path) -> None:
+    train(config(folder, tmp_path / "parts", max_steps=2, lr_scheduler_type="constant"))
+    changes = {"resume_from_checkpoint": "auto", "lr_scheduler_type": "constant"}
+    train(config(folder, tmp_path / "parts", **changes))
+    train(config(folder, tmp_path / "whole", lr_scheduler_type="constant"))
+    left, right = (metrics(tmp_path / name) for name in ("parts", "whole"))
+    assert [line.get("loss") for line in left] == [line.get("loss") for line in right]
+    assert left[-1]["eval/loss"] == right[-1]["eval/loss"]
+    for part in PARTS:
+        both = (tmp_path / name / "final" / part for name in ("parts", "whole"))
+        assert same_weights(*both), part
+
+
+def test_a_run_trains_network_and_text_encoders_and_saves_a_public_pipeline(
+    folder: Path, finished: Path
+) -> None:
+    flow = build(folder)
+    pipeline: Any = StableDiffusion3Pipeline.from_pretrained(
+        finished / "final", text_encoder_3=None, tokenizer_3=None
+    )
+    for name, encoder in flow.whole.encoders.items():  # type: ignore[union-attr]
+        now = getattr(pipeline, name).state_dict()
+        assert all(not torch.equal(x, now[key]) for key, x in encoder.state_dict().items())
+    policy = load_policy(finished / "final", max_prompt_length=2)
+    found = policy.layouts["text_to_image"].encode("two rings")  # type: ignore[attr-defined]
+    states, _, pooled, _ = pipeline.encode_prompt(
+        "two rings", None, None, do_classifier_free_guidance=False, max_sequence_length=2
+    )
+    assert torch.equal(found["states"], states) and torch.equal(found["pooled"], pooled)
+    prompts = [Prompt("0", "text_to_image", "two rings")]
+    settings = SamplerConfig(name="ode", steps=2, cfg_scale=1.0)
+    rollout = sample(policy, policy.canvas(prompts), settings, generator(0))
+    assert policy.decode(rollout.canvas, prompts)[0].size == (8, 8)  # type: ignore[union-attr]
+
+
+def test_an_adapter_of_a_pipeline_is_trained_and_saved(
+    folder: Path, finished: Path, tmp_path: Path
+) -> None:
+    start = {"model": str(finished / "final"), "new_weights": False, "train_text_encoder": False}
+    run = train(config(folder, tmp_path / "run", objective={**start, "lora": {"r": 2}}))
+    assert load_policy(run / "final", max_prompt_length=2).network.parts is not None
+    lines = [line["loss"] for line in metrics(run) if "loss" in line]
+    assert len(lines) == 4 and not (run / "final" / "transformer").exists()
+
+
+def test_impossible_settings_are_refused_before_anything_is_read(
+    folder: Path, finished: Path, tmp_path: Path
+) -> None:
+    for changes, message in (
+        ({"new_weights": False, "lora": {"r": 2}}, "objective.lora"),
+        ({"image_size": 9}, "multiples of 2"),
+    ):
+        with pytest.raises((ConfigError, ValueError), match=message):
+            describe(config(folder, tmp_path / "run", objective=changes))
+    assert "5 pairs" in str(describe(config(folder, tmp_path / "run")))
+    with pytest.raises(ConfigError, match="share one copy"):
+        Flow(FlowConfig(**options(folder)), seed=0, batch_size=1, deferred=True)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(folder: Path, tmp_path: Path, pair: Pair) -> None:
+    objective = {"name": "flow", **options(folder)}
+    words = [f"objective={json.dumps(objective)}", "max_steps=3", "logging_steps=1", "bf16=false"]
+    words += ["optimizer=sgd", "learning_rate=0.05", "ema_decay=0.5", "save_steps=0"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    pair.begin("mmrl.sft", [*words, f"output_dir={two}", "per_device_train_batch_size=2"])
+    assert main([*words, f"output_dir={one}", "per_device_train_batch_size=4"]) == 0
+    pair.end()
+    equal_metrics(one, two)
+    for part in PARTS:
+        close(one / "final" / part, two / "final" / part)
