@@ -48,7 +48,7 @@ def read_shards(model: nn.Module, device: torch.device) -> None:
 @torch.no_grad()
 def replace_unread(model: nn.Module, read: Read) -> None:
     """Replace each parameter on the meta device of the networks in a model; tied weights stay one
-    parameter."""
+    parameter. Stored buffers, such as SD3's table of positions, are read whole."""
     networks = [module for module in model.modules() if isinstance(module, Network)]
     for network in (each for each in networks if each.stored is not None):
         done: dict[Tensor, nn.Parameter] = {}
@@ -56,6 +56,10 @@ def replace_unread(model: nn.Module, read: Read) -> None:
             if parameter not in done:
                 done[parameter] = read(network.stored, name, parameter)
             module._parameters[own] = done[parameter]
+        for name, buffer in network.named_buffers():
+            if buffer.is_meta and name in network.stored.files:
+                layer, _, own = name.rpartition(".")
+                network.get_submodule(layer)._buffers[own] = network.stored.read(name)
         network.stored = None
 
 
