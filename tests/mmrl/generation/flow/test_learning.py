@@ -91,5 +91,5 @@ def update(
 def test_the_reward_rises_and_with_shuffled_advantages_it_does_not(method: str) -> None:
     learned, control = learn(method, False), learn(method, True)
     gains = [sum(each[-4:]) / 4 - each[0] for each in (learned, control)]
-    assert learned[0] == control[0] and gains[0] > 0.5
+    assert learned[0] == control[0] and gains[0] > 0.4
     assert abs(gains[1]) < gains[0] / 3
