@@ -161,6 +161,11 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
             " denoising steps, whose entropy is given; set it to 1.",
         ),
         (
+            m.temperature != 1 and strategy.of_steps,
+            f"temperature is {m.temperature:g}, and strategy: {m.strategy} scores denoising steps,"
+            " which have none; set it to 1.",
+        ),
+        (
             bool(changed) and (completed or m.value is not None),
             f"{', '.join(changed)} changes advantages of outcomes, from which value and"
             " completion_value make others; set these to null, or take the default.",

@@ -48,6 +48,7 @@ class Sampler(NamedTuple):
         find_differences: how the policy that `config` samples from differs from the one that is
             scored; the other argument says whether the network's cache is exact.
         count_actions: the most steps that have log-probs; None where all have.
+        draws: whether any step has.
     """
 
     write: Callable[..., Rollout]
@@ -61,6 +62,7 @@ class Sampler(NamedTuple):
     keeps_cache: Callable[[Any], bool]
     find_differences: Callable[[Any, bool], list[str]]
     count_actions: Callable[[Any, int], int] | None = None
+    draws: bool = True
 
 
 class Generation(NamedTuple):

@@ -21,6 +21,9 @@ def check_pairing(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -
     names = f"{', '.join(sorted(allowed))}, as sampler {sampler.name} writes a {kind} canvas"
     check(method.strategy in allowed, f"{where}.algorithm.strategy", method.strategy, names)
     _check_lacking(method, sampler, kind, f"{where}.algorithm")
+    drawn = sorted(name for name, each in GENERATIONS[kind].samplers.items() if each.draws)
+    names = f"{' or '.join(drawn)}, whose steps have log-probs"
+    check(SAMPLERS[sampler.name].draws, f"{where}.sampler.name", sampler.name, names)
     if STRATEGIES[method.strategy].reads_trace and count_steps(sampler, 2) == 1:
         raise ConfigError(
             f"{where}.algorithm.strategy is {method.strategy!r}, and {where}.sampler.steps is 1, so"

@@ -82,8 +82,8 @@ def _choose_precision(
     """Whether a run computes in bfloat16, and the reason."""
     if wish != "auto":
         return wish, "as set"
-    if dtype == "float64":
-        return False, "the weights are float64"
+    if dtype in ("float64", "float16"):
+        return False, f"the weights are {dtype}"
     lacking = [rank for rank, (native, _) in enumerate(natives) if not native]
     where = f"process {lacking[0]}: " if lacking and len(natives) > 1 else ""
     return not lacking, where + natives[lacking[0] if lacking else 0][1]

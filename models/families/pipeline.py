@@ -51,7 +51,7 @@ def read_pipeline(directory: Path) -> dict[str, Any]:
     kind = read_settings_file(directory / INDEX).get("_class_name")
     if absent:
         raise FileNotFoundError(
-            f"'{directory}', an {kind}, lacks {', '.join(absent)}. Copy or download it again."
+            f"'{directory}', a {kind}, lacks {', '.join(absent)}. Copy or download it again."
         )
     found = {name: read_settings_file(file) for name, file in parts.items()}
     return {**found.pop(NETWORK), **found, "_class_name": kind}

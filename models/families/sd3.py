@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmrl.config import check_choice
 from mmrl.generation.flow.schedules import rule_of
 from mmrl.models.families.family import LayoutInputs, read_number
 from mmrl.models.layouts.layout import Layout
@@ -46,6 +47,9 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Images alone; see `Family.layouts`."""
     network, config, options = inputs.network, inputs.network.public_config, inputs.options
     assert isinstance(network, SD3Network)
+    known = sorted(name for name in config if name.startswith("text_encoder"))
+    for name in options.without_parts:
+        check_choice("model.without_parts", name, known)
     network.part_options = {"left_out": options.without_parts, "store": options.encodings_dir}
     pixels = count_pixels(config)
     default = config["sample_size"] * pixels

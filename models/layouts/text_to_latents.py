@@ -77,18 +77,20 @@ class TextToLatents:
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> LatentCanvas:
         """B prompts -> latents to be written, each distinct text encoded once. Raises ValueError: a
-        `length`, which images have none of."""
-        if length is not None:
-            raise ValueError(f"max_completion_length is {length}; an image has none, leave it null")
+        `length` other than that of an image in tokens."""
+        shapes = [self.shape_of(prompt) for prompt in prompts]
+        if length not in {None, *map(self.network.count_tokens, shapes)}:
+            raise ValueError(f"max_completion_length is {length}; leave it null for images")
         texts = list(dict.fromkeys(["", *(prompt.text for prompt in prompts)]))
         encoded = [self.encode(text) for text in texts]
         place = {text: n for n, text in enumerate(texts)}
         return LatentCanvas(
-            shapes=[self.shape_of(prompt) for prompt in prompts],
+            shapes=shapes,
             texts={key: torch.cat([each[key] for each in encoded]) for key in encoded[0]},
             text=torch.tensor([place[prompt.text] for prompt in prompts]),
             empty=torch.zeros(len(prompts), dtype=torch.long),
             rule=self.rule,
+            names=[prompt.text for prompt in prompts],
         )
 
     def encode(self, text: str) -> dict[str, Tensor]:

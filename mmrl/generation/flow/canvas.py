@@ -25,6 +25,7 @@ class LatentCanvas:
         texts: by keyword of the network's forward pass, [P, …] of distinct texts.
         text: [B] int64, the text of each row.
         empty: [B] int64, the text of its unconditional branch.
+        names: of each row's prompt, for messages; empty where they are not known.
         rule: the schedule of the checkpoint, see `mmrl.generation.flow.schedules`.
         path: [B, S + 1, D], from noise to the finished latent, as they are stored; None before
             anything is written.
@@ -41,6 +42,7 @@ class LatentCanvas:
     text: Tensor
     empty: Tensor
     rule: Any
+    names: Sequence[str] = ()
     path: Tensor | None = None
     sigmas: Tensor | None = None
     stochastic: Tensor | None = None
@@ -51,7 +53,8 @@ class LatentCanvas:
     def __getitem__(self, rows: slice | Tensor | list[int]) -> LatentCanvas:
         places = range(len(self))[rows] if isinstance(rows, slice) else _places(rows)
         own = {name: None if each is None else each[rows] for name, each in self._rows().items()}
-        return replace(self, shapes=[self.shapes[place] for place in places], **own)
+        names = [self.names[place] for place in places] if self.names else ()
+        return replace(self, shapes=[self.shapes[place] for place in places], names=names, **own)
 
     def to(self, device: torch.device | str) -> LatentCanvas:
         """The same canvas on another device."""
@@ -149,7 +152,8 @@ class LatentCanvas:
             for name in ("text", "empty")
         }
         shapes = [shape for part in parts for shape in part.shapes]
-        whole = replace(parts[0], shapes=shapes, texts=texts, **shifted)
+        names = [name for part in parts for name in part.names]
+        whole = replace(parts[0], shapes=shapes, names=names, texts=texts, **shifted)
         if parts[0].path is None:
             return whole
         width = max(prod(shape) for shape in shapes)
@@ -168,7 +172,7 @@ class LatentCanvas:
 
     def _rows(self) -> dict[str, Tensor | None]:
         """The tensors that have a row for each row of the batch."""
-        names = (f.name for f in fields(self) if f.name not in ("shapes", "texts", "rule"))
+        names = (f.name for f in fields(self) if f.name not in ("shapes", "texts", "rule", "names"))
         return {name: getattr(self, name) for name in names}
 
 

@@ -60,6 +60,7 @@ def denoising(config: type[SolverConfig]) -> Sampler:
         keeps_cache=lambda config: False,
         find_differences=lambda config, exact_cache: [],
         count_actions=count_stochastic,
+        draws=issubclass(config, FlowConfig),
     )
 
 

@@ -145,8 +145,9 @@ def check_finite(canvas: LatentCanvas) -> None:
     bad = ~path.isfinite().all(-1)
     if bool(bad.any()):
         row, step = bad.nonzero()[0].tolist()
+        whose = f"{canvas.names[row]!r} (row {row})" if canvas.names else f"row {row}"
         raise ValueError(
-            f"the latents of row {row} are not finite after denoising step {step}: the weights have"
+            f"the latents of {whose} are not finite after denoising step {step}: the weights have"
             " diverged, or their precision is too low for this checkpoint; lower the learning rate,"
             " or take model.dtype: bfloat16 or float32."
         )

@@ -1,0 +1,79 @@
+"""What a run of a latent policy refuses before its weights load."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mmrl.config import load_config
+from mmrl.planning.plan import describe
+from mmrl.rl_config import RLConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+PIPELINE = ROOT / "tests/fixtures/flow_sd3/pipeline"
+
+
+def refuse(tmp_path: Path, *words: str, path: Path = PIPELINE) -> str:
+    """The message with which a plan of Flow-GRPO on a pipeline is refused."""
+    task = {
+        "prompts": str(ROOT / "datasets/shapes/train.jsonl"),
+        "num_prompts": 2,
+        "num_generations": 2,
+        "sampler": {"name": "flow", "steps": 4},
+        "diversity": [],
+        "rewards": [{"name": "jpeg"}],
+        "algorithm": {"name": "flow_grpo"},
+    }
+    options = [f"output_dir={tmp_path / 'run'}", f"model.path={path}", "dry_run=true"]
+    given = [*options, f"tasks={json.dumps({'shapes': task})}", *words]
+    with pytest.raises((ValueError, FileNotFoundError)) as caught:
+        describe(load_config(RLConfig, given))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "allowed"),
+    [
+        ("sampler.name=ode", "sampler.name is 'ode'", "cps or dance or flow"),
+        ("sampler.window_range=[2,9]", "window_range is [2, 9]", "the 4 steps"),
+        ("sampler.sigma_rule=cosine", "sigma_rule is 'cosine'", "static_twice"),
+        ("num_generations=1", "num_generations is 1", "at least 2"),
+        ("max_completion_length=9", "max_completion_length is 9", "null for images"),
+        ("algorithm.strategy=random", "strategy: random scores tokens", "use strategy: replay"),
+        ("algorithm.temperature=0.5", "temperature is 0.5", "set it to 1"),
+        ("algorithm.top_entropy_quantile=0.5", "top_entropy_quantile is 0.5", "set it to 1"),
+        ("algorithm.completion_value.slices=2", "completion_value", "null"),
+        ("task=text", "model.path", "for the task text"),
+    ],
+)
+def test_a_setting_that_a_latent_policy_has_not_is_named_with_what_is_allowed(
+    word: str, key: str, allowed: str, tmp_path: Path
+) -> None:
+    message = refuse(tmp_path, f"tasks.shapes.{word}")
+    assert key in message and allowed in message
+
+
+def test_sizes_and_parts_that_do_not_exist_are_named(tmp_path: Path) -> None:
+    assert "multiples of 16" in refuse(tmp_path, "model.image_size=72")
+    assert "text_encoder_3" in refuse(tmp_path, "model.without_parts=[text_encoder_9]")
+
+
+def test_a_directory_that_is_no_whole_flow_pipeline_is_refused_by_name(tmp_path: Path) -> None:
+    def change(file: str, **values: object) -> Path:
+        folder = tmp_path / "pipeline"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(PIPELINE, folder)
+        content = json.loads((folder / file).read_text()) | values
+        (folder / file).write_text(json.dumps(content))
+        return folder
+
+    folder = change("vae/config.json", latent_channels=8)
+    assert "16 channels, and the vae writes 8" in refuse(tmp_path, path=folder)
+    scheduler = {"_class_name": "DDPMScheduler", "prediction_type": "epsilon"}
+    folder = change("scheduler/scheduler_config.json", **scheduler)
+    assert "DDPMScheduler (epsilon)" in refuse(tmp_path, path=folder)
+    folder = change("model_index.json", _class_name="PixArtSigmaPipeline")
+    assert "PixArtSigmaPipeline" in refuse(tmp_path, path=folder)
+    shutil.rmtree(folder / "vae")
+    assert "lacks vae/config.json" in refuse(tmp_path, path=folder)
