@@ -55,6 +55,11 @@ def count_steps(config: SamplerConfig, length: int) -> int:
     return SAMPLERS[config.name].count_steps(config, length)
 
 
+def count_actions(config: SamplerConfig, length: int) -> int:
+    """The most of these steps that have log-probs."""
+    return (SAMPLERS[config.name].count_actions or count_steps)(config, length)
+
+
 def has_fixed_forwards(config: SamplerConfig) -> bool:
     """Whether all rows of one length take the same number of forward passes, whatever is drawn, on
     processes that share weights (`Policy.shares_forwards`)."""

@@ -20,6 +20,14 @@ sys.path.insert(0, str(ROOT))
 
 from mmrl.config import check, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
+from scripts.pipeline_skeletons import (  # noqa: E402
+    CLIP_TEXT,
+    END,
+    list_words,
+    write_amused,
+    write_sd3,
+    write_vocabulary,
+)
 
 HUB = ROOT / "tests/fixtures/hub"
 """Published configurations."""
@@ -28,20 +36,12 @@ PUBLISHED |= {"qwen3": "qwen3_8b"}
 """Name of a family's; others start from that of LLaDA-8B-Instruct."""
 QWEN_VL = {"qwen2_5_vl": "Qwen2.5-VL-7B", "qwen3_vl": "Qwen3-VL-8B"}
 """Names of published sizes by family."""
-CODES, CLIP_WORDS, SHARDS = 8192, 49406, 6
+CODES, SHARDS = 8192, 6
 WIDTHS = {"d_model", "hidden_size", "mlp_hidden_size", "intermediate_size", "n_heads", "n_kv_heads"}
 WIDTHS |= {"num_attention_heads", "num_key_value_heads", "projection_dim"}
 WIDTHS |= {"in_channels", "block_out_channels", "block_num_heads"}
 WIDTHS |= {"cond_embed_dim", "encoder_hidden_size"}
 DEPTHS = {"n_layers", "num_hidden_layers", "max_window_layers"}
-CLIP_TEXT = {
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "projection_dim": 768,
-}
-"""Sizes of aMUSEd's text encoder."""
 SMALL_TOWER = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -83,7 +83,6 @@ PARTS = (
 """A chat template with the turns and the image parts of Qwen-VL's."""
 SEEN = {"<|vision_start|>": 151652, "<|vision_end|>": 151653, "<|image_pad|>": 151655}
 """Ids of Qwen-VL's special tokens beside those of texts."""
-END = "<|endoftext|>"
 
 
 @dataclass(kw_only=True)
@@ -99,13 +98,15 @@ class Config:
         "sdar",
         "amused",
         "magvitv2",
+        "sd3",
         "qwen3",
         "qwen2_5_vl",
         "qwen3_vl",
     ] = "llada"
     """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, Lumina-DiMOO with its image tokenizer,
     DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, aMUSEd-256 (as Lumina-DiMOO with diffusers), the
-    image tokenizer showlab/magvitv2, Qwen3-8B, Qwen2.5-VL-7B or Qwen3-VL-8B."""
+    image tokenizer showlab/magvitv2, SD3.5-medium without T5, Qwen3-8B, Qwen2.5-VL-7B or
+    Qwen3-VL-8B."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
@@ -113,7 +114,8 @@ class Config:
     width: int = 4096
     """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of aMUSEd a
     multiple of 256; 1024 in the published one. Of magvitv2 the base width, a multiple of 32; 128 in
-    the published one. Below full width, LLaDA-V has a small vision tower."""
+    the published one. Of SD3 1536 in the published one, whose text encoders stay small here. Below
+    full width, LLaDA-V has a small vision tower."""
 
     def __post_init__(self) -> None:
         check(self.out != "", "out", self.out, "the folder to write into")
@@ -142,7 +144,11 @@ def make_skeleton(config: Config) -> None:
     if config.family == "magvitv2":
         return save_vq(MagvitV2(MagvitConfig(ch=config.width)), folder)
     if config.family == "amused":
-        return _write_amused(config, folder)
+        text, raw = CLIP_TEXT, published("amused_256_transformer")
+        sizes = resize(text, config, 1024), resize(raw, config, 1024)
+        return write_amused(folder, *sizes, vq_config(config.width // 8))
+    if config.family == "sd3":
+        return write_sd3(folder, config.width, config.layers)
     raw = model_config(config)
     (folder / "config.json").write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
     TOKENIZERS.get(config.family, write_llada_tokenizer)(folder)
@@ -289,7 +295,7 @@ def write_tokenizer(folder: Path, ids: dict[str, int], first: int, **options: An
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.BPE(_words(first), []))
+    tokenizer = Tokenizer(models.BPE(list_words(first), []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     special = [AddedToken(name, normalized=False) for name in _special(ids, first).values()]
@@ -315,7 +321,7 @@ def write_dream_tokenizer(folder: Path) -> None:
         "pad_token": END,
         "tokenizer_class": "DreamTokenizer",
     }
-    _write_vocabulary(folder, _words(TOKEN_IDS[END]), config)
+    write_vocabulary(folder, list_words(TOKEN_IDS[END]), config)
 
 
 TOKENIZERS = {
@@ -329,24 +335,9 @@ TOKENIZERS = {
 """Family -> what writes its tokenizer; others have LLaDA's."""
 
 
-def _words(number: int) -> dict[str, int]:
-    from tokenizers import pre_tokenizers
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [*alphabet, *(f"Ġw{n}" for n in range(len(alphabet), number))]
-    return {word: n for n, word in enumerate(words)}
-
-
 def _special(ids: dict[str, int], first: int) -> dict[int, str]:
     named = {number: name for name, number in ids.items()}
     return {n: named.get(n, f"<|unnamed_{n}|>") for n in range(first, max(named) + 1)}
-
-
-def _write_vocabulary(folder: Path, words: dict[str, int], config: dict[str, Any]) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / "vocab.json").write_text(json.dumps(words))
-    (folder / "merges.txt").write_text("#version: 0.2\n")
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def vq_config(unit: int) -> dict[str, Any]:
@@ -354,27 +345,6 @@ def vq_config(unit: int) -> dict[str, Any]:
     raw = published("amused_512_vqvae")
     widths = [width * max(32, unit) // 128 for width in raw["block_out_channels"]]
     return {**raw, "block_out_channels": widths}
-
-
-def _write_amused(config: Config, folder: Path) -> None:
-    """The parts of amused/amused-256 as diffusers saves them, in float32 as published."""
-    import diffusers as parts
-    from transformers import CLIPTextConfig, CLIPTextModelWithProjection, CLIPTokenizer
-
-    ends = {f"{letter}</w>": 256 + n for letter, n in _words(256).items()}
-    words = _words(256) | ends | {f"w{n}</w>": n for n in range(512, CLIP_WORDS)}
-    words |= {"<|startoftext|>": CLIP_WORDS, END: CLIP_WORDS + 1}
-    own = {"model_max_length": 77, "tokenizer_class": "CLIPTokenizer"}
-    _write_vocabulary(folder / "tokenizer", words, own)
-    tokenizer = CLIPTokenizer.from_pretrained(folder / "tokenizer")
-    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    text = CLIPTextConfig(**resize(CLIP_TEXT, config, 1024), vocab_size=len(words), **ids)
-    raw = resize(published("amused_256_transformer"), config, 1024)
-    network = parts.UVit2DModel.from_config(raw)
-    vq = parts.VQModel.from_config(vq_config(config.width // 8))
-    scheduler = parts.AmusedScheduler(mask_token_id=network.config.vocab_size - 1)
-    encoder = CLIPTextModelWithProjection(text)
-    parts.AmusedPipeline(vq, tokenizer, encoder, network, scheduler).save_pretrained(folder)
 
 
 def main() -> int:

@@ -47,6 +47,7 @@ class Sampler(NamedTuple):
         keeps_cache: whether keys and values of all rows are kept.
         find_differences: how the policy that `config` samples from differs from the one that is
             scored; the other argument says whether the network's cache is exact.
+        count_actions: the most steps that have log-probs; None where all have.
     """
 
     write: Callable[..., Rollout]
@@ -59,6 +60,7 @@ class Sampler(NamedTuple):
     streams: Callable[[Any], bool]
     keeps_cache: Callable[[Any], bool]
     find_differences: Callable[[Any, bool], list[str]]
+    count_actions: Callable[[Any, int], int] | None = None
 
 
 class Generation(NamedTuple):

@@ -22,7 +22,7 @@ from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.runtime.sharding.sampling import gathers_once
-from mmrl.samplers import count_steps
+from mmrl.samplers import count_actions
 from mmrl.training.trainable import trained_in_full
 
 
@@ -36,6 +36,7 @@ def estimate(
         and moments. A sharded one shares nothing with the policy, as `reference` does not.
     """
     network, size = outline_policy(raw), BYTES[config.model.dtype]
+    network.part_options["left_out"] = config.model.without_parts
     sizes, recompute = count_policy(config, network), config.model.gradient_checkpointing
     found = choose_planned(config.bf16, placement, dtype=config.model.dtype)
     sharded = placement.way in ("fsdp2", "zero3")
@@ -109,25 +110,27 @@ def _find_passes(
     """The forward passes of a micro-batch, and of a batch of rollouts that is sampled."""
     settings, world_size = task.config, placement.world_size
     response = completion_length(settings, known)
-    length = config.model.max_prompt_length + _count_shown(known, task, network) + response
+    shown = _count_shown(known, task, network)
+    length = config.model.max_prompt_length + shown + response
     copied = 0 if network.block_size is None else response  # again, with its open tokens
     columns = count_columns(settings.task, network, known.config or {})
 
-    def build(rows: int, length: int, branches: int) -> Pass:
-        return Pass(network, placement.device, size, rows, length, response, columns, branches)
+    def build(rows: int, length: int, *more: int) -> Pass:
+        return Pass(network, placement.device, size, rows, length, response, columns, *more)
 
     micro, branches = config.micro_batch_size(world_size), task.algorithm.guidance.branches
     rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
+    own = -(-shown // settings.num_generations)  # a group's images are encoded once
     return (
-        build(micro, length + copied + 3, branches),
-        build(rows, length + 3, settings.sampler.guidance.branches),
+        build(micro, length + copied + 3, branches, shown),
+        build(rows, length + 3, settings.sampler.guidance.branches, own),
     )
 
 
 def _count_graphs(config: RLConfig, task: Task, micro: Pass) -> int:
     """Passes whose graphs are held together."""
     block_size = micro.network.block_size
-    steps = count_steps(task.config.sampler, micro.scored)
+    steps = count_actions(task.config.sampler, micro.scored)
     passes = passes_per_rollout(task.algorithm, steps, micro.scored, block_size)
     return 1 if task.algorithm.pass_by_pass else passes
 

@@ -204,6 +204,7 @@ class Pass:
         scored: positions of a row whose logits are read.
         columns: of the logits.
         branches: of guidance.
+        shown: positions of a row whose images no other row shows.
     """
 
     network: Network
@@ -214,6 +215,7 @@ class Pass:
     scored: int
     columns: int
     branches: int = 1
+    shown: int = 0
 
     def train(self, recompute: bool, held: int = 1) -> float:
         """Bytes of activations and logits of some passes whose graphs are held together.
@@ -229,11 +231,12 @@ class Pass:
             logits = 2 * 4.0 * rows * self.network.width
             beside = (3.0 + (self.branches > 1)) * 4 * part * self.columns
         every = self.branches * self.rows
-        return held * (every * kept + logits) + max(every * working, beside)
+        seen, seeing = self.network.count_images(self.rows * self.shown, recompute, self.size)
+        return held * (every * kept + seen + logits) + max(every * working, beside, seeing)
 
     def sample(self, sampler: SamplerConfig) -> float:
-        """Bytes of a step of a sampler: its cache, and a block of the network at work or logits and
-        what is computed from them."""
+        """Bytes of a step of a sampler: its cache, and a block of the network or its tower at work
+        or logits and what is computed from them."""
         _, working = self.network.count_activations(self.length, False, self.size)
         row = SAMPLERS[sampler.name]
         positions = self.rows * row.count_logits(sampler, self.scored)
@@ -242,4 +245,5 @@ class Pass:
         logits = 4 * 4.0 * positions * self.columns * self.branches
         cached = row.keeps_cache(sampler) and self.network.count_cached(self.length) * self.size
         every = self.branches * self.rows
-        return max(every * working, logits) + every * cached
+        _, seeing = self.network.count_images(self.rows * self.shown, False, self.size)
+        return max(every * working, logits, seeing) + every * cached

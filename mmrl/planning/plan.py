@@ -20,7 +20,7 @@ from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.launch import count_processes
-from mmrl.samplers import count_steps
+from mmrl.samplers import count_actions, count_steps
 from mmrl.types import Prompt
 
 
@@ -119,7 +119,7 @@ def _describe_task(
     size, parts = config.micro_batch_size(world_size), config.num_mini_batches
     block_size = outline_policy(raw).block_size
     plan = {"num_mini_batches": parts, "block_size": block_size}
-    cost = count_forwards(algorithm, steps, length, **plan)
+    cost = count_forwards(algorithm, count_actions(sampler, length), length, **plan)
     yield (
         "update",
         f"{config.updates_per_step} optimiser steps of {rollouts // world_size // parts // size}"

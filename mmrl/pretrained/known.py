@@ -43,6 +43,9 @@ PUBLIC_SIZES = {
     "Qwen/Qwen3-VL-2B": "Qwen3-VL-2B",
     "Qwen/Qwen3-VL-4B": "Qwen3-VL-4B",
     "Qwen/Qwen3-VL-8B": "Qwen3-VL-8B",
+    "stabilityai/stable-diffusion-3-medium": "SD3-medium",
+    "stabilityai/stable-diffusion-3.5-medium": "SD3.5-medium",
+    "stabilityai/stable-diffusion-3.5-large": "SD3.5-large",
     "amused/amused-256": "aMUSEd-256",
     "amused/amused-512": "aMUSEd-512",
 }
@@ -214,8 +217,12 @@ class Known:
         """Side in pixels of what a token of an image shows; None where it is not known here."""
         import torch
 
+        from mmrl.models.families import find_family
         from mmrl.models.image_tokenizers.image_tokenizer import build_vq
 
+        count = getattr(find_family(self.config or {}), "count_patch", None)
+        if count is not None:
+            return count(self.config)
         if self.vq == self.model.path:
             return PUBLIC_PATCH
         known = {} if self.vq == PUBLIC_VQ else known_config(self.vq or "")

@@ -23,7 +23,7 @@ FREE = """
     model.attn_implementation model.gradient_checkpointing tasks.*.diversity tasks.*.eval_*
     tasks.*.rollout_batch_size tasks.*.max_failures objective.eval_*
     objective.attn_implementation objective.gradient_checkpointing
-    objective.encode_batch_size
+    objective.encode_batch_size objective.keep_latents objective.encodings_dir
 """
 """Settings, with wildcards and apart by spaces, that do not change the course of a run."""
 LOGGED = ("tasks.*.rewards",)

@@ -84,6 +84,11 @@ def count_pixels(config: Mapping[str, Any]) -> int:
     return 2 ** (len(config["vae"]["block_out_channels"]) - 1)
 
 
+def count_patch(config: Mapping[str, Any]) -> int:
+    """Pixels for each token along a side."""
+    return count_pixels(config) * config["patch_size"]
+
+
 def count_codes(config: Mapping[str, Any]) -> int:
     """Tokens of an image where no size is asked for."""
     return (config["sample_size"] // config["patch_size"]) ** 2

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mmrl.models.network.causal_lm import CausalCache, CausalLM
 from mmrl.models.network.core import zero_gradients
+from mmrl.models.network.token_network import is_trained
 
 
 class CausalVLM(CausalLM):
@@ -50,6 +51,18 @@ class CausalVLM(CausalLM):
         }
         row = torch.full_like(tokens["input_ids"], self.image_id)
         return [{"input_ids": row, "features": features}, tokens]
+
+    def count_images(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """For each patch, a trained block keeps 12 vectors of the tower's width and its MLP,
+        and a trained merger 4. No block is computed again; rotary embeddings are float32."""
+        tower, sizes = self.body.visual, self.body.visual.config
+        width, patches = sizes.hidden_size, length * tower.spatial_merge_size**2
+        matrices = sum(weight.ndim == 2 for weight in tower.blocks[0].mlp.parameters())
+        block = 12 * width + 2 * (matrices - 1) * sizes.intermediate_size
+        kept = sizes.depth * block * is_trained(tower.blocks)
+        mergers = [tower.merger, *getattr(tower, "deepstack_merger_list", ())]
+        kept += 4 * width * sum(map(is_trained, mergers))
+        return patches * kept * size, patches * (4 * size + 32) * width
 
     def _read(
         self,

@@ -261,6 +261,9 @@ class MaskedTokenModel(TokenNetwork):
         working = (2 * core.hidden_size + 4 * core.mlp_size) * size
         return length * kept, length * (working + block * recompute)
 
+    def count_images(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        return (0.0, 0.0) if self.vision is None else self.vision.count(length, recompute, size)
+
     def count_cached(self, length: int) -> int:
         return 2 * length * self.core.num_kv_heads * self.core.head_dim * self.core.num_layers
 

@@ -27,6 +27,7 @@ class Network(nn.Module, ABC):
         blocks: its repeated modules in the order in which they compute, each a unit that is
             sharded, quantised and computed again in the backward pass; none where it has none.
         public_config: `config.json` of the checkpoint; says its family.
+        part_options: what the user chose for what `load_parts` loads.
         source: where the weights are from, a `mmrl.models.public_code.Source`.
         stored: `StoredWeights` of a network on the meta device; None once they are read.
         gradient_checkpointing: whether blocks are computed again in the backward pass.
@@ -53,6 +54,7 @@ class Network(nn.Module, ABC):
         super().__init__()
         self.blocks = ()
         self.public_config: dict[str, Any] = {}
+        self.part_options: dict[str, Any] = {}
         self.source: Any = None
         self.stored: Any = None
         self.gradient_checkpointing = False
@@ -95,6 +97,10 @@ class Network(nn.Module, ABC):
     def count_cached(self, length: int) -> int:
         """Values in a cache of a row of `length` tokens."""
         return 0
+
+    def count_images(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """Bytes that encoding images of `length` positions takes, see `count_activations`."""
+        return 0.0, 0.0
 
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
         """Load what a network needs of a folder beside its own tensors, as a text encoder."""

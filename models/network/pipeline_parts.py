@@ -152,12 +152,9 @@ class PipelineParts:
         kinds: Any = {VAE: torch.float32, "default": self.dtype}
         try:
             with _without_bars():
+                none: dict[str, Any] = dict.fromkeys(left_out)
                 found = DiffusionPipeline.from_pretrained(
-                    self.folder,
-                    torch_dtype=kinds,
-                    use_safetensors=True,
-                    **dict.fromkeys(left_out),
-                    **own,
+                    self.folder, torch_dtype=kinds, use_safetensors=True, **{**none, **own}
                 )
         except Exception as error:  # diffusers, transformers and safetensors raise many kinds
             raise ValueError(

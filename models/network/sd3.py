@@ -34,7 +34,7 @@ class SD3Network(VelocityNetwork):
 
         self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
         self.blocks = list(self.transformer.transformer_blocks)
-        self.patch = self.transformer.config.patch_size
+        self.patch, self.public_config = self.transformer.config.patch_size, dict(config)
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
         """See `VelocityNetwork.forward`.

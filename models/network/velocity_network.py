@@ -24,17 +24,12 @@ class VelocityNetwork(Network):
 
     Attributes:
         parts: text encoders and the decoder of latents, of a checkpoint whose weights are read.
-        part_options: arguments of `PipelineParts` that the user chose.
         patch: latents that a token stands for, along a side.
     """
 
     transformer: Any
     parts: PipelineParts | None = None
     patch: int
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.part_options: dict[str, Any] = {}
 
     @abstractmethod
     def forward(self, latents: Tensor, sigma: Tensor, **conditions: Tensor) -> Tensor:

@@ -106,12 +106,29 @@ class Vision(nn.Module):
         shown = PromptImage(*dot.size, self.tiling.count(*dot.size), self.tiling.rows(*dot.size))
         return {"images": self.tiling.cut(dot).to(device), "shown": (shown,)}
 
+    def count(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """See `Network.count_images`. A trained layer keeps, for each patch, 12 vectors of the
+        tower's width, 2 of its MLP and a row of attention for each head, in float32 too."""
+        sizes: Any = self.tower.config
+        width, n = sizes.hidden_size, (sizes.image_size // sizes.patch_size) ** 2
+        rows = sizes.num_attention_heads * n * (size if size >= 4 else 4 + size)
+        layer = (12 * width + 2 * sizes.intermediate_size) * size + rows
+        kept = sizes.num_hidden_layers * (width * size if recompute else layer) * self.learns
+        together = min(length, self.tiling.most_rows) if self.one_by_one else length
+        projected = 3 * len(self.newline) * size * self.is_trained
+        return length * (kept + projected), together * layer
+
+    @property
+    def learns(self) -> bool:
+        """Whether a weight of the tower is trained."""
+        return any(weight.requires_grad for weight in self.tower.parameters())
+
     @property
     def is_trained(self) -> bool:
         """Whether any of its weights is."""
         return any(weight.requires_grad for weight in self.parameters())
 
     def _source(self, images: Tensor, states: Tensor) -> Tensor | None:
-        if any(weight.requires_grad for weight in self.tower.parameters()):
+        if self.learns:
             return images
         return states.detach() if self.is_trained else None

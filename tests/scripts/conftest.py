@@ -1,6 +1,5 @@
 """Checkpoints that have everything but the weights of the published ones."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ from tests import by_path
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ["llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2", "qwen3"]
-FAMILIES += ["qwen2_5_vl", "qwen3_vl"]
-FAMILIES += ["lumina", "amused"] if find_spec("diffusers") else []
+FAMILIES += ["qwen2_5_vl", "qwen3_vl", "lumina", "amused", "sd3"]
 
 
 @pytest.fixture(scope="session")

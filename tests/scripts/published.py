@@ -7,7 +7,12 @@ from typing import Any
 FAMILIES = {
     **{"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada", "Gen-Verse/MMaDA": "mmada"},
     **{"Dream-org/": "dream", "apple/": "dream", "JetLM/SDAR": "sdar", "Gen-Verse/TraDo": "sdar"},
-    **{"Alpha-VLLM/": "lumina", "amused/": "amused", "Qwen/Qwen3-VL": "qwen3_vl"},
+    **{
+        "Alpha-VLLM/": "lumina",
+        "amused/": "amused",
+        "stabilityai/": "sd3",
+        "Qwen/Qwen3-VL": "qwen3_vl",
+    },
     **{"Qwen/Qwen2.5-VL": "qwen2_5_vl", "Qwen/Qwen3-": "qwen3"},
 }
 """Beginnings of hub ids, and the family of such a checkpoint."""

@@ -97,3 +97,17 @@ def test_served_scores_are_those_of_this_process_also_when_the_server_refuses(
     assert throughput["wrong"] == overload["wrong"] == 0
     assert set(throughput["statuses"]) == {200} and overload["statuses"][429] > 0
     assert throughput["ratio"] > 0 and throughput["p50_ms"] <= throughput["p99_ms"]
+
+
+@pytest.mark.slow
+def test_steps_of_latents_are_compared_with_the_transformer_alone(
+    bench: Callable[[str], ModuleType],
+) -> None:
+    script = bench("flow")
+    sizes = {"width": 128, "layers": 1, "image_size": 64, "rows": 2, "steps": 3, "repeats": 1}
+    lines = list(script.measure(script.Setting(**sizes)))
+    assert [(x["measured"], x["way"]) for x in lines] == [
+        *(("rollout", way) for way in ("alone", "mmrl")),
+        *(("update", way) for way in ("alone", "mmrl")),
+    ]
+    assert all(line["ratio"] > 0 for line in lines)

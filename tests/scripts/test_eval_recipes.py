@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(
     path
     for path in (ROOT / "configs" / "eval").glob("*.yaml")
-    if re.match("(llada|mmada|dream|trado|lumina|amused|qwen3|qwen_vl)v?_", path.name)
+    if re.match("(llada|mmada|dream|trado|lumina|amused|sd3|qwen3|qwen_vl)v?_", path.name)
 )
 ROWS = {
     **published.ROWS,
@@ -161,7 +161,7 @@ def test_an_evaluation_runs_on_a_skeleton(
         *write_prompts(config, tmp_path),
         *shrink(config),
     ]
-    if config.model.vq and family not in ("lumina", "amused"):  # hold their own
+    if config.model.vq and family not in ("lumina", "amused", "sd3"):  # hold their own
         words += [f"model.vq={skeletons['magvitv2']}"]
     words += ["model.image_size=64"] if config.model.image_size else []
     words += [f"geneval_dir={tmp_path / 'folders'}"] if config.geneval_dir else []

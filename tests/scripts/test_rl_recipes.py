@@ -30,12 +30,14 @@ from tests.scripts import published
 from tests.scripts.published import RL_ROWS as ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
-STARTS = "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|amused_|mmada_|qwen3_|qwen_vl_"
+STARTS = (
+    "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|amused_|sd3_|mmada_|qwen3_|qwen_vl_"
+)
 RECIPES = sorted(
     path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
 )
 CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
-NOT_HERE = ("hpsv3",)
+NOT_HERE = ("hpsv3", "pickscore")
 """Rewards whose networks cannot be had without a download, and have no small one here."""
 Networks = dict[str, dict[str, Any]]
 
@@ -94,7 +96,7 @@ def shrink_task(
         "eval_rewards": json.dumps([{"name": "jpeg"}] if writes_images(task.task) else []),
     }
     if writes_images(task.task):
-        own["sampler.steps"] = 4
+        own["sampler.steps"] = 6 if getattr(task.sampler, "window_size", None) else 4
     if task.max_completion_length is not None:
         own["max_completion_length"] = max(8, getattr(task.sampler, "block_size", 0) or 32)
     if task.max_completion_length is not None and hasattr(task.sampler, "steps"):
@@ -136,7 +138,7 @@ def shrink(
     }
     if find_spec("bitsandbytes") is None:
         words["model.quantization_config"] = "null"
-    if config.model.vq is not None and family not in ("lumina", "amused"):  # hold their own
+    if config.model.vq is not None and family not in ("lumina", "amused", "sd3"):  # hold their own
         words["model.vq"] = skeletons["magvitv2"]
     for name, task in config.tasks.items():
         own = shrink_task(task, folder, judge, rewards, networks)
@@ -158,8 +160,6 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
     monkeypatch.setattr(instance_segmenter, "EDGES", {"shortest_edge": 64, "longest_edge": 96})
     words = [f"config={path}"]
     config = load_config(RLConfig, words)
-    if path.stem.startswith(("lumina_", "amused_")):
-        pytest.importorskip("diffusers")
     words += shrink(config, tmp_path, skeletons, judge, rewards.url, reward_networks)
     for name, task in config.tasks.items():
         if task.prompts in ROWS:  # a file has neither configurations nor splits

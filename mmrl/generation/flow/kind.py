@@ -41,6 +41,11 @@ def check_window(config: SolverConfig, name: str, where: str, length: int | None
         config.find_place(config.steps)
 
 
+def count_stochastic(config: SolverConfig, length: int) -> int:
+    """The steps that draw noise."""
+    return config.find_place(config.steps)[2] if isinstance(config, FlowConfig) else 0
+
+
 def denoising(config: type[SolverConfig]) -> Sampler:
     """The row of a kernel with these settings."""
     return Sampler(
@@ -54,6 +59,7 @@ def denoising(config: type[SolverConfig]) -> Sampler:
         streams=lambda config: False,
         keeps_cache=lambda config: False,
         find_differences=lambda config, exact_cache: [],
+        count_actions=count_stochastic,
     )
 
 

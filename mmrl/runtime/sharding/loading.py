@@ -47,8 +47,8 @@ def read_shards(model: nn.Module, device: torch.device) -> None:
 
 @torch.no_grad()
 def replace_unread(model: nn.Module, read: Read) -> None:
-    """Replace each parameter on the meta device of the networks in a model; tied weights stay one
-    parameter."""
+    """Replace each parameter and buffer on the meta device of the networks in a model; tied weights
+    stay one parameter."""
     networks = [module for module in model.modules() if isinstance(module, Network)]
     for network in (each for each in networks if each.stored is not None):
         done: dict[Tensor, nn.Parameter] = {}
@@ -56,7 +56,18 @@ def replace_unread(model: nn.Module, read: Read) -> None:
             if parameter not in done:
                 done[parameter] = read(network.stored, name, parameter)
             module._parameters[own] = done[parameter]
+        read_buffers(network)
         network.stored = None
+
+
+def read_buffers(network: Network) -> None:
+    """Read the tensors of a network that are no parameters, which every process holds whole."""
+    for layer, module in network.named_modules():
+        for own, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                whole = torch.empty_like(buffer, device=network.stored.device)
+                network.stored.copy_rows(f"{layer}.{own}", slice(None), whole)
+                module._buffers[own] = whole
 
 
 def list_unread(network: Network) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:

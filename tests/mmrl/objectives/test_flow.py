@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from mmrl.config import ConfigError
 from mmrl.models import load_policy
 from mmrl.models.layouts.pixels import image_to_pixels
+from mmrl.models.loading import load_model
 from mmrl.objectives.flow import Flow, draw_sigmas
 from mmrl.objectives.flow_config import FlowConfig
 from mmrl.planning.sft_plan import describe
 from mmrl.randomness import generator
+from mmrl.runtime.sharding.loading import read_shards
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, main, train
 from mmrl.types import Prompt
@@ -186,6 +188,13 @@ def test_an_adapter_of_a_pipeline_is_trained_and_saved(
     assert load_policy(run / "final", max_prompt_length=2).network.parts is not None
     lines = [line["loss"] for line in metrics(run) if "loss" in line]
     assert len(lines) == 4 and not (run / "final" / "transformer").exists()
+
+
+def test_deferred_weights_are_read_with_the_table_of_positions(finished: Path) -> None:
+    whole, deferred = (load_model(finished / "final", deferred=each) for each in (False, True))
+    read_shards(deferred, torch.device("cpu"))
+    found = deferred.state_dict()
+    assert all(torch.equal(found[key], x) for key, x in whole.state_dict().items())
 
 
 def test_impossible_settings_are_refused_before_anything_is_read(

@@ -207,9 +207,8 @@ def test_what_an_adapter_leaves_frozen_stays_whole_where_rollouts_gather_once() 
 def test_logits_above_the_budget_of_the_device_are_computed_in_parts(
     device: str, budget: int
 ) -> None:
-    network: Any = SimpleNamespace(
-        can_reduce=True, width=4096, count_activations=lambda *_: (0, 0), count_cached=len
-    )
+    nothing = dict.fromkeys(("count_activations", "count_images"), lambda *_: (0, 0))
+    network: Any = SimpleNamespace(can_reduce=True, width=4096, count_cached=len, **nothing)
     every = Pass(network, device, 2, rows=16, length=512, scored=256, columns=COLUMNS)
     whole = 4.0 * 16 * 256 * COLUMNS
     part = 4.0 * rows_at_once(COLUMNS, device=device) * COLUMNS
@@ -262,3 +261,8 @@ def test_every_position_that_shows_an_image_counts(world: SimpleNamespace, tmp_p
     words = update("text", SIZES["MMaDA-8B"])
     large, small = (update("image_to_text", SIZES["MMaDA-8B"], image_size=n) for n in (512, 256))
     assert (large - words) == pytest.approx(4 * (small - words))
+    frozen, trained = (
+        update("image_to_text", SIZES["LLaDA-V-8B"], train_vision_tower=each)
+        for each in (False, True)
+    )
+    assert 1e10 < trained - frozen < 4e10, "what a trained tower keeps"

@@ -7,6 +7,7 @@ with transformers' tower on the same machine.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from mmrl.generation.tokens.features import PromptImage
 from mmrl.models import load_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.vision import Vision
+from tests.models.kept_bytes import count_kept
 from tests.models.networks import FIXTURES, write_llada_v
 
 TOKENS = json.loads((FIXTURES / "llada_v" / "tokens.json").read_text())
@@ -99,3 +101,14 @@ def test_states_are_those_of_transformers_tower_bit_for_bit(
     tower.embeddings.position_ids = None
     assert len(states) == 3
     assert torch.equal(model(images=tiles, shown=shown).source, states[-1])
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_what_a_tower_keeps_is_counted(directory: Path, trained: bool) -> None:
+    model: Any = load_model(directory)
+    model.train_tower(trained)
+    tiles, shown = pictured(model, torch.zeros(30, 40, 3, dtype=torch.uint8))
+    counted, _ = model.count_images(shown[0].rows, recompute=False, size=4)
+    assert 0.7 < counted / count_kept(model, lambda: eyes(model)(tiles, shown)) < 1.4
+    again, _ = model.count_images(shown[0].rows, recompute=True, size=4)
+    assert (again < counted / 3) == trained

@@ -18,6 +18,7 @@ from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.training.trainable import train_parts
 from tests.models.causal import SIZES, TYPES, write_causal
+from tests.models.kept_bytes import count_kept
 
 ROWS = torch.tensor([[0, 0, 0, 7, 11, 5, 9, 30], [3, 8, 12, 40, 2, 6, 21, 14]])
 MASK = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [1] * 8])
@@ -145,19 +146,9 @@ def test_the_matrices_of_blocks_are_held_in_4_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["qwen3", "llama"])
 def test_activations_are_counted_as_they_are_kept(name: str, tmp_path: Path) -> None:
     network, _ = load(tmp_path, name)
-    kept = {}
-    own = {weight.untyped_storage().data_ptr() for weight in network.parameters()}
-
-    def note(tensor: Tensor) -> Tensor:
-        place = tensor.untyped_storage()
-        if place.data_ptr() not in own:
-            kept[place.data_ptr()] = place.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        output = network.hidden_states(ROWS)
     counted, _ = network.count_activations(ROWS.shape[1], recompute=False, size=4)
-    assert output.requires_grad and 0.8 < len(ROWS) * counted / sum(kept.values()) < 1.3
+    kept = count_kept(network, lambda: network.hidden_states(ROWS))
+    assert 0.8 < len(ROWS) * counted / kept < 1.3
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])

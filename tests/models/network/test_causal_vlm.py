@@ -13,6 +13,7 @@ from mmrl.models.families import find_family
 from mmrl.models.loading import save_model
 from mmrl.models.network.causal_vlm import CausalVLM
 from tests.models.causal import CLOSE, IMAGE, OPEN, SEEING, write_seeing
+from tests.models.kept_bytes import count_kept
 
 ROWS = torch.tensor(
     [
@@ -90,6 +91,16 @@ def test_the_tower_is_frozen_and_its_projection_learns(both: tuple[CausalVLM, An
     assert len(roles) == 2 * 7 and not any("visual" in name for name in roles)
     for blank in network.blank():
         assert network(**blank).logits.shape == (1, 1, network.vocab_size)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_what_a_tower_keeps_is_counted(both: tuple[CausalVLM, Any], trained: bool) -> None:
+    network, _ = both
+    network.train_tower(trained)
+    counted, _ = network.count_images(6, recompute=False, size=4)
+    assert 0.7 < counted / count_kept(network, lambda: network._encode(FEATURES)) < 1.3
+    network.requires_grad_(False)
+    assert network.count_images(6, recompute=False, size=4)[0] == 0.0
 
 
 @pytest.mark.parametrize("name", SEEING)

@@ -1,0 +1,136 @@
+"""What samplers and scoring of latents promise, on a tiny SD3."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmrl.algorithms import AlgorithmConfig
+from mmrl.estimators import draw_passes, score
+from mmrl.generation.flow.canvas import LatentCanvas
+from mmrl.generation.generation import Place
+from mmrl.models import Policy
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Prompt, Rollout
+from tests.models.flow import ask, load_sd3, seeded
+
+PROMPTS = [
+    *ask("a red square"),
+    *ask("two blue circles", height=32, width=48),
+    *ask("a red square", height=16, width=80),
+    *ask("a green triangle", height=48, width=32),
+]
+"""Of latents of 1024, 384, 320 and 384 numbers, the second and last of the same number."""
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return load_sd3()
+
+
+def write(
+    policy: Policy,
+    prompts: list[Prompt] = PROMPTS,
+    seeds: tuple[int, ...] = (0, 1, 2, 3),
+    place: Place | None = None,
+    **settings: Any,
+) -> Rollout:
+    config = SamplerConfig(**{"name": "flow", "steps": 4, "cfg_scale": 1.0, **settings})
+    return sample(policy, policy.canvas(prompts), config, seeded(seeds), None, place)
+
+
+def same(found: Tensor, known: Tensor) -> None:
+    torch.testing.assert_close(found, known, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", ["flow", "dance", "cps", "ode", "dpm2"])
+def test_a_row_of_a_batch_of_mixed_sizes_is_the_row_alone(policy: Policy, kernel: str) -> None:
+    whole = write(policy, name=kernel)
+    path, sigmas = whole.canvas.written
+    for row, prompt in enumerate(PROMPTS):
+        alone = write(policy, [prompt], (row,), name=kernel)
+        number = alone.canvas.path.shape[-1]
+        same(path[row, :, :number], alone.canvas.path[0])
+        assert not path[row, :, number:].any() and torch.equal(sigmas[row], alone.canvas.sigmas[0])
+        torch.testing.assert_close(whole.logprobs[row], alone.logprobs[0], rtol=0, atol=1e-3)
+        [image] = policy.decode(alone.canvas, [prompt])
+        assert image.size == (prompt.metadata.get("width", 64), prompt.metadata.get("height", 64))
+    again = write(policy, name=kernel)
+    assert torch.equal(path, again.canvas.path) and torch.equal(whole.logprobs, again.logprobs)
+    other = write(policy, seeds=(4, 5, 6, 7), name=kernel)
+    assert not any(torch.equal(one, two) for one, two in zip(path, other.canvas.path, strict=True))
+
+
+@pytest.mark.parametrize("kernel", ["flow", "dance", "cps"])
+def test_the_replay_of_rows_that_are_joined_and_divided_is_what_was_sampled(
+    policy: Policy, kernel: str
+) -> None:
+    wide = write(policy, PROMPTS[:2], (0, 1), name=kernel, window_size=2)
+    narrow = write(policy, PROMPTS[2:], (2, 3), name=kernel)
+    joined = LatentCanvas.join([wide.canvas, narrow.canvas])
+    logprobs = torch.cat([wide.logprobs, narrow.logprobs])
+    rollout = replace(wide, canvas=joined, logprobs=logprobs)
+    config = AlgorithmConfig(strategy="replay")
+    passes = draw_passes(rollout, config, seeded([0, 1, 2, 3]))
+    assert torch.equal(passes.scored.any(0), joined.counted) and len(passes) == 3
+    found = score(policy, joined, passes, 1.0)
+    torch.testing.assert_close(found.logprobs.sum(0), logprobs, rtol=0, atol=1e-3)
+    assert found.gaussian is not None and found.gaussian.size.tolist() == [1024, 384, 320, 384]
+    order = torch.tensor([3, 0, 2])
+    some = score(policy, joined[order], passes[order], 1.0)
+    torch.testing.assert_close(some.logprobs, found.logprobs[:, order], rtol=0, atol=1e-3)
+    assert found.gaussian.mean[:, 2, 320:].eq(0).all()
+
+
+def test_noise_is_drawn_where_it_is_used_and_changes_nothing_elsewhere(policy: Policy) -> None:
+    late, long, none = (
+        write(policy, window_range=window, cfg_scale=0.0).canvas.written[0]
+        for window in ([2, 3], [1, 3], [3, 4])
+    )
+    assert torch.equal(late[:, :2], long[:, :2]) and torch.equal(late[:, :3], none[:, :3])
+    assert (late[:, 2] - long[:, 2]).abs().amax(-1).min() > 0.1
+    walk = write(policy, name="ode", cfg_scale=0.0).canvas.written[0]
+    same(walk[:, :3], late[:, :3])
+    small, large = (
+        write(policy, window_range=[2, 3], noise_level=level).canvas.written[0]
+        for level in (0.1, 1.0)
+    )
+    assert torch.equal(small[:, :3], large[:, :3]) and not torch.equal(small, large)
+
+
+def test_rows_of_a_group_share_their_start_and_window(policy: Policy) -> None:
+    prompts, seeds = ask(*["a red square"] * 6), (0, 1, 2, 3, 4, 5)
+    place = Place(0, [7, 7, 7, 9, 9, 9], [0, 1, 2, 0, 1, 2], 3)
+    shared = write(policy, prompts, seeds, place, shared_noise=True, window_size=1, steps=9)
+    path, _ = shared.canvas.written
+    for rows in (path[:3], path[3:]):
+        assert torch.equal(rows[0, 0], rows[1, 0]) and not torch.equal(rows[0, -1], rows[1, -1])
+    assert not torch.equal(path[0, 0], path[3, 0])
+    windows = [row.nonzero().flatten().tolist() for row in shared.canvas.counted]
+    assert windows[0] == windows[1] == windows[2] and windows[3] == windows[4] == windows[5]
+    part = Place(0, [9, 7], [2, 1], 3)
+    own = write(policy, prompts[:2], (5, 1), part, shared_noise=True, window_size=1, steps=9)
+    same(own.canvas.written[0], path[[5, 1]])
+    spread = {"window_size": 1, "window_rule": "stratified", "steps": 4}
+    counted = write(policy, prompts, seeds, place, **spread).canvas.counted
+    assert counted[:3].sum(0).tolist() == [1, 1, 1, 0] == counted[3:].sum(0).tolist()
+
+
+def test_latents_that_are_not_finite_are_named(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, calls = policy.network, []
+    forward = type(network).forward
+
+    def spoiled(self: Any, latents: Tensor, *rest: Any, **more: Any) -> Tensor:
+        calls.append(len(latents))
+        found = forward(self, latents, *rest, **more)
+        if len(calls) == 3:
+            found[1] = torch.inf
+        return found
+
+    monkeypatch.setattr(type(network), "forward", spoiled)
+    with pytest.raises(ValueError, match="row 1 are not finite after denoising step 3"):
+        write(policy, ask("one", "two"), (0, 1), cfg_scale=0.0)

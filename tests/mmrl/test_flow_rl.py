@@ -1,0 +1,123 @@
+"""The loop on a policy that denoises latents: first ratios, processes, micro-batches, resume."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import T5EncoderModel
+
+from mmrl import rl
+from tests.mmrl.pair import Pair
+from tests.mmrl.runs import metrics, same_weights
+from tests.mmrl.same_runs import close, equal_metrics
+from tests.models.flow import LENGTH, PIPELINE, count_calls
+
+TASK = "tasks.shapes"
+LORA = "model.lora={r: 4, target_modules: [q, k, v, o]}"
+METHODS = {
+    "all": [f"{TASK}.sampler.name=flow", f"{TASK}.algorithm.beta=0.04"],
+    "lora": [
+        LORA,
+        f"{TASK}.sampler={{name: cps, steps: 3, window_size: 1, cfg_scale: 1.5}}",
+        f"{TASK}.algorithm.cfg_scale=1.5",
+        f"{TASK}.algorithm.beta=0.04",
+        f"{TASK}.algorithm.old_logprobs=rollout",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six prompts."""
+    path = tmp_path_factory.mktemp("flow") / "prompts.jsonl"
+    lines = Path("datasets/shapes/train.jsonl").read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:12:2]))
+    return path
+
+
+def words(prompts: Path, out: Path, *more: str) -> list[str]:
+    """A short run in which redder images are better."""
+    method = "{name: grpo, strategy: replay, kl: gaussian_rate, adv_clip_max: 5, epsilon: 0.01}"
+    return [
+        f"output_dir={out}",
+        f"model.path={PIPELINE}",
+        f"model.max_prompt_length={LENGTH}",
+        "model.image_size=32",
+        f"{TASK}.prompts={prompts}",
+        f"{TASK}.num_prompts=2",
+        f"{TASK}.num_generations=4",
+        f"{TASK}.sampler={{name: flow, steps: 3}}",
+        f"{TASK}.rewards=[{{name: 'tests/mmrl/runs.py:redness'}}]",
+        f"{TASK}.algorithm={method}",
+        "per_device_train_batch_size=2",
+        "learning_rate=1e-3",
+        "adam_epsilon=1e-3",
+        "max_steps=2",
+        "save_steps=1",
+        "bf16=false",
+        "model.dtype=float64",
+        *more,
+    ]
+
+
+def run(prompts: Path, out: Path, *more: str) -> Path:
+    assert rl.main(words(prompts, out, *more)) == 0
+    return out
+
+
+def weights(out: Path) -> Path:
+    """Where the trained weights are: of the transformer in a pipeline, or those of an adapter."""
+    whole = out / "final" / "transformer"
+    return whole if whole.is_dir() else out / "final"
+
+
+def begins_where_it_samples(out: Path) -> None:
+    """Assert that scoring finds the log-probs of the sampler, ratios of 1 and no KL at first."""
+    first, second = metrics(out)
+    assert first["sampling/sampling_logp_difference/mean"] < 1e-6
+    assert first["ratio"] == pytest.approx(1, abs=1e-6) and first["kl"] == 0 != second["kl"]
+    assert first["clip_ratio/low_mean"] == first["clip_ratio/high_mean"] == 0 != first["grad_norm"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", METHODS.values(), ids=METHODS)
+def test_processes_micro_batches_and_a_resumed_run_are_one(
+    prompts: Path, tmp_path: Path, pair: Pair, changes: Sequence[str]
+) -> None:
+    pair.begin("mmrl.rl", words(prompts, tmp_path / "two", *changes))
+    one = run(prompts, tmp_path / "one", *changes)
+    whole = run(prompts, tmp_path / "whole", *changes, "per_device_train_batch_size=8")
+    parts = run(prompts, tmp_path / "parts", *changes, "max_steps=1")
+    run(prompts, parts, *changes, "resume_from_checkpoint=auto")
+    pair.end()
+    for other in (tmp_path / "two", whole):
+        begins_where_it_samples(other)
+        equal_metrics(one, other)
+        close(weights(one), weights(other), 1e-5)
+    equal_metrics(one, parts, after=1)
+    assert same_weights(weights(one), weights(parts))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize("sharing", ["sharing_pair", "zero3_pair"])
+def test_processes_that_share_the_blocks_are_one(
+    prompts: Path, tmp_path: Path, request: Any, sharing: str, changes: Sequence[str]
+) -> None:
+    both: Pair = request.getfixturevalue(sharing)
+    both.begin("mmrl.rl", words(prompts, tmp_path / "two", *changes))
+    one = run(prompts, tmp_path / "one", *changes)
+    both.end()
+    begins_where_it_samples(tmp_path / "two")
+    equal_metrics(one, tmp_path / "two")
+    close(weights(one), weights(tmp_path / "two"), 1e-5)
+
+
+def test_the_texts_of_a_run_are_encoded_once(
+    prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    count_calls(T5EncoderModel, calls, monkeypatch)
+    out = run(prompts, tmp_path, "max_steps=4", "save_steps=0", f"{TASK}.sampler.steps=2")
+    assert len(metrics(out)) == 4 and len(calls) == 6 + 1, "six prompts and the empty text"
