@@ -1,4 +1,4 @@
-"""Reinforcement learning on masked-token models."""
+"""Reinforcement learning of generative models: by masked tokens, by appended ones, by latents."""
 
 import logging
 import os

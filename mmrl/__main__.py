@@ -1,7 +1,7 @@
 """Reinforcement learning on generative models. The commands, each with --help:
 
-python -m mmrl.rl              reinforcement learning of masked-token models
-python -m mmrl.sft             supervised training of tokenizers and masked-token models
+python -m mmrl.rl              reinforcement learning of generative models
+python -m mmrl.sft             supervised training of tokenizers and generative models
 python -m mmrl.eval            text benchmarks: accuracy, length, NFE and speed of samplers
 python -m mmrl.eval_v          benchmarks of image generation and of image understanding
 python -m mmrl.probe           score a few samples with the rewards of a run, without its policy

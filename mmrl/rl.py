@@ -1,10 +1,10 @@
-"""Reinforcement learning of masked-token models.
+"""Reinforcement learning of generative models.
 
     python -m mmrl.rl config=configs/rl/quickstart.yaml learning_rate=1e-5
     python -m mmrl.rl config=configs/rl/quickstart.yaml dry_run=true
     accelerate launch -m mmrl.rl config=configs/rl/….yaml
 
-Every step: prompts, rollouts, scores and advantages, masks and log-probs, update, report (`train`
+Every step: prompts, rollouts, scores and advantages, passes and log-probs, update, report (`train`
 reads so). Rewards work in the background from the first group that is sampled.
 """
 

@@ -1,4 +1,4 @@
-"""Supervised training of tokenizers and masked-token models.
+"""Supervised training of tokenizers and generative models.
 
     python -m mmrl.sft config=configs/sft/shapes_vq.yaml learning_rate=1e-3
     accelerate launch -m mmrl.sft config=configs/sft/….yaml
