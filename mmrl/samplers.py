@@ -88,7 +88,7 @@ def sample(
         generator: one per row, or one from which a generator per row is seeded.
         size: rows that are computed at once where rows that end give their places to others, see
             `can_refill`; None computes all at once.
-        place: of the rows in a run; None takes each as a group of its own.
+        place: of the rows in a run; None takes each as a group.
 
     Returns:
         The finished canvas with its trace and the log-prob of each action when it was taken.

@@ -10,7 +10,7 @@ from mmrl.types import Rollout, Scores
 
 
 class Place(NamedTuple):
-    """Where rows of a batch stand in a run, for samplers whose draws rollouts of a prompt share.
+    """The place of rows of a batch in a run, for samplers whose draws rollouts of a prompt share.
 
     Attributes:
         step: of the run.
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
     @classmethod
     def alone(cls, seeds: Sequence[int]) -> Place:
-        """Of rows that are groups of their own."""
+        """Of rows of which each is a group."""
         return cls(0, seeds, [0] * len(seeds), 1)
 
 

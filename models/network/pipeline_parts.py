@@ -168,7 +168,7 @@ class PipelineParts:
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Let the libraries show no progress of their own, and no remark on the name that older
+    """Let the libraries show neither progress bars nor a remark on the name that older
     versions have for `dtype`."""
     from diffusers.utils import logging as diffusers_logging
     from transformers.utils import logging as transformers_logging

@@ -24,7 +24,7 @@ class VelocityNetwork(Network):
 
     Attributes:
         parts: text encoders and the decoder of latents, of a checkpoint whose weights are read.
-        patch: latents that a token stands for, along a side.
+        patch: latents along the side of a token.
     """
 
     transformer: Any

@@ -5,9 +5,10 @@
 with z the mean of the posterior and Gaussian noise of a deviation drawn up to `noise` for each
 image: the decoder has to bear latents that a sampler leaves a little noisy. The last term, a mean
 over channels, holds their moments; there is no other bottleneck. The variance of the posterior is
-pulled towards 1 and unused.
+held near 1 and unused.
 """
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,12 @@ class Autoencoder:
         return pixel + self.config.moment_weight * moments, parts
 
     def save(self, directory: Path) -> None:
-        """Write the autoencoder as diffusers does, with the scale and shift of its latents."""
+        """Write the autoencoder as diffusers does, in bfloat16, with the scale and shift of its
+        latents."""
         latents = self._encode(min(512, len(self.images)))
         scale, shift = 1 / float(latents.std()), float(latents.mean())
         self.vae.register_to_config(scaling_factor=scale, shift_factor=shift)
-        self.vae.save_pretrained(directory)
+        copy.deepcopy(self.vae).to(torch.bfloat16).save_pretrained(directory)
 
     @torch.no_grad()
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:

@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 def flow(step: Step) -> tuple[Tensor, Tensor]:
-    """Flow-GRPO. At a sigma of 1, where the strength is infinite, sigma_max stands below it."""
+    """Flow-GRPO. At a sigma of 1, where the strength is infinite, sigma_max replaces it."""
     below_one = step.sigma_max.where(step.sigma > ALMOST_ONE, step.sigma)
     strength = step.noise_level * (step.sigma / (1 - below_one)).sqrt()
     return dance(step._replace(noise_level=strength))
@@ -52,8 +52,8 @@ def flow(step: Step) -> tuple[Tensor, Tensor]:
 def dance(step: Step) -> tuple[Tensor, Tensor]:
     """DanceGRPO: an Euler-Maruyama step of the SDE."""
     x, v, sigma, next_sigma, strength, _ = step
-    change, pull = next_sigma - sigma, strength**2 / (2 * sigma)
-    mean = x * (1 + pull * change) + v * (1 + pull * (1 - sigma)) * change
+    change, drift = next_sigma - sigma, strength**2 / (2 * sigma)
+    mean = x * (1 + drift * change) + v * (1 + drift * (1 - sigma)) * change
     return mean, strength * (-change).sqrt()
 
 
@@ -78,7 +78,7 @@ def gaussian(sample: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
 
 
 def squared_error(sample: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """What stands for the log-density of each element in Flow-CPS."""
+    """What replaces the log-density of each element in Flow-CPS."""
     return -(sample - mean).square()
 
 
