@@ -132,5 +132,5 @@ def test_latents_that_are_not_finite_are_named(
         return found
 
     monkeypatch.setattr(type(network), "forward", spoiled)
-    with pytest.raises(ValueError, match="row 1 are not finite after denoising step 3"):
+    with pytest.raises(ValueError, match=r"'two' \(row 1\) are not finite after denoising step 3"):
         write(policy, ask("one", "two"), (0, 1), cfg_scale=0.0)
