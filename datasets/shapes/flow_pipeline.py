@@ -55,14 +55,6 @@ class Config:
 
     def __post_init__(self) -> None:
         check(self.out != "", "out", self.out, "the folder to write into")
-        found = (Path(self.vae) / "config.json").is_file()
-        check(
-            found,
-            "vae",
-            self.vae,
-            "the folder of an AutoencoderKL",
-            "Train configs/sft/shapes_vae.yaml.",
-        )
 
 
 def build_tokenizer(length: int) -> CLIPTokenizer:
@@ -82,7 +74,9 @@ def build_tokenizer(length: int) -> CLIPTokenizer:
 
 
 def write(config: Config) -> Path:
-    """Write the pipeline; return its folder."""
+    """Write the pipeline; return its folder. Raises ConfigError: there is no autoencoder."""
+    found, allowed = (Path(config.vae) / "config.json").is_file(), "the folder of an AutoencoderKL"
+    check(found, "vae", config.vae, allowed, "Train configs/sft/shapes_vae.yaml.")
     out, tokenizer = Path(config.out), build_tokenizer(config.length)
     for name in ("tokenizer", "tokenizer_2"):
         tokenizer.save_pretrained(out / name)
