@@ -15,7 +15,9 @@ from torch import Tensor
 from transformers import CLIPTextModelWithProjection, T5EncoderModel
 
 from mmrl.models import Policy
+from mmrl.models.families import get_family
 from mmrl.models.loading import load_model
+from mmrl.pretrained.known import SIZES
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.training.adapter import add_adapter
@@ -32,6 +34,7 @@ from tests.models.flow import (
     scatter,
     seeded,
 )
+from tests.models.kept_bytes import count_kept
 
 merging = by_path.load(Path(__file__).parents[2] / "scripts", "merge_adapter")
 LIBRARY: Any = diffusers
@@ -191,3 +194,23 @@ def test_each_text_is_encoded_once_and_kept_on_disk_by_content(
         calls.clear()
         load_sd3(path, encodings_dir=str(store), without_parts=left_out).canvas(ask(*texts))
         assert calls.count("CLIPTextModelWithProjection") == 6
+
+
+@pytest.mark.parametrize("dual", [[], [0, 1]])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_the_plan_counts_what_sd3_keeps_for_the_backward_pass(
+    dual: list[int], recompute: bool
+) -> None:
+    sizes = {"num_layers": 2, "num_attention_heads": 6, "caption_projection_dim": 384}
+    sizes |= {"joint_attention_dim": 256, "pooled_projection_dim": 64, "sample_size": 32}
+    raw = {**SIZES["SD3.5-medium"], **sizes, "dual_attention_layers": dual}
+    network = get_family(raw).network(raw)
+    network.gradient_checkpointing = recompute
+    inputs = {
+        "latents": torch.randn(1, 16, 32, 32),
+        "sigma": torch.rand(1),
+        "states": torch.randn(1, 77 + 16, 256),
+        "pooled": torch.randn(1, 64),
+    }
+    kept = count_kept(network, lambda: network(**inputs))
+    assert network.count_activations(256 + 16, recompute, 4)[0] == pytest.approx(kept, rel=0.15)
