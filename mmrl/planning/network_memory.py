@@ -224,12 +224,14 @@ class Pass:
         kept, and beside them are log-probs, their exponential and a product of both.
         """
         kept, working = self.network.count_activations(self.length, recompute, self.size)
-        rows, part = self.rows * self.scored, rows_at_once(self.columns, device=self.device)
+        rows = self.rows * self.scored
         logits = 4.0 * rows * self.columns * self.branches
         beside = 3 * logits
-        if self.network.can_reduce and rows > part:
-            logits = 2 * 4.0 * rows * self.network.width
-            beside = (3.0 + (self.branches > 1)) * 4 * part * self.columns
+        if self.network.can_reduce:
+            part = rows_at_once(self.columns, device=self.device)
+            if rows > part:
+                logits = 2 * 4.0 * rows * self.network.width
+                beside = (3.0 + (self.branches > 1)) * 4 * part * self.columns
         every = self.branches * self.rows
         seen, seeing = self.network.count_images(self.rows * self.shown, recompute, self.size)
         return held * (every * kept + seen + logits) + max(every * working, beside, seeing)

@@ -34,7 +34,7 @@ def rows_at_once(
     """Rows of logits of the network's `dtype` within the budget of a device, at least one."""
     on_cpu = torch.device(device).type == "cpu"
     budget = LOGITS_BUDGET if on_cpu else DEVICE_BUDGET
-    return max(1, budget // (max(1, columns) * wide_dtype(dtype).itemsize))
+    return max(1, budget // (columns * wide_dtype(dtype).itemsize))
 
 
 def rows_scored_at_once(
