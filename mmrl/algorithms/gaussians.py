@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def gaussian(policy: Gaussian, other: Gaussian) -> Tensor:
     """[K, B]: the KL of a step, per number; 0 where a pass has no step."""
     square = (policy.mean - other.mean).square().sum(-1) / policy.size
-    # a pass without a step has neither a deviation nor a distance
-    return square / (2 * policy.deviation.where(policy.deviation > 0, 1.0).square())
+    given = policy.deviation > 0  # a 1 elsewhere keeps values and gradients from NaN
+    return (square / (2 * policy.deviation.where(given, 1.0).square())).where(given, 0)
 
 
 def gaussian_rate(policy: Gaussian, other: Gaussian) -> Tensor:

@@ -160,14 +160,6 @@ def logprob_of(kernel: str, following: Tensor, mean: Tensor, deviation: Tensor) 
     return elements.flatten(1).mean(1).where(given, 0)
 
 
-def gaussian_kl(mean: Tensor, other_mean: Tensor, deviation: Tensor) -> Tensor:
-    """[B] KL of two Gaussians of one deviation [B]: (mean - other)^2 / (2 deviation^2), or 0 at 0.
-    Flow-GRPO divides by the strength of the SDE instead: the deviation without its factor
-    sqrt(sigma - next_sigma)."""
-    given, squared = deviation > 0, (mean - other_mean).square().flatten(1).mean(1)
-    return (squared / (2 * deviation.where(given, 1).square())).where(given, 0)
-
-
 def clean(sample: Tensor, velocity: Tensor, sigma: float | Tensor) -> Tensor:
     """[B, …] the clean prediction, sample - sigma velocity."""
     sample = _widen(sample)

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from mmrl.algorithms.gaussians import gaussian, gaussian_rate
 from mmrl.config import ConfigError
 from mmrl.generation.flow import make_sigmas, transition
 from mmrl.generation.flow.schedules import SigmaRule
@@ -22,10 +23,10 @@ from mmrl.generation.flow.transitions import (
     Step,
     clean,
     dpm2_step,
-    gaussian_kl,
     logprob_of,
     predict,
 )
+from mmrl.types import Gaussian
 
 FOLDER = Path(__file__).parents[3] / "fixtures" / "flow"
 CASES: dict[str, Any] = json.loads((FOLDER / "steps.json").read_text())
@@ -105,10 +106,12 @@ def test_another_velocity_has_its_golden_log_prob_and_kl() -> None:
         new, _ = predict(kernel, Step(x, moved, 0.8, 0.7, level, 0.9))
         close(logprob_of(kernel, following, new, deviation), [logprob])
         if kernel == "flow":
-            strength = deviation / math.sqrt(0.1)
-            close(gaussian_kl(new, mean, deviation) * 1e5, [1.482805])
-            close(gaussian_kl(new, mean, strength) * 1e6, [1.482805])
-            assert gaussian_kl(new, mean, torch.zeros(1)).tolist() == [0]
+            interval, size = torch.full_like(deviation, 0.1), torch.tensor([4])
+            policy, other = (Gaussian(m, deviation, interval, size) for m in (new, mean))
+            close(gaussian(policy, other) * 1e5, [1.482805])
+            close(gaussian_rate(policy, other) * 1e6, [1.482805])
+            idle = policy._replace(deviation=torch.zeros(1))
+            assert gaussian(idle, other).tolist() == [0]
 
 
 def test_dpm2_has_its_golden_chain() -> None:
