@@ -13,6 +13,8 @@ from mmrl.types import Prompt, Rollout
 if TYPE_CHECKING:
     from mmrl.models import Policy
 
+NEAREST = Image.Resampling.NEAREST
+
 
 def draw_frames(
     policy: Policy, rollout: Rollout, row: int, prompt: Prompt, image: Image.Image, steps: int
@@ -39,6 +41,3 @@ def draw_frames(
     written = rollout.trace[row][canvas.response[row]].tolist()
     grid = canvas.grid or (1, 1)
     return [painted(image, written, grid, step) for step in range(-1, steps)]
-
-
-NEAREST = Image.Resampling.NEAREST
