@@ -64,7 +64,7 @@ class LatentCanvas:
     @property
     def response(self) -> Tensor:
         """[B, S] bool: all steps."""
-        return self._stochastic | True
+        return self.counted | True
 
     @property
     def valid(self) -> None:
@@ -72,8 +72,10 @@ class LatentCanvas:
 
     @property
     def counted(self) -> Tensor:
-        """[B, S] bool: the steps that have a log-prob."""
-        return self._stochastic
+        """[B, S] bool: the steps that have a log-prob. Raises ValueError: nothing is written."""
+        if self.stochastic is None:
+            raise ValueError("the latents have no steps: they are not sampled yet")
+        return self.stochastic
 
     @property
     def written(self) -> tuple[Tensor, Tensor]:
@@ -161,14 +163,8 @@ class LatentCanvas:
         path = torch.cat([F.pad(p, (0, width - p.shape[-1])) for p in paths])
         sigmas = torch.cat([p.written[1] for p in parts])
         return replace(
-            whole, path=path, sigmas=sigmas, stochastic=torch.cat([p._stochastic for p in parts])
+            whole, path=path, sigmas=sigmas, stochastic=torch.cat([p.counted for p in parts])
         )
-
-    @property
-    def _stochastic(self) -> Tensor:
-        if self.stochastic is None:
-            raise ValueError("the latents have no steps: they are not sampled yet")
-        return self.stochastic
 
     def _rows(self) -> dict[str, Tensor | None]:
         """The tensors that have a row for each row of the batch."""
