@@ -20,6 +20,7 @@ import torch
 from torch import Generator, Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
+from mmrl.generation.flow.sampler_config import FlowConfig
 from mmrl.generation.flow.transitions import dpm2_step, transition
 from mmrl.generation.flow.velocity import conditions, predict_velocity
 from mmrl.generation.flow.windows import choose_steps
@@ -109,7 +110,7 @@ def _denoise_shape(
 
 def choose_stochastic(config: Any, place: Place) -> Tensor:
     """[B, S] bool on the CPU: the steps in which each row draws noise."""
-    if not config.is_stochastic:
+    if not isinstance(config, FlowConfig):
         return torch.zeros(len(place.groups), config.steps, dtype=torch.bool)
     groups = {
         seed: choose_steps(

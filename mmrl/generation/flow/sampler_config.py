@@ -33,7 +33,6 @@ class SolverConfig(Settings):
     shared_noise: bool = False
     """Whether the rollouts of a prompt begin with the same noise."""
 
-    is_stochastic: ClassVar[bool] = False
     noise_level: ClassVar[float] = 0.0
 
     def make_sigmas(self, rule: SigmaRule, tokens: int) -> Tensor:
@@ -50,7 +49,6 @@ class FlowConfig(SolverConfig, WindowConfig):
     """A walk along the noise levels of which some steps draw noise, so that they have log-probs."""
 
     where: ClassVar[str] = "sampler"
-    is_stochastic: ClassVar[bool] = True
 
     noise_level: Annotated[float, above(0)] = 0.7  # type: ignore[misc]
     """How much noise a stochastic step draws: a of `mmrl.generation.flow.transitions`."""
