@@ -52,8 +52,10 @@ class AtStep:
         self, canvas: LatentCanvas, k: int, asked: Tensor
     ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:
         """The states [B, D] before and after the step of each row, and their noise levels [B]."""
+        import torch
+
         path, sigmas = canvas.written
-        rows, step = canvas.text.new_tensor(range(len(canvas))), self.step[k]
+        rows, step = torch.arange(len(canvas), device=canvas.text.device), self.step[k]
         before, after = (path[rows, step + n] for n in (0, 1))
         return (before, after, sigmas[rows, step], sigmas[rows, step + 1]), asked
 
