@@ -81,15 +81,18 @@ def test_colors_are_named_by_who_looks(name: str) -> None:
     rows = [row for row in rows if row.metadata["tag"] == "color"]
 
     def share_right(shift: int) -> float:
-        """Of the answers that name what is asked about first, with the images of other rows."""
+        """With the images of other rows; of Qwen3-VL's answers, those that describe the image
+        before they answer: it was trained to answer the others without looking."""
         shown = rows[shift:] + rows[:shift]
         asked = [replace(row, images=own.images) for row, own in zip(rows, shown, strict=True)]
         draws = [generator(0, n) for n in range(len(asked))]
         rollout = sample(policy, policy.canvas(asked, 24), SamplerConfig(**LOOKING[name]), draws)
         said = policy.decode(rollout.canvas, asked)
         samples = [Sample.of(*pair) for pair in zip(asked, said, strict=True)]
-        looked = [each for each in samples if not str(each.completion).startswith("answer")]
-        return sum(score or 0.0 for score in AnswerReward()(looked)) / len(looked)
+        if name == "qwen3_vl":
+            samples = [each for each in samples if not str(each.completion).startswith("answer")]
+            assert len(samples) >= 8
+        return sum(score or 0.0 for score in AnswerReward()(samples)) / len(samples)
 
     right, others = share_right(0), share_right(1)
     assert len(rows) == 32 and right >= 0.6 and others <= right - 0.2
