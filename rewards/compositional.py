@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from PIL import Image
 
 from mmrl.config import at_least
-from mmrl.rewards.detection.coco_names import COCO_NAMES
 from mmrl.rewards.detection.geneval_rules import (
+    COCO_NAMES,
     COLORS,
     Box,
     Condition,
@@ -31,6 +31,7 @@ from mmrl.rewards.detection.geneval_rules import (
     exclude_conditions,
     find_relations,
     include_conditions,
+    score_conditions,
 )
 from mmrl.rewards.networks.dual_encoder import DualEncoder
 from mmrl.rewards.networks.open_clip_encoder import load_encoder
@@ -135,8 +136,7 @@ class CompositionalReward(NetworkOptions):
             *exclude_conditions((metadata.get("exclude") or ()), objects),
             *(_no_more_than_asked(include, objects) if self.exact else ()),
         ]
-        holds = [holds for holds, _ in conditions]
-        return float(all(holds)) if self.mode == "strict" else sum(holds) / len(holds)
+        return score_conditions(conditions, self.mode)
 
 
 class ColorClassifier:

@@ -25,8 +25,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from mmrl.rewards.http.stop import Stopped, stopped_by
-from mmrl.rewards.scoring.failures import RewardError
-from mmrl.rewards.scoring.term_scores import TermScores
+from mmrl.rewards.scoring.failures import RewardError, TermScores
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)

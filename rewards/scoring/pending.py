@@ -4,10 +4,9 @@ import time
 from collections.abc import Sequence
 
 from mmrl.rewards.registry.interface import in_step
-from mmrl.rewards.scoring.failures import Failures
+from mmrl.rewards.scoring.failures import Failures, TermScores
 from mmrl.rewards.scoring.overlap import Overlap
 from mmrl.rewards.scoring.reward_scores import RewardScores, combine
-from mmrl.rewards.scoring.term_scores import TermScores
 from mmrl.types import Sample
 
 

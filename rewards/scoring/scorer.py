@@ -1,7 +1,7 @@
 """Scores samples with several rewards: their weighted sum, retries, failures."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.error import URLError
 
@@ -10,12 +10,11 @@ from mmrl.rewards import PartialFailure
 from mmrl.rewards.http import stop
 from mmrl.rewards.http.errors import Unreachable
 from mmrl.rewards.registry.interface import ChecksMetadata, CutsCompletions, Described, Served
-from mmrl.rewards.scoring.failures import Failures
+from mmrl.rewards.scoring.failures import Failures, TermScores
 from mmrl.rewards.scoring.overlap import Overlap
 from mmrl.rewards.scoring.pending import Pending
 from mmrl.rewards.scoring.returned import Failure, Result, validate
 from mmrl.rewards.scoring.reward_scores import RewardScores
-from mmrl.rewards.scoring.term_scores import TermScores
 from mmrl.rewards.scoring.terms import Term, build_term, check_entries
 from mmrl.types import Cutting, Prompt, Sample
 
@@ -89,18 +88,7 @@ class Scorer:
 
     def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
         """Call a reward; a failure is a `Failure` in place of a score, and is not counted here."""
-        try:
-            found = validate(self._call(term, batch), batch)
-        except PartialFailure as failure:
-            found = validate(failure.results, batch)
-        except Exception as error:  # a reward may be the user's code and raise anything
-            unreachable = isinstance(error, NETWORK_ERRORS)
-            if len(batch) > 1 and self.max_failures > 0 and not unreachable:
-                # called one by one, only the samples that are the reason fail
-                return [self.attempt(term, [sample])[0] for sample in batch]
-            logger.debug("reward %s raised", term.key, exc_info=True)
-            together = f", called with {len(batch)} samples" if len(batch) > 1 else ""
-            return [Failure(f"raised {error!r}{together}", error)] * len(batch)
+        found = attempt(lambda part: self._call(term, part), batch, self.max_failures > 0)
         return [term.weigh(result) for result in found]
 
     def _call(self, term: Term, batch: list[Sample]) -> Any:
@@ -114,6 +102,24 @@ class Scorer:
                 logger.warning("reward %s: %r; again in %.1f s", term.key, error, pause)
                 stop.sleep(pause)
         return term.reward(batch)
+
+
+def attempt(
+    reward: Callable[[list[Sample]], Any], batch: list[Sample], one_by_one: bool
+) -> list[Result]:
+    """What a reward says of samples, with a `Failure` for each that has no score. With `one_by_one`
+    they are called alone after an error, so that those alone fail that are the reason; but not
+    where the network is."""
+    try:
+        return validate(reward(batch), batch)
+    except PartialFailure as failure:
+        return validate(failure.results, batch)
+    except (Exception, SystemExit) as error:  # a reward may be the user's code and raise anything
+        if one_by_one and len(batch) > 1 and not isinstance(error, NETWORK_ERRORS):
+            return [attempt(reward, [sample], True)[0] for sample in batch]
+        logger.debug("a reward raised", exc_info=True)
+        together = f", called with {len(batch)} samples" if len(batch) > 1 else ""
+        return [Failure(f"raised {error!r}{together}", error)] * len(batch)
 
 
 def check_prompts(
