@@ -10,17 +10,16 @@ import ast
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral
 from typing import Annotated, Any, ClassVar
 
-from mmrl.config import Settings, at_least
+from mmrl.config import at_least
 from mmrl.rewards.parsing.extraction import extract
-from mmrl.rewards.parsing.metadata import read_sample, read_values
+from mmrl.rewards.parsing.metadata import TextReward
 from mmrl.rewards.parsing.notation import spell
-from mmrl.types import Sample
 
 MAX_CHARS = 300
 """Of an expression; a longer one is refused."""
@@ -37,37 +36,27 @@ _EQUATION = re.compile(r"([^=]*)=[-\d.\s]+")
 
 
 @dataclass(kw_only=True, eq=False)
-class CountdownReward(Settings):
+class CountdownReward(TextReward):
     """Score expressions against the metadata `numbers` and `target`."""
 
     where: ClassVar[str] = "countdown"
-    needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
+    keys: ClassVar[tuple[str, ...]] = ("numbers", "target")
 
     partial: Annotated[float, at_least(0, below=1)] = 0.0
     """Score of an expression that was given but is wrong (d1 has 0.1); 0.0 gives no partial
     credit."""
 
-    def __call__(self, samples: list[Sample]) -> list[float | None]:
+    def read(self, *values: Any) -> tuple[list[int], int]:
+        numbers, target = values
+        return read_whole_numbers(numbers, "numbers"), read_whole_number(target, "target")
+
+    def score(self, completion: str, reference: tuple[list[int], int]) -> float:
         """1.0 where the expression uses every number exactly once and equals the target, `partial`
-        where it does not, 0.0 without an expression; None without `numbers` and `target`."""
-        return [self._score(sample) for sample in samples]
-
-    def check(self, metadata: Mapping[str, Any]) -> None:
-        """Raise a ValueError where numbers and target are not whole numbers."""
-        found = read_values(metadata, "countdown", "numbers", "target")
-        if found is not None:
-            _read_problem(*found)
-
-    def _score(self, sample: Sample) -> float | None:
-        content = read_sample(sample, "countdown", "numbers", "target")
-        if content is None:
-            return None
-        completion, (numbers, target) = content
-        problem = _read_problem(numbers, target)
+        where it does not, 0.0 without an expression."""
         found = extract(completion, ("boxed", "answer"))
         if found is None:
             return 0.0
-        return 1.0 if solves(found[1], *problem) else self.partial
+        return 1.0 if solves(found[1], *reference) else self.partial
 
 
 def solves(written: str, numbers: list[int], target: int) -> bool:
@@ -82,10 +71,6 @@ def solves(written: str, numbers: list[int], target: int) -> bool:
     once = sorted(map(abs, used)) == sorted(map(abs, numbers))
     negative = Counter(n for n in numbers if n < 0)
     return once and negative <= Counter(n for n in used if n < 0) and value == target
-
-
-def _read_problem(numbers: Any, target: Any) -> tuple[list[int], int]:
-    return read_whole_numbers(numbers, "numbers"), read_whole_number(target, "target")
 
 
 def read_whole_numbers(values: Any, key: str) -> list[int]:

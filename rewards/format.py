@@ -11,11 +11,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from mmrl.config import Settings, filled
+from mmrl.config import filled
 from mmrl.rewards.parsing.extraction import find_boxed
-from mmrl.rewards.parsing.metadata import read_sample
+from mmrl.rewards.parsing.metadata import TextReward
 from mmrl.rewards.parsing.programs import find_python, is_python
-from mmrl.types import Sample
 
 Mode = Literal[
     "soft", "strict", "boxed", "xmlcount", "integer", "boxed_and_answer_tags", "code_block"
@@ -26,7 +25,7 @@ PER_CHARACTER = 0.001
 
 
 @dataclass(kw_only=True, eq=False)
-class FormatReward(Settings):
+class FormatReward(TextReward):
     """Score the layout of completions; needs no metadata."""
 
     where: ClassVar[str] = "format"
@@ -52,14 +51,9 @@ class FormatReward(Settings):
     )
     """Names of the tags, in order."""
 
-    def __call__(self, samples: list[Sample]) -> list[float | None]:
+    def score(self, completion: str, reference: None) -> float:
         """1.0 where the layout holds and else 0.0; see `mode` for those with steps between."""
-        return [self._score(sample) for sample in samples]
-
-    def _score(self, sample: Sample) -> float | None:
-        content = read_sample(sample, "format")
-        assert content is not None, "a reward that needs no metadata applies to every sample"
-        text, first, last = content[0], self.tags[0], self.tags[-1]
+        text, first, last = completion, self.tags[0], self.tags[-1]
         match self.mode:
             case "boxed":
                 return float(bool(find_boxed(text)))

@@ -29,7 +29,7 @@ from mmrl.config.constraints import check_settings
 from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.http.errors import Unreadable
 from mmrl.rewards.http.service import Deadline, ServiceOptions
-from mmrl.rewards.judging.cache import ReplyCache, hash_request
+from mmrl.rewards.judging.cache import hash_request, keep_reply, read_reply
 from mmrl.rewards.judging.endpoint import Endpoint
 from mmrl.rewards.judging.reply import CutReply, ReplyError, read_score
 from mmrl.rewards.judging.template import Template, load_template
@@ -113,7 +113,9 @@ class JudgeReward(ServiceOptions):
         self._encode = partial(data_url, max_pixels=self.max_pixels)
         self.cutting = None if size is None else Cutting(size, self.chunk_at)
         self._template = self._checked_template()
-        self._cache = ReplyCache(Path(self.cache_dir).expanduser() if self.cache_dir else None)
+        self._cache = Path(self.cache_dir).expanduser() if self.cache_dir else None
+        if self._cache is not None:
+            self._cache.mkdir(parents=True, exist_ok=True)
         self._backend = self._build_backend()
 
     def __call__(self, samples: list[Sample]) -> list[float | list[float] | None]:
@@ -147,7 +149,8 @@ class JudgeReward(ServiceOptions):
 
     def _scores(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, float | Exception]:
         """A score for each request, from the cache or the judge."""
-        found = {key: self._parse(self._cache.get(key)) for key in requests}
+        cache = self._cache
+        found = {key: self._parse(cache and read_reply(cache, key)) for key in requests}
         deadline = Deadline(self.deadline_s)
         for time in range(1 + self.reasks):
             wanted = [key for key, score in found.items() if isinstance(score, AGAIN)]
@@ -157,8 +160,8 @@ class JudgeReward(ServiceOptions):
             replies = self._backend.ask(again, deadline)
             for key, reply in zip(wanted, replies, strict=True):
                 found[key] = self._parse(reply)
-                if isinstance(reply, str) and isinstance(found[key], float):
-                    self._cache.put(key, reply)
+                if cache and isinstance(reply, str) and isinstance(found[key], float):
+                    keep_reply(cache, key, reply)
         return found
 
     def _parse(self, reply: str | Exception | None) -> float | Exception:

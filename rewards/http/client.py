@@ -26,7 +26,6 @@ from mmrl.config.constraints import check_settings
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.http.errors import Refused, Unreachable
 from mmrl.rewards.http.service import BROKEN, JSON, Deadline, ServiceOptions, run
-from mmrl.rewards.judging.strict_json import strict_json
 from mmrl.rewards.parsing.images import Files, png
 from mmrl.rewards.scoring.returned import Failure, check_number
 from mmrl.types import Sample
@@ -165,13 +164,13 @@ class ClientReward(ServiceOptions, ABC):
 
 
 def read_lists(body: bytes, keys: Sequence[str], count: int) -> list[list[dict[str, Any]]]:
-    """Lists of objects in an answer, one object per item. JSON without NaN and repeated keys.
+    """Lists of objects in an answer, one object per item.
 
     Raises:
         AnswerError: the answer has another form.
     """
     try:
-        answer = strict_json(body)
+        answer = json.loads(body)
         found = [answer[key] for key in keys]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise AnswerError(f"the answer has no {keys[0]} ({error!r}): {body[:200]!r}") from error

@@ -1,6 +1,9 @@
 """Scores samples with several rewards: their weighted sum, retries, failures."""
 
+from __future__ import annotations
+
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.error import URLError
@@ -9,12 +12,17 @@ from mmrl.config import ConfigError, check
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.http import stop
 from mmrl.rewards.http.errors import Unreachable
-from mmrl.rewards.registry.interface import ChecksMetadata, CutsCompletions, Described, Served
+from mmrl.rewards.registry.interface import (
+    ChecksMetadata,
+    CutsCompletions,
+    Described,
+    Served,
+    in_step,
+)
 from mmrl.rewards.scoring.failures import Failures, TermScores
 from mmrl.rewards.scoring.overlap import Overlap
-from mmrl.rewards.scoring.pending import Pending
 from mmrl.rewards.scoring.returned import Failure, Result, validate
-from mmrl.rewards.scoring.reward_scores import RewardScores
+from mmrl.rewards.scoring.reward_scores import RewardScores, combine
 from mmrl.rewards.scoring.terms import Term, build_term, check_entries
 from mmrl.types import Cutting, Prompt, Sample
 
@@ -72,9 +80,7 @@ class Scorer:
         Args:
             expected: how many there will be.
         """
-        columns = [TermScores(term, self.attempt) for term in self.terms]
-        in_chunks = self.cutting is not None
-        return Pending(columns, self.failures, expected, in_chunks, self.overlap)
+        return Pending(self, expected)
 
     def score(self, samples: Sequence[Sample]) -> RewardScores:
         """Score a batch.
@@ -102,6 +108,61 @@ class Scorer:
                 logger.warning("reward %s: %r; again in %.1f s", term.key, error, pause)
                 stop.sleep(pause)
         return term.reward(batch)
+
+
+class Pending:
+    """Samples of one call that are handed over as they are finished.
+
+    Args:
+        scorer: its rewards score them, in threads where it has these.
+        expected: how many samples there will be; a failure limit below 1 is a share of them.
+    """
+
+    def __init__(self, scorer: Scorer, expected: int) -> None:
+        self.scorer, self.overlap, self.expected = scorer, scorer.overlap, expected
+        self.columns = [TermScores(term, scorer.attempt) for term in scorer.terms]
+        self.samples: list[Sample] = []
+        alone = self.overlap is None
+        self._called_here = [c for c in self.columns if alone or in_step(c.term.reward)]
+        if self.overlap is not None:
+            self.overlap.checks.append(self.check)
+
+    def add(self, samples: Sequence[Sample]) -> None:
+        """Hand over the next samples.
+
+        Raises:
+            RewardError: a reward has failed more often than allowed by now.
+        """
+        self.samples += samples
+        if self.overlap is None:
+            return
+        for column in self.columns if samples else ():
+            if column not in self._called_here:
+                self.overlap.put(column, samples)
+        self.overlap.check()
+
+    def check(self) -> None:
+        """Count the failures since the last check; see `Failures.count`."""
+        for column in self.columns:
+            if column.error is not None:
+                raise column.error
+            self.scorer.failures.count(column, self.samples, self.expected)
+
+    def scores(self) -> RewardScores:
+        """Wait for the scores of all samples. Called once, after the last hand-over.
+
+        Raises:
+            RewardError: a reward failed more often than allowed.
+        """
+        started = time.perf_counter()
+        for column in self._called_here:
+            column.call(self.samples)
+            self.check()
+        if self.overlap is not None:
+            count = len(self.samples)
+            self.overlap.wait(lambda: all(len(c.results) == count for c in self.columns))
+            self.overlap.checks.remove(self.check)
+        return combine(self.columns, self.scorer.cutting is not None, time.perf_counter() - started)
 
 
 def attempt(
