@@ -17,11 +17,11 @@ from typing import Annotated, Any, ClassVar
 from PIL import Image
 
 from mmrl.config import Settings, at_least, check, filled, one_of
-from mmrl.rewards import PartialFailure
 from mmrl.rewards.answer import AnswerReward
 from mmrl.rewards.judging.policy_query import Answer, PolicyQuery
 from mmrl.rewards.judging.scene_questions import KINDS, Question, build_questions
 from mmrl.rewards.parsing.images import image_of
+from mmrl.rewards.registry.interface import complete
 from mmrl.types import Prompt, Sample
 
 GREEDY = {"name": "static", "temperature": 0.0, "eos": "leave"}
@@ -93,13 +93,9 @@ class CycleReward(Settings):
         # the same question about the same image is asked once
         prompts = {p.id: p for each in asked if isinstance(each, list) for p, _ in each}
         said = dict(zip(prompts, self._answer(list(prompts.values())), strict=True))
-        results = [
-            each if isinstance(each, ValueError) else self._share(each, said) for each in asked
-        ]
-        scores: list[float | None] = [r for r in results if not isinstance(r, ValueError)]
-        if len(scores) < len(results):
-            raise PartialFailure(results)
-        return scores
+        return complete(
+            [each if isinstance(each, ValueError) else self._share(each, said) for each in asked]
+        )
 
     def _asked(self, sample: Sample) -> list[tuple[Prompt, Question]] | ValueError:
         """The questions about a sample as prompts that show its image, or what is wrong with it."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from mmrl.config import above, at_least, check
 from mmrl.config.constraints import check_settings
-from mmrl.rewards import PartialFailure, build_reward
+from mmrl.rewards import build_reward
 from mmrl.rewards.http.errors import Unreadable
 from mmrl.rewards.http.service import Deadline, ServiceOptions
 from mmrl.rewards.judging.cache import hash_request, keep_reply, read_reply
@@ -34,6 +34,7 @@ from mmrl.rewards.judging.endpoint import Endpoint
 from mmrl.rewards.judging.reply import CutReply, ReplyError, read_score
 from mmrl.rewards.judging.template import Template, load_template
 from mmrl.rewards.parsing.images import Files, data_url
+from mmrl.rewards.registry.interface import complete
 from mmrl.types import Chunk, Cutting, Sample
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ class JudgeReward(ServiceOptions):
     def __post_init__(self) -> None:
         check_settings(self, "judge")
         size = self.chunk_size
-        fixed = sorted({"model", "messages", "stream"} & set(self.extra_body or {}))
+        own = {"model", "messages", "stream", *(("seed", "n") if self.temperature else ())}
+        fixed = sorted(own & set(self.extra_body or {}))
         check(not fixed, "judge.extra_body", fixed, "of other fields, these are set here")
         self._check_votes()
         self._encode = partial(data_url, max_pixels=self.max_pixels)
@@ -139,9 +141,7 @@ class JudgeReward(ServiceOptions):
             )
             for own, sample in zip(asked, samples, strict=True)
         ]
-        if any(isinstance(result, Exception) for result in results):
-            raise PartialFailure(results)
-        return [result for result in results if not isinstance(result, Exception)]
+        return complete(results)
 
     def ready(self) -> str:
         """Why it could not score now; empty if it could."""
@@ -227,8 +227,6 @@ class JudgeReward(ServiceOptions):
         same = self.num_votes > 1 and self.temperature == 0
         advice = "Greedy replies are all the same: set judge.temperature, for instance to 0.6."
         check(not same, "judge.num_votes", self.num_votes, "1 with temperature 0", advice)
-        drawn = sorted({"seed", "n"} & set(self.extra_body or {})) if self.temperature else []
-        check(not drawn, "judge.extra_body", drawn, "of other fields, num_votes sets these")
         self._outcome = build_reward("answer") if self.fallback == "outcome" else None
 
     def _decide(self, votes: Sequence[float | Exception], sample: Sample) -> float | Exception:

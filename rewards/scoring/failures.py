@@ -30,9 +30,7 @@ class TermScores:
 
     Attributes:
         results: so far.
-        counted: how many of them were searched for failures.
-        failures: how many of those have failed.
-        first: the first failure as a line, and the exception behind it.
+        failures: how many of them were counted as failures.
         error: a BaseException that the reward raised and that is no Exception.
         seconds: in calls of the reward.
     """
@@ -40,8 +38,7 @@ class TermScores:
     def __init__(self, term: Term, attempt: Callable[[Term, list[Sample]], list[Result]]) -> None:
         self.term, self._attempt = term, attempt
         self.results: list[Result] = []
-        self.counted = self.failures = 0
-        self.first: tuple[str, BaseException | None] = ("", None)
+        self.failures = 0
         self.error: BaseException | None = None
         self.seconds = 0.0
 
@@ -79,29 +76,31 @@ class Failures:
             RewardError: they are more than the limit.
         """
         key, done = column.term.key, len(column.results)
-        new = slice(column.counted, done)
-        column.counted, before, logged = done, column.failures, None
-        for sample, problem in zip(samples[new], column.results[new], strict=True):
-            if not isinstance(problem, Failure):
-                continue
-            identity = f"{sample.id}: " if sample.id else ""
-            line = f"{identity}{sample.prompt[:80]!r}: {problem}"
-            column.first = column.first if column.failures else (line, problem.error)
-            column.failures += 1
-            self.counts[key] += 1
+        pairs = zip(samples[:done], column.results[:done], strict=True)
+        failed = [(sample, result) for sample, result in pairs if isinstance(result, Failure)]
+        new, logged = failed[column.failures :], None
+        column.failures = len(failed)
+        self.counts[key] += len(new)
+        for sample, problem in new:
             if problem is not logged:  # one of a call is that of all its samples
+                line = _describe(sample, problem)
                 logger.warning("reward %s failed on %s%s", key, line, problem.place)
             logged = problem
-        if column.failures > before and self._is_above_limit(column, expected):
+        if new and self._is_above_limit(column, expected):
             raise RewardError(
-                f"reward {key!r} failed on {column.failures} of {done} samples"
+                f"reward {key!r} failed on {len(failed)} of {done} samples"
                 f" ({self.counts[key]} in this run), max_failures is {self.limit:g}."
-                f" First: {column.first[0]}. Correct the reward or its input, or raise max_failures"
-                " (below 1: share of the samples of a process and step, otherwise a number per run)"
-                " to leave such samples out."
-            ) from column.first[1]
+                f" First: {_describe(*failed[0])}. Correct the reward or its input, or raise"
+                " max_failures (below 1: share of the samples of a process and step, otherwise a"
+                " number per run) to leave such samples out."
+            ) from failed[0][1].error
 
     def _is_above_limit(self, column: TermScores, expected: int) -> bool:
         if self.limit < 1:
             return column.failures > self.limit * expected
         return self.counts[column.term.key] > self.limit
+
+
+def _describe(sample: Sample, problem: Failure) -> str:
+    identity = f"{sample.id}: " if sample.id else ""
+    return f"{identity}{sample.prompt[:80]!r}: {problem}"
