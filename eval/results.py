@@ -22,6 +22,8 @@ from mmrl.rollouts.held_out_grid import write_grid
 from mmrl.run.environment import git_commit
 from mmrl.types import Prompt
 
+GRID_IMAGES = 48
+
 
 class Results(NamedTuple):
     """The completions and scores of a benchmark.
@@ -53,7 +55,7 @@ def write_results(config: EvalConfig, results: Results, report: Report) -> None:
     (out / "table.txt").write_text(report.table, encoding="utf-8")
     write_json(out / "scores.json", head | dict(report.content))
     for evaluation in results.evaluations.values():
-        write_grid(evaluation, out / "images.png", config.grid_images)
+        write_grid(evaluation, out / "images.png", GRID_IMAGES)
         if config.geneval_dir:
             prompts = evaluation.prompts[:: config.num_images_per_prompt]
             images = [c for c in evaluation.completions if isinstance(c, Image.Image)]

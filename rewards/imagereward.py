@@ -3,7 +3,7 @@
     score = (layers(BLIP(image, prompt)) - 0.16717) / 1.03334
 
 BLIP's text encoder reads the prompt and attends to the states of its ViT-L/16 of the image; its
-first state goes through `mmrl.rewards.networks.score_layers`. The score is raw, about -2 to 2, mean
+first state goes through five layers (`build_score_layers`). The score is raw, about -2 to 2, mean
 0 and deviation 1 over the authors' data; UniRL shows (score + 2) / 4 (`scale: 0.25`, `offset:
 0.5`). The image is prepared as published: shortest side to 224 (bicubic), centre crop, OpenAI's
 mean and deviation; the prompt is cut and padded to 35 tokens of BERT's lower-case vocabulary.

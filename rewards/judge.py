@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from mmrl.config import above, at_least, check
 from mmrl.config.constraints import check_settings
 from mmrl.rewards import build_reward
-from mmrl.rewards.http.errors import Unreadable
-from mmrl.rewards.http.service import Deadline, ServiceOptions
+from mmrl.rewards.http.service import Deadline, ServiceOptions, Unreadable
 from mmrl.rewards.judging.cache import hash_request, keep_reply, read_reply
 from mmrl.rewards.judging.endpoint import Endpoint
 from mmrl.rewards.judging.reply import CutReply, ReplyError, read_score

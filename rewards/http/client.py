@@ -23,8 +23,15 @@ from PIL import Image
 
 from mmrl.config import at_least, check
 from mmrl.config.constraints import check_settings
-from mmrl.rewards.http.errors import Refused, Unreachable
-from mmrl.rewards.http.service import BROKEN, JSON, Deadline, ServiceOptions, run
+from mmrl.rewards.http.service import (
+    BROKEN,
+    JSON,
+    Deadline,
+    Refused,
+    ServiceOptions,
+    Unreachable,
+    run,
+)
 from mmrl.rewards.parsing.images import Files, png
 from mmrl.rewards.registry.interface import complete
 from mmrl.rewards.scoring.returned import Failure, check_number

@@ -30,7 +30,6 @@ import httpx
 
 from mmrl.config import ConfigError, above, check
 from mmrl.rewards.http import stop
-from mmrl.rewards.http.errors import Refused, Unreachable, Unreadable
 
 logger = logging.getLogger(__name__)
 for _name in ("httpx", "httpcore"):  # they log every request, and headers
@@ -50,6 +49,26 @@ LARGEST = 64 * 2**20
 """Bytes of an answer, unpacked."""
 JSON = "application/json"
 _lock = threading.Lock()
+
+
+class Unreachable(ConnectionError):
+    """There was no answer before the deadline or within the allowed tries."""
+
+
+class Refused(RuntimeError):
+    """The service answered, and another try would not help.
+
+    Attributes:
+        status: of the answer; 0 if the status is not the reason.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unreadable(Refused):
+    """An answer that should be JSON and is not."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -14,11 +14,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from mmrl.rewards.networks.checkpoints import fill_network
-from mmrl.rewards.networks.score_layers import build_score_layers
 
 MEAN = 0.16717362830052426
 STD = 1.0333394966054072
 HEAD_WIDTH = 64
+SIZES = (1024, 128, 64, 16, 1)
 
 UNUSED = ("blip.vision_proj.", "blip.text_proj.", "blip.text_encoder.embeddings.position_ids")
 """BLIP's heads for its own training, and a constant that older releases stored."""
@@ -46,6 +46,19 @@ def rename_weight(published: str) -> str | None:
     for theirs, ours in _VISION_NAMES.items():
         name = name.replace(theirs, ours)
     return name
+
+
+def build_score_layers(width: int) -> nn.Sequential:
+    """The five layers from features [n, width] to a score in LAION's aesthetic predictor and
+    ImageReward, at their published indices 0, 2, 4, 6 and 7.
+
+    Both are published with dropout and without activations in between, so at scoring time they are
+    one affine map. They are separate layers because the checkpoints have separate weights.
+    """
+    linear = [nn.Linear(a, b) for a, b in zip((width, *SIZES), SIZES, strict=False)]
+    dropout = [nn.Dropout(share) for share in (0.2, 0.2, 0.1)]
+    paired = [layer for pair in zip(linear, dropout, strict=False) for layer in pair]
+    return nn.Sequential(*paired, *linear[3:])
 
 
 class ImageRewardNetwork(nn.Module):

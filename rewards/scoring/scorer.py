@@ -11,7 +11,6 @@ from urllib.error import URLError
 from mmrl.config import ConfigError, check
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.http import stop
-from mmrl.rewards.http.errors import Unreachable
 from mmrl.rewards.registry.interface import (
     ChecksMetadata,
     CutsCompletions,
@@ -39,8 +38,8 @@ class Scorer:
         max_failures: how much of one reward may fail before the run stops: below 1 a share of the
             samples of one call (those of a process and step), otherwise a number of samples over
             the whole run. With 0 the first failure stops it.
-        retries: further tries after a network error of a reward that does not use
-            `mmrl.rewards.http.service`, which has its own.
+        retries: further tries after a network error; those of services retry by themselves, see
+            `mmrl.rewards.http.service`.
         backoff: seconds before the first of them, doubled each time.
 
     Raises:
@@ -101,8 +100,6 @@ class Scorer:
         for attempt in range(self.retries):
             try:
                 return term.reward(batch)
-            except Unreachable:  # the service has retried it
-                raise
             except NETWORK_ERRORS as error:
                 pause = self.backoff * 2**attempt
                 logger.warning("reward %s: %r; again in %.1f s", term.key, error, pause)

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from mmrl.rewards.http.errors import Refused, Unreachable, Unreadable
-from mmrl.rewards.http.service import Deadline, Service
+from mmrl.rewards.http.service import Deadline, Refused, Service, Unreachable, Unreadable
 from tests.rewards.judge_server import counts, judge_server
 from tests.rewards.scripted_server import Answered, scripted
 
