@@ -232,9 +232,9 @@ class Service:
             Refused: it would not.
         """
         place, headers = url + path, {} if body is None else {"Content-Type": kind}
-        request = self._client.build_request(method, place, content=body, headers=headers)
+        sending = self._send(method, place, content=body, headers=headers)
         try:  # httpx's own timeouts start again with every byte
-            response, answer = await asyncio.wait_for(self._send(request), seconds)
+            response, answer = await asyncio.wait_for(sending, seconds)
         except asyncio.TimeoutError:
             problem = f"{place}: TimeoutError (no complete answer within {seconds:.1f} s)"
             raise _Passing(problem, GATEWAY_TIMEOUT) from None
@@ -252,17 +252,15 @@ class Service:
         wanted = float(wanted) if wanted.isdecimal() else 0.0
         raise _Passing(problem, status, wanted)
 
-    async def _send(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+    async def _send(self, *what: str, **more: Any) -> tuple[httpx.Response, bytes]:
         """The response and its bytes. Raises Refused: there are more than `LARGEST`."""
-        response, answer = await self._client.send(request, stream=True), bytearray()
-        try:
+        answer = bytearray()
+        async with self._client.stream(*what, **more) as response:
             async for part in response.aiter_bytes():
                 answer += part
                 if len(answer) > LARGEST:
-                    said = f"{request.url} answered more than {LARGEST // 2**20} MiB"
+                    said = f"{response.url} answered more than {LARGEST // 2**20} MiB"
                     raise Refused(said, response.status_code)
-        finally:
-            await response.aclose()
         return response, bytes(answer)
 
 
