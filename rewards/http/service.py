@@ -16,7 +16,6 @@ import functools
 import itertools
 import json
 import logging
-import os
 import random
 import ssl
 import threading
@@ -28,8 +27,8 @@ from typing import Annotated, Any, TypeVar
 
 import httpx
 
-from mmrl.config import ConfigError, above, check
-from mmrl.rewards.http import stop
+from mmrl.config import ConfigError, above
+from mmrl.rewards.http import read_token, stop
 
 logger = logging.getLogger(__name__)
 for _name in ("httpx", "httpcore"):  # they log every request, and headers
@@ -122,7 +121,7 @@ class Service:
         timeout_s: seconds for one try.
 
     Raises:
-        ValueError: a URL that is not valid, or none, or a secret that no header can hold.
+        ValueError: a URL that is not valid, or none.
     """
 
     def __init__(
@@ -131,9 +130,7 @@ class Service:
         if not urls:
             raise ValueError("there must be a URL.")
         self.urls = [_check_url(url) for url in urls]
-        self.concurrency, self.timeout_s, self._secret = concurrency, timeout_s, secret.strip()
-        if not all("!" <= character <= "~" for character in self._secret):
-            raise ValueError("the secret holds characters that no header can have; set it again.")
+        self.concurrency, self.timeout_s, self._secret = concurrency, timeout_s, secret
         self._turns = itertools.count()
         self._client = httpx.AsyncClient(
             verify=ssl.create_default_context(),  # certificates of the system, or SSL_CERT_FILE
@@ -284,11 +281,9 @@ class ServiceOptions:
             keys: configuration keys of both, for messages.
 
         Raises:
-            ConfigError: the variable is not set, or an address is not valid.
+            ConfigError: the variable holds no token, or an address is not valid.
         """
-        secret = os.environ.get(variable, "") if variable else ""
-        allowed = "the name of an environment variable that is set"
-        check(bool(secret) or not variable, keys[1], variable, allowed, "Export it before the run.")
+        secret = read_token(variable, keys[1])
         try:
             return Service(urls, secret, self.concurrency, self.timeout_s)
         except ValueError as error:

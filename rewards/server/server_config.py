@@ -153,21 +153,3 @@ def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
     served.key = served.key or key_of({"name": entry["name"]})
     served.options = {"name": entry["name"], **options}
     return served
-
-
-def read_token(config: ServerConfig, environment: Mapping[str, str]) -> str | None:
-    """The bearer token every request has to bring, or None.
-
-    Raises:
-        ConfigError: the variable is not set, or holds what no header can carry.
-    """
-    if not config.token_env:
-        return None
-    token = environment.get(config.token_env, "")
-    if re.fullmatch(r"[!-~]+", token) is None:
-        raise ConfigError(
-            f"token_env is {config.token_env!r}, and this environment variable"
-            f" {'holds spaces or signs beyond ASCII' if token else 'is not set'}; export"
-            f' {config.token_env}="$(openssl rand -hex 32)" before starting the server.'
-        )
-    return token

@@ -95,7 +95,6 @@ def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failed_try
         {"urls": ["ftp://host/v1"]},
         {"urls": ["http:///v1"]},
         {"urls": ["http://me:hunter2@host/v1"]},
-        {"secret": f"{SECRET}\r\nX-Other: 1"},
     ],
     ids=str,
 )
