@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from PIL import Image
 
-from mmrl.config import check, import_extra
+from mmrl.config import import_extra
 from mmrl.rewards.networks.checkpoints import find_checkpoint, load_part, read_weights
 from mmrl.rewards.networks.placement import NetworkOptions
 from mmrl.rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, image_of
@@ -59,12 +59,6 @@ class ImageRewardReward(NetworkOptions):
         self._words = load_part(AutoTokenizer, self.tokenizer, "imagereward.tokenizer")
         weights = read_weights(path, "imagereward.checkpoint")
         network = build_network(weights, f"imagereward.checkpoint {path}")
-        check(
-            len(self._words) <= network.text.config.vocab_size,
-            "imagereward.tokenizer",
-            self.tokenizer,
-            f"of at most the {network.text.config.vocab_size} words of the checkpoint",
-        )
         side = network.vision.config.image_size
         self._transform: Callable[[Image.Image], Tensor] = transforms.Compose(
             [
