@@ -93,7 +93,7 @@ class Scorer:
 
     def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
         """Call a reward; a failure is a `Failure` in place of a score, and is not counted here."""
-        found = attempt(lambda part: self._call(term, part), batch, self.max_failures > 0)
+        found = call_reward(lambda part: self._call(term, part), batch, self.max_failures > 0)
         return [term.weigh(result) for result in found]
 
     def _call(self, term: Term, batch: list[Sample]) -> Any:
@@ -162,7 +162,7 @@ class Pending:
         return combine(self.columns, self.scorer.cutting is not None, time.perf_counter() - started)
 
 
-def attempt(
+def call_reward(
     reward: Callable[[list[Sample]], Any], batch: list[Sample], one_by_one: bool
 ) -> list[Result]:
     """What a reward says of samples, with a `Failure` for each that has no score. With `one_by_one`
@@ -174,7 +174,7 @@ def attempt(
         return validate(failure.results, batch)
     except (Exception, SystemExit) as error:  # a reward may be the user's code and raise anything
         if one_by_one and len(batch) > 1 and not isinstance(error, NETWORK_ERRORS):
-            return [attempt(reward, [sample], True)[0] for sample in batch]
+            return [call_reward(reward, [sample], True)[0] for sample in batch]
         logger.debug("a reward raised", exc_info=True)
         together = f", called with {len(batch)} samples" if len(batch) > 1 else ""
         return [Failure(f"raised {error!r}{together}", error)] * len(batch)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from mmrl.rewards import Reward, build_reward
 from mmrl.rewards.registry.interface import ChecksMetadata, Described
 from mmrl.rewards.scoring.returned import Failure, Result
-from mmrl.rewards.scoring.scorer import NETWORK_ERRORS, attempt
+from mmrl.rewards.scoring.scorer import NETWORK_ERRORS, call_reward
 from mmrl.rewards.server.server_config import ServedEntry
 from mmrl.rewards.server.wire import Outcome, Problem, Refusal
 from mmrl.types import Sample
@@ -153,7 +153,7 @@ def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
     on which the reward raises, fails."""
     found: list[Outcome] = [_find_problem(reward, sample) for sample in samples]
     right = [n for n, problem in enumerate(found) if problem is None]
-    results = attempt(reward, [samples[n] for n in right], one_by_one=True) if right else []
+    results = call_reward(reward, [samples[n] for n in right], one_by_one=True) if right else []
     for n, result in zip(right, results, strict=True):
         found[n] = _outcome(result)
     return found
