@@ -49,7 +49,7 @@ from mmrl.samplers import check_sampler
 from mmrl.types import Prompt
 
 _FREE = ("output_dir", "device", "rewards", "max_failures", "diversity", "dry_run", "devices")
-_FREE += ("verbose", "compare_to", "grid_images", "geneval_dir", "group_by")
+_FREE += ("verbose", "compare_to", "geneval_dir", "group_by")
 """Settings that may differ from those the stored samples were made with."""
 
 

@@ -141,7 +141,6 @@ def compare_pairs(prompts: Sequence[Sequence[tuple[float, float]]]) -> Row:
 
 def format_differences(title: str, rows: Mapping[str, Row]) -> str:
     """A line per reward: both means, difference ± standard error, interval, number of prompts."""
-    heads = [("first", 9), ("second", 9), ("difference", 18), ("95 % interval", 19), ("n", 8)]
     cells = {}
     for key, row in rows.items():
         error, low, high = row["stderr"], row["low"], row["high"]
@@ -152,7 +151,7 @@ def format_differences(title: str, rows: Mapping[str, Row]) -> str:
             "-" if low is None else f"{low:+.3f} to {high:+.3f}",
             f"{row['n']}",
         ]
-    return format_table(title, heads, cells, max(map(len, (title, *rows))) + 2)
+    return format_table(title, ["first", "second", "difference", "95 % interval", "n"], cells)
 
 
 def _write_comparison(

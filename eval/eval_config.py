@@ -43,9 +43,7 @@ _TEXT = Benchmark(
     "mmrl.evaluation.text_benchmark",
     ("num_samples", "max_completion_length", "assistant_prefill", "settings", "group_by"),
 )
-_IMAGES = Benchmark(
-    "mmrl.evaluation.image_benchmark", ("num_images_per_prompt", "grid_images", "geneval_dir")
-)
+_IMAGES = Benchmark("mmrl.evaluation.image_benchmark", ("num_images_per_prompt", "geneval_dir"))
 BENCHMARKS = {
     "text": _TEXT,
     "image_to_text": _TEXT,
@@ -147,8 +145,6 @@ class EvalConfig(Settings):
     prompts differ in them."""
     num_images_per_prompt: Annotated[int, at_least(1)] = 1
     """Images per prompt."""
-    grid_images: int = 48
-    """Images in the grid."""
     geneval_dir: str | None = None
     """Also write the images in the folders that GenEval's evaluator reads."""
 

@@ -71,6 +71,4 @@ def format_rows(title: str, columns: Mapping[str, Table], scale: float = 1) -> s
             for c in cells
         ]
         lines[row] = [*shown, str(next(int(c["n"]) for c in cells if c))]
-    heads = [*((key, max(18, len(key) + 2)) for key in columns), ("n", 8)]
-    width = max(20, *(len(label) + 2 for label in (title, *lines)))
-    return format_table(title, heads, lines, width) + "\n"
+    return format_table(title, [*columns, "n"], lines) + "\n"

@@ -22,6 +22,8 @@ from mmrl.rollouts.held_out_grid import write_grid
 from mmrl.run.environment import git_commit
 from mmrl.types import Prompt
 
+GRID_IMAGES = 48
+
 
 class Results(NamedTuple):
     """The completions and scores of a benchmark.
@@ -53,7 +55,7 @@ def write_results(config: EvalConfig, results: Results, report: Report) -> None:
     (out / "table.txt").write_text(report.table, encoding="utf-8")
     write_json(out / "scores.json", head | dict(report.content))
     for evaluation in results.evaluations.values():
-        write_grid(evaluation, out / "images.png", config.grid_images)
+        write_grid(evaluation, out / "images.png", GRID_IMAGES)
         if config.geneval_dir:
             prompts = evaluation.prompts[:: config.num_images_per_prompt]
             images = [c for c in evaluation.completions if isinstance(c, Image.Image)]
@@ -72,18 +74,16 @@ def finite_scores(evaluation: Evaluation, n: int) -> dict[str, float | None]:
     return {key: score if math.isfinite(score) else None for key, score in scores.items()}
 
 
-def format_table(
-    title: str,
-    heads: Sequence[tuple[str, int]],
-    rows: Mapping[str, Sequence[str]],
-    label_width: int,
-) -> str:
-    """A table as text: heads with the width of each column, cells by label, the title above
-    them."""
+def format_table(title: str, heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
+    """A table as text: heads, then cells by label, with the title above the labels."""
+    table = [(title, heads), *rows.items()]
+    first = max(len(label) for label, _ in table) + 2
+    columns = zip(*(cells for _, cells in table), strict=True)
+    widths = [max(10, max(map(len, column)) + 2) for column in columns]
     lines = []
-    for label, cells in [(title, [head for head, _ in heads]), *rows.items()]:
-        aligned = (f"{cell:>{width}}" for cell, (_, width) in zip(cells, heads, strict=True))
-        lines.append("".join([f"{label:<{label_width}}", *aligned]))
+    for label, cells in table:
+        aligned = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        lines.append("".join([f"{label:<{first}}", *aligned]))
     return "\n".join(lines)
 
 

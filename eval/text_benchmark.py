@@ -123,8 +123,7 @@ def _format(rows: Mapping[str, Row], title: str = "") -> str:
     scores = [key for key in columns if _is_score(key)]
     shown = ["accuracy", *scores, *(key for key in _COLUMNS if key in columns)]
     cells = {label: [_cell(row, key) for key in shown] for label, row in rows.items()}
-    width = max(len(label) for label in (title, *rows)) + 2
-    return format_table(title, [(_head(key), _width(key)) for key in shown], cells, width)
+    return format_table(title, [_head(key) for key in shown], cells)
 
 
 def _is_score(key: str) -> bool:
@@ -135,10 +134,6 @@ def _is_score(key: str) -> bool:
 def _head(key: str) -> str:
     name = key.removeprefix("rewards/").removesuffix("/mean")
     return _COLUMNS[key][0] if key in _COLUMNS else name
-
-
-def _width(key: str) -> int:
-    return max(10, len(_head(key)) + 2, 16 if key == "accuracy" or key.endswith("/mean") else 0)
 
 
 def _cell(row: Row, key: str) -> str:

@@ -2,7 +2,7 @@
 
     score = MLP(f(image)),   f of length one, by OpenAI's CLIP ViT-L/14
 
-The layers are those of `mmrl.rewards.networks.score_layers`, 768 to 1024 to 128 to 64 to 16 to 1;
+The layers are those of ImageReward (`build_score_layers`), 768 to 1024 to 128 to 64 to 16 to 1;
 the image is prepared as for CLIP. The score is raw: about 1 to 10, photographs 5 to 6.5. It knows
 nothing of the prompt, so it must never be the only reward of a run.
 """
@@ -14,7 +14,6 @@ from PIL import Image
 
 from mmrl.rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
 from mmrl.rewards.networks.open_clip_encoder import OpenCLIPReward
-from mmrl.rewards.networks.score_layers import build_score_layers
 from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
 
@@ -40,6 +39,8 @@ class AestheticReward(OpenCLIPReward):
 
     def __post_init__(self) -> None:
         from torch import nn
+
+        from mmrl.rewards.networks.imagereward_network import build_score_layers
 
         path = find_checkpoint(self.checkpoint, FILE, "aesthetic.checkpoint")
         weights = read_weights(path, "aesthetic.checkpoint")

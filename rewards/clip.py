@@ -16,14 +16,14 @@ from typing import Literal
 
 from PIL import Image
 
-from mmrl.rewards.networks.dual_encoder import describe_target
+from mmrl.rewards.networks.dual_encoder import ReadsTarget
 from mmrl.rewards.networks.open_clip_encoder import OpenCLIPReward
 from mmrl.rewards.parsing.images import as_rgb
 from mmrl.types import Sample
 
 
 @dataclass(kw_only=True, eq=False)
-class CLIPReward(OpenCLIPReward):
+class CLIPReward(ReadsTarget, OpenCLIPReward):
     """Cosine of any open_clip model."""
 
     where = "clip"
@@ -32,9 +32,6 @@ class CLIPReward(OpenCLIPReward):
     """Whose image is scored: the completion's with the words of the prompt, or the prompt's with
     the words of the completion (a caption). The latter leaves out prompts without an image, and
     those with an answer whose metadata `is_caption` is not true."""
-    text: Literal["prompt", "target_text"] = "prompt"
-    """What an image is compared with: the words of the prompt, or for edits, whose prompt is an
-    instruction, the metadata `target_text` where a row has it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,9 +53,6 @@ class CLIPReward(OpenCLIPReward):
             for n, text in zip(places, texts, strict=True):
                 scores[n] = (rows[id(samples[n].images)] * text).sum().item()
         return scores
-
-    def words(self, sample: Sample) -> str:
-        return describe_target(sample) if self.text == "target_text" else sample.prompt
 
 
 def _is_caption(sample: Sample) -> bool:

@@ -12,10 +12,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar, Literal
 
 from mmrl.config import Settings, above
-from mmrl.rewards import PartialFailure
 from mmrl.rewards.parsing.metadata import read_sample
 from mmrl.rewards.parsing.program_tests import read_tests
 from mmrl.rewards.parsing.programs import find_program
+from mmrl.rewards.registry.interface import complete
 from mmrl.rewards.sandbox.jail.parsed_tests import parse_tests
 from mmrl.rewards.sandbox.sandbox import Job, JobVerdict, Sandbox
 from mmrl.types import Sample
@@ -91,9 +91,7 @@ class CodeReward(Settings):
         for n, cases in rows.items():
             share = passed[n] / len(cases)
             results[n] = results[n] or (share if self.partial else float(share == 1))
-        if any(isinstance(result, Exception) for result in results):
-            raise PartialFailure(results)
-        return [result for result in results if not isinstance(result, Exception)]
+        return complete(results)
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the tests could not be run."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from PIL import Image
 
 from mmrl.config import at_least
-from mmrl.rewards.detection.coco_names import COCO_NAMES
 from mmrl.rewards.detection.geneval_rules import (
+    COCO_NAMES,
     COLORS,
     Box,
     Condition,
@@ -31,6 +31,7 @@ from mmrl.rewards.detection.geneval_rules import (
     exclude_conditions,
     find_relations,
     include_conditions,
+    score_conditions,
 )
 from mmrl.rewards.networks.dual_encoder import DualEncoder
 from mmrl.rewards.networks.open_clip_encoder import load_encoder
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from mmrl.rewards.detection.instance_segmenter import Found
 
 _ATTRIBUTES = {"class": COCO_NAMES, "color": COLORS}
+MAX_OBJECTS = 16
+"""Of a class, as in GenEval."""
 _GREY = "#999"
 _COLOR_PROMPTS = ("a photo of a {} {}", "a photo of a {}-colored {}", "a photo of a {} object")
 
@@ -73,12 +76,9 @@ class CompositionalReward(NetworkOptions):
     """Objects with a lower score are ignored."""
     counting_threshold: Annotated[float, at_least(0, below=1)] = 0.9
     """The same for the tag `counting`."""
-    max_objects: Annotated[int, at_least(1)] = 16
-    """How many of each class are used, the best first."""
     clip_model: str = "ViT-L-14"
-    """open_clip model that classifies colours, see `model` of the reward `clip`."""
-    clip_pretrained: str | None = None
-    """Its weights; null takes `openai`."""
+    """open_clip model that classifies colours, see `model` of the reward `clip`; the weights of a
+    built-in architecture are those of `openai`."""
     batch_size: int = 8
     """Images of one size in one forward pass."""
     fill: int = 1
@@ -88,10 +88,8 @@ class CompositionalReward(NetworkOptions):
         from mmrl.rewards.detection.instance_segmenter import InstanceSegmenter
 
         options = NetworkOptions(device=self.device, dtype=self.dtype, fill=max(self.fill, 8))
-        model, pretrained = self.clip_model, self.clip_pretrained
-        self.colors = ColorClassifier(
-            load_encoder("compositional.clip_", model, pretrained, options)
-        )
+        encoder = load_encoder("compositional.clip_", self.clip_model, None, options)
+        self.colors = ColorClassifier(encoder)
         self.detector = InstanceSegmenter(self.model, "compositional.model", self)
 
     def check(self, metadata: Mapping[str, Any]) -> None:
@@ -120,7 +118,7 @@ class CompositionalReward(NetworkOptions):
     ) -> float:
         counting = metadata["tag"] == "counting"
         threshold = self.counting_threshold if counting else self.threshold
-        objects, include = select_objects(found, threshold, self.max_objects), metadata["include"]
+        objects, include = select_objects(found, threshold), metadata["include"]
 
         def color(taken: Sequence[Found], name: str) -> list[str]:
             return self.colors([crop(image, item.box, item.mask) for item in taken], name)
@@ -135,8 +133,7 @@ class CompositionalReward(NetworkOptions):
             *exclude_conditions((metadata.get("exclude") or ()), objects),
             *(_no_more_than_asked(include, objects) if self.exact else ()),
         ]
-        holds = [holds for holds, _ in conditions]
-        return float(all(holds)) if self.mode == "strict" else sum(holds) / len(holds)
+        return score_conditions(conditions, self.mode)
 
 
 class ColorClassifier:
@@ -164,15 +161,13 @@ def list_classes(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted({clause["class"] for clause in clauses}))
 
 
-def select_objects(
-    found: Sequence[Found], threshold: float, max_objects: int
-) -> dict[str, list[Found]]:
-    """The objects of each class that count, best first; see `CompositionalReward`."""
+def select_objects(found: Sequence[Found], threshold: float) -> dict[str, list[Found]]:
+    """The objects of each class that count, best first and at most `MAX_OBJECTS`."""
     objects: dict[str, list[Found]] = {}
     for item in sorted(found, key=lambda item: -item.score):
         if item.score > threshold:
             objects.setdefault(item.name, []).append(item)
-    return {name: mine[:max_objects] for name, mine in objects.items()}
+    return {name: mine[:MAX_OBJECTS] for name, mine in objects.items()}
 
 
 def crop(image: Image.Image, box: Box, mask: Any = None) -> Image.Image:

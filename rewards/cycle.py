@@ -17,13 +17,14 @@ from typing import Annotated, Any, ClassVar
 from PIL import Image
 
 from mmrl.config import Settings, at_least, check, filled, one_of
-from mmrl.rewards import PartialFailure
 from mmrl.rewards.answer import AnswerReward
 from mmrl.rewards.judging.policy_query import Answer, PolicyQuery
 from mmrl.rewards.judging.scene_questions import KINDS, Question, build_questions
 from mmrl.rewards.parsing.images import image_of
+from mmrl.rewards.registry.interface import complete
 from mmrl.types import Prompt, Sample
 
+TASK = "image_to_text"
 GREEDY = {"name": "static", "temperature": 0.0, "eos": "leave"}
 """Defaults of the sampler: greedy decoding, one position per step."""
 
@@ -56,19 +57,13 @@ class CycleReward(Settings):
             "{question}" in self.template, "cycle.template", self.template, "words with {question}"
         )
         self.kinds = tuple(self.ask or KINDS)
-        settings = {**GREEDY, "steps": self.max_completion_length, **(self.sampler or {})}
-        self._query = PolicyQuery(
-            task="image_to_text",
-            length=self.max_completion_length,
-            sampler=settings,
-            batch_size=self.batch_size,
-        )
         self._answer: Answer | None = None
         self._judge = AnswerReward()
 
     def query(self) -> PolicyQuery:
         """How the policy is asked."""
-        return self._query
+        sampler = {**GREEDY, "steps": self.max_completion_length, **(self.sampler or {})}
+        return PolicyQuery(TASK, self.max_completion_length, sampler, self.batch_size)
 
     def bind(self, answer: Answer) -> None:
         """Take what asks the policy."""
@@ -93,13 +88,9 @@ class CycleReward(Settings):
         # the same question about the same image is asked once
         prompts = {p.id: p for each in asked if isinstance(each, list) for p, _ in each}
         said = dict(zip(prompts, self._answer(list(prompts.values())), strict=True))
-        results = [
-            each if isinstance(each, ValueError) else self._share(each, said) for each in asked
-        ]
-        scores: list[float | None] = [r for r in results if not isinstance(r, ValueError)]
-        if len(scores) < len(results):
-            raise PartialFailure(results)
-        return scores
+        return complete(
+            [each if isinstance(each, ValueError) else self._share(each, said) for each in asked]
+        )
 
     def _asked(self, sample: Sample) -> list[tuple[Prompt, Question]] | ValueError:
         """The questions about a sample as prompts that show its image, or what is wrong with it."""
@@ -110,9 +101,8 @@ class CycleReward(Settings):
             return error
         name = "".join(map(_digest, shown))
         texts = [self.template.replace("{question}", question.text) for question in found]
-        task = self._query.task
         return [
-            (Prompt(f"{name} {text}", task, text, images=shown), question)
+            (Prompt(f"{name} {text}", TASK, text, images=shown), question)
             for text, question in zip(texts, found, strict=True)
         ]
 

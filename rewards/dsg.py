@@ -17,7 +17,7 @@ from mmrl.config import check
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.judge import JudgeReward
 from mmrl.rewards.parsing.images import image_of
-from mmrl.rewards.registry.interface import Item
+from mmrl.rewards.registry.interface import Item, complete
 from mmrl.types import Sample
 
 TEMPLATE = "yes_no"
@@ -59,9 +59,7 @@ class DSGReward(JudgeReward):
         asked = [Sample(one.text, sample.completion) for sample, own in pairs for one in own]
         answers = iter(self._answers(asked))
         results = [self._result(one, own, [next(answers) for _ in own]) for one, own in pairs]
-        if any(isinstance(result, Exception) for result in results):
-            raise PartialFailure(results)
-        return [result for result in results if not isinstance(result, Exception)]
+        return complete(results)
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError for questions that cannot be asked."""

@@ -20,10 +20,9 @@ from PIL import Image
 
 from mmrl.config import import_extra
 from mmrl.rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
-from mmrl.rewards.networks.dual_encoder import DualEncoder, EncoderReward, describe_target
+from mmrl.rewards.networks.dual_encoder import DualEncoder, EncoderReward, ReadsTarget
 from mmrl.rewards.networks.open_clip_encoder import resolve_architecture
 from mmrl.rewards.parsing.images import OPENAI_MEAN, OPENAI_STD
-from mmrl.types import Sample
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +31,7 @@ FILES = {"v2.0": "HPS_v2_compressed.pt", "v2.1": "HPS_v2.1_compressed.pt"}
 
 
 @dataclass(kw_only=True, eq=False)
-class HPSReward(EncoderReward):
+class HPSReward(ReadsTarget, EncoderReward):
     """Human preference for an image given its prompt.
 
     Raises:
@@ -48,8 +47,6 @@ class HPSReward(EncoderReward):
     """Hub id or directory with the file of that version, or the file itself."""
     model: str = "ViT-H-14"
     """open_clip architecture, or a directory with `open_clip_config.json`."""
-    text: Literal["prompt", "target_text"] = "prompt"
-    """What an image is compared with, see `clip`."""
     batch_size: int = 16
 
     def __post_init__(self) -> None:
@@ -67,9 +64,6 @@ class HPSReward(EncoderReward):
         side = size if isinstance(size, int) else size[0]
         tokenizer = open_clip.get_tokenizer(architecture)
         self.encoder = DualEncoder(network, tokenizer, lambda image: letterbox(image, side), self)
-
-    def words(self, sample: Sample) -> str:
-        return describe_target(sample) if self.text == "target_text" else sample.prompt
 
 
 def letterbox(image: Image.Image, side: int) -> Tensor:

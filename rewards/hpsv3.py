@@ -71,8 +71,6 @@ class HPSv3Reward(NetworkOptions):
         self.images = load_part(AutoImageProcessor, self.backbone, key, backend="pil")
         self.tokenizer.add_tokens([REWARD_TOKEN], special_tokens=True)
         self.reward_id = self.tokenizer.convert_tokens_to_ids(REWARD_TOKEN)
-        has_images = self.tokenizer.convert_tokens_to_ids(IMAGE_TOKEN) == config.image_token_id
-        check(has_images, key, self.backbone, f"a model whose tokenizer has {IMAGE_TOKEN}")
         path = find_checkpoint(self.checkpoint, FILE, "hpsv3.checkpoint")
         weights = read_weights(path, "hpsv3.checkpoint", device=self.place)
         what = f"hpsv3.checkpoint {path}"

@@ -3,7 +3,7 @@
     score = (layers(BLIP(image, prompt)) - 0.16717) / 1.03334
 
 BLIP's text encoder reads the prompt and attends to the states of its ViT-L/16 of the image; its
-first state goes through `mmrl.rewards.networks.score_layers`. The score is raw, about -2 to 2, mean
+first state goes through five layers (`build_score_layers`). The score is raw, about -2 to 2, mean
 0 and deviation 1 over the authors' data; UniRL shows (score + 2) / 4 (`scale: 0.25`, `offset:
 0.5`). The image is prepared as published: shortest side to 224 (bicubic), centre crop, OpenAI's
 mean and deviation; the prompt is cut and padded to 35 tokens of BERT's lower-case vocabulary.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from PIL import Image
 
-from mmrl.config import check, import_extra
+from mmrl.config import import_extra
 from mmrl.rewards.networks.checkpoints import find_checkpoint, load_part, read_weights
 from mmrl.rewards.networks.placement import NetworkOptions
 from mmrl.rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, image_of
@@ -59,12 +59,6 @@ class ImageRewardReward(NetworkOptions):
         self._words = load_part(AutoTokenizer, self.tokenizer, "imagereward.tokenizer")
         weights = read_weights(path, "imagereward.checkpoint")
         network = build_network(weights, f"imagereward.checkpoint {path}")
-        check(
-            len(self._words) <= network.text.config.vocab_size,
-            "imagereward.tokenizer",
-            self.tokenizer,
-            f"of at most the {network.text.config.vocab_size} words of the checkpoint",
-        )
         side = network.vision.config.image_size
         self._transform: Callable[[Image.Image], Tensor] = transforms.Compose(
             [

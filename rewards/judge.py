@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from mmrl.config import above, at_least, check
 from mmrl.config.constraints import check_settings
-from mmrl.rewards import PartialFailure, build_reward
-from mmrl.rewards.http.errors import Unreadable
-from mmrl.rewards.http.service import Deadline, ServiceOptions
-from mmrl.rewards.judging.cache import ReplyCache, hash_request
+from mmrl.rewards import build_reward
+from mmrl.rewards.http.service import Deadline, ServiceOptions, Unreadable
+from mmrl.rewards.judging.cache import hash_request, keep_reply, read_reply
 from mmrl.rewards.judging.endpoint import Endpoint
 from mmrl.rewards.judging.reply import CutReply, ReplyError, read_score
 from mmrl.rewards.judging.template import Template, load_template
 from mmrl.rewards.parsing.images import Files, data_url
+from mmrl.rewards.registry.interface import complete
 from mmrl.types import Chunk, Cutting, Sample
 
 if TYPE_CHECKING:
@@ -107,13 +107,16 @@ class JudgeReward(ServiceOptions):
     def __post_init__(self) -> None:
         check_settings(self, "judge")
         size = self.chunk_size
-        fixed = sorted({"model", "messages", "stream"} & set(self.extra_body or {}))
+        own = {"model", "messages", "stream", *(("seed", "n") if self.temperature else ())}
+        fixed = sorted(own & set(self.extra_body or {}))
         check(not fixed, "judge.extra_body", fixed, "of other fields, these are set here")
         self._check_votes()
         self._encode = partial(data_url, max_pixels=self.max_pixels)
         self.cutting = None if size is None else Cutting(size, self.chunk_at)
         self._template = self._checked_template()
-        self._cache = ReplyCache(Path(self.cache_dir).expanduser() if self.cache_dir else None)
+        self._cache = Path(self.cache_dir).expanduser() if self.cache_dir else None
+        if self._cache is not None:
+            self._cache.mkdir(parents=True, exist_ok=True)
         self._backend = self._build_backend()
 
     def __call__(self, samples: list[Sample]) -> list[float | list[float] | None]:
@@ -137,9 +140,7 @@ class JudgeReward(ServiceOptions):
             )
             for own, sample in zip(asked, samples, strict=True)
         ]
-        if any(isinstance(result, Exception) for result in results):
-            raise PartialFailure(results)
-        return [result for result in results if not isinstance(result, Exception)]
+        return complete(results)
 
     def ready(self) -> str:
         """Why it could not score now; empty if it could."""
@@ -147,7 +148,8 @@ class JudgeReward(ServiceOptions):
 
     def _scores(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, float | Exception]:
         """A score for each request, from the cache or the judge."""
-        found = {key: self._parse(self._cache.get(key)) for key in requests}
+        cache = self._cache
+        found = {key: self._parse(cache and read_reply(cache, key)) for key in requests}
         deadline = Deadline(self.deadline_s)
         for time in range(1 + self.reasks):
             wanted = [key for key, score in found.items() if isinstance(score, AGAIN)]
@@ -157,8 +159,8 @@ class JudgeReward(ServiceOptions):
             replies = self._backend.ask(again, deadline)
             for key, reply in zip(wanted, replies, strict=True):
                 found[key] = self._parse(reply)
-                if isinstance(reply, str) and isinstance(found[key], float):
-                    self._cache.put(key, reply)
+                if cache and isinstance(reply, str) and isinstance(found[key], float):
+                    keep_reply(cache, key, reply)
         return found
 
     def _parse(self, reply: str | Exception | None) -> float | Exception:
@@ -224,8 +226,6 @@ class JudgeReward(ServiceOptions):
         same = self.num_votes > 1 and self.temperature == 0
         advice = "Greedy replies are all the same: set judge.temperature, for instance to 0.6."
         check(not same, "judge.num_votes", self.num_votes, "1 with temperature 0", advice)
-        drawn = sorted({"seed", "n"} & set(self.extra_body or {})) if self.temperature else []
-        check(not drawn, "judge.extra_body", drawn, "of other fields, num_votes sets these")
         self._outcome = build_reward("answer") if self.fallback == "outcome" else None
 
     def _decide(self, votes: Sequence[float | Exception], sample: Sample) -> float | Exception:

@@ -10,17 +10,15 @@ and MATH (a solution with a box), as a bare answer, or as a number.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from mmrl.config import Settings, above, at_least, filled, one_of
+from mmrl.config import above, at_least, filled, one_of
 from mmrl.rewards.parsing.extraction import SOURCES, extract, find_boxed, find_hashed
 from mmrl.rewards.parsing.math_strings import equal_strings
-from mmrl.rewards.parsing.metadata import read_sample, read_values, write_value
+from mmrl.rewards.parsing.metadata import TextReward, write_value
 from mmrl.rewards.parsing.number import equal, find_number, read_number, unwrap, without_unit
 from mmrl.rewards.parsing.verifier import Verifier
-from mmrl.types import Sample
 
 MAX_ANSWER_CHARS = 1000
 _FUNCTIONS = (
@@ -32,11 +30,11 @@ _MISSPELT_BOX = re.compile(r"\\?[.\s]?f?boxed\s*\{(.*?)\}?", re.DOTALL)
 
 
 @dataclass(kw_only=True, eq=False)
-class MathReward(Settings):
+class MathReward(TextReward):
     """Score completions against the metadata `answer`."""
 
     where: ClassVar[str] = "math"
-    needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
+    keys: ClassVar[tuple[str, ...]] = ("answer",)
 
     sources: Annotated[
         list[Annotated[str, one_of(SOURCES)]], filled(f"some of {', '.join(SOURCES)}")
@@ -55,34 +53,22 @@ class MathReward(Settings):
         super().__post_init__()
         self.verifier = Verifier(self.timeout)
 
-    def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """1.0 for a right answer, `partial` for a marked wrong one, 0.0 for another or none; None
-        without `answer`.
+    def read(self, *values: Any) -> str:
+        return read_reference(*values)
+
+    def score(self, completion: str, reference: str) -> float:
+        """1.0 for a right answer, `partial` for a marked wrong one, 0.0 for another or none.
 
         Raises:
             VerifierError: the verifying process failed for a reason that is not the answer.
         """
-        return [self._score(sample) for sample in samples]
-
-    def check(self, metadata: Mapping[str, Any]) -> None:
-        """Raise a ValueError where the answer is no reference."""
-        found = read_values(metadata, "math", "answer")
-        if found is not None:
-            read_reference(*found)
-
-    def _score(self, sample: Sample) -> float | None:
-        content = read_sample(sample, "math", "answer")
-        if content is None:
-            return None
-        completion, (answer,) = content
-        gold = read_reference(answer, sample.prompt)
         found = extract(completion, self.sources)
         if found is None:
             return 0.0
         source, written = found
         if source == "answer" and self.match == "value":
             written = _unbox(written)
-        if self._right(gold, written):
+        if self._right(reference, written):
             return 1.0
         return 0.0 if source == "number" else self.partial
 
@@ -105,19 +91,19 @@ class MathReward(Settings):
         return bool(self.verifier.equal(without_unit(gold), without_unit(written)))
 
 
-def read_reference(answer: Any, prompt: str = "") -> str:
+def read_reference(answer: Any) -> str:
     """The bare answer in a reference: the last box, else what follows `####`, else all of it.
 
     Raises:
         ValueError: it is empty, or neither text nor a number.
     """
     if isinstance(answer, bool) or not isinstance(answer, str | int | float):
-        raise ValueError(f"answer={answer!r} of {prompt[:80]!r} must be text or a number.")
+        raise ValueError(f"answer={answer!r} must be text or a number.")
     if not isinstance(answer, str):
         return write_value(answer, "answer").removesuffix(".0")
     gold = find_boxed(answer) or find_hashed(answer) or answer.strip()
     if not gold:
-        raise ValueError(f"answer={answer!r} of {prompt[:80]!r} is empty; give the right answer.")
+        raise ValueError(f"answer={answer!r} is empty; give the right answer.")
     return gold
 
 

@@ -9,7 +9,7 @@ can only help. `exact=False` is GenEval's rule.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from PIL import Image
 
@@ -21,6 +21,7 @@ from mmrl.rewards.detection.geneval_rules import (
     exclude_conditions,
     find_directions,
     include_conditions,
+    score_conditions,
     shorten_offset,
 )
 from mmrl.rewards.detection.shapes_detector import (
@@ -40,19 +41,6 @@ _SEEN = {
     "color": lambda taken, _: [item.color for item in taken],
     "size": lambda taken, _: [item.size for item in taken],
 }
-
-
-class ShapesVerdict(NamedTuple):
-    """Whether an image fulfils a prompt: whether every condition holds, the share of those that do,
-    in [0, 1], and those that do not, as text.
-
-    Conditions are: the count of each clause, each of its attributes, each position, each exclusion;
-    if `exact`, everything shown that was not asked for is one more that fails.
-    """
-
-    strict: bool
-    partial: float
-    reason: str
 
 
 @dataclass(kw_only=True, eq=False)
@@ -81,12 +69,15 @@ class ShapesReward(Settings):
     def _score(self, sample: Sample) -> float | None:
         if "include" not in sample.metadata:
             return None
-        verdict = verify(image_of(sample, "shapes"), sample.metadata, self.exact)
-        return float(verdict.strict) if self.mode == "strict" else verdict.partial
+        judged = verify(image_of(sample, "shapes"), sample.metadata, self.exact)
+        return score_conditions(judged, self.mode)
 
 
-def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> ShapesVerdict:
-    """Judge an image by its pixels.
+def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> list[Condition]:
+    """What a prompt asks for, each with whether an image fulfils it, judged by its pixels.
+
+    Conditions are: the count of each clause, each of its attributes, each position, each exclusion;
+    if `exact`, everything shown that was not asked for is one more that fails.
 
     Args:
         image: An image of any size.
@@ -98,9 +89,7 @@ def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> 
         ConfigError: If the metadata is malformed; the message names the part.
     """
     check_asked(metadata)
-    judged = conditions(detect(image), metadata, exact)
-    failed = [text for holds, text in judged if not holds]
-    return ShapesVerdict(not failed, 1 - len(failed) / len(judged), "; ".join(failed))
+    return conditions(detect(image), metadata, exact)
 
 
 def check_asked(metadata: Mapping[str, Any], tags: Sequence[str] = TAGS) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from PIL import Image
 
 from mmrl.config import Settings, check_choice
-from mmrl.rewards.detection.geneval_rules import Condition
+from mmrl.rewards.detection.geneval_rules import Condition, score_conditions
 from mmrl.rewards.detection.shapes_detector import SHAPES, DetectedObject, Detection, detect
 from mmrl.rewards.parsing.images import image_of
 from mmrl.rewards.shapes import check_asked, conditions
@@ -53,8 +53,7 @@ class ShapesEditReward(Settings):
             return None
         self.check(sample.metadata)
         edited = image_of(sample, "shapes_edit")
-        failed = [not holds for holds, _ in judge(sample.images[0], edited, sample.metadata)]
-        return float(not any(failed)) if self.mode == "strict" else 1 - sum(failed) / len(failed)
+        return score_conditions(judge(sample.images[0], edited, sample.metadata), self.mode)
 
 
 def judge(source: Image.Image, edited: Image.Image, metadata: Mapping[str, Any]) -> list[Condition]:

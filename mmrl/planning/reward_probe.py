@@ -19,10 +19,9 @@ from mmrl.models.task_names import writes_images
 from mmrl.planning.plan_page import Plan, cut
 from mmrl.randomness import generator
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
-from mmrl.rewards.scoring.failures import Failures, RewardError
+from mmrl.rewards.scoring.failures import Failures, RewardError, TermScores
 from mmrl.rewards.scoring.returned import Failure, Result
 from mmrl.rewards.scoring.scorer import Scorer, check_prompts
-from mmrl.rewards.scoring.term_scores import TermScores
 from mmrl.rewards.scoring.terms import Term, build_term, key_of
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, check_chunks

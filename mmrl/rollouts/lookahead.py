@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mmrl.models import Policy
-    from mmrl.rewards.scoring.pending import Pending
+    from mmrl.rewards.scoring.scorer import Pending
     from mmrl.rollouts.tasks import Task
 
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from mmrl.generation.generation import Place
 from mmrl.randomness import generator, stable_seed
 from mmrl.rewards.scoring.failures import RewardError
-from mmrl.rewards.scoring.pending import Pending
 from mmrl.rewards.scoring.reward_scores import RewardScores
+from mmrl.rewards.scoring.scorer import Pending
 from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards

@@ -17,6 +17,18 @@ _COLORS = "red orange yellow green blue purple pink brown black white"
 COLORS = tuple(_COLORS.split())
 """GenEval's colours, in the order of its classifier."""
 POSITION_MARGIN = 0.1
+_NAMES = """
+person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, fire hydrant,
+stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, bear, zebra, giraffe,
+backpack, umbrella, handbag, tie, suitcase, frisbee, skis, snowboard, sports ball, kite,
+baseball bat, baseball glove, skateboard, surfboard, tennis racket, bottle, wine glass, cup, fork,
+knife, spoon, bowl, banana, apple, sandwich, orange, broccoli, carrot, hot dog, pizza, donut, cake,
+chair, couch, potted plant, bed, dining table, toilet, tv, laptop, computer mouse, tv remote,
+computer keyboard, cell phone, microwave, oven, toaster, sink, refrigerator, book, clock, vase,
+scissors, teddy bear, hair drier, toothbrush
+"""
+COCO_NAMES = tuple(" ".join(_NAMES.split()).split(", "))
+"""COCO's 80 classes in their order, by the names that GenEval's prompts have for them."""
 
 T = TypeVar("T")
 Box = tuple[float, float, float, float]
@@ -53,6 +65,12 @@ def include_conditions(
                 relation in related(a, b) for a in mine for b in taken[other]
             )
             yield holds, f"expected {name} {relation} {clauses[other]['class']}"
+
+
+def score_conditions(conditions: Iterable[Condition], mode: str) -> float:
+    """`strict`: 1.0 where every condition holds and else 0.0; `partial`: the share that holds."""
+    held = [holds for holds, _ in conditions]
+    return float(all(held)) if mode == "strict" else sum(held) / len(held)
 
 
 def exclude_conditions(

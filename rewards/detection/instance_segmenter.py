@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mmrl.config import ConfigError
-from mmrl.rewards.detection.coco_names import COCO_NAMES
-from mmrl.rewards.detection.geneval_rules import Box
+from mmrl.rewards.detection.geneval_rules import COCO_NAMES, Box
 from mmrl.rewards.networks.checkpoints import load_network
 from mmrl.rewards.networks.placement import NetworkOptions
 

@@ -23,11 +23,17 @@ from PIL import Image
 
 from mmrl.config import at_least, check
 from mmrl.config.constraints import check_settings
-from mmrl.rewards import PartialFailure
-from mmrl.rewards.http.errors import Refused, Unreachable
-from mmrl.rewards.http.service import BROKEN, JSON, Deadline, ServiceOptions, run
-from mmrl.rewards.judging.strict_json import strict_json
+from mmrl.rewards.http.service import (
+    BROKEN,
+    JSON,
+    Deadline,
+    Refused,
+    ServiceOptions,
+    Unreachable,
+    run,
+)
 from mmrl.rewards.parsing.images import Files, png
+from mmrl.rewards.registry.interface import complete
 from mmrl.rewards.scoring.returned import Failure, check_number
 from mmrl.types import Sample
 
@@ -94,10 +100,7 @@ class ClientReward(ServiceOptions, ABC):
         size = self.batch_size
         parts = [dict(named[start : start + size]) for start in range(0, len(named), size)]
         found = run(self._service.each(lambda part: self._score(part, files, deadline), parts))
-        results = [outcome for part in found for outcome in part]
-        if any(isinstance(result, Exception) for result in results):
-            raise PartialFailure(results)
-        return [result for result in results if not isinstance(result, Exception)]
+        return complete([outcome for part in found for outcome in part])
 
     def ready(self) -> str:
         """Why no server could score now; empty if one could, or is busy. The others are logged."""
@@ -165,13 +168,13 @@ class ClientReward(ServiceOptions, ABC):
 
 
 def read_lists(body: bytes, keys: Sequence[str], count: int) -> list[list[dict[str, Any]]]:
-    """Lists of objects in an answer, one object per item. JSON without NaN and repeated keys.
+    """Lists of objects in an answer, one object per item.
 
     Raises:
         AnswerError: the answer has another form.
     """
     try:
-        answer = strict_json(body)
+        answer = json.loads(body)
         found = [answer[key] for key in keys]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise AnswerError(f"the answer has no {keys[0]} ({error!r}): {body[:200]!r}") from error

@@ -16,7 +16,6 @@ import functools
 import itertools
 import json
 import logging
-import os
 import random
 import ssl
 import threading
@@ -28,9 +27,8 @@ from typing import Annotated, Any, TypeVar
 
 import httpx
 
-from mmrl.config import ConfigError, above, check
-from mmrl.rewards.http import stop
-from mmrl.rewards.http.errors import Refused, Unreachable, Unreadable
+from mmrl.config import ConfigError, above
+from mmrl.rewards.http import read_token, stop
 
 logger = logging.getLogger(__name__)
 for _name in ("httpx", "httpcore"):  # they log every request, and headers
@@ -50,6 +48,26 @@ LARGEST = 64 * 2**20
 """Bytes of an answer, unpacked."""
 JSON = "application/json"
 _lock = threading.Lock()
+
+
+class Unreachable(ConnectionError):
+    """There was no answer before the deadline or within the allowed tries."""
+
+
+class Refused(RuntimeError):
+    """The service answered, and another try would not help.
+
+    Attributes:
+        status: of the answer; 0 if the status is not the reason.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unreadable(Refused):
+    """An answer that should be JSON and is not."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -103,7 +121,7 @@ class Service:
         timeout_s: seconds for one try.
 
     Raises:
-        ValueError: a URL that is not valid, or none, or a secret that no header can hold.
+        ValueError: a URL that is not valid, or none.
     """
 
     def __init__(
@@ -112,9 +130,7 @@ class Service:
         if not urls:
             raise ValueError("there must be a URL.")
         self.urls = [_check_url(url) for url in urls]
-        self.concurrency, self.timeout_s, self._secret = concurrency, timeout_s, secret.strip()
-        if not all("!" <= character <= "~" for character in self._secret):
-            raise ValueError("the secret holds characters that no header can have; set it again.")
+        self.concurrency, self.timeout_s, self._secret = concurrency, timeout_s, secret
         self._turns = itertools.count()
         self._client = httpx.AsyncClient(
             verify=ssl.create_default_context(),  # certificates of the system, or SSL_CERT_FILE
@@ -213,9 +229,9 @@ class Service:
             Refused: it would not.
         """
         place, headers = url + path, {} if body is None else {"Content-Type": kind}
-        request = self._client.build_request(method, place, content=body, headers=headers)
+        sending = self._send(method, place, content=body, headers=headers)
         try:  # httpx's own timeouts start again with every byte
-            response, answer = await asyncio.wait_for(self._send(request), seconds)
+            response, answer = await asyncio.wait_for(sending, seconds)
         except asyncio.TimeoutError:
             problem = f"{place}: TimeoutError (no complete answer within {seconds:.1f} s)"
             raise _Passing(problem, GATEWAY_TIMEOUT) from None
@@ -233,17 +249,15 @@ class Service:
         wanted = float(wanted) if wanted.isdecimal() else 0.0
         raise _Passing(problem, status, wanted)
 
-    async def _send(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+    async def _send(self, *what: str, **more: Any) -> tuple[httpx.Response, bytes]:
         """The response and its bytes. Raises Refused: there are more than `LARGEST`."""
-        response, answer = await self._client.send(request, stream=True), bytearray()
-        try:
+        answer = bytearray()
+        async with self._client.stream(*what, **more) as response:
             async for part in response.aiter_bytes():
                 answer += part
                 if len(answer) > LARGEST:
-                    said = f"{request.url} answered more than {LARGEST // 2**20} MiB"
+                    said = f"{response.url} answered more than {LARGEST // 2**20} MiB"
                     raise Refused(said, response.status_code)
-        finally:
-            await response.aclose()
         return response, bytes(answer)
 
 
@@ -267,11 +281,9 @@ class ServiceOptions:
             keys: configuration keys of both, for messages.
 
         Raises:
-            ConfigError: the variable is not set, or an address is not valid.
+            ConfigError: the variable holds no token, or an address is not valid.
         """
-        secret = os.environ.get(variable, "") if variable else ""
-        allowed = "the name of an environment variable that is set"
-        check(bool(secret) or not variable, keys[1], variable, allowed, "Export it before the run.")
+        secret = read_token(variable, keys[1])
         try:
             return Service(urls, secret, self.concurrency, self.timeout_s)
         except ValueError as error:

@@ -20,33 +20,17 @@ def hash_request(request: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class ReplyCache:
-    """Replies by the keys of their requests.
+def read_reply(folder: Path, key: str) -> str | None:
+    """The reply of a key; None if there is none."""
+    path = folder / f"{key}.txt"
+    return path.read_text("utf-8", "replace") if path.is_file() else None
 
-    Args:
-        folder: created if it does not exist; None caches nothing.
 
-    Raises:
-        OSError: the folder cannot be made.
-    """
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-
-    def get(self, key: str) -> str | None:
-        """The cached reply; None if there is none."""
-        path = self.folder and self.folder / f"{key}.txt"
-        return path.read_text("utf-8", "replace") if path and path.is_file() else None
-
-    def put(self, key: str, reply: str) -> None:
-        """Keep a reply."""
-        if self.folder is None:
-            return
-        try:
-            with NamedTemporaryFile("w", encoding="utf-8", dir=self.folder, delete=False) as file:
-                file.write(reply)
-            Path(file.name).replace(self.folder / f"{key}.txt")
-        except (OSError, ValueError) as error:  # the cache is optional
-            logger.warning("%s cannot be written (%s)", self.folder, error)
+def keep_reply(folder: Path, key: str, reply: str) -> None:
+    """Keep a reply under a key."""
+    try:
+        with NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as file:
+            file.write(reply)
+        Path(file.name).replace(folder / f"{key}.txt")
+    except (OSError, ValueError) as error:  # the cache is optional
+        logger.warning("%s cannot be written (%s)", folder, error)

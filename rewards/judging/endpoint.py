@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from mmrl.rewards.http.errors import Refused
-from mmrl.rewards.http.service import Deadline, Service
+from mmrl.rewards.http.service import Deadline, Refused, Service
 from mmrl.rewards.judging.reply import CutReply, ReplyError
 
 

@@ -18,7 +18,7 @@ Answer = Callable[[Sequence[Prompt]], list[str]]
 neither on the other prompts of a call nor on the number of calls."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PolicyQuery:
     """How a reward asks.
 

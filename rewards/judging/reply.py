@@ -4,10 +4,11 @@ Two wrappers that depend on how models are served are removed first: thoughts up
 one Markdown fence around the whole reply.
 """
 
+import json
 import re
 from statistics import fmean
+from typing import Any
 
-from mmrl.rewards.judging.strict_json import strict_json
 from mmrl.rewards.judging.template import Template
 from mmrl.rewards.parsing.notation import spell
 
@@ -36,7 +37,7 @@ def read_score(reply: str, template: Template) -> float:
 
 def _from_json(text: str, template: Template) -> float:
     try:
-        found = strict_json(text)
+        found = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise ReplyError(f"is no JSON ({error}): {text[:200]!r}") from error
     if not isinstance(found, dict) or set(found) != {"reason", "score"}:
@@ -50,6 +51,13 @@ def _from_json(text: str, template: Template) -> float:
     if template.whole and score != int(score):
         raise ReplyError(f"has the score {score:g}, which is no whole number")
     return score
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
 
 
 def _from_labels(text: str, template: Template) -> float:

@@ -13,12 +13,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, Literal
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
 from mmrl.config import ConfigError, Settings, check, merge
-from mmrl.config.yaml_file import configs
+from mmrl.config.yaml_file import configs, read_yaml
 from mmrl.types import Chunk, Sample
 
 FIELDS = ("prompt", "completion", "answer", "before", "chunk")
@@ -106,11 +102,8 @@ def load_template(name: str, where: str = "judge.template") -> Template:
         names = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
         raise ConfigError(f"{where} is {name!r}; allowed: {names}, or the path of a YAML file.")
     try:
-        return merge(Template, OmegaConf.load(path), where=where)
+        return merge(Template, read_yaml(str(path)))
     except ConfigError as error:
-        text = str(error)
-        raise ConfigError(text if text.startswith(where) else f"{where} {path}: {text}") from error
-    except (YAMLError, OmegaConfBaseException, ValueError, TypeError) as error:
         raise ConfigError(f"{where} {path} is no template: {error}") from error
 
 

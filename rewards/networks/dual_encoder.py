@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from PIL import Image
 
@@ -120,12 +120,17 @@ class EncoderReward(NetworkOptions):
         return sample.prompt
 
 
-def describe_target(sample: Sample) -> str:
-    """What an edited image should show: the metadata `target_text`, or else the prompt.
+@dataclass(kw_only=True, eq=False)
+class ReadsTarget:
+    """What a reward with the words of an edit's target has beside those of `EncoderReward`."""
 
-    Raises:
-        ConfigError: `target_text` is no text.
-    """
-    text = sample.metadata.get("target_text") or sample.prompt
-    check(isinstance(text, str), "metadata.target_text", text, "a text")
-    return text
+    text: Literal["prompt", "target_text"] = "prompt"
+    """What an image is compared with: the words of the prompt, or for edits, whose prompt is an
+    instruction, the metadata `target_text` where a row has it."""
+
+    def words(self, sample: Sample) -> str:
+        """See `EncoderReward.words`. Raises ConfigError: `target_text` is no text."""
+        target = sample.metadata.get("target_text") if self.text == "target_text" else None
+        words = target or sample.prompt
+        check(isinstance(words, str), "metadata.target_text", words, "a text")
+        return words

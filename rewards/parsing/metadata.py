@@ -1,11 +1,41 @@
-"""Reads completion and metadata of a sample for text rewards, with errors that name the sample."""
+"""Completion and metadata of samples as text rewards read them; errors name the sample."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
+from mmrl.config import Settings
 from mmrl.types import Sample
+
+
+@dataclass(kw_only=True, eq=False)
+class TextReward(Settings, ABC):
+    """A reward of texts, each by itself. One without the metadata `keys` has no score."""
+
+    needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
+    keys: ClassVar[tuple[str, ...]] = ()
+    """Metadata that occurs together."""
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """See `score`; None without the metadata."""
+        found = [read_sample(sample, self.where, *self.keys) for sample in samples]
+        return [each and self.score(each[0], self.read(*each[1])) for each in found]
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where the metadata is no reference."""
+        values = read_values(metadata, self.where, *self.keys)
+        if values is not None:
+            self.read(*values)
+
+    def read(self, *values: Any) -> Any:
+        """The reference that the values of `keys` are. Raises ValueError: they are none."""
+
+    @abstractmethod
+    def score(self, completion: str, reference: Any) -> float | None:
+        """The raw score of a completion."""
 
 
 def write_value(value: Any, name: str) -> str:

@@ -29,14 +29,10 @@ class Verifier:
 
     Args:
         timeout: seconds of processor time for one comparison.
-
-    Attributes:
-        hung: how many comparisons were given up.
     """
 
     def __init__(self, timeout: float = 5.0) -> None:
         self.timeout = timeout
-        self.hung = 0
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
 
@@ -61,14 +57,8 @@ class Verifier:
                 f"math-verify ended with exit status {code} on the answer {answer[:80]!r} to "
                 f"{gold[:80]!r}, and not by its time limit; its last words are on stderr."
             )
-        self.hung += 1
-        logger.warning(
-            "math-verify gave up after %g s of processor time on the answer %r to %r (%d so far)",
-            self.timeout,
-            answer[:80],
-            gold[:80],
-            self.hung,
-        )
+        text = "math-verify gave up after %g s of processor time on the answer %r to %r"
+        logger.warning(text, self.timeout, answer[:80], gold[:80])
 
     def close(self) -> int | None:
         """End the process and return its status; the next comparison starts another."""

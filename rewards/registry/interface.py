@@ -1,9 +1,11 @@
 """What a reward is, and what else it may be."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from mmrl.types import Cutting, Sample
+
+T = TypeVar("T")
 
 
 class Reward(Protocol):
@@ -32,6 +34,17 @@ class PartialFailure(RuntimeError):
         super().__init__(
             f"{len(errors)} of {len(results)} samples could not be scored; first: {errors[0]}"
         )
+
+
+def complete(results: Sequence[T | Exception]) -> list[T]:
+    """Results none of which is an exception.
+
+    Raises:
+        PartialFailure: some are.
+    """
+    if any(isinstance(result, Exception) for result in results):
+        raise PartialFailure(results)  # type: ignore[arg-type]
+    return [result for result in results if not isinstance(result, Exception)]
 
 
 @runtime_checkable

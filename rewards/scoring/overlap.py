@@ -24,9 +24,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from mmrl.rewards.http.stop import Stopped, stopped_by
-from mmrl.rewards.scoring.failures import RewardError
-from mmrl.rewards.scoring.term_scores import TermScores
+from mmrl.rewards.http.stop import SIGNAL, Stopped
+from mmrl.rewards.scoring.failures import RewardError, TermScores
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -165,7 +164,8 @@ class _Worker:
         self.lots.clear()
 
     def _work(self) -> None:
-        with suppress(Stopped), stopped_by(self._stopped):
+        SIGNAL.set(self._stopped)
+        with suppress(Stopped):
             while found := self._next():
                 self._score(*found)
 

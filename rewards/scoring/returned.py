@@ -18,7 +18,7 @@ class Failure:
     """Why one sample has no score."""
 
     reason: str
-    error: Exception | None = None
+    error: BaseException | None = None
 
     def __str__(self) -> str:
         return self.reason

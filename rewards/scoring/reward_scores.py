@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from mmrl.rewards.scoring.failures import TermScores
 from mmrl.rewards.scoring.returned import Failure, Result
-from mmrl.rewards.scoring.term_scores import TermScores
 from mmrl.rewards.scoring.terms import Term
 
 

@@ -1,21 +1,27 @@
 """Scores samples with several rewards: their weighted sum, retries, failures."""
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.error import URLError
 
 from mmrl.config import ConfigError, check
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.http import stop
-from mmrl.rewards.http.errors import Unreachable
-from mmrl.rewards.registry.interface import ChecksMetadata, CutsCompletions, Described, Served
-from mmrl.rewards.scoring.failures import Failures
+from mmrl.rewards.registry.interface import (
+    ChecksMetadata,
+    CutsCompletions,
+    Described,
+    Served,
+    in_step,
+)
+from mmrl.rewards.scoring.failures import Failures, TermScores
 from mmrl.rewards.scoring.overlap import Overlap
-from mmrl.rewards.scoring.pending import Pending
 from mmrl.rewards.scoring.returned import Failure, Result, validate
-from mmrl.rewards.scoring.reward_scores import RewardScores
-from mmrl.rewards.scoring.term_scores import TermScores
+from mmrl.rewards.scoring.reward_scores import RewardScores, combine
 from mmrl.rewards.scoring.terms import Term, build_term, check_entries
 from mmrl.types import Cutting, Prompt, Sample
 
@@ -32,8 +38,8 @@ class Scorer:
         max_failures: how much of one reward may fail before the run stops: below 1 a share of the
             samples of one call (those of a process and step), otherwise a number of samples over
             the whole run. With 0 the first failure stops it.
-        retries: further tries after a network error of a reward that does not use
-            `mmrl.rewards.http.service`, which has its own.
+        retries: further tries after a network error; those of services retry by themselves, see
+            `mmrl.rewards.http.service`.
         backoff: seconds before the first of them, doubled each time.
 
     Raises:
@@ -73,9 +79,7 @@ class Scorer:
         Args:
             expected: how many there will be.
         """
-        columns = [TermScores(term, self.attempt) for term in self.terms]
-        in_chunks = self.cutting is not None
-        return Pending(columns, self.failures, expected, in_chunks, self.overlap)
+        return Pending(self, expected)
 
     def score(self, samples: Sequence[Sample]) -> RewardScores:
         """Score a batch.
@@ -89,31 +93,91 @@ class Scorer:
 
     def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
         """Call a reward; a failure is a `Failure` in place of a score, and is not counted here."""
-        try:
-            found = validate(self._call(term, batch), batch)
-        except PartialFailure as failure:
-            found = validate(failure.results, batch)
-        except Exception as error:  # a reward may be the user's code and raise anything
-            unreachable = isinstance(error, NETWORK_ERRORS)
-            if len(batch) > 1 and self.max_failures > 0 and not unreachable:
-                # called one by one, only the samples that are the reason fail
-                return [self.attempt(term, [sample])[0] for sample in batch]
-            logger.debug("reward %s raised", term.key, exc_info=True)
-            together = f", called with {len(batch)} samples" if len(batch) > 1 else ""
-            return [Failure(f"raised {error!r}{together}", error)] * len(batch)
+        found = call_reward(lambda part: self._call(term, part), batch, self.max_failures > 0)
         return [term.weigh(result) for result in found]
 
     def _call(self, term: Term, batch: list[Sample]) -> Any:
         for attempt in range(self.retries):
             try:
                 return term.reward(batch)
-            except Unreachable:  # the service has retried it
-                raise
             except NETWORK_ERRORS as error:
                 pause = self.backoff * 2**attempt
                 logger.warning("reward %s: %r; again in %.1f s", term.key, error, pause)
                 stop.sleep(pause)
         return term.reward(batch)
+
+
+class Pending:
+    """Samples of one call that are handed over as they are finished.
+
+    Args:
+        scorer: its rewards score them, in threads where it has these.
+        expected: how many samples there will be; a failure limit below 1 is a share of them.
+    """
+
+    def __init__(self, scorer: Scorer, expected: int) -> None:
+        self.scorer, self.overlap, self.expected = scorer, scorer.overlap, expected
+        self.columns = [TermScores(term, scorer.attempt) for term in scorer.terms]
+        self.samples: list[Sample] = []
+        alone = self.overlap is None
+        self._called_here = [c for c in self.columns if alone or in_step(c.term.reward)]
+        if self.overlap is not None:
+            self.overlap.checks.append(self.check)
+
+    def add(self, samples: Sequence[Sample]) -> None:
+        """Hand over the next samples.
+
+        Raises:
+            RewardError: a reward has failed more often than allowed by now.
+        """
+        self.samples += samples
+        if self.overlap is None:
+            return
+        for column in self.columns if samples else ():
+            if column not in self._called_here:
+                self.overlap.put(column, samples)
+        self.overlap.check()
+
+    def check(self) -> None:
+        """Count the failures since the last check; see `Failures.count`."""
+        for column in self.columns:
+            if column.error is not None:
+                raise column.error
+            self.scorer.failures.count(column, self.samples, self.expected)
+
+    def scores(self) -> RewardScores:
+        """Wait for the scores of all samples. Called once, after the last hand-over.
+
+        Raises:
+            RewardError: a reward failed more often than allowed.
+        """
+        started = time.perf_counter()
+        for column in self._called_here:
+            column.call(self.samples)
+            self.check()
+        if self.overlap is not None:
+            count = len(self.samples)
+            self.overlap.wait(lambda: all(len(c.results) == count for c in self.columns))
+            self.overlap.checks.remove(self.check)
+        return combine(self.columns, self.scorer.cutting is not None, time.perf_counter() - started)
+
+
+def call_reward(
+    reward: Callable[[list[Sample]], Any], batch: list[Sample], one_by_one: bool
+) -> list[Result]:
+    """What a reward says of samples, with a `Failure` for each that has no score. With `one_by_one`
+    they are called alone after an error, so that those alone fail that are the reason; but not
+    where the network is."""
+    try:
+        return validate(reward(batch), batch)
+    except PartialFailure as failure:
+        return validate(failure.results, batch)
+    except (Exception, SystemExit) as error:  # a reward may be the user's code and raise anything
+        if one_by_one and len(batch) > 1 and not isinstance(error, NETWORK_ERRORS):
+            return [call_reward(reward, [sample], True)[0] for sample in batch]
+        logger.debug("a reward raised", exc_info=True)
+        together = f", called with {len(batch)} samples" if len(batch) > 1 else ""
+        return [Failure(f"raised {error!r}{together}", error)] * len(batch)
 
 
 def check_prompts(

@@ -17,14 +17,15 @@ from mmrl import begin
 from mmrl.config import import_extra, load_config, to_yaml
 from mmrl.config.command import Usage, run_command
 from mmrl.rewards import build_reward
-from mmrl.rewards.server.server_config import ServerConfig, read_token
+from mmrl.rewards.http import read_token
+from mmrl.rewards.server.server_config import ServerConfig
 
 logger = logging.getLogger("mmrl.rewards.server")
 LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 USAGE = Usage("python -m mmrl.rewards.server", __doc__, ServerConfig, "reward_server")
 
 
-def serve(config: ServerConfig, token: str | None) -> None:
+def serve(config: ServerConfig, token: str) -> None:
     """Answer requests until a signal comes.
 
     Raises:
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> None:
         config = load_config(ServerConfig, arguments)
-        token = read_token(config, os.environ)
+        token = read_token(config.token_env, "token_env")
         if not config.dry_run:
             return serve(config, token)
         for entry in config.entries():

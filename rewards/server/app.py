@@ -20,12 +20,12 @@ from mmrl.rewards.server.wire import Refusal
 SCORE, HEALTH = "/v1/score", "/v1/health"
 
 
-def build_app(service: ScoringService, token: str | None) -> ASGIApp:
+def build_app(service: ScoringService, token: str) -> ASGIApp:
     """The application; its rewards begin to load when it starts.
 
     Args:
         service: what is served.
-        token: bearer token, or None.
+        token: bearer token, empty for none.
     """
 
     @asynccontextmanager

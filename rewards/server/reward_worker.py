@@ -1,22 +1,78 @@
-"""One served reward: loaded and called in its own thread, described for clients."""
+"""One served reward: loaded and called in its own thread, described for clients.
+
+Samples of many requests wait to be scored together. A batch is complete when it is full or when its
+oldest sample has waited long enough. While one is being scored, the next one fills. Samples are
+scored in the order of their arrival.
+"""
 
 import asyncio
 import logging
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-from mmrl.rewards import PartialFailure, Reward, build_reward
+from mmrl.rewards import Reward, build_reward
 from mmrl.rewards.registry.interface import ChecksMetadata, Described
-from mmrl.rewards.scoring.returned import Failure, Result, validate
-from mmrl.rewards.scoring.scorer import NETWORK_ERRORS
-from mmrl.rewards.server.batching import Queue
+from mmrl.rewards.scoring.returned import Failure, Result
+from mmrl.rewards.scoring.scorer import NETWORK_ERRORS, call_reward
 from mmrl.rewards.server.server_config import ServedEntry
 from mmrl.rewards.server.wire import Outcome, Problem, Refusal
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
+
+
+class Place(NamedTuple):
+    """A sample that waits, when it came, and its outcome; a cancelled one is left out."""
+
+    sample: Sample
+    arrived: float
+    outcome: asyncio.Future[Outcome]
+
+
+class Queue:
+    """The samples that wait for one reward.
+
+    Args:
+        max_batch_size: samples of a batch.
+        max_latency: seconds the oldest sample waits for others.
+    """
+
+    def __init__(self, max_batch_size: int, max_latency: float) -> None:
+        self.max_batch_size, self.max_latency = max_batch_size, max_latency
+        self._places: deque[Place] = deque()
+        self._came = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def put(self, samples: Sequence[Sample]) -> list[asyncio.Future[Outcome]]:
+        """Add samples; the outcomes that they will have."""
+        loop = asyncio.get_running_loop()
+        places = [Place(sample, loop.time(), loop.create_future()) for sample in samples]
+        self._places.extend(places)
+        self._came.set()
+        return [place.outcome for place in places]
+
+    async def next_batch(self) -> list[Place]:
+        """The next batch, when it is due; it is empty if nobody waits for its samples any more."""
+        while (patience := self._patience()) > 0:
+            self._came.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._came.wait(), min(patience, 3600))
+        count = min(self.max_batch_size, len(self._places))
+        taken = [self._places.popleft() for _ in range(count)]
+        return [place for place in taken if not place.outcome.done()]
+
+    def _patience(self) -> float:
+        """Seconds until the next batch is due."""
+        if not self._places or len(self._places) >= self.max_batch_size:
+            return 0.0 if self._places else math.inf
+        return self._places[0].arrived + self.max_latency - asyncio.get_running_loop().time()
 
 
 class RewardWorker:
@@ -29,8 +85,7 @@ class RewardWorker:
 
     def __init__(self, entry: ServedEntry, max_waiting: int) -> None:
         self.entry, self.key, self.max_waiting = entry, entry.key, max_waiting
-        size, latency = entry.serving.max_batch_size, entry.serving.max_latency_ms / 1000
-        self.queue = Queue(size, latency)
+        self.queue = Queue(entry.max_batch_size, entry.max_latency_ms / 1000)
         self.status, self.error = "loading", ""
         self._thread = ThreadPoolExecutor(1, entry.key)
         self.running: Future[Any] | None = None  # what the thread does
@@ -98,9 +153,9 @@ def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
     on which the reward raises, fails."""
     found: list[Outcome] = [_find_problem(reward, sample) for sample in samples]
     right = [n for n, problem in enumerate(found) if problem is None]
-    scores = _score(reward, [samples[n] for n in right]) if right else []
-    for n, score in zip(right, scores, strict=True):
-        found[n] = score
+    results = call_reward(reward, [samples[n] for n in right], one_by_one=True) if right else []
+    for n, result in zip(right, results, strict=True):
+        found[n] = _outcome(result)
     return found
 
 
@@ -118,25 +173,12 @@ def _find_problem(reward: Reward, sample: Sample) -> Problem | None:
     return None
 
 
-def _score(reward: Reward, samples: list[Sample]) -> list[Outcome]:
-    try:
-        scores = validate(reward(samples), samples)
-    except PartialFailure as failure:
-        scores = validate(failure.results, samples)
-    except NETWORK_ERRORS as error:
-        return [Problem("unreachable", _error_text(error))] * len(samples)
-    except (Exception, SystemExit) as error:  # a reward is the user's code
-        if len(samples) > 1:
-            return [_score(reward, [sample])[0] for sample in samples]
-        return [Problem("reward_failed", _error_text(error))]
-    return [_outcome(score) for score in scores]
-
-
 def _outcome(score: Result) -> Outcome:
     if score is None or isinstance(score, float):
         return score
     if isinstance(score, Failure) and score.error is not None:
-        return Problem("reward_failed", _error_text(score.error))
+        code = "unreachable" if isinstance(score.error, NETWORK_ERRORS) else "reward_failed"
+        return Problem(code, _error_text(score.error))
     return Problem("no_score", f"The reward {score}.")
 
 

@@ -54,8 +54,8 @@ class Limits(Settings):
 
 
 @dataclass(kw_only=True)
-class Serving:
-    """How one reward is served: keys of an entry that are not options of the reward."""
+class ServedEntry:
+    """One reward to be served, checked and not loaded: its options, and how it is served."""
 
     key: str = ""
     """Name clients call it by; empty for the name of the reward."""
@@ -63,20 +63,8 @@ class Serving:
     """Items of different requests that are scored in one call."""
     max_latency_ms: Annotated[float, at_least(0, up_to=60_000)] = 5.0
     """How long the first item of a batch waits for others."""
-
-
-@dataclass(frozen=True)
-class ServedEntry:
-    """One reward to be served: checked, not loaded."""
-
-    serving: Serving
-    options: dict[str, Any]
-    """Name and options of the reward with its defaults."""
-
-    @property
-    def key(self) -> str:
-        """Name clients call it by."""
-        return self.serving.key or key_of({"name": self.options["name"]})
+    options: dict[str, Any] = field(default_factory=dict)
+    """Name and options of the reward with its defaults; no key of an entry."""
 
     @property
     def version(self) -> str:
@@ -95,7 +83,7 @@ class ServerConfig(Settings):
     rewards: list[dict[str, Any]] = field(
         default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )
-    """One entry per reward: its name, its options, and the keys of `Serving`."""
+    """One entry per reward: its name, its options, and those of `ServedEntry`."""
     host: str = "127.0.0.1"
     """Address to listen on; others than loopback need a token."""
     port: Annotated[int, at_least(0, up_to=65535)] = 18080
@@ -148,8 +136,8 @@ def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
                 f"{where}.{key} is {entry[key]!r}, but a server computes and answers raw scores;"
                 f" set {key} in the configuration of the run."
             )
-    names = {each.name for each in fields(Serving)}
-    serving = merge(Serving, {k: v for k, v in entry.items() if k in names}, where=where)
+    names = {each.name for each in fields(ServedEntry)} - {"options"}
+    served = merge(ServedEntry, {k: v for k, v in entry.items() if k in names}, where=where)
     rest = {key: value for key, value in entry.items() if key not in names}
     options = check_reward(rest, where)
     check(
@@ -159,25 +147,9 @@ def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
         "a reward that asks no policy, because a server has none",
         "Name it among the rewards of the run.",
     )
-    is_key = re.fullmatch(r"[\w.-]{0,64}", serving.key, re.ASCII) is not None
+    is_key = re.fullmatch(r"[\w.-]{0,64}", served.key, re.ASCII) is not None
     allowed = "at most 64 letters, digits, points, dashes and underscores"
-    check(is_key, f"{where}.key", serving.key, allowed)
-    return ServedEntry(serving, {"name": entry["name"], **options})
-
-
-def read_token(config: ServerConfig, environment: Mapping[str, str]) -> str | None:
-    """The bearer token every request has to bring, or None.
-
-    Raises:
-        ConfigError: the variable is not set, or holds what no header can carry.
-    """
-    if not config.token_env:
-        return None
-    token = environment.get(config.token_env, "")
-    if re.fullmatch(r"[!-~]+", token) is None:
-        raise ConfigError(
-            f"token_env is {config.token_env!r}, and this environment variable"
-            f" {'holds spaces or signs beyond ASCII' if token else 'is not set'}; export"
-            f' {config.token_env}="$(openssl rand -hex 32)" before starting the server.'
-        )
-    return token
+    check(is_key, f"{where}.key", served.key, allowed)
+    served.key = served.key or key_of({"name": entry["name"]})
+    served.options = {"name": entry["name"], **options}
+    return served

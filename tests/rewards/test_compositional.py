@@ -23,8 +23,7 @@ from transformers import (
 from mmrl.rewards import build_reward
 from mmrl.rewards.compositional import ColorClassifier, CompositionalReward, crop
 from mmrl.rewards.detection import instance_segmenter as segmenter
-from mmrl.rewards.detection.coco_names import COCO_NAMES
-from mmrl.rewards.detection.geneval_rules import COLORS
+from mmrl.rewards.detection.geneval_rules import COCO_NAMES, COLORS
 from mmrl.rewards.detection.instance_segmenter import Found
 from mmrl.rewards.networks.open_clip_encoder import load_encoder
 from mmrl.rewards.networks.placement import NetworkOptions

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import init_empty_weights
 from PIL import Image
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
@@ -13,7 +14,13 @@ from torchvision.transforms import functional as TF
 from transformers import BertTokenizer
 
 from mmrl.rewards import build_reward
-from mmrl.rewards.networks.imagereward_network import build_network, rename_weight
+from mmrl.rewards.networks.imagereward_network import (
+    TEXT,
+    VISION,
+    ImageRewardNetwork,
+    build_network,
+    rename_weight,
+)
 from mmrl.types import Sample
 from tests.rewards.rounding import up_to_rounding
 
@@ -21,6 +28,18 @@ PROMPTS = ["a red circle", "Two blue squares", "a green star " * 30, ""]
 WORDS = ["a", "red", "circle", "two", "blue", "squares", "green", "star", "left", "of", "ring"]
 WIDTH, SEEN, LAYERS, SIDE = 128, 64, 2, 32
 BLIP_VIT = {"img_size": SIDE, "patch_size": 16, "embed_dim": SEEN, "depth": LAYERS, "num_heads": 1}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The published network with small sizes."""
+    wide = {"num_hidden_layers": LAYERS, "num_attention_heads": 1}
+    vision = {"hidden_size": SEEN, "intermediate_size": 4 * SEEN, "image_size": SIDE, **wide}
+    text = {"vocab_size": 24, "hidden_size": WIDTH, "intermediate_size": 192, **wide}
+    text |= {"encoder_hidden_size": SEEN, "num_attention_heads": 2, "max_position_embeddings": 40}
+    for published, small in ((VISION, vision), (TEXT, text)):
+        for key, value in small.items():
+            monkeypatch.setitem(published, key, value)
 
 
 def image_encoder() -> VisionTransformer:
@@ -178,7 +197,7 @@ def test_incomplete_and_foreign_checkpoints_are_named(
     for kept, message in (
         ({k: v for k, v in weights.items() if "crossattention.self.query" not in k}, "missing"),
         ({**weights, "blip.text_encoder.extra": torch.zeros(1)}, "unexpected.*text.extra"),
-        ({"state": torch.zeros(1)}, "holds no ImageReward network"),
+        ({"state": torch.zeros(1)}, "is no ImageReward network: missing"),
     ):
         torch.save(kept, path)
         with pytest.raises(ValueError, match=f"imagereward.checkpoint.*{message}"):
@@ -186,3 +205,14 @@ def test_incomplete_and_foreign_checkpoints_are_named(
     torch.save({**weights, "x": Path("anything")}, path)
     with pytest.raises(ValueError, match="imagereward.checkpoint.*not a readable checkpoint"):
         build_reward({**entry, "checkpoint": str(path)})
+
+
+def test_the_sizes_are_those_of_the_published_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    with init_empty_weights():
+        network = ImageRewardNetwork()
+    vision, text = network.vision.config, network.text.config
+    assert (vision.hidden_size, vision.num_hidden_layers, vision.hidden_act) == (1024, 24, "gelu")
+    assert (text.hidden_size, text.num_hidden_layers, text.hidden_act) == (768, 12, "gelu")
+    assert (text.vocab_size, text.intermediate_size, text.layer_norm_eps) == (30524, 3072, 1e-12)
+    assert text.max_position_embeddings == 512 and network.layers[0].in_features == 768

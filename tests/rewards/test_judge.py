@@ -22,7 +22,7 @@ from tests.rewards.judge_server import counts, judge_server
 SECRET = "sk-very-secret-0123456789"
 FAULTS = {
     "prose": "is no JSON",
-    "nan": "NaN is no number",
+    "nan": "the score nan, and 1 to 5 was asked for",
     "high": "the score 6, and 1 to 5",
     "bool": "the score True",
     "more": "not an object of reason and score",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from PIL import Image
 from scipy import ndimage
 
 from mmrl.rewards.detection import shapes_detector
+from mmrl.rewards.detection.geneval_rules import score_conditions
 from mmrl.rewards.detection.shapes_detector import DetectedObject, detect
-from mmrl.rewards.shapes import ShapesReward, ShapesVerdict, find_relations, verify
+from mmrl.rewards.shapes import ShapesReward, find_relations, verify
 from mmrl.types import Sample
 from tests import by_path
 
@@ -81,7 +83,7 @@ def accuracy(
         shown = metadata if expected else contradiction(metadata, rng)
         image = render.render(prompts.scene_for(shown, rng))
         image = image if change is None else change(image, rng)
-        right += verify(image, metadata).strict is expected
+        right += all(holds for holds, _ in verify(image, metadata)) is expected
     return right / count
 
 
@@ -93,8 +95,12 @@ def picture(*objects: tuple[str, str, int, int, int], size: int = 32) -> Image.I
 
 def judge(
     image: Image.Image, *include: dict[str, Any], exact: bool = True, **metadata: Any
-) -> ShapesVerdict:
-    return verify(image, {"tag": "single_object", "include": list(include), **metadata}, exact)
+) -> SimpleNamespace:
+    """Both scores of an image, and why it fails."""
+    asked = {"tag": "single_object", "include": list(include), **metadata}
+    judged = verify(image, asked, exact)
+    scores = {mode: score_conditions(judged, mode) for mode in ("strict", "partial")}
+    return SimpleNamespace(**scores, reason="; ".join(text for holds, text in judged if not holds))
 
 
 def test_the_verifier_knows_the_palette_and_the_shapes_of_the_renderer() -> None:

@@ -29,8 +29,8 @@ from PIL import Image
 from mmrl.config import above, at_least, check_choice
 from mmrl.rewards.detection.geneval_rules import check_clauses
 from mmrl.rewards.http.client import AnswerError, ClientReward, Outcome, plain_metadata
-from mmrl.rewards.http.errors import Refused
 from mmrl.rewards.http.protocols.plain_pickle import read_pickle
+from mmrl.rewards.http.service import Refused
 from mmrl.rewards.parsing.images import Files, jpeg
 from mmrl.types import Sample
 

@@ -6,7 +6,7 @@
           candidate (candidate.py)             runs the code that a model wrote
 
 The candidate is forked before its tester reads the job, so its memory does not contain the tests.
-It receives the code and then arguments to call it with, and answers with values (values.py); it can
+It receives the code and then arguments to call it with, and answers with values (wire.py); it can
 ask for nothing. The tester runs the tests and compares the values itself. A candidate can therefore
 not print, patch or exit its way to a verdict: to pass, it must return what the tests expect.
 

@@ -17,8 +17,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .limits import JobLimits, restrain_candidate
-from .values import MUTABLE, encode
-from .wire import receive, send
+from .wire import MUTABLE, encode, receive, send
 
 CHANNEL = 3
 _ACTIONS: dict[str, Callable[..., Any]] = {

@@ -1,6 +1,6 @@
 """A tester's connection to its candidate.
 
-What a test hands over is sent as a pickled copy, what the candidate answers is JSON (values.py).
+What a test hands over is sent as a pickled copy, what the candidate answers is JSON (wire.py).
 Nothing is handed over whose copy would behave differently, and no code of the tests.
 """
 
@@ -19,8 +19,7 @@ from typing import Any
 
 from .candidate import become_candidate
 from .limits import JobLimits
-from .values import MUTABLE, decode
-from .wire import Gone, receive, send
+from .wire import MUTABLE, Gone, decode, receive, send
 
 TESTS = "tests"
 """Module name of the tests, and so of the functions and classes they define."""

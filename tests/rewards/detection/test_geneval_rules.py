@@ -89,7 +89,7 @@ def test_the_strict_verdict_is_the_published_one() -> None:
     for _ in range(600):
         found, metadata = boxes(int(rng.integers(1, 6)), rng), request(rng)
         colors = {item: str(rng.choice(["red", "blue"], p=[0.7, 0.3])) for item in found}
-        objects = select_objects(found, 0.1, 16)
+        objects = select_objects(found, 0.1)
         conditions = [
             *include_conditions(
                 metadata["include"],
@@ -124,7 +124,7 @@ def test_the_objects_that_count_are_the_best_sixteen_above_the_threshold() -> No
     rng = np.random.default_rng(2)
     for count in (0, 3, 60):
         found = boxes(count, rng)
-        mine = select_objects(found, 0.3, 16)
+        mine = select_objects(found, 0.3)
         for name in NAMES:
             left = [f for f in found if f.name == name and f.score > 0.3]
             assert mine.get(name, []) == left[:16]

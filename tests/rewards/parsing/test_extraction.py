@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from mmrl.rewards.countdown import solves
+from mmrl.rewards.format import matches
 from mmrl.rewards.parsing.choices import find_choice, read_choices
 from mmrl.rewards.parsing.extraction import (
     extract,
@@ -16,7 +17,6 @@ from mmrl.rewards.parsing.extraction import (
     last_number,
 )
 from mmrl.rewards.parsing.number import find_number, read_number, without_unit
-from mmrl.rewards.parsing.xml_rules import matches
 
 
 @pytest.mark.parametrize(

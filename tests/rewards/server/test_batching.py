@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.rewards.server.batching import Queue
+from mmrl.rewards.server.reward_worker import Queue
 from mmrl.types import Sample
 
 

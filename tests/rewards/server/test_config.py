@@ -8,8 +8,9 @@ import pytest
 
 from mmrl.config import ConfigError, load_config
 from mmrl.rewards import REWARDS, reward_class
+from mmrl.rewards.http import read_token
 from mmrl.rewards.registry.interface import Described
-from mmrl.rewards.server.server_config import ServerConfig, read_token
+from mmrl.rewards.server.server_config import ServerConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 SHAPES = "rewards=[{name: shapes}]"
@@ -46,14 +47,23 @@ def test_a_wrong_setting_is_named_with_what_is_allowed(arguments: list[str], mes
         load_config(ServerConfig, arguments)
 
 
-def test_the_token_comes_from_the_environment_and_this_machine_alone_needs_none() -> None:
+def test_the_token_comes_from_the_environment_and_this_machine_alone_needs_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
-        assert read_token(load_config(ServerConfig, [SHAPES, f"host={host}"]), {}) is None
+        config = load_config(ServerConfig, [SHAPES, f"host={host}"])
+        assert read_token(config.token_env, "token_env") == ""
     config = load_config(ServerConfig, [SHAPES, "host=0.0.0.0", "token_env=T"])
-    assert read_token(config, {"T": "abc"}) == "abc"
-    for environment in ({}, {"T": ""}, {"T": "a b"}, {"T": "schlüssel"}):
-        with pytest.raises(ConfigError, match="T="):
-            read_token(config, environment)
+    monkeypatch.setenv("T", "abc\n")
+    assert read_token(config.token_env, "token_env") == "abc"
+    for token in ("", "a b", "schlüssel", "secret\r\nX-Other: 1"):
+        monkeypatch.setenv("T", token)
+        with pytest.raises(ConfigError, match="token_env is 'T'.*Export it.*openssl") as caught:
+            read_token(config.token_env, "token_env")
+        assert not token or token not in str(caught.value)
+    monkeypatch.delenv("T")
+    with pytest.raises(ConfigError, match="token_env is 'T'"):
+        read_token(config.token_env, "token_env")
 
 
 def test_versions_follow_the_options_but_not_the_device() -> None:

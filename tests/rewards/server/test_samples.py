@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from mmrl.rewards.server.samples import ImageError, count_pixels, decode, open_image, open_sample
+from mmrl.rewards.server.scoring_service import (
+    count_pixels,
+    decode,
+    open_image,
+    open_sample,
+)
 from mmrl.rewards.server.wire import MAX_TEXT, Item, Png, Problem, Refusal, read_request
 from mmrl.types import Sample
 
@@ -29,8 +34,21 @@ def png(data: bytes) -> Png:
     return Png(mime="image/png", data=base64.b64encode(data).decode())
 
 
-def opened(data: bytes, max_pixels: int = 2**20) -> Image.Image:
-    return decode(open_image(png(data), max_pixels))
+def decoded(data: bytes, max_pixels: int = 2**20) -> Image.Image | Problem:
+    image = open_image(png(data), max_pixels)
+    return image if isinstance(image, Problem) else decode(image)
+
+
+def opened(data: bytes) -> Image.Image:
+    image = decoded(data)
+    assert isinstance(image, Image.Image)
+    return image
+
+
+def refused(data: bytes, max_pixels: int = 2**20) -> Problem:
+    problem = decoded(data, max_pixels)
+    assert isinstance(problem, Problem)
+    return problem
 
 
 def chunk(kind: bytes, content: bytes) -> bytes:
@@ -52,35 +70,30 @@ def test_every_cut_and_every_changed_byte_is_found() -> None:
     for at in range(len(data) - 12):  # the last chunk is empty
         changed = bytes([data[at] ^ draw.randint(1, 255)])
         for damaged in (data[:at], data[:at] + changed + data[at + 1 :]):
-            with pytest.raises(ImageError):
-                opened(damaged)
+            refused(damaged)
 
 
 @pytest.mark.parametrize("text", ["", "****", "AAA", "A\nAA=", "ÄÄÄÄ", "/etc/passwd", "data:;,AA"])
 def test_text_that_is_no_base64_is_refused(text: str) -> None:
-    with pytest.raises(ImageError, match="cannot be read"):
-        open_image(Png(mime="image/png", data=text), 100)
+    problem = open_image(Png(mime="image/png", data=text), 100)
+    assert isinstance(problem, Problem) and "cannot be read" in problem.message
 
 
 def test_the_size_is_known_before_anything_is_decoded_and_a_second_header_changes_nothing() -> None:
     rest = chunk(b"IDAT", b"") + chunk(b"IEND", b"")
     huge = chunk(b"IHDR", struct.pack(">IIBBBBB", 2**31 - 1, 2**31 - 1, 8, 2, 0, 0, 0))
-    with pytest.raises(ImageError) as error:
-        opened(saved(GRADIENT)[:8] + huge + rest)
-    assert error.value.code == "too_many_pixels"
+    assert refused(saved(GRADIENT)[:8] + huge + rest).code == "too_many_pixels"
     large = saved(Image.new("L", (4000, 4000)))  # 16 MB in 16 kB
     tracemalloc.start()
-    with pytest.raises(ImageError, match="4000 x 4000"):
-        opened(large, 4000 * 3999)
-    with pytest.raises(ImageError, match="4000 x 4000"):
-        opened(saved(GRADIENT)[:33] + large[8:], 10_000)
+    assert "4000 x 4000" in refused(large, 4000 * 3999).message
+    assert "4000 x 4000" in refused(saved(GRADIENT)[:33] + large[8:], 10_000).message
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
     small = png(saved(GRADIENT))
     sample = open_sample(Item(id="a", prompt="", images=[small], reference_images=[small]), 10_000)
     assert isinstance(sample, Sample) and count_pixels(sample) == 640
-    for refused in (png(large), png(b"x")):
-        assert isinstance(open_sample(Item(id="a", prompt="", images=[refused]), 10_000), Problem)
+    for wrong in (png(large), png(b"x")):
+        assert isinstance(open_sample(Item(id="a", prompt="", images=[wrong]), 10_000), Problem)
 
 
 def test_texts_profiles_and_frames_are_not_part_of_an_image_and_bombs_are_refused() -> None:
@@ -93,14 +106,13 @@ def test_texts_profiles_and_frames_are_not_part_of_an_image_and_bombs_are_refuse
     for name in "ab":
         texts.add_text(name, "x" * 2**24, zip=True)
     for bomb in (saved(GRADIENT, pnginfo=texts), saved(GRADIENT, icc_profile=bytes(2**24))):
-        with pytest.raises(ImageError, match="cannot be read"):
-            opened(bomb)
+        assert "cannot be read" in refused(bomb).message
 
 
 def test_pixels_that_are_missing_behind_right_checksums_are_found() -> None:
     for content in (zlib.compress(bytes(100)), b"junk", b""):
-        with pytest.raises(ImageError, match="cannot be read"):
-            opened(saved(GRADIENT)[:33] + chunk(b"IDAT", content) + chunk(b"IEND", b""))
+        broken = saved(GRADIENT)[:33] + chunk(b"IDAT", content) + chunk(b"IEND", b"")
+        assert "cannot be read" in refused(broken).message
 
 
 def test_a_text_that_is_too_long_fails_alone() -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.rewards import PartialFailure, build_reward
-from mmrl.rewards.http.errors import Refused
+from mmrl.rewards.http.service import Refused
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Prompt, Sample
