@@ -1,9 +1,8 @@
 """Reading the weights of sharded networks: each process its part of every tensor, from the files.
 
 The whole model is in the memory of no process: before it is sharded the network is on the meta
-device, see `mmrl.models.weights`. With FSDP2 a part is rows of a tensor, with ZeRO-3
-a slice of its elements. DeepSpeed divides tensors that a process has whole; here a parameter has
-the attributes that DeepSpeed gives to divided ones before its slice is read.
+device, see `mmrl.models.weights`. With FSDP2 a part is rows of a tensor. DeepSpeed divides tensors
+that a process has whole, so with ZeRO-3 they are read and divided one by one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,19 +29,23 @@ def read_shards(model: nn.Module, device: torch.device) -> None:
     """
 
     def read(stored: StoredWeights, name: str, parameter: nn.Parameter) -> nn.Parameter:
-        trained = parameter.requires_grad
         if not isinstance(parameter, DTensor):
-            whole = torch.empty_like(parameter, device=stored.device)
-            stored.copy_rows(name, slice(None), whole)
-            return nn.Parameter(whole, trained)
+            return read_whole(stored, name, parameter)
         local = torch.empty_like(parameter.to_local(), device=device)
         stored.copy_rows(name, find_rows(parameter), local)
         size = {"shape": parameter.shape, "stride": parameter.stride()}
         place = parameter.device_mesh, parameter.placements
         value = DTensor.from_local(local, *place, run_check=False, **size)
-        return nn.Parameter(value, trained)
+        return nn.Parameter(value, parameter.requires_grad)
 
     replace_unread(model, read)
+
+
+def read_whole(stored: StoredWeights, name: str, parameter: nn.Parameter) -> nn.Parameter:
+    """A parameter like one on the meta device, with all of a tensor."""
+    whole = torch.empty_like(parameter, device=stored.device)
+    stored.copy_rows(name, slice(None), whole)
+    return nn.Parameter(whole, parameter.requires_grad)
 
 
 @torch.no_grad()
@@ -100,32 +103,16 @@ def divide_parameters(model: nn.Module, settings: Mapping[str, Any]) -> None:
         model: weights that are not read yet are read; of others, the first process's are taken.
         settings: of DeepSpeed.
     """
-    from deepspeed.accelerator import get_accelerator
-    from deepspeed.runtime.zero.partition_parameters import Init, PartitionedParamStatus
+    from deepspeed.runtime.zero.partition_parameters import Init
 
     # with a module, DeepSpeed also replaces the linear function by one that keeps no gathered
     # weights for the backward pass
     divider: Any = Init(module=nn.Module(), config_dict_or_path=dict(settings))
 
     def read(stored: StoredWeights, name: str, parameter: nn.Parameter) -> nn.Parameter:
-        """With the attributes that DeepSpeed's `_partition_param` sets."""
-        one = torch.empty(1, dtype=parameter.dtype, device=divider.local_device)
-        divided: Any = nn.Parameter(one.expand(parameter.shape), parameter.requires_grad)
-        divider._convert_to_deepspeed_param(divided)
-        divided.ds_numel_aligned = divided.aligned_size()
-        size = divided.ds_numel_aligned // divided.ds_zero_partition_world_size
-        start = divided.ds_zero_partition_rank * size
-        part: Any = torch.zeros(size, dtype=parameter.dtype, device=divider.remote_device)
-        if divider.pin_memory:
-            device: Any = get_accelerator()
-            part = device.pin_memory(part)
-        own = part[: max(0, parameter.numel() - start)]
-        stored.copy_elements(name, parameter.shape, start, own)
-        part.ds_numel, part.final_location = size, None
-        part.status = PartitionedParamStatus.AVAILABLE
-        divided.ds_tensor = part
-        divided.partition()  # drops what it has beside its part
-        return divided
+        whole = read_whole(stored, name, parameter)
+        divider._convert_to_zero_parameters([whole])
+        return whole
 
     replace_unread(model, read)
     divider._convert_to_zero_parameters(list(model.parameters()))
