@@ -25,5 +25,5 @@ def build_sharding(accelerator: Accelerator, half: bool = False) -> Sharding:
 
 
 def reads_shards(accelerator: Accelerator) -> bool:
-    """Whether loading a network is to be deferred, see `Sharding.reads_shards`."""
-    return build_sharding(accelerator).reads_shards
+    """Whether loading a network is to be deferred, see `Sharding.gathers`."""
+    return build_sharding(accelerator).gathers

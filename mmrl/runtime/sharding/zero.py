@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -27,12 +26,8 @@ from torch.optim import Optimizer
 from mmrl.models.network.token_network import find_encoders, is_trained
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.loading import divide_parameters
-from mmrl.runtime.sharding.sampling import RolloutWeights, choose_together, sample_by_block
 from mmrl.runtime.sharding.sharding import MASTER, Sharding, check_count, find_blocks
 from mmrl.runtime.sharding.tensors import held_part, slice_whole
-
-if TYPE_CHECKING:
-    from mmrl.models import Policy
 
 
 class Zero2(Sharding):
@@ -44,7 +39,7 @@ class Zero2(Sharding):
         super().__init__(accelerator)
         self.engines: list[Any] = []
 
-    def shard(self, model: nn.Module, trained: bool = True) -> None:
+    def shard(self, model: nn.Module, trained: bool = True, whole: bool = False) -> None:
         """Refuse a model that DeepSpeed cannot train, as `find_blocks` does."""
         find_blocks(model)
 
@@ -128,17 +123,19 @@ class Zero2(Sharding):
 class Zero3(Zero2):
     """Every process holds its part of weights, gradients and moments."""
 
-    gathers = reads_shards = True
+    gathers = True
 
     def __init__(self, accelerator: Accelerator) -> None:
         super().__init__(accelerator)
         self.frozen: list[Any] = []
         self.keeps_frozen = False
 
-    def shard(self, model: nn.Module, trained: bool = True) -> None:
+    def shard(self, model: nn.Module, trained: bool = True, whole: bool = False) -> None:
         """Leave this process its part of every parameter; read those of one that is not loaded
-        yet."""
+        yet. What stays whole is so beside its parts."""
         super().shard(model, trained)
+        if whole:
+            self.keeps_frozen = not read_placement().offload_weights
         for encoder in find_encoders(model):
             # gathered at once, as processes encode different numbers of images
             encoder._z3_leaf = not is_trained(encoder)  # type: ignore[assignment]
@@ -146,30 +143,14 @@ class Zero3(Zero2):
         zero.pop("offload_optimizer", None)  # one that is not trained has none
         settings = self._settings(zero)
         own_parameters(model, trained)
-        if trained:
-            divide_parameters(model, settings)
-            return
-        import deepspeed
-
         divide_parameters(model, settings)
-        self.frozen.append(deepspeed.initialize(model=model, config=settings)[0])
+        if not trained:
+            import deepspeed
 
-    def shard_policy(
-        self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
-    ) -> None:
-        """`shard` of a policy's model, and the context in which it samples. Where rollouts have
-        whole weights on the device, those that are not trained stay whole beside their parts."""
-        model = policy.model
-        whole = choose_together(rollout_weights, model, self.accelerator)
-        self.shard(model, trained)
-        self.keeps_frozen = whole and not read_placement().offload_weights
-        if whole:
-            policy.sampling = partial(self._sample_whole, model)
-        else:
-            sample_by_block(policy, self.accelerator.device)
+            self.frozen.append(deepspeed.initialize(model=model, config=settings)[0])
 
     @contextmanager
-    def _sample_whole(self, model: nn.Module, forwards_differ: bool) -> Iterator[None]:
+    def sample_whole(self, model: nn.Module, forwards_differ: bool) -> Iterator[None]:
         """Gather once what is not kept whole; calls inside need no other process."""
         from deepspeed.runtime.zero import GatheredParameters
         from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
