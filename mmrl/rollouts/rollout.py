@@ -25,12 +25,16 @@ from mmrl.randomness import generator, stable_seed
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.pending import Pending
 from mmrl.rewards.scoring.reward_scores import RewardScores
-from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards
 from mmrl.rollouts.diversity import Completions, list_tokens, measure
 from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
-from mmrl.rollouts.overlong import leave_out_truncated, punish_overlong
+from mmrl.rollouts.overlong import (
+    fail_overlong,
+    find_overlong,
+    leave_out_truncated,
+    punish_overlong,
+)
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import can_refill, has_fixed_forwards, sample

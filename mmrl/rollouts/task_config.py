@@ -16,6 +16,12 @@ from mmrl.samplers import SamplerConfig, check_sampler
 
 MOST_ROLLOUTS = 65536
 """Maximum of prompts of a step, and of completions of a prompt."""
+TEXT_ONLY = {
+    **dict.fromkeys(("assistant_prefill", "eval_assistant_prefill"), "empty"),
+    **dict.fromkeys(("mask_truncated_completions", "strict_len_check"), "false"),
+    "soft_punish_cache": "null",
+}
+"""Settings that only texts have, and what they are for images."""
 
 
 @dataclass(kw_only=True)
@@ -133,10 +139,9 @@ class TaskConfig(Settings):
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
         check_metrics(self.diversity, self.task, f"{where}.diversity")
-        for key in ("assistant_prefill", "eval_assistant_prefill"):
-            fits = not (getattr(self, key) and writes_images(self.task))
-            allowed = f"empty, {self.task} makes images"
-            check(fits, f"{where}.{key}", getattr(self, key), allowed)
+        for key, absent in TEXT_ONLY.items() if writes_images(self.task) else ():
+            value, allowed = getattr(self, key), f"{absent}, {self.task} makes images"
+            check(not value, f"{where}.{key}", value, allowed)
         for key, guided in (
             ("sampler", self.sampler),
             ("eval_sampler", evaluation),
@@ -169,16 +174,11 @@ class TaskConfig(Settings):
 
     def _check_lengths(self, where: str) -> None:
         cache, longest = self.soft_punish_cache, self.max_completion_length
-        key, texts = f"{where}.soft_punish_cache", not writes_images(self.task)
-        fits = cache is None or (texts and longest is not None and cache <= longest)
-        check(fits, key, cache, "null, or for texts at most max_completion_length, which is set")
-        masked, key = self.mask_truncated_completions, f"{where}.mask_truncated_completions"
-        check(texts or not masked, key, True, f"false, {self.task} makes images")
+        fits = cache is None or (longest is not None and cache <= longest)
+        allowed = "null, or at most max_completion_length, which is set"
+        check(fits, f"{where}.soft_punish_cache", cache, allowed)
 
     def _check_accuracy(self, where: str) -> None:
-        if self.strict_len_check:
-            texts = not writes_images(self.task)
-            check(texts, f"{where}.strict_len_check", True, f"false, {self.task} makes images")
         if self.accuracy_band is None and not self.strict_len_check:
             return
         known = [key_of(entry) for entry in self.rewards]
