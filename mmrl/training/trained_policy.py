@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrl.models import Policy
 from mmrl.models.adapter_weights import adapter_tensors, has_adapter
@@ -59,14 +59,13 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         self.reference_is_base = not self.reference_moves and adapter_directory(model.path) is None
         adapted = not self.reference_is_base
         self.initial_values = copy_start(policy.network, adapted) if keeps_start else {}
-        [optimizer] = build_optimizers(policy.model, config)
-        self.modules = [self.trained]
+        self.modules, optimizers = [self.trained], build_optimizers(policy.model, config)
         if self.value is not None:
-            self.value.join(optimizer, config)
             self.modules.append(self.value.trained)
-        self.schedule = build_schedule(optimizer, config, config.optimizer_steps)
-        [policy.model, *wrapped], self.optimizers = self.sharding.prepare(self.modules, [optimizer])
-        [self.optimizer] = self.optimizers
+            optimizers += build_optimizers(self.value.trained, self.value.settings)
+        steps = config.optimizer_steps
+        self.schedules = [build_schedule(one, config, steps) for one in optimizers]
+        [policy.model, *wrapped], self.optimizers = self.sharding.prepare(self.modules, optimizers)
         if self.value is not None:
             [self.value.network] = wrapped
         policy.model.eval()  # no dropout: new and old log-probs must come from the same function
@@ -110,31 +109,20 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             if merge and adapter:
                 merge_directory(folder, self.config.save_dtype or self.config.model.dtype)
 
-    def save(self, folder: Path) -> None:
-        """Write model and trainer state; `load` continues exactly. Rank 0 writes."""
-        super().save(folder)
-        if self.value is not None and self.sharding.takes_part:
-            self.value.save(folder, self.accelerator.is_main_process)
-
     def state(self) -> dict[str, Any]:
-        """Trained weights, optimiser, schedule, and the reference where it follows the policy; a
-        value model writes files instead."""
+        """Trained weights of the policy and of a value model, and the reference where it follows
+        the policy."""
         return {
             **({"reference": self._reference_tensors()} if self.reference_moves else {}),
-            "trained": self._trained_tensors(),
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": self.schedule.state_dict(),
+            "trained": [_trained_tensors(module) for module in self.modules],
         }
 
-    def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
-        """Continue from `state` and from the files of the value model."""
-        self.sharding.assign(self._trained_tensors(), state["trained"])
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        for module, tensors in zip(self.modules, state["trained"], strict=True):
+            self.sharding.assign(_trained_tensors(module), tensors)
         if self.reference_moves and "reference" in state:
             self.sharding.assign(self._reference_tensors(), state["reference"])
-        if self.value is not None:
-            self.value.load(checkpoint)
-        self.sharding.load_optimizer(self.optimizer, state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
 
     def _reference_tensors(self) -> dict[str, Tensor]:
         """The weights of the reference that are not the policy's own."""
@@ -143,5 +131,6 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         trained = {n for n, p in self.policy.network.named_parameters() if p.requires_grad}
         return {n: held_part(p) for n, p in self.frozen.named_parameters() if n in trained}
 
-    def _trained_tensors(self) -> dict[str, Tensor]:
-        return {n: held_part(p) for n, p in self.trained.named_parameters() if p.requires_grad}
+
+def _trained_tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {n: held_part(p) for n, p in module.named_parameters() if p.requires_grad}

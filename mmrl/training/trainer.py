@@ -50,7 +50,7 @@ class Trainer(TrainedPolicy):
             try:
                 return self._update(list(batches.values()))
             except Interrupted:
-                self.optimizer.zero_grad(set_to_none=True)
+                self.drop_gradients()
                 raise
 
     def _update(self, work: list[tuple[Task, RolloutBatch]]) -> dict[str, float]:
@@ -71,7 +71,7 @@ class Trainer(TrainedPolicy):
         if self.reference_moves and done // every > (done - len(plans)) // every:
             self.sync_reference()
         metrics = self._reduce_metrics(sums, len(plans))
-        metrics["learning_rate"] = float(self.schedule.get_last_lr()[0])
+        metrics["learning_rate"] = self.next_rate
         metrics["time/score_s"] = prepared - started
         metrics["time/update_s"] = time.perf_counter() - prepared
         return metrics
@@ -176,11 +176,9 @@ class Trainer(TrainedPolicy):
                     advance()
             losses += self._add_gradient(work[-1], sums, alone, last=True)
             norms = self.clip_gradients(self._clipped_models(), losses)
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            self.step_optimizers()
         for name, norm in norms.items():
             sums[name] += norm / self.accelerator.num_processes
-        self.schedule.step()
 
     def _clipped_models(self) -> dict[str, nn.Module]:
         """What gradients are clipped of, by the name of its norm."""

@@ -80,8 +80,8 @@ class Sharding:
     def prepare(
         self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
     ) -> tuple[list[nn.Module], list[Any]]:
-        """Models, that `shard` was called with, and their optimisers as training calls them; no
-        group of an optimiser has parameters of two models."""
+        """Models, that `shard` was called with, and their optimisers as training calls them; where
+        `shards`, one optimiser for each model."""
         prepared = self.accelerator.prepare(*models, *optimizers)
         return list(prepared[: len(models)]), list(prepared[len(models) :])
 

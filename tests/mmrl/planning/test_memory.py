@@ -54,7 +54,7 @@ def test_weights_and_optimiser_are_those_of_the_trainer(
         trainer = trainer_of(config)
         trainer.update(rollouts(config, trainer))
         named = list(trainer.trained.named_parameters())
-        states = [m for state in trainer.optimizer.state.values() for m in state.values()]
+        states = [m for state in trainer.optimizers[0].state.values() for m in state.values()]
         expected = parts(config)
         assert expected["adapter"] == bytes_of(p for n, p in named if ".lora_" in n)
         assert expected["weights"] == bytes_of(p for n, p in named if ".lora_" not in n)

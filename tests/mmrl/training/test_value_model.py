@@ -147,10 +147,9 @@ def test_the_head_and_the_copy_learn_at_their_own_rate(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     trainer = trainer_of(config_of(world, tmp_path, method(learning_rate_scale=5.0)))
-    rates = {
-        id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]
-    }
+    groups = [group for each in trainer.optimizers for group in each.param_groups]
+    rates = {id(p): group["lr"] for group in groups for p in group["params"]}
     assert trainer.value is not None
     mine = [rates.pop(id(p)) for p in trainer.value.trained.parameters()]
     assert set(mine) == {5e-3} and set(rates.values()) == {1e-3}
-    assert trainer.schedule.get_last_lr()[0] == 1e-3
+    assert trainer.schedules[0].get_last_lr()[0] == 1e-3
