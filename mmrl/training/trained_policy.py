@@ -47,7 +47,11 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         if config.needs_reference and model.lora is None:
             self.frozen = freeze_copy(policy.network, model, self.sharding)
             self.set_precision(self.frozen)
-        self.value = None if config.value is None else ValueModel(config, policy, self.sharding)
+        self.value = None
+        if config.value is not None:
+            self.value = ValueModel(config, policy, self.sharding.gathers)
+            self.set_precision(self.value.trained)
+            self.sharding.shard(self.value.trained)
         self.set_precision(policy.network)
         self.trained = policy.model = train_parts(policy.network, model, config.seed)
         self.log_trained(policy.network)

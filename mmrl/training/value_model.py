@@ -18,8 +18,6 @@ from mmrl.generation.tokens.canvas import TokenCanvas
 from mmrl.generation.tokens.scoring.scoring import predict_values
 from mmrl.models import Policy
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
-from mmrl.runtime.precision import autocast_forward, compile_blocks
-from mmrl.runtime.sharding.sharding import Sharding
 from mmrl.training.trainable import shared_parameters, train_parts
 from mmrl.types import Passes
 
@@ -36,12 +34,12 @@ class ValueModel:
         network: the same, which `TrainedPolicy` wraps for several processes.
     """
 
-    def __init__(self, config: RLConfig, policy: Policy, sharding: Sharding) -> None:
+    def __init__(self, config: RLConfig, policy: Policy, sharded: bool = False) -> None:
         assert config.value is not None
         network, rate = policy.network, config.learning_rate * config.value.learning_rate_scale
         self.settings = replace(config, learning_rate=rate)
         # nothing of the policy is adapted or wrapped yet
-        shared = shared_parameters(network, config.model, sharding.gathers)
+        shared = shared_parameters(network, config.model, sharded)
         backbone = copy_backbone(network, shared)
         backbone.set_attention(config.model.attn_implementation)
         dtype = next(network.parameters()).dtype
@@ -50,11 +48,6 @@ class ValueModel:
         train_parts(backbone, config.model, config.seed)
         head = ValueHead(network.width, policy.device, dtype)
         self.trained = ValueNetwork(backbone, head).eval()
-        if config.torch_compile:
-            compile_blocks(self.trained)
-        sharding.shard(self.trained)
-        if config.bf16:
-            autocast_forward(self.trained, sharding.accelerator.device)
         self.network: nn.Module = self.trained
 
     def __call__(self, canvas: TokenCanvas, passes: Passes) -> Tensor:
