@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor, Shard
 from mmrl.models.network.network import Network
 from mmrl.models.weights import StoredWeights
 
-Read = Callable[[StoredWeights, str, nn.Parameter], nn.Parameter]
+Read = Callable[[StoredWeights, str, Any], Any]
 """Returns a parameter like one on the meta device, with this process's part of a tensor."""
 
 
@@ -41,46 +41,37 @@ def read_shards(model: nn.Module, device: torch.device) -> None:
     replace_unread(model, read)
 
 
-def read_whole(stored: StoredWeights, name: str, parameter: nn.Parameter) -> nn.Parameter:
-    """A parameter like one on the meta device, with all of a tensor."""
-    whole = torch.empty_like(parameter, device=stored.device)
+def read_whole(stored: StoredWeights, name: str, tensor: Tensor) -> Any:
+    """A parameter or buffer like one on the meta device, with all of a tensor."""
+    whole = torch.empty_like(tensor, device=stored.device)
     stored.copy_rows(name, slice(None), whole)
-    return nn.Parameter(whole, parameter.requires_grad)
+    return nn.Parameter(whole, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else whole
 
 
 @torch.no_grad()
 def replace_unread(model: nn.Module, read: Read) -> None:
     """Replace each parameter and buffer on the meta device of the networks in a model; tied weights
-    stay one parameter."""
+    stay one parameter, and every process holds whole buffers."""
     networks = [module for module in model.modules() if isinstance(module, Network)]
     for network in (each for each in networks if each.stored is not None):
-        done: dict[Tensor, nn.Parameter] = {}
-        for name, module, own, parameter in list_unread(network):
-            if parameter not in done:
-                done[parameter] = read(network.stored, name, parameter)
-            module._parameters[own] = done[parameter]
-        read_buffers(network)
+        done: dict[Tensor, Tensor] = {}
+        for name, held, own, tensor in list_unread(network):
+            if tensor not in done:
+                own_part = read if isinstance(tensor, nn.Parameter) else read_whole
+                done[tensor] = own_part(network.stored, name, tensor)
+            held[own] = done[tensor]
         network.stored = None
 
 
-def read_buffers(network: Network) -> None:
-    """Read the tensors of a network that are no parameters, which every process holds whole."""
+def list_unread(network: Network) -> Iterator[tuple[str, dict[str, Any], str, Tensor]]:
+    """The core's name, what holds it, the name there and the value of each parameter and buffer
+    that is on the meta device."""
     for layer, module in network.named_modules():
-        for own, buffer in module._buffers.items():
-            if buffer is not None and buffer.is_meta:
-                whole = torch.empty_like(buffer, device=network.stored.device)
-                network.stored.copy_rows(f"{layer}.{own}", slice(None), whole)
-                module._buffers[own] = whole
-
-
-def list_unread(network: Network) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:
-    """The core's name, the module, the name there and the value of each parameter that is on the
-    meta device."""
-    for layer, module in network.named_modules():
-        for own, parameter in module._parameters.items():
-            if parameter is not None and parameter.is_meta:
-                name = f"{layer}.{own}".removeprefix(".").replace(".base_layer.", ".")
-                yield name, module, own, parameter
+        for held in (module._parameters, module._buffers):
+            for own, tensor in held.items():
+                if tensor is not None and tensor.is_meta:
+                    name = f"{layer}.{own}".removeprefix(".").replace(".base_layer.", ".")
+                    yield name, held, own, tensor
 
 
 def find_rows(shard: DTensor) -> slice:
