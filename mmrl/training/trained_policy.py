@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from mmrl.runtime.sharding.tensors import held_part, write_part
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.trainable import copy_start, freeze_copy, swap_values, train_parts
-from mmrl.training.value_model import ValueModel
+from mmrl.training.value_model import build_value_model
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         reference_is_base: whether the reference of a run with an adapter is the model without it.
         initial_values: what an adapter's run trains in full, as it was, where there is a KL; the
             adapter too where the reference has one.
-        value: the value model, if there is one.
+        value: the value model, if there is one, maybe wrapped for several processes.
     """
 
     def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
@@ -47,11 +48,11 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         if config.needs_reference and model.lora is None:
             self.frozen = freeze_copy(policy.network, model, self.sharding)
             self.set_precision(self.frozen)
-        self.value = None
+        self.value: nn.Module | None = None
         if config.value is not None:
-            self.value = ValueModel(config, policy, self.sharding.gathers)
-            self.set_precision(self.value.trained)
-            self.sharding.shard(self.value.trained)
+            self.value = build_value_model(config, policy, self.sharding.gathers)
+            self.set_precision(self.value)
+            self.sharding.shard(self.value)
         self.set_precision(policy.network)
         self.trained = policy.model = train_parts(policy.network, model, config.seed)
         self.log_trained(policy.network)
@@ -64,14 +65,15 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         adapted = not self.reference_is_base
         self.initial_values = copy_start(policy.network, adapted) if keeps_start else {}
         self.modules, optimizers = [self.trained], build_optimizers(policy.model, config)
-        if self.value is not None:
-            self.modules.append(self.value.trained)
-            optimizers += build_optimizers(self.value.trained, self.value.settings)
+        if self.value is not None and config.value is not None:
+            self.modules.append(self.value)
+            rate = config.learning_rate * config.value.learning_rate_scale
+            optimizers += build_optimizers(self.value, replace(config, learning_rate=rate))
         steps = config.optimizer_steps
         self.schedules = [build_schedule(one, config, steps) for one in optimizers]
         [policy.model, *wrapped], self.optimizers = self.sharding.prepare(self.modules, optimizers)
         if self.value is not None:
-            [self.value.network] = wrapped
+            [self.value] = wrapped
         policy.model.eval()  # no dropout: new and old log-probs must come from the same function
 
     @contextmanager

@@ -151,9 +151,8 @@ def test_a_value_model_is_counted_by_the_way_it_is_shared(
     algorithm = {"name": "trace_rl", "slice_size": 1, "value": {}}
     full = run_config(world, tmp_path, algorithm=algorithm)
     lora = run_config(world, tmp_path, algorithm=algorithm, lora=LORA)
-    full_value, lora_value = (trainer_of(config).value for config in (full, lora))
-    assert full_value is not None and lora_value is not None
-    trained, shared = full_value.trained, lora_value.trained
+    trained, shared = (trainer_of(config).value for config in (full, lora))
+    assert trained is not None and shared is not None
     own = bytes_of(trained.parameters())
     adapter = bytes_of(p for p in shared.parameters() if p.requires_grad)
     frozen = bytes_of(shared.parameters()) - adapter

@@ -72,8 +72,7 @@ def counted(trainer: Trainer, calls: list[tuple[bool, int]]) -> None:
     def note(module: Any, args: tuple, kwargs: dict) -> None:
         calls.append((torch.is_grad_enabled(), len(kwargs["input_ids"])))
 
-    value = None if trainer.value is None else trainer.value.network
-    for network in (trainer.policy.network, trainer.frozen, value):
+    for network in (trainer.policy.network, trainer.frozen, trainer.value):
         if network is not None:
             network.register_forward_pre_hook(note, with_kwargs=True)
 
