@@ -66,7 +66,7 @@ def _train(
     from mmrl.rollouts.dynamic_sampling import fill_groups
     from mmrl.rollouts.rollout import sample_groups
     from mmrl.runtime.launch import any_process
-    from mmrl.runtime.sharding import reads_shards
+    from mmrl.runtime.sharding import build_sharding
     from mmrl.training.rl_progress import RLProgress
     from mmrl.training.start import open_log
     from mmrl.training.trainer import Trainer
@@ -77,8 +77,8 @@ def _train(
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     with open_log(config, accelerator, run, model.attn_implementation, model.dtype):
         with activity("loading the model", timed=False):
-            loading = {"device": accelerator.device, "deferred": reads_shards(accelerator)}
-            policy = load_policy(**policy_options(model), **loading)
+            deferred, device = build_sharding(accelerator).gathers, accelerator.device
+            policy = load_policy(**policy_options(model), device=device, deferred=deferred)
             for task in tasks.values():
                 task.leave_out_long_prompts(policy)
                 task.encode_prompts(policy)
