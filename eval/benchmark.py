@@ -145,7 +145,7 @@ def _sample_and_score(
         scorer.check(prompts, writes_images(prompts[0].task))
     with activity("loading the model"):
         device = find_device(config.device) if alone else accelerator.device
-        place = {"device": device, "deferred": sharding.reads_shards}
+        place = {"device": device, "deferred": sharding.gathers}
         policy = load_policy(**policy_options(config.model), **place)
         sharding.shard_policy(policy, trained=False)
     if scorer is not None:

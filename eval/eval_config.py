@@ -18,7 +18,7 @@ from mmrl.config import (
     to_plain,
 )
 from mmrl.config.chosen import keep_read
-from mmrl.config.inputs import load_ready
+from mmrl.config.settings import load_ready
 from mmrl.data.data_config import DataConfig
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.model_config import ModelConfig, check_image_guidance

@@ -14,7 +14,7 @@ from typing import Annotated
 from mmrl import begin
 from mmrl.config import at_least
 from mmrl.config.command import Usage, run_command
-from mmrl.config.inputs import load_ready
+from mmrl.config.settings import load_ready
 from mmrl.rl_config import RLConfig
 
 

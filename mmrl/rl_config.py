@@ -3,9 +3,9 @@
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from mmrl.algorithms import load_algorithm
+from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.presets import resolve_method
 from mmrl.config import ConfigError, above, at_least, check
@@ -30,10 +30,9 @@ class RLConfig(RunConfig):
     num_mini_batches: Annotated[int, at_least(1)] = 1
     """Parts of the rollouts of a step, with an optimiser step for each; each of the algorithm's
     `num_iterations` goes through all of them. Ratios are against the policy that sampled."""
-    per_device_train_batch_size: Annotated[int | str | None, at_least(1, or_word="auto")] = None
+    per_device_train_batch_size: Annotated[int | None, at_least(1)] = None
     """Rollouts per device and micro-batch; changes speed and memory only. Null takes the largest
-    number up to 16 that divides the rollouts per device and mini-batch of every task, `auto` the
-    largest that fits the memory, see `mmrl.planning.batch_sizes`."""
+    number up to 16 that divides the rollouts per device and mini-batch of every task."""
     rollout_weights: Literal["whole", "by_block", "auto"] = "auto"
     """How rollouts read weights that processes share. `whole` gathers them once per phase:
     FSDP2 those that are trained (with LoRA the adapter), as the others are then not shared, ZeRO-3
@@ -79,24 +78,23 @@ class RLConfig(RunConfig):
         held_out = any(task.eval_prompts for task in self.tasks.values())
         allowed, advice = "0 without held-out prompts", "Set tasks.<name>.eval_prompts."
         check(held_out or self.eval_steps == 0, "eval_steps", self.eval_steps, allowed, advice)
-        iterations = {self._algorithm(name).num_iterations for name in self.tasks}
+        iterations = {method.num_iterations for method in self.algorithms}
         check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
-        rates = {value.learning_rate_scale for value in self._values()}
+        rates = {each.value.learning_rate_scale for each in self.algorithms if each.value}
         where = "algorithm.value.learning_rate_scale"
         check(len(rates) <= 1, where, rates, "the same for all tasks")
         check_schedule(self, self.optimizer_steps)
 
-    def _algorithm(self, task: str) -> Any:
-        return load_algorithm(self.tasks[task].algorithm, f"tasks.{task}.algorithm")
-
-    def _values(self) -> list[ValueConfig]:
-        values = [self._algorithm(name).value for name in self.tasks]
-        return [value for value in values if value is not None]
+    @property
+    def algorithms(self) -> list[AlgorithmConfig]:
+        """The methods of the tasks."""
+        named = self.tasks.items()
+        return [load_algorithm(task.algorithm, f"tasks.{name}.algorithm") for name, task in named]
 
     @property
     def value(self) -> ValueConfig | None:
         """The value model of the run, as the first task that has one describes it."""
-        return next(iter(self._values()), None)
+        return next((each.value for each in self.algorithms if each.value), None)
 
     @property
     def optimizer_steps(self) -> int:
@@ -106,12 +104,12 @@ class RLConfig(RunConfig):
     @property
     def updates_per_step(self) -> int:
         """Optimiser steps on the rollouts of one step."""
-        return self._algorithm(next(iter(self.tasks))).num_iterations * self.num_mini_batches
+        return self.algorithms[0].num_iterations * self.num_mini_batches
 
     @property
     def needs_reference(self) -> bool:
         """Whether any task has a KL to the reference policy."""
-        return any(self._algorithm(name).needs_reference for name in self.tasks)
+        return any(method.needs_reference for method in self.algorithms)
 
     def rollouts_per_device(self, world_size: int) -> dict[str, int]:
         """Rollouts of a step on each of the processes, by task."""
@@ -122,12 +120,8 @@ class RLConfig(RunConfig):
 
     def micro_batch_size(self, world_size: int) -> int:
         """Rollouts of a micro-batch on each of the processes."""
-        if isinstance(self.per_device_train_batch_size, int):
+        if self.per_device_train_batch_size is not None:
             return self.per_device_train_batch_size
-        return max(n for n in self.micro_batch_sizes(world_size) if n <= MAX_AUTO_BATCH)
-
-    def micro_batch_sizes(self, world_size: int) -> list[int]:
-        """What a micro-batch may have: the divisors of the rollouts of every task."""
         rollouts = self.rollouts_per_device(world_size).values()
         shared = math.gcd(*(number // self.num_mini_batches for number in rollouts))
-        return [n for n in range(1, shared + 1) if shared % n == 0]
+        return max(n for n in range(1, MAX_AUTO_BATCH + 1) if shared % n == 0)

@@ -38,7 +38,7 @@ def train(config: SFTConfig) -> Path:
     """
     with activity("importing torch"):  # here, so that --help and a misspelt key do not wait for it
         from mmrl.runtime.launch import any_process
-        from mmrl.runtime.sharding import reads_shards
+        from mmrl.runtime.sharding import build_sharding
         from mmrl.training.progress import Progress
         from mmrl.training.start import open_directory, open_log, start_processes
         from mmrl.training.supervised_trainer import SupervisedTrainer
@@ -52,7 +52,8 @@ def train(config: SFTConfig) -> Path:
         open_log(config, accelerator, run, kernel),
     ):
         with activity("loading the model and the data", timed=False):
-            here = {"device": accelerator.device, "deferred": reads_shards(accelerator)}
+            deferred = build_sharding(accelerator).gathers
+            here = {"device": accelerator.device, "deferred": deferred}
             known = signature(build).parameters
             place = {key: value for key, value in here.items() if key in known}
             size = config.per_device_train_batch_size

@@ -4,7 +4,6 @@ Every error says which file or tensor is wrong and what to do about it. Tensors 
 later, by another thread, while training goes on: see `defer_writes`.
 """
 
-import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -250,24 +249,11 @@ class StoredWeights:
         tensor = read_rows(path, key, slice(None)).to(self.device, self.dtype)
         return check_finite(tensor, path, key)
 
+    @torch.no_grad()
     def copy_rows(self, name: str, rows: slice, target: Tensor) -> None:
         """Copy some rows of a tensor into `target`, rounded to `dtype` whatever the dtype of
         `target` is; errors as in `read`."""
-        self._copy(name, read_rows(*self.files[name], rows), target)
-
-    def copy_elements(self, name: str, shape: torch.Size, start: int, target: Tensor) -> None:
-        """Copy elements of a flattened tensor of this shape, from `start` on, into `target` [n],
-        where n may be 0; otherwise as `copy_rows`."""
-        if not target.numel():
-            return
-        width = math.prod(shape[1:])
-        first, last = start // width, -(-(start + target.numel()) // width)
-        found = read_rows(*self.files[name], slice(first, last)).reshape(-1)
-        skipped = start - first * width
-        self._copy(name, found[skipped : skipped + target.numel()], target)
-
-    @torch.no_grad()
-    def _copy(self, name: str, tensor: Tensor, target: Tensor) -> None:
+        tensor = read_rows(*self.files[name], rows)
         # mostly no second tensor is made: thousands of these would leave holes in the heap
         target.copy_(tensor if target.dtype == self.dtype else tensor.to(self.dtype))
         check_finite(target, *self.files[name])  # where it is now, and this process's part alone

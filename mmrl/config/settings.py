@@ -8,7 +8,9 @@ key, the value, what is allowed and what to do.
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
@@ -18,9 +20,14 @@ from yaml import YAMLError
 from mmrl.config.by_name import write_name
 from mmrl.config.checks import ConfigError, check, suggest
 from mmrl.config.merging import merge
-from mmrl.config.yaml_file import explain_yaml, read_yaml
+from mmrl.config.yaml_file import explain_yaml, find_chain, read_yaml
 
 T = TypeVar("T")
+COMMAND = re.compile(r"^#\s+(python .+?)\s*$", re.MULTILINE)
+"""A command in the comments of a YAML, on a line, that writes an input below `runs/`:
+
+    #   python datasets/shapes/write.py out=runs/shapes_world
+"""
 
 
 def load_config(cls: type[T], arguments: Sequence[str]) -> T:
@@ -45,6 +52,31 @@ def load_config(cls: type[T], arguments: Sequence[str]) -> T:
         check_word(key, value)
     overrides = [f"{key}={value}" for key, value in words.items()]
     return merge(cls, content, OmegaConf.from_dotlist(overrides))
+
+
+def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
+    """`load_config` for a command that runs: its inputs must exist.
+
+    Raises:
+        ConfigError: see `load_config`; or an input is missing, with its key, and the commands that
+            write it where the YAML that names it has them in its comments, see `COMMAND`.
+    """
+    config: Any = load_config(cls, arguments)
+    words = {key: value for key, _, value in (word.partition("=") for word in arguments)}
+    files = find_chain(words["config"]) if "config" in words else ()
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    for key, value in flatten(dataclasses.asdict(config)):
+        folder = value.partition("/")[0] if isinstance(value, str) else ""
+        if folder not in ("datasets", "runs") or key.endswith("_dir") or Path(value).exists():
+            continue
+        said = f"{key} is '{value}': not there."
+        if folder == "datasets" and not Path(folder).is_dir():
+            advice = "datasets/ comes with the repository, not with the package: run in a clone."
+            raise ConfigError(f"{said} {advice}")
+        naming = [text for text in texts if value in text and folder == "runs"]
+        if commands := COMMAND.findall("".join(naming[:1])):
+            raise ConfigError("\n  ".join([f"{said} Write it first:", *commands]))
+    return config
 
 
 def read_key(arguments: Sequence[str], key: str) -> Any:

@@ -6,17 +6,24 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from mmrl.config import check, merge
 from mmrl.demo.demo_config import DemoConfig
-from mmrl.demo.runs import find_runs, read_settings
+from mmrl.demo.runs import find_runs
 from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import ModelConfig, policy_options
 from mmrl.run.checkpoint import model_folders
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
+
+UNREADABLE = (YAMLError, OmegaConfBaseException, OSError, ValueError, AttributeError, TypeError)
+"""Errors of settings that are damaged."""
 
 
 def find_checkpoints(config: DemoConfig) -> dict[str, ModelConfig]:
@@ -49,8 +56,9 @@ def _of_run(config: DemoConfig, run: Path) -> Iterator[ModelConfig]:
     """The checkpoints of a run, with its settings of the model: the last one first, and at the end
     the weights that it started from, where they are in a directory."""
     try:
-        model = merge(ModelConfig, read_settings(run)["model"])
-    except (ValueError, KeyError, AttributeError, TypeError):
+        settings: Any = OmegaConf.load(run / "config.yaml")
+        model = merge(ModelConfig, settings["model"])
+    except UNREADABLE:
         return  # a directory without readable settings still has its completions
     for place in (*map(str, model_folders(run)), model.path):
         if any((Path(place) / f).is_file() for f in ("config.json", "adapter_config.json")):

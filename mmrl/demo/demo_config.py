@@ -43,6 +43,4 @@ class DemoConfig(Settings):
     device: str = "auto"
     """`auto` takes the GPU if there is one."""
     port: Annotated[int, at_least(0, up_to=65535)] = 7860
-    """Of 127.0.0.1, where the page is served; 0 takes a free one."""
-    open_browser: bool = False
-    """Open the page in the browser of this machine."""
+    """Of 127.0.0.1, where the page is served; 0 takes the first free one from 7860 on."""

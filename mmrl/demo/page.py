@@ -7,7 +7,6 @@ name is refused: a page of another site cannot reach this one by renaming its ad
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,8 +62,7 @@ def start(config: DemoConfig) -> tuple[str, Any]:
     try:
         _, address, _ = page.launch(
             server_name=HOST,
-            server_port=config.port or _free_port(),
-            inbrowser=config.open_browser,
+            server_port=config.port or None,
             prevent_thread_lock=True,
             share=False,
             quiet=True,
@@ -92,9 +90,3 @@ def build_page(checkpoints: Checkpoints, runs: Mapping[str, Path]) -> Any:
         with gr.Tab("compare"):
             build_compare_tab(runs)
     return page
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]

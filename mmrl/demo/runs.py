@@ -1,4 +1,4 @@
-"""Run directories, their settings and their recorded completions, read with care.
+"""Run directories and their recorded completions, read with care.
 
 A directory may come from anywhere: what is damaged is left out or named, nothing in it is executed.
 """
@@ -7,11 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, find_samples
 
@@ -33,15 +28,6 @@ def _runs_below(place: Path, depth: int) -> Iterator[Path]:
     elif depth > 0 and place.is_dir():
         for path in sorted(place.iterdir()):
             yield from _runs_below(path, depth - 1)
-
-
-def read_settings(run: Path) -> dict[str, Any]:
-    """`config.yaml` of a run; empty where it cannot be read."""
-    try:
-        content = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
-    except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError):
-        return {}
-    return {str(k): v for k, v in content.items()} if isinstance(content, dict) else {}
 
 
 def find_completions(run: Path) -> dict[str, Path]:

@@ -16,12 +16,12 @@ from torch import nn
 
 from mmrl.generation.kinds import SAMPLERS
 from mmrl.models.network.network import Network, find_networks
+from mmrl.models.source import LORA
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import Computation
 from mmrl.runtime.logits_budget import rows_at_once
 from mmrl.runtime.placement import Placement
 from mmrl.samplers import SamplerConfig
-from mmrl.training.trainable import ADAPTER
 
 BUCKET, LIVE = 2e9, 4e9
 """Bytes in float32 of DeepSpeed's `reduce_bucket_size` and `stage3_max_live_parameters`."""
@@ -110,7 +110,7 @@ def count_network(
         if own:
             found.trained += number * size
             found.moments += count_moments(optimizer, number, size, "embed" in name)
-        if ADAPTER in name:
+        if LORA in name:
             found.adapter += number * size
             continue
         found.weights += number * size

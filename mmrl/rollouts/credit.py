@@ -2,6 +2,9 @@
 
 Without chunks, or without a value model to propagate their rewards, the weighted sum of a rollout
 gives one advantage. With both, every chunk keeps what it earned, at its last position.
+
+The accuracy of a rollout is the largest raw score of the rewards that are named for it, each 1 for
+a correct completion and 0 for a wrong one; NaN where none applies.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from mmrl.algorithms.advantages import (
 from mmrl.algorithms.completion_value import credit_slices
 from mmrl.randomness import permutation
 from mmrl.rewards.scoring.reward_scores import RewardScores
-from mmrl.rollouts.accuracy import accuracies, outside_band
+from mmrl.rewards.scoring.terms import Term
 from mmrl.types import Chunk
 
 if TYPE_CHECKING:
@@ -115,6 +118,27 @@ def assign_credit(
     filters = task.config.skip_zero_std_groups or task.config.accuracy_band is not None
     left = left_out[mine] if filters else None
     return Credit(torch.tensor(rewards), advantages, left, columns, metrics, slices)
+
+
+def accuracies(scores: RewardScores, terms: Sequence[Term]) -> list[float]:
+    """The accuracy of each sample, NaN where no reward for it applies."""
+    columns = torch.tensor([scores.components[term.key] for term in terms], dtype=torch.float64)
+    best = columns.nan_to_num(-torch.inf).amax(0)
+    return best.where(best > -torch.inf, torch.nan).tolist()
+
+
+def outside_band(accuracy: Tensor, num_generations: int, band: Sequence[float]) -> Tensor:
+    """[B] bool: rollouts of groups whose mean accuracy is below or above a band; groups of which
+    none is known are inside.
+
+    Args:
+        accuracy: [B], group by group, NaN where it is not known.
+        num_generations: G, rollouts per prompt.
+        band: lowest and highest mean that is inside.
+    """
+    means = accuracy.double().view(-1, num_generations).nanmean(1, keepdim=True)
+    outside = (means < band[0]) | (means > band[1])
+    return outside.expand(-1, num_generations).flatten()
 
 
 def _gather_terms(task: Task, scores: RewardScores) -> tuple[Tensor, Tensor]:

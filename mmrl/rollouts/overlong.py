@@ -1,4 +1,7 @@
-"""Completions near or at their maximum length: DAPO's soft punishment (arXiv 2503.14476, 3.4).
+"""Completions near or at their maximum length: dLLM-RL counts them as wrong, DAPO punishes them.
+
+As in dLLM-RL's TraceRL, completions that come within `MARGIN` tokens of the longest possible have
+the accuracy 0. DAPO's soft punishment (arXiv 2503.14476, 3.4),
 
     0                                       up to longest - cache tokens
     (longest - cache - length) / cache      in the last `cache` tokens, down to -1
@@ -8,6 +11,8 @@ is added to the reward of a completion of `length` tokens, its end token counted
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -16,11 +21,44 @@ from accelerate.utils import gather_object
 
 from mmrl.generation.tokens.canvas import TokenCanvas
 from mmrl.rewards.scoring.reward_scores import RewardScores
+from mmrl.rewards.scoring.terms import Term
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mmrl.rollouts.task_config import TaskConfig
+
+
+MARGIN = 5
+"""Tokens that a completion has to stay below its maximum under the length rule."""
+
+
+def find_overlong(canvas: TokenCanvas) -> list[bool]:
+    """Of each of B texts, whether it leaves fewer than `MARGIN` + 1 of its positions unused."""
+    ended = (canvas.ends & canvas.counted).any(-1)
+    lengths = canvas.counted.sum(-1) - ended.long()
+    return (lengths >= canvas.response.sum(-1) - MARGIN).tolist()
+
+
+def fail_overlong(
+    scores: RewardScores, terms: Sequence[Term], overlong: Sequence[bool]
+) -> RewardScores:
+    """Set the known scores of overlong completions to 0, and their sums accordingly.
+
+    Args:
+        scores: of B samples.
+        terms: the rewards that measure accuracy.
+        overlong: of each sample.
+    """
+    components, total = dict(scores.components), list(scores.total)
+    for term in terms:
+        components[term.key] = column = list(components[term.key])
+        for n, (score, whole) in enumerate(zip(column, total, strict=True)):
+            if overlong[n] and not math.isnan(score):
+                column[n] = 0.0
+                if whole is not None:
+                    total[n] = whole - term.contribution(score) + term.contribution(0.0)
+    return replace(scores, components=components, total=total)
 
 
 def punish_overlong(

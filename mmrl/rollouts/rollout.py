@@ -25,12 +25,16 @@ from mmrl.randomness import generator, stable_seed
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rewards.scoring.scorer import Pending
-from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.credit import assign_credit, place_at_end, place_rewards
 from mmrl.rollouts.diversity import Completions, list_tokens, measure
 from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
-from mmrl.rollouts.overlong import leave_out_truncated, punish_overlong
+from mmrl.rollouts.overlong import (
+    fail_overlong,
+    find_overlong,
+    leave_out_truncated,
+    punish_overlong,
+)
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import can_refill, has_fixed_forwards, sample
@@ -265,7 +269,7 @@ def _sample_batches(
     Canvases are of whole groups, also where a group is sampled in parts, so that each image of a
     prompt is encoded once.
     """
-    places, group = task.config.rollouts_at_once, task.config.num_generations
+    places, group = task.config.rollout_batch_size, task.config.num_generations
     size = len(prompts) if can_refill(policy, task.config.sampler) else places
     stretch = group * max(1, size // group)
     for first in range(0, len(prompts), stretch):

@@ -16,6 +16,12 @@ from mmrl.samplers import SamplerConfig, check_sampler
 
 MOST_ROLLOUTS = 65536
 """Maximum of prompts of a step, and of completions of a prompt."""
+TEXT_ONLY = {
+    **dict.fromkeys(("assistant_prefill", "eval_assistant_prefill"), "empty"),
+    **dict.fromkeys(("mask_truncated_completions", "strict_len_check"), "false"),
+    "soft_punish_cache": "null",
+}
+"""Settings that only texts have, and what they are for images."""
 
 
 @dataclass(kw_only=True)
@@ -39,11 +45,10 @@ class TaskConfig(Settings):
     num_generations: Annotated[int, at_least(1, up_to=MOST_ROLLOUTS)] = 8
     """Rollouts per prompt: the size of a group. A single one needs a baseline that is not of the
     group."""
-    rollout_batch_size: Annotated[int | str, at_least(1, or_word="auto")] = 64
+    rollout_batch_size: Annotated[int, at_least(1)] = 64
     """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
     group: a batch with part of one group has no other group. With SDAR's exact cache and `eos:
-    stop` a rollout that ends gives its place to the next. `auto` takes the largest that fits the
-    memory, see `mmrl.planning.batch_sizes`."""
+    stop` a rollout that ends gives its place to the next."""
     max_completion_length: Annotated[int | None, at_least(1)] = None
     """Response positions of a text; null for images, and for the policy's own number."""
     eval_max_completion_length: Annotated[int | None, at_least(1)] = None
@@ -134,10 +139,9 @@ class TaskConfig(Settings):
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
         check_metrics(self.diversity, self.task, f"{where}.diversity")
-        for key in ("assistant_prefill", "eval_assistant_prefill"):
-            fits = not (getattr(self, key) and writes_images(self.task))
-            allowed = f"empty, {self.task} makes images"
-            check(fits, f"{where}.{key}", getattr(self, key), allowed)
+        for key, absent in TEXT_ONLY.items() if writes_images(self.task) else ():
+            value, allowed = getattr(self, key), f"{absent}, {self.task} makes images"
+            check(not value, f"{where}.{key}", value, allowed)
         for key, guided in (
             ("sampler", self.sampler),
             ("eval_sampler", evaluation),
@@ -145,11 +149,6 @@ class TaskConfig(Settings):
         ):
             check_image_guidance(guided.guidance.image, self.task, f"{where}.{key}")
         self._check_accuracy(where)
-
-    @property
-    def rollouts_at_once(self) -> int:
-        """`rollout_batch_size` where `auto` is settled."""
-        return int(self.rollout_batch_size)
 
     @property
     def accuracy_keys(self) -> list[str]:
@@ -175,16 +174,11 @@ class TaskConfig(Settings):
 
     def _check_lengths(self, where: str) -> None:
         cache, longest = self.soft_punish_cache, self.max_completion_length
-        key, texts = f"{where}.soft_punish_cache", not writes_images(self.task)
-        fits = cache is None or (texts and longest is not None and cache <= longest)
-        check(fits, key, cache, "null, or for texts at most max_completion_length, which is set")
-        masked, key = self.mask_truncated_completions, f"{where}.mask_truncated_completions"
-        check(texts or not masked, key, True, f"false, {self.task} makes images")
+        fits = cache is None or (longest is not None and cache <= longest)
+        allowed = "null, or at most max_completion_length, which is set"
+        check(fits, f"{where}.soft_punish_cache", cache, allowed)
 
     def _check_accuracy(self, where: str) -> None:
-        if self.strict_len_check:
-            texts = not writes_images(self.task)
-            check(texts, f"{where}.strict_len_check", True, f"false, {self.task} makes images")
         if self.accuracy_band is None and not self.strict_len_check:
             return
         known = [key_of(entry) for entry in self.rewards]

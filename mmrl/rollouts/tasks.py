@@ -75,7 +75,6 @@ class Task:
         self, name: str, config: TaskConfig, dry: bool = False, exact_cache: bool = False
     ) -> None:
         where = f"tasks.{name}"
-        config.settle_rewards()
         self.name, self.config, self.dry = name, config, dry
         self.has_reward = False  # whether a reward has applied to any rollout yet
         config.check(where)

@@ -7,7 +7,8 @@ import logging
 import shlex
 from pathlib import Path
 
-from mmrl.config import ConfigError, check
+from mmrl.config import check
+from mmrl.config.checks import is_hub_id
 from mmrl.run.run_log import warn_of_failure
 
 logger = logging.getLogger(__name__)
@@ -16,14 +17,10 @@ logger = logging.getLogger(__name__)
 def check_upload(repository: str | None) -> None:
     """Raise a ConfigError where the name of a repository has not its form, or there is no token."""
     from huggingface_hub import get_token
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
 
-    try:
-        validate_repo_id(repository)
-    except HFValidationError as error:
-        allowed = "null for the name of output_dir, owner/name or name"
-        raise ConfigError(f"hub_model_id is '{repository}'; it must be {allowed}.") from error
+    allowed = "null for the name of output_dir, owner/name or name"
+    fits = repository is None or is_hub_id(repository)
+    check(fits, "hub_model_id", repository, allowed)
     advice = "Log in by `hf auth login`, or set the environment variable HF_TOKEN."
     check(get_token() is not None, "push_to_hub", True, "false without a token of the hub", advice)
 

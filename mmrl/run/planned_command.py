@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from mmrl.config.command import Usage, run_command
-from mmrl.config.inputs import load_ready
+from mmrl.config.settings import load_ready
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.run.checkpoint import CheckpointError
 from mmrl.runtime.failures import DivergenceError, LostError, explain_losses

@@ -8,10 +8,9 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from mmrl.algorithms.presets import resolve_method
-from mmrl.config import ConfigError, merge, to_plain
+from mmrl.config import ConfigError, to_plain
 from mmrl.config.checks import shorten
 from mmrl.config.settings import flatten
-from mmrl.samplers import SamplerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +47,12 @@ def check_unchanged(stored: Mapping[str, Any] | None, config: Any, allowed: bool
     """
     if stored is None:
         return
-    settings = _as_today(stored), json.loads(dump_settings(config))
+    settings = stored, json.loads(dump_settings(config))
     old, new = (dict(flatten(each, lists=False)) for each in settings)
     before, now = ({_section(key) for key in keys} for keys in (old, new))
     # settings that the run of the checkpoint did not know yet had their defaults
-    usual = {k: v for k, v in _list_defaults(config) if _section(k) in before and k in new}
-    old = usual | old
+    usual = list_usual(config).items()
+    old = {key: value for key, value in usual if _section(key) in before and key in new} | old
     changed = [key for key in sorted(old | new) if old.get(key) != new.get(key)]
     changed = [key for key in changed if not _fits(key, FREE.split())]
     if not changed:
@@ -70,14 +69,18 @@ def check_unchanged(stored: Mapping[str, Any] | None, config: Any, allowed: bool
 
 
 def list_changed(config: Any) -> dict[str, Any]:
-    """The settings that differ from their defaults, or from the preset of their algorithm, by
-    dotted key."""
+    """The settings that differ from what is usual, by dotted key."""
+    usual, plain = list_usual(config), flatten(to_plain(config), lists=False)
+    return {key: value for key, value in plain if usual.get(key, MISSING) != value}
+
+
+def list_usual(config: Any) -> dict[str, Any]:
+    """The defaults of settings, or what the preset of their algorithm says, by dotted key."""
     usual = dict(_list_defaults(config))
     for name, task in getattr(config, "tasks", {}).items():
         where, row = f"tasks.{name}.algorithm", {"name": task.algorithm.get("name")}
         usual |= flatten(resolve_method(row, where), where, lists=False)
-    plain = flatten(to_plain(config), lists=False)
-    return {key: value for key, value in plain if usual.get(key, MISSING) != value}
+    return usual
 
 
 def _list_defaults(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -93,19 +96,6 @@ def _list_defaults(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
                 default = field.default_factory()
                 yield from [] if is_dataclass(default) else [(f"{prefix}{field.name}", default)]
             yield from _list_defaults(getattr(section, field.name), f"{prefix}{field.name}.")
-
-
-def _as_today(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Stored settings with methods and samplers as they are written today: columns that came later
-    have their defaults, and what is not read is not there."""
-    tasks = {}
-    for name, task in stored.get("tasks", {}).items():
-        now = {"algorithm": resolve_method(task["algorithm"], f"tasks.{name}.algorithm")}
-        for key in ("sampler", "eval_sampler"):
-            section = task.get(key)
-            now[key] = section and to_plain(merge(SamplerConfig, section))
-        tasks[name] = {**task, **now}
-    return {**stored, "tasks": tasks} if tasks else stored
 
 
 def _section(key: str) -> str:

@@ -84,10 +84,8 @@ class Activity:
 
 
 class Display:
-    """While open, shows the activities of the thread that opened it on standard error.
-
-    Args:
-        shown: whether this process shows them; None for the first launched process alone.
+    """While open, shows the activities of the thread that opened it on standard error, in the first
+    launched process alone.
 
     Attributes:
         limit: seconds without progress after which the process ends, with the calls of all its
@@ -97,8 +95,8 @@ class Display:
     written = 0.0
     """Time of the last written line."""
 
-    def __init__(self, shown: bool | None = None) -> None:
-        self.shown = os.environ.get("RANK", "0") == "0" if shown is None else shown
+    def __init__(self) -> None:
+        self.shown = os.environ.get("RANK", "0") == "0"
         self.stack: list[Activity] = []
         self.moved, self.limit = time.monotonic(), float("inf")
         self._closed = threading.Event()

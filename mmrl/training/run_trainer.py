@@ -51,10 +51,12 @@ class RunTrainer(ABC, Generic[Config]):
         step: steps done.
         window: metrics since the last line of `metrics.jsonl`.
         modules: what holds the trained parameters.
+        optimizers, schedules: of these, each with its schedule.
     """
 
     modules: Sequence[nn.Module]
     optimizers: Sequence[Any]
+    schedules: Sequence[Any]
 
     def __init__(self, config: Config, accelerator: Accelerator, dtype: str = "float32") -> None:
         self.settings, self.accelerator = config, accelerator
@@ -71,11 +73,28 @@ class RunTrainer(ABC, Generic[Config]):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Weights, optimisers and schedules, for `trainer_state.pt`."""
+        """Weights, and all else of `trainer_state.pt` beside optimisers and schedules."""
 
     @abstractmethod
-    def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
-        """Continue from `state`, whose tensors are whole, and other files of the checkpoint."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, whose tensors are whole."""
+
+    def step_optimizers(self) -> None:
+        """Change the weights by their gradients, which are dropped."""
+        for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
+            optimizer.step()
+            schedule.step()
+        self.drop_gradients()
+
+    def drop_gradients(self) -> None:
+        """Drop the gradients that are there, or a part of them."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
+    @property
+    def next_rate(self) -> float:
+        """Learning rate of the next step."""
+        return float(self.schedules[0].get_last_lr()[0])
 
     def take_metrics(self) -> dict[str, float]:
         """Return the means since the last call."""
@@ -147,6 +166,8 @@ class RunTrainer(ABC, Generic[Config]):
                 "bf16": self.config.bf16,
                 "settings": dump_settings(self.settings),
                 "window": self.window.state_dict(),
+                "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+                "schedules": [schedule.state_dict() for schedule in self.schedules],
                 **self.state(),
             }
             state = self.sharding.gather(state)
@@ -175,7 +196,11 @@ class RunTrainer(ABC, Generic[Config]):
         check_within(step, self.settings.max_steps, checkpoint)
         check_unchanged(stored, self.settings, self.settings.resume_with_changes)
         with explain_damage(path):
-            self.restore(state, checkpoint)
+            self.restore(state)
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                self.sharding.load_optimizer(optimizer, saved)
+            for schedule, saved in zip(self.schedules, state["schedules"], strict=True):
+                schedule.load_state_dict(saved)
             self.window.load_state_dict(state["window"])
         self.step = step
         logger.info("resumed from %s at step %d", checkpoint, step)

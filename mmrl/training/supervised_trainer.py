@@ -62,16 +62,12 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         try:
             found = self._add_gradients()
         except Interrupted:
-            for optimizer in self.optimizers:
-                optimizer.zero_grad(set_to_none=True)
+            self.drop_gradients()
             raise
         first = self.step * len(found)
         named = [([f"micro-batch {first + n}"], each["loss"]) for n, each in enumerate(found)]
         norms = self.clip_gradients({"grad_norm": self.network}, named)
-        for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad(set_to_none=True)
+        self.step_optimizers()
         if self.ema is not None:
             self.ema.update()
         self.step += 1
@@ -98,8 +94,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
 
     def take_metrics(self) -> dict[str, float]:
         """Return the means since the last call and the learning rate of the next step."""
-        rate = float(self.schedules[0].get_last_lr()[0])
-        return {**self.window.take(), "learning_rate": rate}
+        return {**self.window.take(), "learning_rate": self.next_rate}
 
     @torch.no_grad()
     def evaluate(self, folder: Path) -> dict[str, float]:
@@ -129,22 +124,16 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
                     merge_directory(folder, self.objective.config.save_dtype)  # type: ignore[attr-defined]
 
     def state(self) -> dict[str, Any]:
-        """Trained weights, optimisers, schedules and average."""
+        """Trained weights, their average, and the place in the data."""
         return {
             "data": getattr(self.objective, "data_state", dict)(),
             "network": self._trained_tensors(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "schedules": [schedule.state_dict() for schedule in self.schedules],
             "ema": None if self.ema is None else self.ema.state_dict(),
         }
 
-    def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`. What is not trained is as the objective loaded it."""
         self.sharding.assign(self._trained_tensors(), state["network"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            self.sharding.load_optimizer(optimizer, saved)
-        for schedule, saved in zip(self.schedules, state["schedules"], strict=True):
-            schedule.load_state_dict(saved)
         if self.ema is not None:
             self.ema.load_state_dict(state["ema"])
         if state.get("data"):

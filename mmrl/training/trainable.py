@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from mmrl.models.quantization import count_parameters
+from mmrl.models.source import LORA
 from mmrl.pretrained.model_config import ModelConfig, matches, part_of
 from mmrl.runtime.sharding.sharding import Sharding
 from mmrl.runtime.sharding.tensors import copy_part, held_part, write_part
@@ -23,8 +24,6 @@ from mmrl.training.adapter import add_adapter
 
 if TYPE_CHECKING:
     from mmrl.models.network.network import Network
-
-ADAPTER = ".lora_"
 
 
 def train_parts(network: Network, model: ModelConfig, seed: int) -> nn.Module:
@@ -34,7 +33,7 @@ def train_parts(network: Network, model: ModelConfig, seed: int) -> nn.Module:
     module = network if model.lora is None else add_adapter(network, model.lora, seed, model.path)
     own = {id(p) for p in full.values()}
     for name, parameter in network.named_parameters():
-        if ADAPTER not in name:
+        if LORA not in name:
             parameter.requires_grad_(id(parameter) in own)
     return module
 
@@ -81,7 +80,7 @@ def count_parts(network: nn.Module) -> dict[str, list[int]]:
     """The trained and all parameters of every part of a network, and of all of it: `total`."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for name, parameter in network.named_parameters():
-        for key in ("adapter" if ADAPTER in name else part_of(name), "total"):
+        for key in ("adapter" if LORA in name else part_of(name), "total"):
             counts[key][0] += parameter.numel() * parameter.requires_grad
             counts[key][1] += count_parameters(parameter)
     counts["total"] = counts.pop("total")  # last
@@ -94,7 +93,7 @@ def copy_start(network: nn.Module, adapter: bool = False) -> dict[str, Tensor]:
     return {
         name: copy_part(parameter)
         for name, parameter in network.named_parameters()
-        if parameter.requires_grad and (adapter or ADAPTER not in name)
+        if parameter.requires_grad and (adapter or LORA not in name)
     }
 
 

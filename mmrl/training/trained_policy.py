@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrl.models import Policy
 from mmrl.models.adapter_weights import adapter_tensors, has_adapter
@@ -20,7 +21,7 @@ from mmrl.runtime.sharding.tensors import held_part, write_part
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.trainable import copy_start, freeze_copy, swap_values, train_parts
-from mmrl.training.value_model import ValueModel
+from mmrl.training.value_model import build_value_model
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         reference_is_base: whether the reference of a run with an adapter is the model without it.
         initial_values: what an adapter's run trains in full, as it was, where there is a KL; the
             adapter too where the reference has one.
-        value: the value model, if there is one.
+        value: the value model, if there is one, maybe wrapped for several processes.
     """
 
     def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
@@ -47,7 +48,11 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         if config.needs_reference and model.lora is None:
             self.frozen = freeze_copy(policy.network, model, self.sharding)
             self.set_precision(self.frozen)
-        self.value = None if config.value is None else ValueModel(config, policy, self.sharding)
+        self.value: nn.Module | None = None
+        if config.value is not None:
+            self.value = build_value_model(config, policy, self.sharding.gathers)
+            self.set_precision(self.value)
+            self.sharding.shard(self.value)
         self.set_precision(policy.network)
         self.trained = policy.model = train_parts(policy.network, model, config.seed)
         self.log_trained(policy.network)
@@ -59,16 +64,16 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         self.reference_is_base = not self.reference_moves and adapter_directory(model.path) is None
         adapted = not self.reference_is_base
         self.initial_values = copy_start(policy.network, adapted) if keeps_start else {}
-        [optimizer] = build_optimizers(policy.model, config)
-        self.modules = [self.trained]
+        self.modules, optimizers = [self.trained], build_optimizers(policy.model, config)
+        if self.value is not None and config.value is not None:
+            self.modules.append(self.value)
+            rate = config.learning_rate * config.value.learning_rate_scale
+            optimizers += build_optimizers(self.value, replace(config, learning_rate=rate))
+        steps = config.optimizer_steps
+        self.schedules = [build_schedule(one, config, steps) for one in optimizers]
+        [policy.model, *wrapped], self.optimizers = self.sharding.prepare(self.modules, optimizers)
         if self.value is not None:
-            self.value.join(optimizer, config)
-            self.modules.append(self.value.trained)
-        self.schedule = build_schedule(optimizer, config, config.optimizer_steps)
-        [policy.model, *wrapped], self.optimizers = self.sharding.prepare(self.modules, [optimizer])
-        [self.optimizer] = self.optimizers
-        if self.value is not None:
-            [self.value.network] = wrapped
+            [self.value] = wrapped
         policy.model.eval()  # no dropout: new and old log-probs must come from the same function
 
     @contextmanager
@@ -110,31 +115,20 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             if merge and adapter:
                 merge_directory(folder, self.config.save_dtype or self.config.model.dtype)
 
-    def save(self, folder: Path) -> None:
-        """Write model and trainer state; `load` continues exactly. Rank 0 writes."""
-        super().save(folder)
-        if self.value is not None and self.sharding.takes_part:
-            self.value.save(folder, self.accelerator.is_main_process)
-
     def state(self) -> dict[str, Any]:
-        """Trained weights, optimiser, schedule, and the reference where it follows the policy; a
-        value model writes files instead."""
+        """Trained weights of the policy and of a value model, and the reference where it follows
+        the policy."""
         return {
             **({"reference": self._reference_tensors()} if self.reference_moves else {}),
-            "trained": self._trained_tensors(),
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": self.schedule.state_dict(),
+            "trained": [_trained_tensors(module) for module in self.modules],
         }
 
-    def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
-        """Continue from `state` and from the files of the value model."""
-        self.sharding.assign(self._trained_tensors(), state["trained"])
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        for module, tensors in zip(self.modules, state["trained"], strict=True):
+            self.sharding.assign(_trained_tensors(module), tensors)
         if self.reference_moves and "reference" in state:
             self.sharding.assign(self._reference_tensors(), state["reference"])
-        if self.value is not None:
-            self.value.load(checkpoint)
-        self.sharding.load_optimizer(self.optimizer, state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
 
     def _reference_tensors(self) -> dict[str, Tensor]:
         """The weights of the reference that are not the policy's own."""
@@ -143,5 +137,6 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         trained = {n for n, p in self.policy.network.named_parameters() if p.requires_grad}
         return {n: held_part(p) for n, p in self.frozen.named_parameters() if n in trained}
 
-    def _trained_tensors(self) -> dict[str, Tensor]:
-        return {n: held_part(p) for n, p in self.trained.named_parameters() if p.requires_grad}
+
+def _trained_tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {n: held_part(p) for n, p in module.named_parameters() if p.requires_grad}

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from mmrl.algorithms.loss import count_batch
 from mmrl.estimators import draw_passes, score
 from mmrl.estimators.condition_dropout import drop_conditions
 from mmrl.estimators.highest_entropy import highest_entropy
+from mmrl.generation.tokens.scoring.scoring import predict_values
 from mmrl.randomness import generator
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
@@ -50,7 +52,7 @@ class Trainer(TrainedPolicy):
             try:
                 return self._update(list(batches.values()))
             except Interrupted:
-                self.optimizer.zero_grad(set_to_none=True)
+                self.drop_gradients()
                 raise
 
     def _update(self, work: list[tuple[Task, RolloutBatch]]) -> dict[str, float]:
@@ -71,7 +73,7 @@ class Trainer(TrainedPolicy):
         if self.reference_moves and done // every > (done - len(plans)) // every:
             self.sync_reference()
         metrics = self._reduce_metrics(sums, len(plans))
-        metrics["learning_rate"] = float(self.schedule.get_last_lr()[0])
+        metrics["learning_rate"] = self.next_rate
         metrics["time/score_s"] = prepared - started
         metrics["time/update_s"] = time.perf_counter() - prepared
         return metrics
@@ -119,7 +121,8 @@ class Trainer(TrainedPolicy):
                 old = self._score(prepared, rows, some, seen)
                 prepared.old[-1] = old.reduce(algorithm.reads_gaussians)
             if self.value is not None and algorithm.value is not None:
-                prepared.add_values(rows, self.value(batch.rollout.canvas[rows], some))
+                shown: Any = batch.rollout.canvas[rows]
+                prepared.add_values(rows, predict_values(self.value, shown, some))
             prepared.reference.append(None)
             if algorithm.needs_reference:
                 with self.reference():
@@ -176,17 +179,15 @@ class Trainer(TrainedPolicy):
                     advance()
             losses += self._add_gradient(work[-1], sums, alone, last=True)
             norms = self.clip_gradients(self._clipped_models(), losses)
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            self.step_optimizers()
         for name, norm in norms.items():
             sums[name] += norm / self.accelerator.num_processes
-        self.schedule.step()
 
     def _clipped_models(self) -> dict[str, nn.Module]:
         """What gradients are clipped of, by the name of its norm."""
         models = {"grad_norm": self.policy.model}
         if self.value is not None:
-            models["val/grad_norm"] = self.value.network
+            models["val/grad_norm"] = self.value
         return models
 
     def _add_gradient(
@@ -213,8 +214,8 @@ class Trainer(TrainedPolicy):
         """The loss of the policy, then that of the value model, graph by graph."""
         yield self._loss(part)
         if self.value is not None and part.item.values:
-            canvas = part.item.batch.rollout.canvas[part.rows]
-            yield part.value_loss(self.value(canvas, part.passes))
+            canvas: Any = part.item.batch.rollout.canvas[part.rows]
+            yield part.value_loss(predict_values(self.value, canvas, part.passes))
 
     def _loss(self, part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what to call backward on for this part, and its share of the metrics."""

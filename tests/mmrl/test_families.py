@@ -183,7 +183,7 @@ def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
     seeing = network.image_encoder.parameters() if network.sees else ()
     unseen = {id(p) for p in seeing} if canvas.features is None else set()
     gradients = {
-        name: trainer.optimizer.state[parameter]["exp_avg"]
+        name: trainer.optimizers[0].state[parameter]["exp_avg"]
         for name, parameter in network.named_parameters()
         if parameter.requires_grad and id(parameter) not in unseen
     }

@@ -146,7 +146,7 @@ def test_a_last_step_that_diverges_is_not_saved(
         values = update(self, batches)
         weight = next(self.trained.parameters())
         if self.step == 2:
-            state = self.optimizer.state[weight]
+            state = self.optimizers[0].state[weight]
             (weight.data if what == "weights" else state["exp_avg"]).view(-1)[3] = torch.inf
         return values
 

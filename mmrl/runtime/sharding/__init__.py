@@ -22,8 +22,3 @@ def build_sharding(accelerator: Accelerator, half: bool = False) -> Sharding:
     launched = accelerator.distributed_type != DistributedType.NO
     shared = launched and find_sharding() == "FSDP"
     return FSDP2(accelerator, half) if shared else Sharding(accelerator)
-
-
-def reads_shards(accelerator: Accelerator) -> bool:
-    """Whether loading a network is to be deferred, see `Sharding.reads_shards`."""
-    return build_sharding(accelerator).reads_shards

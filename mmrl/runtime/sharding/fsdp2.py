@@ -14,12 +14,10 @@ for every product. What autocast leaves in float32 is gathered as it is: the wei
 everything outside the blocks. Gradients are summed over processes in float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -36,12 +34,7 @@ from torch.optim import Optimizer
 
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.loading import read_shards
-from mmrl.runtime.sharding.sampling import RolloutWeights, choose_together, sample_by_block
 from mmrl.runtime.sharding.sharding import Sharding, find_blocks
-
-if TYPE_CHECKING:
-    from mmrl.models import Policy
-
 
 HALF = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
 """Of blocks under autocast, whose inputs are float32."""
@@ -56,17 +49,14 @@ class FSDP2(Sharding):
             are then separate units, which would split every block.
     """
 
-    shards = gathers = reads_shards = True
+    shards = gathers = True
 
     def __init__(self, accelerator: Accelerator, half: bool = False) -> None:
         super().__init__(accelerator)
         self.half = half
 
-    def shard(
-        self, model: nn.Module, trained: bool = True, leave: Sequence[nn.Parameter] = ()
-    ) -> None:
-        """Shard every block, and the model, without the parameters to `leave` whole; read the
-        shards of one that is not loaded yet."""
+    def shard(self, model: nn.Module, trained: bool = True, whole: bool = False) -> None:
+        """Shard every block, and the model; read the shards of one that is not loaded yet."""
         blocks = find_blocks(model)
         place, device = read_placement(), self.accelerator.device
         mesh = init_device_mesh(device.type, (place.world_size,))
@@ -86,7 +76,7 @@ class FSDP2(Sharding):
             # and which would then miss the next optimiser step
             reshard_after_forward=True,
             offload_policy=offload,
-            ignored_params=set(leave),
+            ignored_params={p for p in model.parameters() if whole and not p.requires_grad},
         )
         half = self.half and all(p.dtype != torch.float64 for p in model.parameters())
         for block in blocks:
@@ -95,20 +85,6 @@ class FSDP2(Sharding):
             split(block, mp_policy=HALF if half else MixedPrecisionPolicy())
         split(model)
         read_shards(model, torch.device("cpu") if place.offload_weights else device)
-
-    def shard_policy(
-        self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
-    ) -> None:
-        """`shard` of a policy's model, and the context in which it samples. Where rollouts have
-        whole weights, those that are not trained stay whole."""
-        model = policy.model
-        whole = choose_together(rollout_weights, model, self.accelerator)
-        frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-        self.shard(model, trained, frozen if whole else ())
-        if whole:
-            policy.sampling = partial(_sample_whole, model)
-        else:
-            sample_by_block(policy, self.accelerator.device)
 
     def prepare(
         self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
@@ -121,24 +97,23 @@ class FSDP2(Sharding):
         """Nothing to prepare: gradients are reduced after every micro-batch."""
         yield
 
+    @contextmanager
+    def sample_whole(self, model: nn.Module, forwards_differ: bool) -> Iterator[None]:
+        """Gather all weights once; calls inside need no other process."""
+        units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        with torch.no_grad():
+            for unit in units:
+                unit.set_reshard_after_forward(False, recurse=False)
+                unit.unshard()
+        try:
+            yield
+        finally:
+            for unit in units:
+                unit.reshard()
+                unit.set_reshard_after_forward(True, recurse=False)
+
 
 def find_norms(block: nn.Module) -> list[nn.Module]:
     """The norms in a block that have weights, by the names that libraries give their classes."""
     named = [each for each in block.modules() if type(each).__name__.endswith("Norm")]
     return [each for each in named if any(True for _ in each.parameters())]
-
-
-@contextmanager
-def _sample_whole(model: nn.Module, forwards_differ: bool) -> Iterator[None]:
-    """Gather all weights once; calls inside need no other process."""
-    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
-    with torch.no_grad():
-        for unit in units:
-            unit.set_reshard_after_forward(False, recurse=False)
-            unit.unshard()
-    try:
-        yield
-    finally:
-        for unit in units:
-            unit.reshard()
-            unit.set_reshard_after_forward(True, recurse=False)

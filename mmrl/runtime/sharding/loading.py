@@ -1,9 +1,8 @@
 """Reading the weights of sharded networks: each process its part of every tensor, from the files.
 
 The whole model is in the memory of no process: before it is sharded the network is on the meta
-device, see `mmrl.models.weights`. With FSDP2 a part is rows of a tensor, with ZeRO-3
-a slice of its elements. DeepSpeed divides tensors that a process has whole; here a parameter has
-the attributes that DeepSpeed gives to divided ones before its slice is read.
+device, see `mmrl.models.weights`. With FSDP2 a part is rows of a tensor. DeepSpeed divides tensors
+that a process has whole, so with ZeRO-3 they are read and divided one by one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,7 @@ from torch.distributed.tensor import DTensor, Shard
 from mmrl.models.network.network import Network
 from mmrl.models.weights import StoredWeights
 
-Read = Callable[[StoredWeights, str, nn.Parameter], nn.Parameter]
+Read = Callable[[StoredWeights, str, Any], Any]
 """Returns a parameter like one on the meta device, with this process's part of a tensor."""
 
 
@@ -30,54 +29,49 @@ def read_shards(model: nn.Module, device: torch.device) -> None:
     """
 
     def read(stored: StoredWeights, name: str, parameter: nn.Parameter) -> nn.Parameter:
-        trained = parameter.requires_grad
         if not isinstance(parameter, DTensor):
-            whole = torch.empty_like(parameter, device=stored.device)
-            stored.copy_rows(name, slice(None), whole)
-            return nn.Parameter(whole, trained)
+            return read_whole(stored, name, parameter)
         local = torch.empty_like(parameter.to_local(), device=device)
         stored.copy_rows(name, find_rows(parameter), local)
         size = {"shape": parameter.shape, "stride": parameter.stride()}
         place = parameter.device_mesh, parameter.placements
         value = DTensor.from_local(local, *place, run_check=False, **size)
-        return nn.Parameter(value, trained)
+        return nn.Parameter(value, parameter.requires_grad)
 
     replace_unread(model, read)
+
+
+def read_whole(stored: StoredWeights, name: str, tensor: Tensor) -> Any:
+    """A parameter or buffer like one on the meta device, with all of a tensor."""
+    whole = torch.empty_like(tensor, device=stored.device)
+    stored.copy_rows(name, slice(None), whole)
+    return nn.Parameter(whole, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else whole
 
 
 @torch.no_grad()
 def replace_unread(model: nn.Module, read: Read) -> None:
     """Replace each parameter and buffer on the meta device of the networks in a model; tied weights
-    stay one parameter."""
+    stay one parameter, and every process holds whole buffers."""
     networks = [module for module in model.modules() if isinstance(module, Network)]
     for network in (each for each in networks if each.stored is not None):
-        done: dict[Tensor, nn.Parameter] = {}
-        for name, module, own, parameter in list_unread(network):
-            if parameter not in done:
-                done[parameter] = read(network.stored, name, parameter)
-            module._parameters[own] = done[parameter]
-        read_buffers(network)
+        done: dict[Tensor, Tensor] = {}
+        for name, held, own, tensor in list_unread(network):
+            if tensor not in done:
+                own_part = read if isinstance(tensor, nn.Parameter) else read_whole
+                done[tensor] = own_part(network.stored, name, tensor)
+            held[own] = done[tensor]
         network.stored = None
 
 
-def read_buffers(network: Network) -> None:
-    """Read the tensors of a network that are no parameters, which every process holds whole."""
+def list_unread(network: Network) -> Iterator[tuple[str, dict[str, Any], str, Tensor]]:
+    """The core's name, what holds it, the name there and the value of each parameter and buffer
+    that is on the meta device."""
     for layer, module in network.named_modules():
-        for own, buffer in module._buffers.items():
-            if buffer is not None and buffer.is_meta:
-                whole = torch.empty_like(buffer, device=network.stored.device)
-                network.stored.copy_rows(f"{layer}.{own}", slice(None), whole)
-                module._buffers[own] = whole
-
-
-def list_unread(network: Network) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:
-    """The core's name, the module, the name there and the value of each parameter that is on the
-    meta device."""
-    for layer, module in network.named_modules():
-        for own, parameter in module._parameters.items():
-            if parameter is not None and parameter.is_meta:
-                name = f"{layer}.{own}".removeprefix(".").replace(".base_layer.", ".")
-                yield name, module, own, parameter
+        for held in (module._parameters, module._buffers):
+            for own, tensor in held.items():
+                if tensor is not None and tensor.is_meta:
+                    name = f"{layer}.{own}".removeprefix(".").replace(".base_layer.", ".")
+                    yield name, held, own, tensor
 
 
 def find_rows(shard: DTensor) -> slice:
@@ -100,32 +94,16 @@ def divide_parameters(model: nn.Module, settings: Mapping[str, Any]) -> None:
         model: weights that are not read yet are read; of others, the first process's are taken.
         settings: of DeepSpeed.
     """
-    from deepspeed.accelerator import get_accelerator
-    from deepspeed.runtime.zero.partition_parameters import Init, PartitionedParamStatus
+    from deepspeed.runtime.zero.partition_parameters import Init
 
     # with a module, DeepSpeed also replaces the linear function by one that keeps no gathered
     # weights for the backward pass
     divider: Any = Init(module=nn.Module(), config_dict_or_path=dict(settings))
 
     def read(stored: StoredWeights, name: str, parameter: nn.Parameter) -> nn.Parameter:
-        """With the attributes that DeepSpeed's `_partition_param` sets."""
-        one = torch.empty(1, dtype=parameter.dtype, device=divider.local_device)
-        divided: Any = nn.Parameter(one.expand(parameter.shape), parameter.requires_grad)
-        divider._convert_to_deepspeed_param(divided)
-        divided.ds_numel_aligned = divided.aligned_size()
-        size = divided.ds_numel_aligned // divided.ds_zero_partition_world_size
-        start = divided.ds_zero_partition_rank * size
-        part: Any = torch.zeros(size, dtype=parameter.dtype, device=divider.remote_device)
-        if divider.pin_memory:
-            device: Any = get_accelerator()
-            part = device.pin_memory(part)
-        own = part[: max(0, parameter.numel() - start)]
-        stored.copy_elements(name, parameter.shape, start, own)
-        part.ds_numel, part.final_location = size, None
-        part.status = PartitionedParamStatus.AVAILABLE
-        divided.ds_tensor = part
-        divided.partition()  # drops what it has beside its part
-        return divided
+        whole = read_whole(stored, name, parameter)
+        divider._convert_to_zero_parameters([whole])
+        return whole
 
     replace_unread(model, read)
     divider._convert_to_zero_parameters(list(model.parameters()))

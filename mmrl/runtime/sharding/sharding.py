@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ from torch.optim import Optimizer
 
 from mmrl.config import ConfigError
 from mmrl.models.network.network import find_networks
-from mmrl.runtime.sharding.sampling import RolloutWeights
+from mmrl.runtime.sharding.sampling import RolloutWeights, choose_together, sample_by_block
 from mmrl.runtime.sharding.tensors import gather_whole, take_part, write_part
 
 if TYPE_CHECKING:
@@ -32,12 +33,11 @@ class Sharding:
         shards: whether processes share weights, gradients or moments. All then take part in every
             forward and backward pass of an update, and in gathering what is saved.
         gathers: whether they share one copy of the weights, which every forward pass gathers. A
-            model that is sharded has its own copy.
-        reads_shards: whether `shard` reads the weights of a network whose loading is deferred, of
-            each tensor the part of this process.
+            model that is sharded has its own copy; of a network whose loading is deferred, `shard`
+            reads the part of this process.
     """
 
-    shards = gathers = reads_shards = False
+    shards = gathers = False
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
@@ -48,12 +48,13 @@ class Sharding:
         part."""
         return self.shards or self.accelerator.is_main_process
 
-    def shard(self, model: nn.Module, trained: bool = True) -> None:
+    def shard(self, model: nn.Module, trained: bool = True, whole: bool = False) -> None:
         """Leave this process its part of every parameter, in place; before the optimiser is built.
 
         Args:
             model: to be given to `prepare` or `wrap` where it is trained.
             trained: whether it is.
+            whole: whether rollouts have whole weights; those that are not trained then stay whole.
 
         Raises:
             ConfigError: a model that cannot be sharded in this way.
@@ -64,13 +65,23 @@ class Sharding:
     ) -> None:
         """`shard` of the model of a policy, with what is trained marked, and the context in which
         it samples by `rollout_weights`, see `mmrl.runtime.sharding.sampling`."""
-        self.shard(policy.model, trained)
+        model = policy.model
+        whole = self.gathers and choose_together(rollout_weights, model, self.accelerator)
+        self.shard(model, trained, whole)
+        if whole:
+            policy.sampling = partial(self.sample_whole, model)
+        elif self.gathers:
+            sample_by_block(policy, self.accelerator.device)
+
+    def sample_whole(self, model: nn.Module, forwards_differ: bool) -> AbstractContextManager[None]:
+        """A context in which all weights are gathered, once; calls inside need no other process."""
+        raise NotImplementedError("every process has the whole model")
 
     def prepare(
         self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
     ) -> tuple[list[nn.Module], list[Any]]:
-        """Models, that `shard` was called with, and their optimisers as training calls them; no
-        group of an optimiser has parameters of two models."""
+        """Models, that `shard` was called with, and their optimisers as training calls them; where
+        `shards`, one optimiser for each model."""
         prepared = self.accelerator.prepare(*models, *optimizers)
         return list(prepared[: len(models)]), list(prepared[len(models) :])
 
@@ -117,13 +128,9 @@ class Sharding:
             write_part(target, take_part(values[name], target))
 
     def load_optimizer(self, optimizer: Any, state: dict[str, Any]) -> None:
-        """Load an optimiser's `state_dict` of whole tensors, counted as in one process.
-
-        Raises:
-            ValueError: it is of another number of parameters.
-        """
+        """Load an optimiser's `state_dict` of whole tensors, counted as in one process, after the
+        weights: their names are compared."""
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        check_count(state, len(parameters))
         moments = {
             place: {
                 name: take_part(value, parameters[place]) if isinstance(value, Tensor) else value
@@ -133,13 +140,6 @@ class Sharding:
             for place, values in state["state"].items()
         }
         optimizer.load_state_dict({**state, "state": moments})
-
-
-def check_count(state: dict[str, Any], count: int) -> None:
-    """Raise a ValueError unless an optimiser's state is of so many tensors."""
-    stored = sum(len(group["params"]) for group in state["param_groups"])
-    if stored != count:
-        raise ValueError(f"{count} tensors are optimised here, {stored} are stored")
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:

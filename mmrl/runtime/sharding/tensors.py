@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from accelerate.utils import recursively_apply
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -22,18 +23,14 @@ def gather_whole(value: Any, keep: bool = True) -> Any:
         value: tensors, in dicts and lists.
         keep: False returns None for each: a process that only gives its shards needs no memory.
     """
-    if isinstance(value, Mapping):
-        return {key: gather_whole(item, keep) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(gather_whole(item, keep) for item in value)
-    if not isinstance(value, Tensor):
-        return value
-    if hasattr(value, "parameter"):
-        value = gather_slices(value)
-    elif isinstance(value, DTensor):
-        value = value.full_tensor()
-    # also of what is gathered: it may be a part of a larger, padded tensor
-    return value.to("cpu", copy=True) if keep else None
+
+    def gather(part: Tensor) -> Tensor | None:
+        whole = gather_slices(part) if hasattr(part, "parameter") else part
+        whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
+        # also of what is gathered: it may be a part of a larger, padded tensor
+        return whole.to("cpu", copy=True) if keep else None
+
+    return recursively_apply(gather, value)
 
 
 def take_part(tensor: Tensor, target: Tensor) -> Tensor:

@@ -2,9 +2,9 @@
 
 An accelerate configuration of `distributed_type: DEEPSPEED` asks for it. Every model that trains
 has an engine; accelerate would build one alone, so they are built here. With stage 3 a frozen model
-has one that only gathers its weights, module by module. The optimiser works on float32 master
+has one that only gathers its weights, module by module. An optimiser works on float32 master
 weights, in flat tensors of which every process has a slice; DeepSpeed's own functions read and set
-the part of a parameter in them. An engine sees of the one optimiser the groups of its model.
+the part of a parameter in them.
 
 The gradient is accumulated over as many backward passes as a step has: the engine learns which is
 the last, and divides by the number of processes alone. Clipping is DeepSpeed's, by a norm that is
@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -27,12 +26,8 @@ from torch.optim import Optimizer
 from mmrl.models.network.token_network import find_encoders, is_trained
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.loading import divide_parameters
-from mmrl.runtime.sharding.sampling import RolloutWeights, choose_together, sample_by_block
-from mmrl.runtime.sharding.sharding import MASTER, Sharding, check_count, find_blocks
+from mmrl.runtime.sharding.sharding import MASTER, Sharding, find_blocks
 from mmrl.runtime.sharding.tensors import held_part, slice_whole
-
-if TYPE_CHECKING:
-    from mmrl.models import Policy
 
 
 class Zero2(Sharding):
@@ -44,34 +39,31 @@ class Zero2(Sharding):
         super().__init__(accelerator)
         self.engines: list[Any] = []
 
-    def shard(self, model: nn.Module, trained: bool = True) -> None:
+    def shard(self, model: nn.Module, trained: bool = True, whole: bool = False) -> None:
         """Refuse a model that DeepSpeed cannot train, as `find_blocks` does."""
         find_blocks(model)
 
     def prepare(
         self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
     ) -> tuple[list[nn.Module], list[Any]]:
-        """The engines of the models, and their optimiser."""
+        """The engines of the models, and their optimisers, one each."""
         import deepspeed
 
-        [optimizer] = optimizers
-        every = optimizer.param_groups
         settings = self._settings(self._zero)
         settings["zero_allow_untested_optimizer"] = True
         # the AdamW that DeepSpeed has for the CPU must be compiled first; torch's is as fast fused
         settings["zero_force_ds_cpu_optimizer"] = False
-        if self._zero["offload_optimizer"]["device"] == "cpu":
-            for group in every:
-                group["fused"] = True
-        parameters = [list(group["params"]) for group in every]  # engines put flat ones there
-        held = [{id(p) for p in model.parameters()} for model in models]
-        parts = [[group for group in every if id(group["params"][0]) in own] for own in held]
-        for model, own in zip(models, parts, strict=True):
-            with only_groups(optimizer, own):
-                each = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+        wrapped = []
+        for model, optimizer in zip(models, optimizers, strict=True):
+            if self._zero["offload_optimizer"]["device"] == "cpu":
+                for group in optimizer.param_groups:
+                    group["fused"] = True
+            # engines put flat ones in their place
+            parameters = [list(group["params"]) for group in optimizer.param_groups]
+            each = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
             self.engines.append(each[0])
-        engines = list(zip(self.engines, parts, strict=True))
-        return list(self.engines), [EngineOptimizer(engines, parameters, optimizer)]
+            wrapped.append(EngineOptimizer(each[0], parameters, optimizer))
+        return list(self.engines), wrapped
 
     @contextmanager
     def accumulate(self, models: Sequence[nn.Module], last: bool) -> Iterator[None]:
@@ -128,17 +120,19 @@ class Zero2(Sharding):
 class Zero3(Zero2):
     """Every process holds its part of weights, gradients and moments."""
 
-    gathers = reads_shards = True
+    gathers = True
 
     def __init__(self, accelerator: Accelerator) -> None:
         super().__init__(accelerator)
         self.frozen: list[Any] = []
         self.keeps_frozen = False
 
-    def shard(self, model: nn.Module, trained: bool = True) -> None:
+    def shard(self, model: nn.Module, trained: bool = True, whole: bool = False) -> None:
         """Leave this process its part of every parameter; read those of one that is not loaded
-        yet."""
+        yet. What stays whole is so beside its parts."""
         super().shard(model, trained)
+        if whole:
+            self.keeps_frozen = not read_placement().offload_weights
         for encoder in find_encoders(model):
             # gathered at once, as processes encode different numbers of images
             encoder._z3_leaf = not is_trained(encoder)  # type: ignore[assignment]
@@ -146,30 +140,14 @@ class Zero3(Zero2):
         zero.pop("offload_optimizer", None)  # one that is not trained has none
         settings = self._settings(zero)
         own_parameters(model, trained)
-        if trained:
-            divide_parameters(model, settings)
-            return
-        import deepspeed
-
         divide_parameters(model, settings)
-        self.frozen.append(deepspeed.initialize(model=model, config=settings)[0])
+        if not trained:
+            import deepspeed
 
-    def shard_policy(
-        self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
-    ) -> None:
-        """`shard` of a policy's model, and the context in which it samples. Where rollouts have
-        whole weights on the device, those that are not trained stay whole beside their parts."""
-        model = policy.model
-        whole = choose_together(rollout_weights, model, self.accelerator)
-        self.shard(model, trained)
-        self.keeps_frozen = whole and not read_placement().offload_weights
-        if whole:
-            policy.sampling = partial(self._sample_whole, model)
-        else:
-            sample_by_block(policy, self.accelerator.device)
+            self.frozen.append(deepspeed.initialize(model=model, config=settings)[0])
 
     @contextmanager
-    def _sample_whole(self, model: nn.Module, forwards_differ: bool) -> Iterator[None]:
+    def sample_whole(self, model: nn.Module, forwards_differ: bool) -> Iterator[None]:
         """Gather once what is not kept whole; calls inside need no other process."""
         from deepspeed.runtime.zero import GatheredParameters
         from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
@@ -198,7 +176,7 @@ class Zero3(Zero2):
     def prepare(
         self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
     ) -> tuple[list[nn.Module], list[Any]]:
-        """The engines of the models, the first of which samples, and their optimiser."""
+        """The engines of the models, the first of which samples, and their optimisers."""
         prepared, model = super().prepare(models, optimizers), models[0]
         # rows without an image give these a gradient of zero, though none of their modules
         # computes, and processes encode different numbers of images
@@ -237,21 +215,12 @@ class Zero3(Zero2):
 
 
 class EngineOptimizer:
-    """The optimiser of engines, with the parameters and the state that it has in one process: the
-    `groups` of parameters before engines were built, which step `optimizer` on flat tensors.
+    """The optimiser of an engine, with the parameters and the state that it has in one process: the
+    `groups` of parameters before the engine was built, which steps `optimizer` on flat tensors."""
 
-    Args:
-        engines: each with the groups of `optimizer` that are of its model.
-    """
-
-    def __init__(
-        self,
-        engines: Sequence[tuple[Any, list[dict[str, Any]]]],
-        groups: list[list[Tensor]],
-        optimizer: Optimizer,
-    ) -> None:
-        self.engines, self.groups, self.optimizer = engines, groups, optimizer
-        self.parted = engines[0][0].zero_optimization_partition_weights()
+    def __init__(self, engine: Any, groups: list[list[Tensor]], optimizer: Optimizer) -> None:
+        self.engine, self.groups, self.optimizer = engine, groups, optimizer
+        self.parted = engine.zero_optimization_partition_weights()
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -265,16 +234,13 @@ class EngineOptimizer:
 
     def step(self) -> None:
         """Clip the gradient as `clip_gradient` said, change the weights and drop the gradient."""
-        for engine, own in self.engines:
-            with only_groups(self.optimizer, own):
-                engine.step()
-            self._forget(engine.optimizer)
+        self.engine.step()
+        self._forget(self.engine.optimizer)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradient, also one that is only partly accumulated."""
-        for engine, _ in self.engines:
-            engine.optimizer.zero_grad(set_to_none=True)
-            self._forget(engine.optimizer)
+        self.engine.optimizer.zero_grad(set_to_none=True)
+        self._forget(self.engine.optimizer)
 
     def _forget(self, zero: Any) -> None:
         if self.parted:
@@ -312,12 +278,7 @@ class EngineOptimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state of one process, each of whose tensors is whole.
-
-        Raises:
-            ValueError: it is of another number of parameters.
-        """
-        check_count(state, len(self._parameters))
+        """Continue from a state of one process, each of whose tensors is whole."""
         self._begin(next(iter(state["state"].values()), {}))
         for place, values in state["state"].items():
             for name, value in values.items():
@@ -336,17 +297,15 @@ class EngineOptimizer:
     def _begin(self, values: Mapping[str, Any]) -> None:
         """Give every flat tensor a state of the same names, as the first step would."""
         held = "fp32_partitioned_groups_flat" if self.parted else "single_partition_of_fp32_groups"
-        for engine, groups in self.engines:
-            for flat in getattr(engine.optimizer, held):
-                own = self.optimizer.state[flat]
-                for name, value in values.items():
-                    if value is not None and not _is_moment(value):
-                        own[name] = torch.tensor(float(value))  # of steps
-                    elif value is not None and name != MASTER:
-                        own.setdefault(name, torch.zeros_like(flat))
-            if not self.parted:
-                with only_groups(self.optimizer, groups):
-                    engine.optimizer._lazy_init_hp_params_optimizer_state()
+        for flat in getattr(self.engine.optimizer, held):
+            own = self.optimizer.state[flat]
+            for name, value in values.items():
+                if value is not None and not _is_moment(value):
+                    own[name] = torch.tensor(float(value))  # of steps
+                elif value is not None and name != MASTER:
+                    own.setdefault(name, torch.zeros_like(flat))
+        if not self.parted:
+            self.engine.optimizer._lazy_init_hp_params_optimizer_state()
 
     def _set(self, parameter: Any, name: str, value: Tensor) -> None:
         from deepspeed import utils
@@ -361,16 +320,6 @@ class EngineOptimizer:
 
 def _is_moment(value: Any) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0
-
-
-@contextmanager
-def only_groups(optimizer: Optimizer, groups: list[dict[str, Any]]) -> Iterator[None]:
-    """Leave an optimiser some of its groups inside the context."""
-    every, optimizer.param_groups = optimizer.param_groups, groups
-    try:
-        yield
-    finally:
-        optimizer.param_groups = every
 
 
 def own_parameters(model: nn.Module, trained: bool) -> None:

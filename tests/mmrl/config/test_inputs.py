@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mmrl.config import ConfigError, load_config
-from mmrl.config.inputs import COMMAND, load_ready
+from mmrl.config.settings import COMMAND, load_ready
 from mmrl.config.yaml_file import read_yaml
 from mmrl.sft import SFTConfig, main
 

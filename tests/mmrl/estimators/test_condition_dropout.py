@@ -66,7 +66,7 @@ def test_an_update_without_prompts_starts_at_ratio_one_and_moves_the_uncondition
     )
     values = trainer.update({"shapes": (task, batch)})
     assert values["ratio"] == 1.0 and values["kl"] == 0.0 and values["grad_norm"] > 0
-    trainer.optimizer.param_groups[0]["lr"] = 1e-3
+    trainer.optimizers[0].param_groups[0]["lr"] = 1e-3
     before = likelihood(trainer, task, alone)
     trainer.update({"shapes": (task, batch)})
     gain = likelihood(trainer, task, alone) - before

@@ -12,7 +12,8 @@ from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import load_policy
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rewards.scoring.terms import Term
-from mmrl.rollouts.accuracy import fail_overlong, find_overlong, outside_band
+from mmrl.rollouts.credit import outside_band
+from mmrl.rollouts.overlong import fail_overlong, find_overlong
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Cutting, Sample

@@ -39,21 +39,20 @@ def test_so_had_a_newer_setting_of_a_section(world: SimpleNamespace, tmp_path: P
         check_unchanged(before, config, allowed=False)
 
 
-def test_a_method_and_a_sampler_as_earlier_versions_wrote_them_are_the_same(
+def test_columns_of_a_method_that_are_newer_had_their_presets_value_and_older_ones_are_named(
     world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = run_config(world, tmp_path)
     before = json.loads(dump_settings(config))
     task = before["tasks"]["shapes"]
     method = task["algorithm"] = resolve_method(config.tasks["shapes"].algorithm, "algorithm")
-    method["mask"] = method.pop("strategy")
+    config.tasks["shapes"].algorithm = dict(method)
     del method["baseline"]
-    method |= {"slice_size": 1, "include_full": False}
-    task["sampler"] |= {"threshold": 0.9, "eps": 0.001}
-    config.tasks["shapes"].algorithm = resolve_method(method, "algorithm")
+    task["sampler"] |= {"threshold": 0.9}
     with caplog.at_level(logging.WARNING):
         check_unchanged(before, config, allowed=False)
-    assert not caplog.records
-    method["mask"] = "full"
+    [record] = caplog.records
+    assert record.getMessage().endswith(": tasks.shapes.sampler.threshold was 0.9 and is None")
+    method["strategy"] = "full"
     with pytest.raises(ConfigError, match=r"algorithm\.strategy was 'full' and is 'random'"):
         check_unchanged(before, config, allowed=False)

@@ -121,7 +121,7 @@ def test_the_policy_its_reference_and_the_value_model_compute_as_the_device_does
     method = {"name": "trace_rl", "value": {}, "kl_to": "reference", "beta": 0.1}
     trainer = trainer_of(run_config(world, tmp_path, algorithm=method, bf16="auto"))
     assert trainer.value is not None
-    for network in (trainer.policy.network, trainer.frozen, trainer.value.network):
+    for network in (trainer.policy.network, trainer.frozen, trainer.value):
         assert network is not None and dtypes_inside(network) == {dtype}
     assert trainer.config.bf16 is found[0]
 

@@ -26,7 +26,7 @@ def test_the_phase_the_sizes_and_what_to_lower_are_named() -> None:
     with (
         pytest.raises(LostError) as error,
         explain_losses(),
-        Display(shown=False),
+        Display(),
         activity("update"),
         activity("micro-batch"),
     ):

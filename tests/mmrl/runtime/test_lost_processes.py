@@ -20,7 +20,7 @@ HANGING = "tasks.shapes.rewards=[{name: tests/mmrl/failing_rewards.py:HangingRew
 
 
 def test_progress_of_any_phase_counts_and_loading_is_not_timed() -> None:
-    with Display(shown=False) as display, activity("step", 4), activity("rollouts", 8):
+    with Display() as display, activity("step", 4), activity("rollouts", 8):
         time.sleep(0.03)
         assert display.idle > 0.02
         advance()
@@ -38,7 +38,7 @@ def test_a_run_ends_only_where_it_makes_no_progress(
     ended: list[int] = []
     monkeypatch.setattr(shown, "end_at_once", ended.append)
     monkeypatch.setattr(shown, "REFRESH", 0.05)
-    with Display(shown=False), activity("rollouts", 8):
+    with Display(), activity("rollouts", 8):
         end_when_idle(0.2)
         for _ in range(20):
             time.sleep(0.02)

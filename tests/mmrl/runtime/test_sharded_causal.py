@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     accelerator = join_processes()
     sharding = build_sharding(accelerator)
     rank, number = accelerator.process_index, accelerator.num_processes
-    network = load_model(arguments[0], "float64", deferred=sharding.reads_shards)
+    network = load_model(arguments[0], "float64", deferred=sharding.gathers)
     network.gradient_checkpointing = True
     sharding.shard(network)
     optimizer = torch.optim.AdamW(network.parameters(), 1e-2, eps=1e-3)

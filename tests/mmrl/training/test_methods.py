@@ -72,8 +72,7 @@ def counted(trainer: Trainer, calls: list[tuple[bool, int]]) -> None:
     def note(module: Any, args: tuple, kwargs: dict) -> None:
         calls.append((torch.is_grad_enabled(), len(kwargs["input_ids"])))
 
-    value = None if trainer.value is None else trainer.value.network
-    for network in (trainer.policy.network, trainer.frozen, value):
+    for network in (trainer.policy.network, trainer.frozen, trainer.value):
         if network is not None:
             network.register_forward_pre_hook(note, with_kwargs=True)
 
@@ -96,7 +95,7 @@ def test_a_preset_starts_at_ratio_one_moves_the_right_way_and_costs_what_it_decl
     assert cost == Forwards(*COSTS[name])
     assert sum(n for grad, n in calls if grad) == 2 * rows * cost.backward
     assert sum(n for _, n in calls) == 2 * rows * cost.total
-    trainer.optimizer.param_groups[0]["lr"] = 1e-3
+    trainer.optimizers[0].param_groups[0]["lr"] = 1e-3
     before = likelihood(trainer, task, batch)
     trainer.update({"shapes": (task, batch)})
     gain = likelihood(trainer, task, batch) - before

@@ -129,7 +129,7 @@ def test_mini_batches_are_steps_against_the_logprobs_of_the_policy_that_sampled(
     _, batch = work["shapes"]
     batch.advantages = torch.linspace(-1, 1, len(batch)) * 4
     values = trainer.update(work)
-    assert trainer.schedule.state_dict()["last_epoch"] == 2
+    assert trainer.schedules[0].state_dict()["last_epoch"] == 2
     assert config.optimizer_steps == 2 * config.max_steps
     assert values["approx_kl"] > 1e-4, "the second mini-batch is of a policy that has moved"
     assert values["clip_ratio/low_mean"] + values["clip_ratio/high_mean"] > 0

@@ -190,8 +190,8 @@ def gradient(config: Any, names: list[str]) -> tuple[dict[str, Tensor], dict[str
     trainer = trainer_of(config)
     work, before = rollouts(config, trainer), weights(trainer)
     plain = torch.optim.SGD(trainer.trained.parameters(), lr=1.0)
-    trainer.optimizer = trainer.accelerator.prepare(plain)
-    trainer.schedule = torch.optim.lr_scheduler.LambdaLR(plain, lambda _: 1.0)
+    trainer.optimizers = [trainer.accelerator.prepare(plain)]
+    trainer.schedules = [torch.optim.lr_scheduler.LambdaLR(plain, lambda _: 1.0)]
     values = trainer.update({name: work[name] for name in names})
     return {name: before[name] - after for name, after in weights(trainer).items()}, values
 

@@ -42,7 +42,7 @@ def prepared(config: RLConfig) -> tuple[Trainer, dict[str, tuple[Task, RolloutBa
 
 def value_weights(trainer: Trainer) -> dict[str, Tensor]:
     assert trainer.value is not None
-    return {n: p.detach().clone() for n, p in trainer.value.trained.named_parameters()}
+    return {n: p.detach().clone() for n, p in trainer.value.named_parameters()}
 
 
 @ADAPTERS
@@ -97,7 +97,7 @@ def test_a_copy_is_the_policys_twin_and_on_the_same_weights_where_they_are_froze
         assert twins.keys() == policy.keys() - {"head.weight"}
         assert all(torch.equal(tensor, policy[name]) for name, tensor in twins.items())
         assert trainer.value is not None
-        places = {p.data_ptr() for p in trainer.value.trained.parameters() if not p.requires_grad}
+        places = {p.data_ptr() for p in trainer.value.parameters() if not p.requires_grad}
         shared = {p.data_ptr() for p in trainer.trained.parameters() if not p.requires_grad}
         assert places <= shared and bool(places) == bool(changes)
 
@@ -147,10 +147,9 @@ def test_the_head_and_the_copy_learn_at_their_own_rate(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     trainer = trainer_of(config_of(world, tmp_path, method(learning_rate_scale=5.0)))
-    rates = {
-        id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]
-    }
+    groups = [group for each in trainer.optimizers for group in each.param_groups]
+    rates = {id(p): group["lr"] for group in groups for p in group["params"]}
     assert trainer.value is not None
-    mine = [rates.pop(id(p)) for p in trainer.value.trained.parameters()]
+    mine = [rates.pop(id(p)) for p in trainer.value.parameters()]
     assert set(mine) == {5e-3} and set(rates.values()) == {1e-3}
-    assert trainer.schedule.get_last_lr()[0] == 1e-3
+    assert trainer.schedules[0].get_last_lr()[0] == 1e-3

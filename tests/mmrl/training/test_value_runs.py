@@ -6,12 +6,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from mmrl.models import load_policy
 from mmrl.rl import train
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import LORA, SHAPES, VQ, command_line, metrics, same_weights
 from tests.mmrl.training.test_value_model import config_of, method
+
+
+def value_of(checkpoint: Path) -> dict[str, Tensor]:
+    """The trained tensors of a value model."""
+    _, value = torch.load(checkpoint / "trainer_state.pt", weights_only=True)["trained"]
+    return value
 
 
 @pytest.mark.slow
@@ -30,13 +37,15 @@ def test_four_steps_equal_two_a_stop_and_two_more(
     train(config_of(world, tmp_path / "parts", max_steps=2, **changes))
     train(config_of(world, tmp_path / "parts", resume_from_checkpoint="auto", **changes))
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
-    for name in ("final", "checkpoints/4", "checkpoints/4/value"):
+    for name in ("final", "checkpoints/4"):
         assert same_weights(tmp_path / "parts" / name, tmp_path / "whole" / name)
+    one, other = (value_of(tmp_path / run / "checkpoints" / "4") for run in ("parts", "whole"))
+    torch.testing.assert_close(one, other, rtol=0, atol=0)
     lines = metrics(tmp_path / "whole")
     assert lines[-1]["val/mean"] != 0 and len({line["loss/value_avg"] for line in lines}) == 4
 
 
-def test_a_checkpoint_has_the_value_model_beside_it_and_the_final_model_is_the_policy_alone(
+def test_a_checkpoint_has_the_value_model_in_its_state_and_the_final_model_is_the_policy_alone(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     config = config_of(world, tmp_path / "run", method(), max_steps=2)
@@ -45,9 +54,8 @@ def test_a_checkpoint_has_the_value_model_beside_it_and_the_final_model_is_the_p
     for name in ("final", "checkpoints/2"):
         assert load_file(run / name / "model.safetensors").keys() == start.keys()
         load_policy(run / name, VQ)
-    stored = load_file(run / "checkpoints" / "2" / "value" / "model.safetensors")
+    stored = value_of(run / "checkpoints" / "2")
     assert bool(stored["head.weight"].any()) and len(stored) > 1
-    assert not (run / "final" / "value").exists()
 
 
 def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
@@ -63,7 +71,6 @@ def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
     pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *common])
     for line in metrics(tmp_path / "one"):
         assert line["shapes/loss/value_avg"] > 0 and "other/loss/value_avg" not in line
-    for name in ("final/model.safetensors", "checkpoints/2/value/model.safetensors"):
-        left, right = (load_file(tmp_path / run / name) for run in ("one", "two"))
-        for key, tensor in left.items():
-            torch.testing.assert_close(right[key], tensor, atol=1e-6, rtol=0)
+    for read, name in ((load_file, "final/model.safetensors"), (value_of, "checkpoints/2")):
+        left, right = (read(tmp_path / run / name) for run in ("one", "two"))
+        torch.testing.assert_close(right, left, atol=1e-6, rtol=0)
