@@ -61,11 +61,13 @@ def _train(
 ) -> None:
     """The run, in a directory that no other run writes into."""
     from mmrl.models import load_policy
+    from mmrl.planning.batch_sizes import settle_batch_sizes
     from mmrl.planning.run_checks import check_run
     from mmrl.rewards.scoring.overlap import Overlap
     from mmrl.rollouts.dynamic_sampling import fill_groups
     from mmrl.rollouts.rollout import sample_groups
     from mmrl.runtime.launch import any_process
+    from mmrl.runtime.placement import read_placement
     from mmrl.runtime.sharding import build_sharding
     from mmrl.training.rl_progress import RLProgress
     from mmrl.training.start import open_log
@@ -76,6 +78,7 @@ def _train(
     with activity("building the rewards", timed=False):
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     with open_log(config, accelerator, run, model.attn_implementation, model.dtype):
+        config, _ = settle_batch_sizes(config, [*tasks.values()], read_placement())
         with activity("loading the model", timed=False):
             deferred, device = build_sharding(accelerator).gathers, accelerator.device
             policy = load_policy(**policy_options(model), device=device, deferred=deferred)

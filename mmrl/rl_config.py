@@ -30,9 +30,10 @@ class RLConfig(RunConfig):
     num_mini_batches: Annotated[int, at_least(1)] = 1
     """Parts of the rollouts of a step, with an optimiser step for each; each of the algorithm's
     `num_iterations` goes through all of them. Ratios are against the policy that sampled."""
-    per_device_train_batch_size: Annotated[int | None, at_least(1)] = None
+    per_device_train_batch_size: Annotated[int | str | None, at_least(1, or_word="auto")] = None
     """Rollouts per device and micro-batch; changes speed and memory only. Null takes the largest
-    number up to 16 that divides the rollouts per device and mini-batch of every task."""
+    number up to 16 that divides the rollouts per device and mini-batch of every task, `auto` the
+    largest that fits the memory, see `mmrl.planning.batch_sizes`."""
     rollout_weights: Literal["whole", "by_block", "auto"] = "auto"
     """How rollouts read weights that processes share. `whole` gathers them once per phase:
     FSDP2 those that are trained (with LoRA the adapter), as the others are then not shared, ZeRO-3
@@ -120,8 +121,12 @@ class RLConfig(RunConfig):
 
     def micro_batch_size(self, world_size: int) -> int:
         """Rollouts of a micro-batch on each of the processes."""
-        if self.per_device_train_batch_size is not None:
+        if isinstance(self.per_device_train_batch_size, int):
             return self.per_device_train_batch_size
+        return max(n for n in self.micro_batch_sizes(world_size) if n <= MAX_AUTO_BATCH)
+
+    def micro_batch_sizes(self, world_size: int) -> list[int]:
+        """What a micro-batch may have: the divisors of the rollouts of every task."""
         rollouts = self.rollouts_per_device(world_size).values()
         shared = math.gcd(*(number // self.num_mini_batches for number in rollouts))
-        return max(n for n in range(1, MAX_AUTO_BATCH + 1) if shared % n == 0)
+        return [n for n in range(1, shared + 1) if shared % n == 0]

@@ -32,11 +32,20 @@ class Constraint(NamedTuple):
     choices: Mapping[str, Any] | Sequence[str] = ()
 
 
-def at_least(low: float, up_to: float = math.inf, *, below: float = math.inf) -> Constraint:
-    """A number from `low` on: to `up_to`, or to below `below`."""
+def at_least(
+    low: float, up_to: float = math.inf, *, below: float = math.inf, or_word: str = ""
+) -> Constraint:
+    """A number from `low` on: to `up_to`, or to below `below`; or else the word `or_word`."""
     end = f" to {up_to}" if up_to < math.inf else f" to below {below}"
     allowed = f"at least {low}" if min(up_to, below) == math.inf else f"from {low}{end}"
-    return Constraint(allowed, lambda value: low <= value <= up_to and value < below)
+    allowed = f"{or_word} or {allowed}" if or_word else allowed
+
+    def holds(value: Any) -> bool:
+        return (
+            value == or_word if isinstance(value, str) else low <= value <= up_to and value < below
+        )
+
+    return Constraint(allowed, holds)
 
 
 def above(low: float, up_to: float = math.inf) -> Constraint:

@@ -119,7 +119,7 @@ def _find_passes(
         return Pass(network, placement.device, size, rows, length, response, columns, *more)
 
     micro, branches = config.micro_batch_size(world_size), task.algorithm.guidance.branches
-    rows = min(settings.rollout_batch_size, task.rollouts_per_step // world_size)
+    rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
     own = -(-shown // settings.num_generations)  # a group's images are encoded once
     return (
         build(micro, length + copied + 3, branches, shown),

@@ -6,6 +6,7 @@ from typing import Any
 from mmrl.algorithms.forwards import count_forwards
 from mmrl.models.families import get_family
 from mmrl.models.loading import outline
+from mmrl.planning.batch_sizes import settle_batch_sizes
 from mmrl.planning.known_sizes import find_sizes, outline_policy
 from mmrl.planning.memory import count_policy, estimate
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
@@ -40,7 +41,9 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     start = RunDirectory(config.output_dir).starting_point(config)
     tasks = list(check_run(config, world_size, dry=True).values())
     (name, raw), placement = find_sizes(config.model.path), plan_placement(config, world_size)
+    config, chosen = settle_batch_sizes(config, tasks, placement)
     _describe_model(plan, name, raw)
+    plan.add("batch sizes", *(f"{key}: {size}" for key, size in chosen.items()))
     add_run(plan, start, config.optimizer_steps, f"{config.max_steps} steps", world_size)
     kernel, dtype = config.model.attn_implementation, config.model.dtype
     plan.add("computed", *choose_planned(config.bf16, placement, kernel, dtype).reasons)

@@ -77,7 +77,7 @@ def check_geometry(config: RLConfig, world_size: int) -> None:
     micro, unit = config.micro_batch_size(world_size), "step" if parts == 1 else "mini-batch"
     for name, local in rollouts.items():
         of = f"{unit} of task {name!r}"
-        _check_divides(local // parts, "per_device_train_batch_size", micro, of, "null or ")
+        _check_divides(local // parts, "per_device_train_batch_size", micro, of, "null, auto or ")
 
 
 def _check_divides(rollouts: int, key: str, number: int, of: str, otherwise: str = "") -> None:

@@ -40,10 +40,10 @@ def score_lookaheads(
     value = task.algorithm.completion_value
     if value is None:
         return None
-    count, size = (value.slices - 1) * len(prompts), task.config.rollout_batch_size
+    count = (value.slices - 1) * len(prompts)
     pending = task.scorer.begin(count)
     with activity("lookaheads", count):
-        for rows, canvas in look_ahead(policy, rollout, value.slices, size):
+        for rows, canvas in look_ahead(policy, rollout, value.slices, task.config.rollouts_at_once):
             finished = policy.decode(canvas, prompts[rows])
             pending.add([Sample.of(*each) for each in zip(prompts[rows], finished, strict=True)])
             advance(len(canvas))

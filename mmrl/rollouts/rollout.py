@@ -269,7 +269,7 @@ def _sample_batches(
     Canvases are of whole groups, also where a group is sampled in parts, so that each image of a
     prompt is encoded once.
     """
-    places, group = task.config.rollout_batch_size, task.config.num_generations
+    places, group = task.config.rollouts_at_once, task.config.num_generations
     size = len(prompts) if can_refill(policy, task.config.sampler) else places
     stretch = group * max(1, size // group)
     for first in range(0, len(prompts), stretch):

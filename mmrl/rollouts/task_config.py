@@ -45,10 +45,11 @@ class TaskConfig(Settings):
     num_generations: Annotated[int, at_least(1, up_to=MOST_ROLLOUTS)] = 8
     """Rollouts per prompt: the size of a group. A single one needs a baseline that is not of the
     group."""
-    rollout_batch_size: Annotated[int, at_least(1)] = 64
+    rollout_batch_size: Annotated[int | str, at_least(1, or_word="auto")] = 64
     """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
     group: a batch with part of one group has no other group. With SDAR's exact cache and `eos:
-    stop` a rollout that ends gives its place to the next."""
+    stop` a rollout that ends gives its place to the next. `auto` takes the largest that fits the
+    memory, see `mmrl.planning.batch_sizes`."""
     max_completion_length: Annotated[int | None, at_least(1)] = None
     """Response positions of a text; null for images, and for the policy's own number."""
     eval_max_completion_length: Annotated[int | None, at_least(1)] = None
@@ -149,6 +150,11 @@ class TaskConfig(Settings):
         ):
             check_image_guidance(guided.guidance.image, self.task, f"{where}.{key}")
         self._check_accuracy(where)
+
+    @property
+    def rollouts_at_once(self) -> int:
+        """`rollout_batch_size` where `auto` is settled."""
+        return int(self.rollout_batch_size)
 
     @property
     def accuracy_keys(self) -> list[str]:

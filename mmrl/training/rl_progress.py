@@ -65,7 +65,7 @@ class RLProgress(Progress):
                     task.eval_sampler,
                     task.eval_scorer,
                     seed=self.config.seed,
-                    batch_size=task.config.rollout_batch_size,
+                    batch_size=task.config.rollouts_at_once,
                     length=task.eval_length,
                 )
             result = gather_evaluation(part, task.eval_prompts, mine, self.images)

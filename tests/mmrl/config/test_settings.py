@@ -156,6 +156,7 @@ class Limited(Settings):
     where: ClassVar[str] = "limits"
 
     number: Annotated[int | None, at_least(1)] = None
+    batch: Annotated[int | str, at_least(1, or_word="auto")] = 1
     share: Annotated[float, at_least(0, below=1)] = 0.0
     rate: Annotated[float, above(0, up_to=5)] = 1.0
     name: Annotated[str, filled("a directory")] = "x"
@@ -175,6 +176,7 @@ class Narrow(Limited):
     ("key", "value", "said"),
     [
         ("number", 0, "limits.number is 0; it must be null or at least 1."),
+        ("batch", "some", "limits.batch is 'some'; it must be auto or at least 1."),
         ("share", float("nan"), "limits.share is nan; it must be a finite number."),
         ("rate", 0.0, "limits.rate is 0.0; it must be above 0, up to 5."),
         ("name", "", "limits.name is ''; it must be a directory."),
@@ -189,7 +191,7 @@ class Narrow(Limited):
 def test_what_a_type_does_not_allow_is_refused_from_python_and_from_a_file(
     cls: type, key: str, value: Any, said: str
 ) -> None:
-    assert cls() and cls(number=None)
+    assert cls() and cls(batch="auto", number=None)
     for build in (lambda: cls(**{key: value}), lambda: merge(cls, {key: value}, where="limits")):
         with pytest.raises(ConfigError) as error:
             build()

@@ -14,6 +14,7 @@ from mmrl.evaluation.plan import estimate_memory
 from mmrl.models import load_model
 from mmrl.models.families import FAMILIES
 from mmrl.models.network.core import MaskedTokenModel
+from mmrl.planning.batch_sizes import SHARE, settle_batch_sizes
 from mmrl.planning.known_sizes import outline_policy
 from mmrl.planning.memory import count_policy, estimate
 from mmrl.planning.network_memory import LIVE, Pass, count_network, estimate_network
@@ -36,6 +37,31 @@ COLUMNS = 126_464
 def parts(config: RLConfig, placement: Placement = ALONE) -> dict[str, float]:
     tasks = [Task(name, options) for name, options in config.tasks.items()]
     return estimate(config, known_config(config.model.path) or {}, tasks, placement).device
+
+
+@pytest.mark.parametrize("key", ["tasks.shapes.rollout_batch_size", "per_device_train_batch_size"])
+def test_auto_takes_the_largest_size_whose_estimate_is_below_the_share_of_the_memory(
+    key: str, world: SimpleNamespace, tmp_path: Path
+) -> None:
+    auto: dict[str, Any] = {"per_device_train_batch_size": "auto"}
+    if key.startswith("tasks"):
+        auto = {"task": {"rollout_batch_size": "auto"}}
+    config: RLConfig = run_config(world, tmp_path, **auto)
+
+    def choose(memory: float) -> tuple[int, float]:
+        """The size, and the estimate of its phase."""
+        tasks = [Task(name, options) for name, options in config.tasks.items()]
+        place = replace(ALONE, memory=memory)
+        settled, sizes = settle_batch_sizes(config, tasks, place)
+        needs = estimate(settled, known_config(config.model.path) or {}, tasks, place)
+        phase = "rollout" if key.startswith("tasks") else "update"
+        return sizes[key], needs.phases()[phase]
+
+    assert choose(1.0)[0] == 1
+    most, need = choose(2.0**50)
+    assert most == 8 and choose(need / SHARE * 1.0001)[0] == 8
+    assert choose(need / SHARE * 0.9999)[0] == 4
+    assert config.per_device_train_batch_size == auto.get("per_device_train_batch_size", 4)
 
 
 def bytes_of(tensors: Iterable[torch.Tensor]) -> int:

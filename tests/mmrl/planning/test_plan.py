@@ -11,6 +11,7 @@ from huggingface_hub import constants
 from mmrl import eval as evaluate
 from mmrl import eval_v, rl, sft
 from mmrl.config import ConfigError, load_config
+from mmrl.models import load_model
 from mmrl.planning.plan import describe
 from mmrl.planning.plan_page import LINES, WIDTH
 from mmrl.planning.run_checks import check_geometry
@@ -92,6 +93,24 @@ def test_the_size_of_micro_batches_that_is_left_open_fits_every_task(
     assert f"micro-batches of {size} rollouts per process" in said
     with pytest.raises(ValueError, match="multiple of the 5 processes"):
         describe(config, world_size=5)
+
+
+def test_auto_sizes_of_batches_are_those_of_the_plan_and_of_the_run(
+    world: SimpleNamespace, tmp_path: Path, printed: Callable
+) -> None:
+    words = [*command_line(world, tmp_path / "run"), "per_device_train_batch_size=auto"]
+    words += ["tasks.shapes.rollout_batch_size=auto", "max_steps=1"]
+    said, monkeypatch = printed(rl.main, words)[1], pytest.MonkeyPatch()
+    assert "tasks.shapes.rollout_batch_size: 8 per_device_train_batch_size: 8 run" in said
+    monkeypatch.setattr("mmrl.models.policy.load_model", load_model)
+    assert rl.main(words) == 0
+    monkeypatch.undo()
+    log = (tmp_path / "run" / "train.log").read_text()
+    for key in ("tasks.shapes.rollout_batch_size", "per_device_train_batch_size"):
+        assert f"{key}: 8, the largest that is estimated to fit" in log
+    for wrong in ("all", 0):
+        status, _, error = printed(rl.main, [*words, f"per_device_train_batch_size={wrong}"])
+        assert status == 1 and "it must be null or auto or at least 1" in error
 
 
 def test_a_reward_that_is_not_on_this_machine_is_named_and_nothing_is_downloaded(
