@@ -3,9 +3,10 @@
 On disk they have peft's names around those of the public checkpoint, so that
 `peft.PeftModel.from_pretrained` puts the adapter on the public model:
 
-    base_model.model.<public layer>.lora_A.weight    first factor [r, in]
-    base_model.model.<public layer>.lora_B.weight    second factor [out, r]
-    base_model.model.<public name>                   a tensor trained in full
+    base_model.model.<public layer>.lora_A.weight            first factor [r, in]
+    base_model.model.<public layer>.lora_B.weight            second factor [out, r]
+    base_model.model.<public layer>.lora_magnitude_vector    lengths of the rows [out], DoRA alone
+    base_model.model.<public name>                           a tensor trained in full
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from mmrl.models.weights import (
 )
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-OPTIONS = ("r", "lora_alpha", "lora_dropout", "use_rslora")
+OPTIONS = ("r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora")
 """Options of peft's `LoraConfig` that an adapter may have here."""
 _PREFIX = "base_model.model."
 _OTHER_BASE = f"Write the model it was trained on as base_model_name_or_path into {ADAPTER_CONFIG}."
@@ -82,6 +83,7 @@ def check_adapter(directory: Path, network: Network) -> None:
     for layer in list_layers(found):
         outputs, inputs = network.get_parameter(f"{layer}.weight").flatten(1).shape
         shapes = {"A.weight": (config["r"], inputs), "B.weight": (outputs, config["r"])}
+        shapes |= {"magnitude_vector": (outputs,)} if config.get("use_dora") else {}
         factors = {f"{layer}{LORA}{part}": shape for part, shape in shapes.items()}
         expected |= {n: torch.empty(shape, device="meta") for n, shape in factors.items()}
     both = ({_public(n, names): t for n, t in side.items()} for side in (found, expected))

@@ -37,6 +37,8 @@ class LoraConfig(Settings):
     log-probs share the draws, see `mmrl.training.adapter_dropout`."""
     use_rslora: bool = False
     """Divide alpha by the root of the rank instead of the rank (arXiv 2312.03732)."""
+    use_dora: bool = False
+    """Train the length of each row of a weight apart from its direction (arXiv 2402.09353)."""
 
 
 @dataclass(kw_only=True)

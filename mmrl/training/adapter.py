@@ -6,11 +6,13 @@ from typing import Any
 import peft
 import torch
 from peft.tuners.lora import Linear
+from peft.utils.integrations import dequantize_module_weight
 from torch import Tensor, nn
 
 from mmrl.config import check_choice
 from mmrl.models.adapter_weights import (
     ADAPTER_WEIGHTS,
+    OPTIONS,
     load_factors,
     load_full,
     locate_adapter,
@@ -40,6 +42,7 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
     Raises:
         ConfigError: a role that no layer of the network has.
     """
+    options = {name: getattr(settings, name) for name in OPTIONS}
     for role in settings.target_modules:
         check_choice("model.lora.target_modules", role, network.layer_roles)
     names = network.list_layers(settings.target_modules)
@@ -47,8 +50,7 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
     if continued is not None:
         stored = read_adapter(continued, names_of(network))
         continue_full(network, continued, stored)
-    options = {**vars(settings), "target_modules": names}
-    config = peft.LoraConfig(**options)
+    config = peft.LoraConfig(**options, target_modules=names)
     if not getattr(network, "is_loaded_in_4bit", False):  # peft has layers for those
         config._register_custom_module({nn.Linear: InPlaceLora})
     model = peft.get_peft_model(network, config)  # type: ignore[arg-type]
@@ -101,6 +103,15 @@ def draw_adapter(network: Network, seed: int) -> None:
             bound = (3.0 / parameter.shape[1]) ** 0.5
             start = torch.empty(parameter.shape).uniform_(-bound, bound, generator=draw)
             parameter.data.copy_(start)
+        elif "lora_magnitude_vector" in name:
+            # peft has rounded it to the precision of the weight, which would move the policy
+            layer = name.partition(LORA)[0]
+            if network.stored is None:
+                module: Any = network.get_submodule(layer)
+                weight = dequantize_module_weight(module.get_base_layer())
+            else:
+                weight = network.stored.read(f"{layer}.weight").to(parameter.device)
+            parameter.data = weight.to(parameter.dtype).norm(dim=1)
 
 
 class InPlaceLora(Linear):
@@ -130,7 +141,7 @@ class InPlaceLora(Linear):
         if self.disable_adapters or self.merged or len(self.active_adapters) != 1:
             return False
         [name] = self.active_adapters
-        if name not in self.lora_A:
+        if name not in self.lora_A or name in self.lora_variant:
             return False
         weight = self.lora_A[name].weight
         return x.dtype == weight.dtype or torch.is_autocast_enabled(x.device.type)

@@ -16,7 +16,7 @@ computed on the policy. Sampling, evaluations, a separate value model and a refe
 adapter have none. Two equal rows of a step share their draws.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -35,7 +35,8 @@ class RowDraws:
     the present forward pass the hashes of its rows [B] int32, the padding on their left [B] int32
     and their width. The last block reads positions that are gathered, without padding."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        self.layers = layers
         self.seed: int | None = None
         self.rows: Tensor | None = None
         self.starts: Tensor | None = None
@@ -65,11 +66,16 @@ class RowDraws:
     ) -> Iterator[None]:
         """Let the layers drop entries by these draws inside the context."""
         before = self.seed, self.rows, self.starts, self.width
+        trained = [layer.training for layer in self.layers]
         self.seed, self.rows, self.starts, self.width = seed, rows, starts, width
         try:
+            for layer in self.layers:
+                layer.training = seed is not None  # in eval mode DoRA ignores its dropout
             yield
         finally:
             self.seed, self.rows, self.starts, self.width = before
+            for layer, mode in zip(self.layers, trained, strict=True):
+                layer.training = mode
 
 
 class RowDropout(nn.Module):
@@ -104,7 +110,7 @@ def mix(words: Tensor) -> Tensor:
 def replace_dropout(network: Network, p: float) -> None:
     """Put `RowDropout` in the place of peft's dropout on every layer with an adapter."""
     layers: list[Any] = [module for module in network.modules() if isinstance(module, LoraLayer)]
-    draws = RowDraws()
+    draws = RowDraws(layers)
     for number, layer in enumerate(layers):
         for name in layer.lora_dropout:
             layer.lora_dropout[name] = RowDropout(p, number, draws)

@@ -75,13 +75,13 @@ def public_tree(network: MaskedTokenModel) -> nn.Module:
 VARIANTS = [
     {},
     {"target_modules": ["q", "k", "v"], "use_rslora": True},
-    {"lora_dropout": 0.1},
+    {"use_dora": True, "lora_dropout": 0.1},
     {"modules_to_train": ["blocks.*.attn_norm", "head", "vision.projector.0.weight"]},
 ]
 
 
 @pytest.mark.parametrize("kind", ["llada", "llava_llada"])
-@pytest.mark.parametrize("options", VARIANTS, ids=["plain", "rslora", "dropout", "full-parts"])
+@pytest.mark.parametrize("options", VARIANTS, ids=["plain", "rslora", "dora", "full-parts"])
 def test_peft_puts_a_saved_adapter_on_the_public_model(
     tmp_path: Path, kind: str, options: dict
 ) -> None:
@@ -133,10 +133,11 @@ def test_layers_that_end_as_others_do_are_named_whole() -> None:
 
 
 def test_an_adapter_is_continued_where_it_was_left(tmp_path: Path) -> None:
-    trained, folder = write(tmp_path, modules_to_train=["norm"])
+    options = {"use_dora": True, "modules_to_train": ["norm"]}
+    trained, folder = write(tmp_path, **options)
     small_tokenizer().save_pretrained(tmp_path / "base")
     network = load_model(folder, merge_adapter=False)
-    lora = LoraConfig(r=3, lora_alpha=5)
+    lora = LoraConfig(r=3, lora_alpha=5, use_dora=True)
     model = ModelConfig(path=str(folder), vq=None, lora=lora, modules_to_train=["norm"])
     check_checkpoints(Known.read(model))
     train_parts(network, model, seed=7)

@@ -133,11 +133,14 @@ def test_tied_weights_stay_one_parameter(tmp_path: Path) -> None:
     assert_parts(lambda deferred: load_model(tmp_path, deferred=deferred))
 
 
-def test_a_continued_adapter_is_that_of_the_whole_model(saved: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dora", [False, True])
+def test_a_continued_adapter_is_that_of_the_whole_model(
+    saved: Path, tmp_path: Path, dora: bool
+) -> None:
     moved, folder = load_model(saved), tmp_path / "adapter"
     model = ModelConfig(
         path=str(saved),
-        lora=LoraConfig(r=3, target_modules=["q", "down"]),
+        lora=LoraConfig(r=3, target_modules=["q", "down"], use_dora=dora),
         modules_to_train=["head"],
     )
     train_parts(moved, model, 0)
@@ -149,7 +152,7 @@ def test_a_continued_adapter_is_that_of_the_whole_model(saved: Path, tmp_path: P
 
     def build(deferred: bool) -> Network:
         network = load_model(folder, merge_adapter=False, deferred=deferred)
-        return adapted(network, folder)
+        return adapted(network, folder, use_dora=dora)
 
     assert_parts(build)
     with acting_as(0, 1):

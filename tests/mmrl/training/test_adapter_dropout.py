@@ -47,7 +47,7 @@ def logits(model: PeftModel, ids: Tensor, *names: int | str) -> Tensor:
 
 
 def test_as_many_entries_are_dropped_as_was_asked_and_the_mean_stays() -> None:
-    draws = RowDraws()
+    draws = RowDraws([])
     draws.rows = torch.tensor([5, 6], dtype=torch.int32)
     ones = torch.ones(2, 40, 500)
     found = [RowDropout(0.3, number, draws)(ones) for number in (0, 200)]
@@ -58,7 +58,7 @@ def test_as_many_entries_are_dropped_as_was_asked_and_the_mean_stays() -> None:
     assert torch.corrcoef(torch.stack(kept)).fill_diagonal_(0).abs().max() < 0.03
 
 
-@pytest.mark.parametrize("variant", [{}, {"use_rslora": True}])
+@pytest.mark.parametrize("variant", [{}, {"use_dora": True}, {"use_rslora": True}])
 def test_a_row_is_dropped_alike_in_every_batch_and_otherwise_in_another_step(variant: dict) -> None:
     model = adapted(**variant)
     whole = logits(model, IDS, 0, "step", 1)
@@ -87,10 +87,11 @@ def test_padding_changes_no_draw(left: bool) -> None:
     close(padded, alone)
 
 
-def test_recomputed_blocks_drop_the_same_entries() -> None:
+@pytest.mark.parametrize("variant", [{}, {"use_dora": True}])
+def test_recomputed_blocks_drop_the_same_entries(variant: dict) -> None:
     found = []
     for checkpointing in (False, True):
-        model = adapted()
+        model = adapted(**variant)
         model.get_base_model().gradient_checkpointing = checkpointing  # type: ignore[union-attr]
         losses = []
         for step in range(2):  # both graphs are alive when the first goes backward

@@ -71,14 +71,15 @@ def test_the_linear_layers_of_the_blocks_are_quantised_and_nothing_else(tmp_path
     torch.testing.assert_close(ours, rounded, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize("variant", [{}, {"use_dora": True}])
 def test_an_adapter_on_quantised_layers_is_that_of_peft_and_starts_as_nothing(
-    tmp_path: Path,
+    tmp_path: Path, variant: dict
 ) -> None:
     save_model(network_of(), tmp_path)
     network = load_model(tmp_path, **four_bits(**NF4))
     with torch.no_grad():
         start = network(input_ids=IDS).logits
-        model = add_adapter(network, LoraConfig(r=4), seed=0, path=str(tmp_path))
+        model = add_adapter(network, LoraConfig(r=4, **variant), seed=0, path=str(tmp_path))
         kinds = {
             type(layer).__name__ for layer in network.blocks.modules() if hasattr(layer, "lora_A")
         }
