@@ -27,7 +27,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.advantages import equal_groups, group_advantages, joint_advantages
+from mmrl.algorithms.advantages import equal_groups, group_advantages
 from mmrl.algorithms.value import estimate_gae
 
 
@@ -75,7 +75,7 @@ def credit_slices(
     """
     outcome = group_advantages(outcomes, num_generations, scale_rewards).double()
     known = ~outcomes.isnan() & ~equal_groups(outcomes, num_generations)
-    predictors = joint_advantages(scores.T, num_generations, "none").T.double() * known
+    predictors = group_advantages(scores.T, num_generations, "none").T.double() * known
     squares, products = predictors.square().sum(1), (predictors * outcome).sum(1)
     slopes = (products / squares.clamp(min=1e-12)).clamp(min=0)
     values = outcome.new_zeros(len(scores) + 1, len(outcome), 1)

@@ -47,7 +47,11 @@ def refuse(tmp_path: Path, *words: str, path: Path = PIPELINE) -> str:
             "top_entropy_quantile is 0.5",
             "use top_entropy_quantile: 1",
         ),
-        ("algorithm.completion_value.slices=2", "completion_value", "null"),
+        (
+            "algorithm.completion_value.slices=2",
+            "deviation is population",
+            "change completion_value",
+        ),
         ("task=text", "model.path", "for the task text"),
     ],
 )
