@@ -173,9 +173,8 @@ class Stream:
                 part = None if uniforms is None else uniforms[n : n + size]
                 build = self._panels if self.in_panels else self._rows
                 prediction = build(branches[:, n : n + size], head, guidance)
-                parts.append(choose(self.rule, prediction, part)[:3])
-        columns, scores, logprobs = map(torch.cat, zip(*parts, strict=True))
-        return Choice(columns, scores, logprobs, self.config)
+                parts.append(choose(self.rule, prediction, part))
+        return Choice(*map(torch.cat, zip(*parts, strict=True)))
 
     def _rows(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
         logits = forbid(guidance.combine([head(branch) for branch in x]), self.forbidden_columns)
