@@ -90,7 +90,7 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
     return found
 
 
-Need = tuple[str, str, dict[str, Sequence[Any]]]
+Need = tuple[str, str, Mapping[str, Sequence[Any]]]
 """A column, what its value does, and the values of other columns that go with that."""
 
 

@@ -34,18 +34,18 @@ def token(new: Tensor, old: Tensor, counts: Tensor, *_: Tensor | None) -> Tensor
     return (new - old) * counts
 
 
-def step(
-    new: Tensor, old: Tensor, counts: Tensor, sizes: Tensor | None = None, *_: Tensor | None
-) -> Tensor:
-    """The mean of new - old over each row's counted entries of a pass."""
-    return _mean(new, old, counts, sizes, (-1,))
+def mean_over(*over: int) -> Callable[..., Tensor]:
+    """The ratio level of the mean of new - old over each row's counted entries in some dims."""
 
+    def log_ratio(
+        new: Tensor, old: Tensor, counts: Tensor, sizes: Tensor | None = None, *_: Tensor | None
+    ) -> Tensor:
+        tokens = counts if sizes is None else counts * sizes
+        number = tokens.sum(over, keepdim=True).clamp(min=1)
+        mean = ((new - old) * counts).sum(over, keepdim=True) / number
+        return mean.expand_as(new) * counts
 
-def sequence(
-    new: Tensor, old: Tensor, counts: Tensor, sizes: Tensor | None = None, *_: Tensor | None
-) -> Tensor:
-    """The mean of new - old over each row's counted entries of all passes."""
-    return _mean(new, old, counts, sizes, (0, -1))
+    return log_ratio
 
 
 def block(
@@ -69,15 +69,6 @@ def none(new: Tensor, old: Tensor, counts: Tensor, *_: Tensor | None) -> Tensor:
     return (new - new.detach()) * counts
 
 
-def _mean(
-    new: Tensor, old: Tensor, counts: Tensor, sizes: Tensor | None, over: tuple[int, ...]
-) -> Tensor:
-    tokens = counts if sizes is None else counts * sizes
-    number = tokens.sum(over, keepdim=True).clamp(min=1)
-    mean = ((new - old) * counts).sum(over, keepdim=True) / number
-    return mean.expand_as(new) * counts
-
-
 class RatioLevel(NamedTuple):
     """A row of `RATIO_LEVELS`. `pass_by_pass`: whether each ratio belongs to one pass."""
 
@@ -87,9 +78,9 @@ class RatioLevel(NamedTuple):
 
 RATIO_LEVELS = {
     "token": RatioLevel(token, pass_by_pass=True),
-    "step": RatioLevel(step, pass_by_pass=True),
+    "step": RatioLevel(mean_over(-1), pass_by_pass=True),
     "block": RatioLevel(block),
-    "sequence": RatioLevel(sequence),
+    "sequence": RatioLevel(mean_over(0, -1)),
     "none": RatioLevel(none, pass_by_pass=True),
 }
 """Ratio levels by the name used in configurations."""

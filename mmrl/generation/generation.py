@@ -36,8 +36,8 @@ class Sampler(NamedTuple):
     Attributes:
         write: writes a canvas, with the arguments of `mmrl.samplers.sample`.
         Config: dataclass of its settings.
-        check: `check(config, name, where, length)` raises a ConfigError where they cannot run.
         count_steps: the most steps in which `config` writes rows of `length` actions.
+        check: `check(config, name, where, length)` raises a ConfigError where they cannot run.
         has_fixed_forwards: whether all rows of one length take the same number of forward passes,
             whatever is drawn.
         can_refill: whether a row that ends can give its place in the batch to another.
@@ -53,14 +53,14 @@ class Sampler(NamedTuple):
 
     write: Callable[..., Rollout]
     Config: type
-    check: Callable[[Any, str, str, int | None], None]
     count_steps: Callable[[Any, int], int]
-    has_fixed_forwards: Callable[[Any], bool]
-    can_refill: Callable[[Any, Any], bool]
-    count_logits: Callable[[Any, int], int]
-    streams: Callable[[Any], bool]
-    keeps_cache: Callable[[Any], bool]
-    find_differences: Callable[[Any, bool], list[str]]
+    check: Callable[[Any, str, str, int | None], None] = lambda config, name, where, length: None
+    has_fixed_forwards: Callable[[Any], bool] = lambda config: False
+    can_refill: Callable[[Any, Any], bool] = lambda policy, config: False
+    count_logits: Callable[[Any, int], int] = lambda config, length: 0
+    streams: Callable[[Any], bool] = lambda config: False
+    keeps_cache: Callable[[Any], bool] = lambda config: False
+    find_differences: Callable[[Any, bool], list[str]] = lambda config, exact_cache: []
     count_actions: Callable[[Any, int], int] | None = None
     draws: bool = True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mmrl.config import check
 from mmrl.generation.causal.sampler_config import AutoregressiveConfig
 from mmrl.generation.generation import Generation, Sampler
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
@@ -23,12 +22,10 @@ def write(policy: Policy, canvas: Any, config: Any, generator: Any, *_: Any) -> 
 
 
 def plan_reading(rollout: Rollout, config: StrategyConfig, draw: Draw) -> Passes:
-    """One pass that scores every token of the response up to its end. Raises ConfigError: several
-    draws."""
+    """One pass that scores every token of the response up to its end."""
     from mmrl.generation.causal.canvas import Reading
 
     canvas = rollout.canvas
-    check(config.num_draws == 1, "algorithm.num_draws", config.num_draws, "1 with strategy: causal")
     scored = canvas.counted
     order = (canvas.response.cumsum(1) - 1).where(canvas.response, -1)
     return Passes(Reading(), scored[None], scored[None].float(), steps=order)
@@ -45,12 +42,8 @@ def find_differences(config: AutoregressiveConfig, exact_cache: bool) -> list[st
 AUTOREGRESSIVE = Sampler(
     write,
     AutoregressiveConfig,
-    check=lambda config, name, where, length: None,
     count_steps=lambda config, length: length,
-    has_fixed_forwards=lambda config: False,
-    can_refill=lambda policy, config: False,
     count_logits=lambda config, length: 1,
-    streams=lambda config: False,
     keeps_cache=lambda config: True,
     find_differences=find_differences,
 )

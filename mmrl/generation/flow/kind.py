@@ -51,14 +51,9 @@ def denoising(config: type[SolverConfig]) -> Sampler:
     return Sampler(
         write,
         config,
-        check_window,
         count_steps=lambda config, length: config.steps,
+        check=check_window,
         has_fixed_forwards=lambda config: True,
-        can_refill=lambda policy, config: False,
-        count_logits=lambda config, length: 0,
-        streams=lambda config: False,
-        keeps_cache=lambda config: False,
-        find_differences=lambda config, exact_cache: [],
         count_actions=count_stochastic,
         draws=issubclass(config, FlowConfig),
     )

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
-from mmrl.config import above, check, one_of
+from mmrl.config import above, one_of
 from mmrl.generation.flow.sampler_config import FlowConfig
-from mmrl.generation.flow.step_weights import STEP_WEIGHTS, step_factors
+from mmrl.generation.flow.step_weights import STEP_WEIGHTS
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
 from mmrl.types import Passes, Rollout
 
@@ -64,12 +64,10 @@ def plan_replay(rollout: Rollout, config: ReplayConfig, draw: Draw) -> Passes:
     """One pass per trained step of a row; rows with fewer have empty passes at the end.
 
     Raises:
-        ConfigError: several draws.
         ValueError: a row without a stochastic step.
     """
     import torch
 
-    check(config.num_draws == 1, "algorithm.num_draws", config.num_draws, "1 with strategy: replay")
     counted = rollout.canvas.counted
     if not bool(counted.any(-1).all()):
         raise ValueError("strategy: replay needs stochastic steps, and a rollout has none")
@@ -86,7 +84,7 @@ def plan_replay(rollout: Rollout, config: ReplayConfig, draw: Draw) -> Passes:
 
 def weigh_steps(rollout: Rollout, name: str) -> Tensor:
     """[B, S] the weights of all steps by the kernel and noise level of the sampler, whose range of
-    stochastic steps is the pool of `step_factors`."""
+    stochastic steps is the pool of `STEP_WEIGHTS`."""
     from mmrl.generation.flow.transitions import Step, predict
 
     settings, (_, sigmas) = rollout.settings, rollout.canvas.written
@@ -98,7 +96,7 @@ def weigh_steps(rollout: Rollout, name: str) -> Tensor:
     nothing = here.new_zeros(here.numel(), 1)
     deviation = predict(settings["name"], Step(nothing, nothing, *numbers))[1].view_as(here)
     place = deviation.new_ones(deviation.shape).cumsum(1) - 1
-    return step_factors(name, sigmas, deviation, (place >= low) & (place < high))
+    return STEP_WEIGHTS[name](sigmas, deviation, (place >= low) & (place < high))
 
 
 def choose_part(counted: Tensor, fraction: float, draw: Draw) -> Tensor:

@@ -38,21 +38,8 @@ STEP_WEIGHTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "flash": flash,
     "tempflow": tempflow,
 }
-"""Step weights by the name used in configurations."""
-
-
-def step_factors(name: str, sigmas: Tensor, deviation: Tensor, pool: Tensor) -> Tensor:
-    """The weight of each step of each row.
-
-    Args:
-        name: a key of `STEP_WEIGHTS`.
-        sigmas: [B, S + 1] float32, noise levels from 1 to 0.
-        deviation: [B, S] float32, of each number of the latent in a step where it is stochastic;
-            0 where it cannot be.
-        pool: [B, S] bool, the steps from which those that are stochastic were chosen, not those
-            alone: of a single one `flash` would be 1. Each row has some.
-
-    Returns:
-        [B, S] float32; no row depends on another.
-    """
-    return STEP_WEIGHTS[name](sigmas, deviation, pool)
+"""Step weights by the name used in configurations: functions from noise levels [B, S + 1] float32
+from 1 to 0, the deviation [B, S] of each number of the latent in a step, 0 where it draws nothing,
+and the pool [B, S] bool of steps from which those that draw were chosen, to the weights [B, S]. Of
+the chosen alone, a single one, `flash` would be 1. No row depends on another.
+"""
