@@ -11,8 +11,7 @@ from omegaconf import OmegaConf
 
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
-from mmrl.algorithms.gaussians import GAUSSIAN_KL
-from mmrl.algorithms.ratios import KL, RATIO_LEVELS
+from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import ConfigError, Settings, check, check_choice, merge, to_plain
 from mmrl.config.chosen import keep_read

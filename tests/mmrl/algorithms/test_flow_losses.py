@@ -16,8 +16,8 @@ from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.gaussians import GAUSSIAN_KL
 from mmrl.algorithms.loss import Weights, batch_weights
+from mmrl.algorithms.ratios import GAUSSIAN_KL
 from mmrl.generation.flow.step_weights import STEP_WEIGHTS
 from mmrl.generation.flow.transitions import Step, logprob_of, predict, transition
 from mmrl.generation.masked.hidden import Hidden
