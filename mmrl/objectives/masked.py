@@ -36,7 +36,6 @@ from mmrl.objectives.policy_start import (
     Items,
     PolicyObjective,
     choose_trained,
-    load_start,
     outline_policy,
     outline_tokenizer,
 )
@@ -55,20 +54,13 @@ class Masked(PolicyObjective[MaskedConfig]):
 
     Config = MaskedConfig
 
-    def __init__(
-        self,
-        config: MaskedConfig,
-        seed: int,
-        batch_size: int,
-        device: torch.device | str = "cpu",
-        deferred: bool = False,
-    ) -> None:
-        self.config, self.seed, self.batch_size = config, seed, batch_size
+    def _build(self, device: torch.device | str, deferred: bool) -> None:
+        config, seed = self.config, self.seed
         self.data: dict[str, Items] = {"": open_pairs(config, seed)}
         if config.edits is not None:
             self.data["image_edit"] = open_pairs(config.edits, stable_seed(seed, "image_edit"))
         self.policy = outline_start(config, load_vq(config.vq, device=str(device)))
-        network = load_start(self.policy, config, seed, device, deferred)
+        network = self.load_start(device, deferred)
         task = self.policy.layouts["text_to_image"]
         assert isinstance(task, TextToImage) and isinstance(task.rows, mmada.MmadaRows)
         self.rows, self.task = task.rows, task
@@ -82,7 +74,7 @@ class Masked(PolicyObjective[MaskedConfig]):
         self.vocabs = dict.fromkeys(self.sources, layouts.text.vocab)
         self.vocabs["text_to_image"] = self.vocabs["image_edit"] = task.vocab
         choose_trained(network, config, seed)
-        self.module: nn.Module = network
+        self.module = network
 
     @staticmethod
     def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:
