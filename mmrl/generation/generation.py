@@ -39,7 +39,7 @@ class Sampler(NamedTuple):
         count_steps: the most steps in which `config` writes rows of `length` actions.
         check: `check(config, name, where, length)` raises a ConfigError where they cannot run.
         has_fixed_forwards: whether all rows of one length take the same number of forward passes,
-            whatever is drawn.
+            whatever is drawn, on processes that share weights (`Policy.shares_forwards`).
         can_refill: whether a row that ends can give its place in the batch to another.
         count_logits: `count_logits(config, length)`, the actions of a row whose logits exist at a
             time.

@@ -29,7 +29,7 @@ C = TypeVar("C", bound=StartConfig)
 class PolicyObjective(Generic[C]):
     """Data and network of the supervised training of a policy.
 
-    A subclass defines `_build(device, deferred)`, which reads `data` and sets `policy` and `module`.
+    A subclass has `_build(device, deferred)`, which reads `data` and sets `policy` and `module`.
 
     Attributes:
         data: items by the name of their part; those of the first are counted as epochs.

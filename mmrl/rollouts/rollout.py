@@ -21,6 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.generation.generation import Place
+from mmrl.generation.kinds import SAMPLERS
 from mmrl.randomness import generator, stable_seed
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.pending import Pending
@@ -33,7 +34,7 @@ from mmrl.rollouts.lookahead import credit_tokens, score_lookaheads
 from mmrl.rollouts.overlong import leave_out_truncated, punish_overlong
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
-from mmrl.samplers import can_refill, has_fixed_forwards, sample
+from mmrl.samplers import sample
 from mmrl.types import Prompt, Rollout, Sample
 
 if TYPE_CHECKING:
@@ -186,7 +187,8 @@ def _has_fixed_forwards(task: Task, policy: Policy, prompts: Sequence[Prompt]) -
     seeing = {policy.network.sees and bool(p.images) for p in prompts}
     # blocks of attention start where the prompt ends
     same = policy.network.block_size is None and len(seeing) == 1
-    return same and has_fixed_forwards(task.config.sampler)
+    sampler = task.config.sampler
+    return same and SAMPLERS[sampler.name].has_fixed_forwards(sampler)
 
 
 def score_groups(groups: Groups) -> RolloutBatch:
@@ -266,7 +268,8 @@ def _sample_batches(
     prompt is encoded once.
     """
     places, group = task.config.rollouts_at_once, task.config.num_generations
-    size = len(prompts) if can_refill(policy, task.config.sampler) else places
+    sampler = task.config.sampler
+    size = len(prompts) if SAMPLERS[sampler.name].can_refill(policy, sampler) else places
     stretch = group * max(1, size // group)
     for first in range(0, len(prompts), stretch):
         canvas = policy.canvas(prompts[first : first + stretch], task.config.max_completion_length)

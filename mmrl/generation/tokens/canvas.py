@@ -125,11 +125,15 @@ class TokenCanvas:
             features=type(features[0]).concatenate(features) if features else None,
         )
 
+    def columns_of(self, tokens: Sequence[int]) -> list[int]:
+        """The columns of those of some tokens that lie in the response vocabulary."""
+        first, end = self.columns
+        return [token - first for token in tokens if first <= token < end]
+
     @property
     def forbidden_columns(self) -> list[int]:
         """Columns of the response vocabulary that are never written."""
-        first, end = self.columns
-        return [token - first for token in self.banned if first <= token < end]
+        return self.columns_of(self.banned)
 
     @property
     def ends(self) -> Tensor:

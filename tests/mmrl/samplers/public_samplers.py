@@ -69,7 +69,7 @@ def propose_with(
 
     def draw(network: Any, state: State, where: Positions, rule: Rule, stream: Any) -> Choice:
         logits = forbid(network(where), denoise.suppressed_columns(canvas, config))
-        prediction = Prediction(logits, config, denoise.stop_columns(canvas))
+        prediction = Prediction(logits, config, canvas.columns_of(canvas.stop_ids))
         columns, chosen = propose(state, where, prediction, config)
         written.append(chosen)
         return Choice(columns, columns, prediction.chosen(columns))

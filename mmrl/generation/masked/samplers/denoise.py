@@ -30,7 +30,6 @@ from mmrl.generation.masked.samplers.rule import (
     State,
     choose,
     forbid,
-    token_uniforms,
 )
 from mmrl.generation.masked.samplers.streamed import Stream
 from mmrl.generation.tokens.noise import Draws, row_seeds
@@ -103,7 +102,7 @@ def open_stream(
     if not policy.network.can_reduce or config.cache == "refresh":
         return None
     forbidden = {*canvas.forbidden_columns, *suppressed_columns(canvas, config)}
-    return Stream(canvas, config, rule, stop_columns(canvas), forbidden)
+    return Stream(canvas, config, rule, forbidden)
 
 
 def split_blocks(canvas: MaskedCanvas, config: LoopConfig) -> list[ResponseBlock]:
@@ -184,23 +183,17 @@ def draw(
 ) -> Choice:
     """Draw tokens at the positions `where`, from all logits at once or as a stream."""
     canvas, config = network.canvas, network.config
-    uniforms = token_uniforms(state, where, config)
+    # None takes the most likely
+    uniforms = where.take(state.uniform("token")) if config.temperature else None
     if stream is not None and stream.needed(len(where)):
         return network(where, partial(stream, uniforms=uniforms))
     logits = forbid(network(where), suppressed_columns(canvas, config))
-    return choose(rule, Prediction(logits, config, stop_columns(canvas)), uniforms)
-
-
-def stop_columns(canvas: MaskedCanvas) -> tuple[int, ...]:
-    """Columns of the tokens that end a text."""
-    first, end = canvas.columns
-    return tuple(token - first for token in canvas.stop_ids if first <= token < end)
+    return choose(rule, Prediction(logits, config, canvas.columns_of(canvas.stop_ids)), uniforms)
 
 
 def suppressed_columns(canvas: MaskedCanvas, config: LoopConfig) -> list[int]:
     """The column that `eos: suppress` forbids, if it is set."""
-    suppressed = canvas.stop_ids[:1] if config.eos == "suppress" else ()
-    return [token - canvas.columns[0] for token in suppressed]
+    return canvas.columns_of(canvas.stop_ids[:1] if config.eos == "suppress" else ())
 
 
 def record(rollout: Rollout, where: Positions, choice: Choice, written: Tensor, step: int) -> None:

@@ -72,7 +72,7 @@ class Prediction:
 
     logits: Tensor
     config: Any
-    stops: tuple[int, ...] = ()
+    stops: Sequence[int] = ()
 
     @cached_property
     def wide(self) -> Tensor:
@@ -148,12 +148,6 @@ def choose(rule: Rule, prediction: Prediction, uniforms: Tensor | None) -> Choic
     columns = prediction.draw(uniforms)
     scores = columns[:0] if rule.score is None else rule.score(prediction, columns)
     return Choice(columns, scores, prediction.chosen(columns))
-
-
-def token_uniforms(state: State, where: Positions, config: LoopConfig) -> Tensor | None:
-    """[N] float32 uniforms that draw tokens at the positions `where`; None where the most
-    likely are taken."""
-    return None if config.temperature == 0 else where.take(state.uniform("token"))
 
 
 def all_open(state: State, config: Any) -> Tensor:

@@ -122,7 +122,6 @@ class Stream:
         canvas: all rows.
         config: of the loop.
         rule: which confidence it needs.
-        stops: columns of the tokens that end a text.
         forbidden_columns: columns that are never written.
     """
 
@@ -131,10 +130,10 @@ class Stream:
         canvas: MaskedCanvas,
         config: LoopConfig,
         rule: Rule,
-        stops: tuple[int, ...],
         forbidden_columns: Collection[int],
     ) -> None:
-        self.config, self.rule, self.stops = config, rule, stops
+        self.config, self.rule = config, rule
+        self.stops = canvas.columns_of(canvas.stop_ids)
         self.columns = canvas.columns[1] - canvas.columns[0]
         self.forbidden_columns = sorted(forbidden_columns)
         self.device = canvas.tokens.device
