@@ -112,7 +112,7 @@ class _Reader:
         self.policy, self.canvas = policy, canvas
         self.cache = policy.network.new_cache(canvas.tokens.shape[1])
         self.rows = torch.arange(len(canvas), device=canvas.tokens.device)
-        before = canvas.take_columns(first)
+        before = canvas.take_columns(slice(first))
         keys = before.inputs()
         if before.features is not None:
             keys["shown"] = before.features.at

@@ -86,6 +86,11 @@ class TokenCanvas:
         }
         return replace(self, **padded, features=self.features and self.features.pad_left(width))
 
+    def take_columns(self, columns: slice | Tensor) -> Self:
+        """Some columns of all rows (a slice, or an int64 index), without their features."""
+        own = ((name, getattr(self, name)) for name in self.PADDING)
+        return replace(self, **{name: x if x is None else x[:, columns] for name, x in own})
+
     def trim(self) -> tuple[Self, int]:
         """Drop the columns on the left that no row attends to, and what then says that every
         position is attended to.
