@@ -3,6 +3,16 @@
 Of a step the policy sees the state before it, and is asked for the state after it as it is stored.
 Flow-GRPO (arXiv 2505.05470) trains all stochastic steps; with a window of few of them this is its
 fast form; DanceGRPO (arXiv 2505.07818) trains a part, drawn for each rollout.
+
+The policy's terms of steps may have weights. With s the deviation of a step and dt < 0 the change
+of the noise level sigma,
+
+    tempflow   2.25 s: steps that draw more noise count more (TempFlow-GRPO, arXiv 2508.04324)
+    flash      1 / (-dt / s + s (1 - sigma) / (2 sigma)), divided by its mean over the steps that
+               could have been trained: what it divides by is the size of the gradient of a step's
+               log-prob by the velocity (Flash-GRPO, arXiv 2605.15980)
+
+A new weight is a function and a line in `STEP_WEIGHTS`. This file is read without torch.
 """
 
 from __future__ import annotations
@@ -13,7 +23,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from mmrl.config import above, one_of
 from mmrl.generation.flow.sampler_config import FlowConfig
-from mmrl.generation.flow.step_weights import STEP_WEIGHTS
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
 from mmrl.types import Passes, Rollout
 
@@ -21,6 +30,32 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mmrl.generation.flow.canvas import LatentCanvas
+
+
+def tempflow(sigmas: Tensor, deviation: Tensor, pool: Tensor) -> Tensor:
+    """By the noise of a step."""
+    return 2.25 * deviation
+
+
+def flash(sigmas: Tensor, deviation: Tensor, pool: Tensor) -> Tensor:
+    """By the inverse of the gradient of a step; the mean over the pool is 1."""
+    sigma, interval = sigmas[:, :-1], -sigmas.diff()
+    given = deviation > 0
+    noise = deviation.where(given, 1.0)
+    raw = (1 / (interval / noise + noise * (1 - sigma) / (2 * sigma))).where(given, 0.0)
+    mean = (raw * pool).sum(-1, keepdim=True) / pool.sum(-1, keepdim=True)
+    return raw / mean
+
+
+STEP_WEIGHTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "flash": flash,
+    "tempflow": tempflow,
+}
+"""Step weights by the name used in configurations: functions from noise levels [B, S + 1] float32
+from 1 to 0, the deviation [B, S] of each number of the latent in a step, 0 where it draws nothing,
+and the pool [B, S] bool of steps from which those that draw were chosen, to the weights [B, S]. Of
+the chosen alone, a single one, `flash` would be 1. No row depends on another.
+"""
 
 
 @dataclass(kw_only=True)
@@ -32,7 +67,7 @@ class ReplayConfig(StrategyConfig):
     what is kept is rounded up."""
     step_weights: Annotated[str | None, one_of(STEP_WEIGHTS)] = None
     """What the policy's term of a step is multiplied by: tempflow or flash, see
-    `mmrl.generation.flow.step_weights`; null for 1."""
+    `mmrl.generation.flow.replay`; null for 1."""
 
 
 @dataclass

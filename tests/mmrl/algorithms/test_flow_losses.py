@@ -18,7 +18,7 @@ from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.loss import Weights, batch_weights
 from mmrl.algorithms.ratios import GAUSSIAN_KL
-from mmrl.generation.flow.step_weights import STEP_WEIGHTS
+from mmrl.generation.flow.replay import STEP_WEIGHTS
 from mmrl.generation.flow.transitions import Step, logprob_of, predict, transition
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Gaussian, Passes, Scores

@@ -19,9 +19,8 @@ from torch import Generator, Tensor
 
 from mmrl.config import ConfigError, check
 from mmrl.generation.masked.canvas import MaskedCanvas
-from mmrl.generation.masked.samplers.exact_cache import ExactCache
+from mmrl.generation.masked.samplers.caches import ExactCache, RefreshCache
 from mmrl.generation.masked.samplers.loop_config import LoopConfig, check_blocks
-from mmrl.generation.masked.samplers.refresh_cache import RefreshCache
 from mmrl.generation.masked.samplers.rule import (
     Choice,
     Prediction,
@@ -216,15 +215,16 @@ def find_scored(canvas: MaskedCanvas) -> Tensor | None:
     return canvas.response & ~after_end(canvas) if canvas.stop_ids else None
 
 
-def fill_ended(rollout: Rollout, step: int) -> None:
-    """Write the open positions after the end of each row, in place, as written at `step`.
+def fill_ended(rollout: Rollout, step: int | Tensor) -> None:
+    """Write the open positions after the end of each row, in place, as written at `step`, of all
+    rows or of each, [B, 1].
 
     Nothing was sampled there: their log-prob stays 0.
     """
     canvas = rollout.canvas
     rest = after_end(canvas) & canvas.masked
     canvas.tokens.masked_fill_(rest, canvas.stop_ids[0])
-    rollout.trace.masked_fill_(rest, step)
+    rollout.trace = rollout.trace.where(~rest, step)
 
 
 class OpenBlock(Protocol):

@@ -80,33 +80,28 @@ class PanelPrediction(Prediction):
     def own_probability(self, columns: Tensor) -> Tensor:
         if self.filters_confidence:
             return self.drawn_probability(columns)
-        return self._relative(columns).exp() / self._total(self.sums, 1.0)
+        return self._logp(columns, self.sums, 1.0).exp()
 
     def drawn_probability(self, columns: Tensor) -> Tensor:
         if self.config.temperature == 0:
             return torch.ones_like(self.peak)
-        temperature = self.config.temperature
-        exponent = self._relative(columns) / temperature
-        return exponent.exp() / self._total(self.drawn_sums, temperature)
+        return self._logp(columns, self.drawn_sums, self.config.temperature).exp()
 
     def chosen(self, columns: Tensor) -> Tensor:
         if self.config.temperature == 0:
             return self.peak.new_zeros(len(columns)).float()
-        temperature = self.config.temperature
-        exponent = self._relative(columns) / temperature
-        return (exponent - self._total(self.drawn_sums, temperature).log()).float()
+        return self._logp(columns, self.drawn_sums, self.config.temperature).float()
 
-    def _relative(self, columns: Tensor) -> Tensor:
-        """[N] logits of columns [N] less the largest."""
-        return self.logits.gather(-1, columns[:, None])[:, 0] - self.peak
+    def _logp(self, columns: Tensor, sums: Tensor, temperature: float) -> Tensor:
+        """[N] log-probs of columns [N], by the sums at a temperature."""
+        below = self.logits.gather(-1, columns[:, None])[:, 0] - self.peak
+        total = self._weights(sums, temperature).sum(-1).to(self.peak.dtype)
+        return below / temperature - total.log()
 
     def _weights(self, sums: Tensor, temperature: float) -> Tensor:
         """[N, K] float64: the sums, all relative to the largest logit of the row."""
         shift = (self.peaks.double() - self.peak.double()[:, None]) / temperature
         return sums.double() * shift.exp()
-
-    def _total(self, sums: Tensor, temperature: float) -> Tensor:
-        return self._weights(sums, temperature).sum(-1).to(self.peak.dtype)
 
     def _panel(self, panel: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [N, size] of the panels [N], and which of them are columns of the panel."""
