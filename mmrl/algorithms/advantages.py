@@ -63,7 +63,7 @@ def group_advantages(
         return _likelihood_weights(centred).nan_to_num(0.0).flatten(0, 1).float()
     if scale_rewards != "none":
         pooled = groups.flatten(0, 1)[None] if scale_rewards == "batch" else groups
-        variance = _variance(pooled, 1, deviation)
+        variance = _variance(pooled, deviation)
         if scale_rewards != "chunk":
             variance = variance.sum(-1, keepdim=True)
         centred = centred / (variance.sqrt() + 1e-4)
@@ -118,7 +118,7 @@ OF_GROUP = ("group", "leave_one_out")
 def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:
     """`reward`, `reward_std` (mean deviation within groups) and `frac_reward_zero_std`."""
     groups = rewards.double().view(-1, num_generations)
-    deviation = _deviation(groups, dim=1)
+    deviation = _deviation(groups)
     return {
         "reward": float(groups.nanmean()),
         "reward_std": float(deviation.mean()),
@@ -128,7 +128,7 @@ def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:
 
 def equal_groups(rewards: Tensor, num_generations: int) -> Tensor:
     """[B] bool: rollouts of groups in which all known rewards are equal, or none is known."""
-    deviation = _deviation(rewards.double().view(-1, num_generations), dim=1)
+    deviation = _deviation(rewards.double().view(-1, num_generations))
     return (deviation < EQUAL).expand(-1, num_generations).flatten()
 
 
@@ -141,15 +141,15 @@ def _likelihood_weights(centred: Tensor) -> Tensor:
     return (toward - away) * known.sum(1, keepdim=True)
 
 
-def _deviation(values: Tensor, dim: int) -> Tensor:
-    """Sample deviation over `dim` ignoring NaN; 0 where fewer than two values are left."""
-    return _variance(values, dim).sqrt()
+def _deviation(groups: Tensor) -> Tensor:
+    """[P, 1] sample deviation of groups [P, G] ignoring NaN; 0 of fewer than two values."""
+    return _variance(groups).sqrt()
 
 
-def _variance(values: Tensor, dim: int, deviation: str = "sample") -> Tensor:
-    known = ~values.isnan()
-    number = known.sum(dim, keepdim=True)
-    centred = (values - values.nanmean(dim, keepdim=True)).nan_to_num(0.0)
+def _variance(groups: Tensor, deviation: str = "sample") -> Tensor:
+    known = ~groups.isnan()
+    number = known.sum(1, keepdim=True)
+    centred = (groups - groups.nanmean(1, keepdim=True)).nan_to_num(0.0)
     freedom = number - 1 if deviation == "sample" else number
-    variance = centred.square().sum(dim, keepdim=True) / freedom.clamp(min=1)
+    variance = centred.square().sum(1, keepdim=True) / freedom.clamp(min=1)
     return variance.where(number > 1, 0.0)

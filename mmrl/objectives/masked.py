@@ -88,11 +88,8 @@ class Masked(PolicyObjective[MaskedConfig]):
         said += [describe_source(source, layouts) for source in config.sources.values()]
         return policy.network, ", ".join(said)
 
-    def encode(self, pairs: list[Pair]) -> Tensor:
-        """[len(pairs), n] int64, the image-code token ids of training images."""
-        return self._encode([pair.image for pair in pairs])
-
-    def _encode(self, images: list[LazyImage]) -> Tensor:
+    def encode(self, images: list[LazyImage]) -> Tensor:
+        """[len(images), n] int64, the image-code token ids of training images."""
         return self.codes.encode(images) + self.rows.code_offset
 
     def batch(self, step: int, rank: int, world_size: int) -> dict[str, Rows]:
@@ -130,7 +127,7 @@ class Masked(PolicyObjective[MaskedConfig]):
         return total, metrics
 
     def _text_to_image(self, pairs: list[Pair], draw: Generator) -> Rows:
-        codes = self.encode(pairs)
+        codes = self.encode([pair.image for pair in pairs])
         drop = torch.rand(len(pairs), generator=draw) < self.config.cond_dropout_prob
         texts = [pair.text for pair in pairs]
         ids, mask = self.rows.text_to_image(texts, codes, drop.tolist())
@@ -140,7 +137,7 @@ class Masked(PolicyObjective[MaskedConfig]):
         """Rows of edits; those without text or without source image are branches of guidance."""
         befores = [pair.source for pair in pairs if pair.source is not None]
         images = [*befores, *(pair.image for pair in pairs)]
-        sources, edited = self._encode(images).chunk(2)
+        sources, edited = self.encode(images).chunk(2)
         drop = torch.rand(2, len(pairs), generator=draw) < self.config.cond_dropout_prob
         pieces = zip(drop[1].tolist(), sources.unflatten(1, self.task.grid), strict=True)
         shown = [[] if gone else [own] for gone, own in pieces]
@@ -163,7 +160,7 @@ class Masked(PolicyObjective[MaskedConfig]):
         messages = [{"role": "user", "content": INSTRUCTION}]
         asked = self.policy.tokenizer.apply_chat_template(messages, tokenize=False)
         turns = [f"{asked}{pair.text}" for pair in pairs]
-        ids, prompt = self.rows.image_to_text(turns, self.encode(pairs))
+        ids, prompt = self.rows.image_to_text(turns, self.encode([pair.image for pair in pairs]))
         return self._mask_answers(ids, prompt == 0, draw)
 
     def _text(self, pairs: list[Pair], draw: Generator) -> Rows:

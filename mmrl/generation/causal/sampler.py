@@ -20,7 +20,7 @@ from mmrl.generation.causal.sampler_config import AutoregressiveConfig
 from mmrl.generation.tokens.draw import filter_logits, forbid
 from mmrl.generation.tokens.noise import categorical, row_seeds
 from mmrl.generation.tokens.scoring.logits import take_distinct
-from mmrl.randomness import stable_seed
+from mmrl.randomness import generator as generator_of
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.precision import share_casts
 from mmrl.types import Rollout
@@ -55,7 +55,8 @@ def append_tokens(
     rollout = _begin(canvas, config, seeds)
     canvas = rollout.canvas
     length = canvas.tokens.shape[1] - first
-    uniforms = _draw_uniforms(seeds, length).to(canvas.tokens.device)
+    draws = [torch.rand(length, generator=generator_of(seed, "token")) for seed in seeds]
+    uniforms = torch.stack(draws).to(canvas.tokens.device)
     held = None
     if config.repetition_penalty != 1:
         held = find_held(canvas, first)
@@ -89,15 +90,6 @@ def _begin(canvas: CausalCanvas, config: AutoregressiveConfig, seeds: list[int])
     zeros = torch.zeros(canvas.tokens.shape, device=nowhere.device)
     named = torch.tensor(seeds, device=nowhere.device)
     return Rollout(canvas, nowhere, zeros, asdict(config), named, 1, zeros.clone())
-
-
-def _draw_uniforms(seeds: Sequence[int], length: int) -> Tensor:
-    """[B, n] float32 uniforms, those of each row from its seed."""
-    source, out = torch.Generator(), torch.empty(len(seeds), length)
-    for seed, row in zip(seeds, out, strict=True):
-        source.manual_seed(stable_seed(seed, "token"))
-        torch.rand(length, generator=source, out=row)
-    return out
 
 
 class _Reader:
