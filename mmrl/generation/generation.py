@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from mmrl.generation.strategy import Strategy
@@ -28,6 +29,11 @@ class Place(NamedTuple):
     def alone(cls, seeds: Sequence[int]) -> Place:
         """Of rows of which each is a group."""
         return cls(0, seeds, [0] * len(seeds), 1)
+
+
+def late(path: str) -> Callable[..., Any]:
+    """The function `module:name`, imported when it is called: settings are read without torch."""
+    return lambda *arguments, **options: resolve_name(path)(*arguments, **options)
 
 
 class Sampler(NamedTuple):

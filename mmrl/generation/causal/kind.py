@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from mmrl.generation.causal.sampler_config import AutoregressiveConfig
-from mmrl.generation.generation import Generation, Sampler
+from mmrl.generation.generation import Generation, Sampler, late
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
-from mmrl.generation.tokens.scoring import score
 from mmrl.types import Passes, Rollout
-
-if TYPE_CHECKING:
-    from mmrl.models import Policy
-
-
-def write(policy: Policy, canvas: Any, config: Any, generator: Any, *_: Any) -> Rollout:
-    """See `mmrl.generation.causal.sampler.append_tokens`."""
-    from mmrl.generation.causal.sampler import append_tokens
-
-    return append_tokens(policy, canvas, config, generator)
 
 
 def plan_reading(rollout: Rollout, config: StrategyConfig, draw: Draw) -> Passes:
@@ -40,7 +27,7 @@ def find_differences(config: AutoregressiveConfig, exact_cache: bool) -> list[st
 
 
 AUTOREGRESSIVE = Sampler(
-    write,
+    late("mmrl.generation.causal.sampler:append_tokens"),
     AutoregressiveConfig,
     count_steps=lambda config, length: length,
     count_logits=lambda config, length: 1,
@@ -50,4 +37,5 @@ AUTOREGRESSIVE = Sampler(
 READING = Strategy(
     plan_reading, number=lambda config, steps, length: 1, ordered=True, reads_trace=True
 )
-CAUSAL = Generation({"autoregressive": AUTOREGRESSIVE}, {"causal": READING}, score)
+SCORE = late("mmrl.generation.tokens.scoring.scoring:score")
+CAUSAL = Generation({"autoregressive": AUTOREGRESSIVE}, {"causal": READING}, SCORE)

@@ -49,6 +49,7 @@ def append_tokens(
     canvas: CausalCanvas,
     config: AutoregressiveConfig,
     generator: Generator | Sequence[Generator],
+    *_: Any,
 ) -> Rollout:
     """Write the responses of a canvas; see `mmrl.samplers.sample`."""
     seeds, first = row_seeds(generator, len(canvas)), canvas.first_column

@@ -46,6 +46,7 @@ def denoise(
     canvas: LatentCanvas,
     config: Any,
     generator: Generator | Sequence[Generator],
+    size: int | None = None,
     place: Place | None = None,
 ) -> Rollout:
     """Write the latents of a canvas; see `mmrl.samplers.sample`.
