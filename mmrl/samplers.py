@@ -60,17 +60,6 @@ def count_actions(config: SamplerConfig, length: int) -> int:
     return (SAMPLERS[config.name].count_actions or count_steps)(config, length)
 
 
-def has_fixed_forwards(config: SamplerConfig) -> bool:
-    """Whether all rows of one length take the same number of forward passes, whatever is drawn, on
-    processes that share weights (`Policy.shares_forwards`)."""
-    return SAMPLERS[config.name].has_fixed_forwards(config)
-
-
-def can_refill(policy: Policy, config: SamplerConfig) -> bool:
-    """Whether a row that ends can give its place in the batch to another."""
-    return SAMPLERS[config.name].can_refill(policy, config)
-
-
 def sample(
     policy: Policy,
     canvas: Canvas,
@@ -87,7 +76,7 @@ def sample(
         config: sampler, steps, guidance, temperature.
         generator: one per row, or one from which a generator per row is seeded.
         size: rows that are computed at once where rows that end give their places to others, see
-            `can_refill`; None computes all at once.
+            `Sampler.can_refill`; None computes all at once.
         place: of the rows in a run; None takes each as a group.
 
     Returns:

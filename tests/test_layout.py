@@ -88,8 +88,9 @@ mmrl.generation.masked.kind
 mmrl.generation.causal.sampler_config
 mmrl.generation.causal.sampler
 mmrl.generation.causal.kind
-mmrl.generation.flow.sampler_config mmrl.generation.flow.velocity
-mmrl.generation.flow.replay mmrl.generation.flow.sampler mmrl.generation.flow.scoring
+mmrl.generation.flow.sampler_config
+mmrl.generation.flow.scoring
+mmrl.generation.flow.replay mmrl.generation.flow.sampler
 mmrl.generation.flow.kind
 mmrl.generation.kinds
 mmrl.samplers

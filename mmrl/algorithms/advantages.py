@@ -43,25 +43,35 @@ def group_advantages(
     baseline: str = "group",
     deviation: str = "sample",
 ) -> Tensor:
-    """Advantages of rollouts in the order of their groups.
+    """Advantages of rollouts in the order of their groups, and of their chunks on the same scale.
 
     Args:
-        rewards: [B] float, NaN where no reward applies.
+        rewards: [B], or [B, C] with a column for the outcome and for every chunk; float, NaN where
+            no reward applies.
         num_generations: G, rollouts per prompt.
         scale_rewards: group, chunk (without chunks as group), batch, none or softmax.
         baseline: group, leave_one_out, batch or none; softmax needs group.
         deviation: sample or population.
 
     Returns:
-        [B] float32; 0 where no reward applies, and with a baseline of the group where all its
-        rewards are equal.
+        [B] or [B, C] float32; 0 where no reward applies, and with a baseline of the group where all
+        its rewards are equal.
     """
-    if scale_rewards != "softmax":
-        columns = rewards[:, None], num_generations, scale_rewards, baseline, deviation
-        return joint_advantages(*columns)[:, 0]
-    groups = rewards.double().view(-1, num_generations)
-    centred = groups - groups.nanmean(1, keepdim=True)
-    return _likelihood_weights(centred).nan_to_num(0.0).flatten().float()
+    groups = rewards.double().unflatten(0, (-1, num_generations))
+    centred = BASELINES[baseline](groups)
+    if scale_rewards == "softmax":
+        return _likelihood_weights(centred).nan_to_num(0.0).flatten(0, 1).float()
+    if scale_rewards != "none":
+        pooled = groups.flatten(0, 1)[None] if scale_rewards == "batch" else groups
+        variance = _variance(pooled, deviation)
+        if scale_rewards != "chunk":
+            variance = variance.sum(-1, keepdim=True)
+        centred = centred / (variance.sqrt() + 1e-4)
+    if scale_rewards == "chunk":
+        alone = (~groups.isnan()).sum(1, keepdim=True) == 1
+        alone[..., 0] = False  # the outcome
+        centred = groups.where(alone, centred)
+    return centred.nan_to_num(0.0).flatten(0, 1).float()
 
 
 def normalize_then_sum(
@@ -82,40 +92,6 @@ def normalize_then_sum(
     for weight, column in zip(weights, rewards.T, strict=True):
         total += weight * group_advantages(column, num_generations, "group", deviation=deviation)
     return total.masked_fill(rewards.isnan().all(1), float("nan"))
-
-
-def joint_advantages(
-    rewards: Tensor,
-    num_generations: int,
-    scale_rewards: str,
-    baseline: str = "group",
-    deviation: str = "sample",
-) -> Tensor:
-    """Advantages of the outcome and of every chunk, on one scale.
-
-    Args:
-        rewards: [B, C] float, a column for each of them, NaN where a rollout has none.
-        num_generations: G, rollouts per prompt.
-        scale_rewards: group, chunk, batch or none.
-        baseline: see `group_advantages`.
-        deviation: see `group_advantages`.
-
-    Returns:
-        [B, C] float32; 0 where there is no reward.
-    """
-    groups = rewards.double().unflatten(0, (-1, num_generations))
-    centred = BASELINES[baseline](groups)
-    if scale_rewards != "none":
-        pooled = groups.flatten(0, 1)[None] if scale_rewards == "batch" else groups
-        variance = _variance(pooled, 1, deviation)
-        if scale_rewards != "chunk":
-            variance = variance.sum(-1, keepdim=True)
-        centred = centred / (variance.sqrt() + 1e-4)
-    if scale_rewards == "chunk":
-        alone = (~groups.isnan()).sum(1, keepdim=True) == 1
-        alone[..., 0] = False  # the outcome
-        centred = groups.where(alone, centred)
-    return centred.nan_to_num(0.0).flatten(0, 1).float()
 
 
 def _above_group(groups: Tensor) -> Tensor:
@@ -142,7 +118,7 @@ OF_GROUP = ("group", "leave_one_out")
 def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:
     """`reward`, `reward_std` (mean deviation within groups) and `frac_reward_zero_std`."""
     groups = rewards.double().view(-1, num_generations)
-    deviation = _deviation(groups, dim=1)
+    deviation = _deviation(groups)
     return {
         "reward": float(groups.nanmean()),
         "reward_std": float(deviation.mean()),
@@ -152,7 +128,7 @@ def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:
 
 def equal_groups(rewards: Tensor, num_generations: int) -> Tensor:
     """[B] bool: rollouts of groups in which all known rewards are equal, or none is known."""
-    deviation = _deviation(rewards.double().view(-1, num_generations), dim=1)
+    deviation = _deviation(rewards.double().view(-1, num_generations))
     return (deviation < EQUAL).expand(-1, num_generations).flatten()
 
 
@@ -165,15 +141,15 @@ def _likelihood_weights(centred: Tensor) -> Tensor:
     return (toward - away) * known.sum(1, keepdim=True)
 
 
-def _deviation(values: Tensor, dim: int) -> Tensor:
-    """Sample deviation over `dim` ignoring NaN; 0 where fewer than two values are left."""
-    return _variance(values, dim).sqrt()
+def _deviation(groups: Tensor) -> Tensor:
+    """[P, 1] sample deviation of groups [P, G] ignoring NaN; 0 of fewer than two values."""
+    return _variance(groups).sqrt()
 
 
-def _variance(values: Tensor, dim: int, deviation: str = "sample") -> Tensor:
-    known = ~values.isnan()
-    number = known.sum(dim, keepdim=True)
-    centred = (values - values.nanmean(dim, keepdim=True)).nan_to_num(0.0)
+def _variance(groups: Tensor, deviation: str = "sample") -> Tensor:
+    known = ~groups.isnan()
+    number = known.sum(1, keepdim=True)
+    centred = (groups - groups.nanmean(1, keepdim=True)).nan_to_num(0.0)
     freedom = number - 1 if deviation == "sample" else number
-    variance = centred.square().sum(dim, keepdim=True) / freedom.clamp(min=1)
+    variance = centred.square().sum(1, keepdim=True) / freedom.clamp(min=1)
     return variance.where(number > 1, 0.0)

@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from mmrl.algorithms.surrogates import geometric
-from mmrl.algorithms.terms import Comparison, Terms
+from mmrl.algorithms.surrogates import Comparison, Terms, geometric
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from mmrl.algorithms.advantages import BASELINES
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.bounds import BOUNDS
-from mmrl.algorithms.gaussians import GAUSSIAN_KL
-from mmrl.algorithms.ratios import KL, RATIO_LEVELS
+from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import Settings, above, at_least, check, one_of
 from mmrl.config.chosen import Chosen
@@ -92,7 +91,7 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     """Weight of the KL; 0 needs no reference policy."""
     kl: Annotated[str, one_of([*KL, *GAUSSIAN_KL])] = "k3"
     """KL estimator: k1, k2 or k3 from log-probs; of denoising steps of a latent also gaussian or
-    gaussian_rate, which differ by their divisor, see `mmrl.algorithms.gaussians`."""
+    gaussian_rate, which differ by their divisor, see `mmrl.algorithms.ratios`."""
     kl_to: Literal["reference", "old"] = "reference"
     """Policy the KL is taken to: reference, or old (as it was when it sampled)."""
     kl_level: Literal["token", "bound"] = "token"

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.advantages import equal_groups, group_advantages, joint_advantages
+from mmrl.algorithms.advantages import equal_groups, group_advantages
 from mmrl.algorithms.value import estimate_gae
 
 
@@ -75,15 +75,15 @@ def credit_slices(
     """
     outcome = group_advantages(outcomes, num_generations, scale_rewards).double()
     known = ~outcomes.isnan() & ~equal_groups(outcomes, num_generations)
-    predictors = joint_advantages(scores.T, num_generations, "none").T.double() * known
+    predictors = group_advantages(scores.T, num_generations, "none").T.double() * known
     squares, products = predictors.square().sum(1), (predictors * outcome).sum(1)
     slopes = (products / squares.clamp(min=1e-12)).clamp(min=0)
-    values = outcome.new_zeros(len(scores) + 1, len(outcome), 1)
-    values[1:, :, 0] = slopes[:, None] * predictors
+    values = outcome.new_zeros(len(outcome), len(scores) + 1)
+    values[:, 1:] = (slopes[:, None] * predictors).T
     paid = torch.zeros_like(values)
-    paid[-1, :, 0] = outcome
-    counted = known[None, :, None].expand_as(values)
-    advantages = estimate_gae(paid, values, counted, 1.0, lam).advantages[..., 0].T
-    residuals = (outcome - values[1:, :, 0]).square().sum(1)
+    paid[:, -1] = outcome
+    written = known[:, None].expand_as(values)
+    advantages = estimate_gae(paid, values, written, 1.0, lam).advantages
+    residuals = (outcome[:, None] - values[:, 1:]).square().sum(0)
     explained = 1 - residuals / outcome.square().sum().clamp(min=1e-12)
     return SliceCredit(advantages.float(), explained)

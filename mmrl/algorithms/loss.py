@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
 from mmrl.algorithms.bounds import BOUNDS, Quantity
-from mmrl.algorithms.gaussians import GAUSSIAN_KL
-from mmrl.algorithms.ratios import KL, RATIO_LEVELS
-from mmrl.algorithms.surrogates import SURROGATES, boundary
-from mmrl.algorithms.terms import Comparison, Terms
+from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, RATIO_LEVELS
+from mmrl.algorithms.surrogates import SURROGATES, Comparison, Terms, boundary
 from mmrl.types import Gaussian, Passes, Rollout, Scores
 
 if TYPE_CHECKING:

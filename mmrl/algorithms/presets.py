@@ -1,7 +1,7 @@
 """The preset of a method with what differs from it, and which columns cannot go together."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -9,10 +9,11 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
-from mmrl.algorithms.gaussians import GAUSSIAN_KL
+from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
-from mmrl.config import ConfigError, check, check_choice, merge, to_plain
+from mmrl.config import ConfigError, Settings, check, check_choice, merge, to_plain
 from mmrl.config.chosen import keep_read
 from mmrl.config.yaml_file import configs
 from mmrl.generation.kinds import STRATEGIES
@@ -71,160 +72,104 @@ def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
 
 
 def find_conflicts(method: AlgorithmConfig) -> list[str]:
-    """Columns that cannot go together: messages, each beginning with the key to change."""
-    m, strategy = method, STRATEGIES[method.strategy]
-    rate = getattr(m, "prompt_mask_rate", 0.0)
-    by_token = m.bound == "token" and m.pass_by_pass  # every token has a separate term
-    columns = f"bound: {m.bound} with ratio_level: {m.ratio_level} and aggregation: {m.aggregation}"
-    one_term = (
-        f"is set, and {columns} has one term for tokens whose advantages differ; use bound: token,"
-        " ratio_level: token or step, aggregation: grpo; or null."
-    )
-    compares = f"compares means of denoising steps, and strategy: {m.strategy} scores tokens"
-    reads_old = SURROGATES[m.surrogate].of_steps or (
-        m.beta > 0 and m.kl_to == "old" and m.kl in GAUSSIAN_KL
-    )
-    usual = {
-        "deviation": "sample",
-        "multi_objective_aggregation": "sum_then_normalize",
-        "adv_clip_max": None,
+    """Columns that cannot go together: messages, each beginning with a key to change."""
+    found = []
+    if method.follows_blocks and method.block_size is None:
+        found.append(
+            f"block_size is null, and strategy: {method.strategy} with ratio_level:"
+            f" {method.ratio_level} needs blocks; give that of the sampler."
+        )
+    for key, why, columns in (*_of_strategy(method), *_of_terms(method), *_of_credit(method)):
+        for column, allowed in columns.items():
+            value = getattr(method, column, allowed[0])  # only some strategies have an option
+            if value not in allowed:
+                use = f"use {column}: {' or '.join(map(_show, allowed))}, or change {key}."
+                reason = f"{key}: {_show(getattr(method, key))} {why}"
+                found.append(f"{column} is {_show(value)}, and {reason}; {use}")
+    return found
+
+
+Need = tuple[str, str, Mapping[str, Sequence[Any]]]
+"""A column, what its value does, and the values of other columns that go with that."""
+
+
+def _of_strategy(m: AlgorithmConfig) -> Iterator[Need]:
+    strategy = STRATEGIES[m.strategy]
+    if strategy.ordered:
+        why = "follows an order instead of drawing, which slice_size or num_slices cuts"
+        yield "strategy", why, {"num_draws": [1]}
+        yield "strategy", "shows states in which tokens were written", {"prompt_mask_rate": [0]}
+    if strategy.of_steps:
+        yield "strategy", "scores denoising steps, which have none", {"temperature": [1]}
+        why = "scores denoising steps, whose entropy is given"
+        yield "strategy", why, {"top_entropy_quantile": [1]}
+    else:
+        compared = {"kl": [*KL], "surrogate": [n for n, s in SURROGATES.items() if not s.of_steps]}
+        yield "strategy", "scores tokens and no means of denoising steps", compared
+        why = "may show other states than those in which the sampler acted"
+        yield "strategy", why, {"old_logprobs": ["replay"]}
+    if m.kl in GAUSSIAN_KL:
+        yield "kl", "is of single denoising steps", {"kl_level": ["token"]}
+    if not strategy.reads_trace:
+        why = "shows states that the sampler did not go through, which have no next step"
+        yield "strategy", why, {"value": [None]}
+
+
+def _of_terms(m: AlgorithmConfig) -> Iterator[Need]:
+    sums = ["grpo", "dapo", "dr_grpo"]
+    aggregations = [name for name, each in AGGREGATIONS.items() if not each.across_passes]
+    surrogates = [name for name, each in SURROGATES.items() if not each.by_action]
+    by_token = {"aggregation": aggregations, "surrogate": surrogates}
+    credit = {"value": [None], "completion_value": [None]}
+    if m.bound == "additive":
+        needs = {"ratio_level": ["token", "step"], "aggregation": sums, "surrogate": ["clipped"]}
+        yield "bound", "has its own surrogate, a sum over passes trained one by one", needs
+    if m.bound != "token":
+        levels = [name for name in RATIO_LEVELS if name != "block"]
+        needs = {**by_token, **credit, "ratio_level": levels, "step_weights": [None]}
+        why = "has no value of every token or step"
+        yield "bound", why, {**needs, "top_entropy_quantile": [1]}
+    if m.ratio_level != "token":
+        yield "ratio_level", "has no ratio of every token or step", by_token
+    if m.ratio_level not in ("token", "none"):
+        why = "has terms of several tokens, which cannot be left out one by one"
+        yield "ratio_level", why, {"top_entropy_quantile": [1]}
+    if not RATIO_LEVELS[m.ratio_level].pass_by_pass:
+        yield "ratio_level", "has one term for tokens whose advantages differ", credit
+    if m.ratio_level == "none":
+        yield "ratio_level", "forms no ratio to clip", {"aggregation": sums}
+    if m.aggregation == "gmpo":
+        needs = {**credit, "surrogate": ["clipped"], "top_entropy_quantile": [1]}
+        yield "aggregation", "has its own surrogate, one term for all tokens of a row", needs
+    if m.surrogate != "clipped":
+        yield "surrogate", "has no ratio that it could clip", {"delta": [None]}
+
+
+def _of_credit(m: AlgorithmConfig) -> Iterator[Need]:
+    outcomes = {
+        "deviation": ["sample"],
+        "multi_objective_aggregation": ["sum_then_normalize"],
+        "adv_clip_max": [None],
     }
-    changed = [key for key, value in usual.items() if getattr(m, key) != value]
-    several, completed = m.top_entropy_quantile < 1, m.completion_value is not None
-    found = [
-        (
-            m.follows_blocks and m.block_size is None,
-            f"block_size is null, and strategy: {m.strategy} with ratio_level: {m.ratio_level}"
-            " needs blocks; give that of the sampler.",
-        ),
-        (
-            strategy.ordered and m.num_draws != 1,
-            f"num_draws is {m.num_draws}, and strategy: {m.strategy} follows an order instead of"
-            " drawing; leave it at 1 and set slice_size or num_slices.",
-        ),
-        (
-            strategy.ordered and rate > 0,
-            f"prompt_mask_rate is {rate:g}, and strategy: {m.strategy} scores the states in"
-            " which tokens were written, with the whole prompt; set it to 0.",
-        ),
-        (
-            m.ratio_level == "block" and m.bound != "token",
-            f"ratio_level is block, and bound: {m.bound} has no value per position; use bound:"
-            " token, or ratio_level: sequence.",
-        ),
-        (
-            m.aggregation == "gmpo" and (m.ratio_level, m.bound) != ("token", "token"),
-            f"aggregation is gmpo, which clips token by token, and the ratio is of {columns}; use"
-            " aggregation: gspo, or ratio_level: token with bound: token.",
-        ),
-        (
-            m.aggregation == "gspo" and m.ratio_level == "none",
-            "aggregation is gspo, and ratio_level: none forms no ratio to clip; use grpo.",
-        ),
-        (
-            SURROGATES[m.surrogate].by_action and not (by_token and m.ratio_level == "token"),
-            f"surrogate is {m.surrogate}, which reads the probability of every token or step, and"
-            f" the ratio is of {columns}; use bound: token, ratio_level: token, and aggregation:"
-            " dapo.",
-        ),
-        (
-            SURROGATES[m.surrogate].of_steps and not strategy.of_steps,
-            f"surrogate is {m.surrogate}, which {compares}; use strategy: replay, or surrogate:"
-            " clipped.",
-        ),
-        (
-            m.kl in GAUSSIAN_KL and not strategy.of_steps,
-            f"kl is {m.kl}, which {compares}; use strategy: replay, or kl: k3.",
-        ),
-        (
-            m.kl in GAUSSIAN_KL and m.kl_level == "bound",
-            f"kl_level is bound, and kl: {m.kl} is of single denoising steps; use token.",
-        ),
-        (
-            m.old_logprobs == "rollout" and not strategy.of_steps,
-            f"old_logprobs is rollout, and strategy: {m.strategy} may show other states than those"
-            " in which the sampler acted; use replay, or strategy: replay.",
-        ),
-        (
-            m.old_logprobs == "rollout" and reads_old,
-            f"old_logprobs is rollout, and a rollout records no means, which surrogate:"
-            f" {m.surrogate} with kl: {m.kl} compares to those of the old policy; use replay.",
-        ),
-        (
-            getattr(m, "step_weights", None) is not None and m.bound != "token",
-            f"step_weights is set, and bound: {m.bound} has no term per step; use bound: token, or"
-            " null.",
-        ),
-        (
-            several and strategy.of_steps,
-            f"top_entropy_quantile is {m.top_entropy_quantile:g}, and strategy: {m.strategy} scores"
-            " denoising steps, whose entropy is given; set it to 1.",
-        ),
-        (
-            m.temperature != 1 and strategy.of_steps,
-            f"temperature is {m.temperature:g}, and strategy: {m.strategy} scores denoising steps,"
-            " which have none; set it to 1.",
-        ),
-        (
-            bool(changed) and (completed or m.value is not None),
-            f"{', '.join(changed)} changes advantages of outcomes, from which value and"
-            " completion_value make others; set these to null, or take the default.",
-        ),
-        (
-            m.surrogate != "clipped" and (m.bound == "additive" or m.aggregation == "gmpo"),
-            f"surrogate is {m.surrogate}, and {columns} has its own; use surrogate: clipped.",
-        ),
-        (
-            m.surrogate != "clipped" and m.delta is not None,
-            f"delta is {m.delta}, which belongs to surrogate: clipped; set it to null.",
-        ),
-        (
-            m.bound == "additive" and m.ratio_level not in ("token", "step"),
-            f"ratio_level is {m.ratio_level}, and bound: additive needs a ratio per pass, or its"
-            " passes cannot be trained one by one; use ratio_level: step.",
-        ),
-        (
-            m.bound == "additive" and m.aggregation not in ("grpo", "dapo", "dr_grpo"),
-            f"aggregation is {m.aggregation}, and bound: additive is a sum over passes; use grpo.",
-        ),
-        (
-            several and not (by_token and m.ratio_level in ("token", "none")),
-            f"top_entropy_quantile is {m.top_entropy_quantile:g}, and {columns} has terms of"
-            " several tokens, which cannot be left out one by one; use bound: token, ratio_level:"
-            " token or none, and aggregation: grpo, dapo, dr_grpo or gspo; or set it to 1.",
-        ),
-        (
-            several and m.value is not None,
-            f"top_entropy_quantile is {m.top_entropy_quantile:g}, and value needs all tokens of a"
-            " rollout to carry its reward back; set it to 1, or value to null.",
-        ),
-        (
-            m.value is not None and not strategy.reads_trace,
-            f"value is set, and strategy: {m.strategy} shows states that the sampler did not go"
-            " through, which have no next step; use strategy: trace, or value: null.",
-        ),
-        (m.value is not None and not by_token, f"value {one_term}"),
-        (
-            m.value is not None and m.scale_rewards == "softmax",
-            "scale_rewards is softmax, which makes weights of likelihoods and no outcome that a"
-            " value could predict; use group, batch or none, or value: null.",
-        ),
-        (
-            m.baseline != "group" and (completed or m.scale_rewards == "softmax"),
-            f"baseline is {m.baseline}, and completion_value and scale_rewards: softmax compare"
-            " within the group; use baseline: group.",
-        ),
-        (
-            completed and m.value is not None,
-            "completion_value is set, and value as well; both give advantages per token, set one of"
-            " them to null.",
-        ),
-        (completed and not by_token, f"completion_value {one_term}"),
-        (
-            completed and m.scale_rewards not in ("batch", "none"),
-            f"scale_rewards is {m.scale_rewards}, and completion_value credits differences of"
-            " rewards, which may be far larger than those of a group's outcomes; use batch or none,"
-            " or completion_value: null.",
-        ),
-    ]
-    return [message for holds, message in found if holds]
+    why = "makes others of the advantages of outcomes"
+    if m.value is not None:
+        scales = {"scale_rewards": ["group", "chunk", "batch", "none"]}
+        yield "value", why, {**outcomes, **scales, "completion_value": [None]}
+        needs = {"top_entropy_quantile": [1]}
+        yield "value", "needs all tokens of a rollout to carry its reward back", needs
+    if m.completion_value is not None:
+        yield "completion_value", why, outcomes
+        needs = {"scale_rewards": ["batch", "none"], "baseline": ["group"]}
+        why = "compares differences of rewards within the group, which may be large"
+        yield "completion_value", why, needs
+    if m.scale_rewards == "softmax":
+        yield "scale_rewards", "compares within the group", {"baseline": ["group"]}
+    if m.old_logprobs == "rollout":
+        why, plain = "records no means", [n for n, s in SURROGATES.items() if not s.of_steps]
+        kinds = {"kl": [*KL]} if m.beta > 0 and m.kl_to == "old" else {}
+        yield "old_logprobs", why, {"surrogate": plain, **kinds}
+
+
+def _show(value: Any) -> str:
+    """A value as a YAML has it."""
+    return "null" if value is None else "given" if isinstance(value, Settings) else f"{value}"

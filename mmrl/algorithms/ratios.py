@@ -18,12 +18,25 @@ KL estimators from log-probs of sampled tokens (Schulman 2020), with d = referen
 
 k1 is unbiased in value but its plain gradient has mean zero; k2 has the gradient of the KL; k3 is
 never negative and is what GRPO uses.
+
+The KL of denoising steps in closed form, of the Gaussians a step of a latent is drawn from: with mu
+and mu' its means under two policies, s its deviation of each number, dt < 0 the change of the noise
+level and a mean over the numbers of a row's latent,
+
+    gaussian         mean[(mu - mu')^2] / (2 s^2), the KL of a number
+    gaussian_rate    -dt mean[(mu - mu')^2] / (2 s^2), which counts a step by its length
+
+The public codes call both the KL, so a weight `beta` belongs to one of them: `gaussian` is that of
+UniRL, of flow_grpo for Wan and of every kernel whose deviation has no factor sqrt(-dt);
+`gaussian_rate` that of flow_grpo for SD3, FLUX, Qwen-Image and Bagel, and of verl-omni.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
+
+from mmrl.types import Gaussian
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,18 +47,18 @@ def token(new: Tensor, old: Tensor, counts: Tensor, *_: Tensor | None) -> Tensor
     return (new - old) * counts
 
 
-def step(
-    new: Tensor, old: Tensor, counts: Tensor, sizes: Tensor | None = None, *_: Tensor | None
-) -> Tensor:
-    """The mean of new - old over each row's counted entries of a pass."""
-    return _mean(new, old, counts, sizes, (-1,))
+def mean_over(*over: int) -> Callable[..., Tensor]:
+    """The ratio level of the mean of new - old over each row's counted entries in some dims."""
 
+    def log_ratio(
+        new: Tensor, old: Tensor, counts: Tensor, sizes: Tensor | None = None, *_: Tensor | None
+    ) -> Tensor:
+        tokens = counts if sizes is None else counts * sizes
+        number = tokens.sum(over, keepdim=True).clamp(min=1)
+        mean = ((new - old) * counts).sum(over, keepdim=True) / number
+        return mean.expand_as(new) * counts
 
-def sequence(
-    new: Tensor, old: Tensor, counts: Tensor, sizes: Tensor | None = None, *_: Tensor | None
-) -> Tensor:
-    """The mean of new - old over each row's counted entries of all passes."""
-    return _mean(new, old, counts, sizes, (0, -1))
+    return log_ratio
 
 
 def block(
@@ -69,15 +82,6 @@ def none(new: Tensor, old: Tensor, counts: Tensor, *_: Tensor | None) -> Tensor:
     return (new - new.detach()) * counts
 
 
-def _mean(
-    new: Tensor, old: Tensor, counts: Tensor, sizes: Tensor | None, over: tuple[int, ...]
-) -> Tensor:
-    tokens = counts if sizes is None else counts * sizes
-    number = tokens.sum(over, keepdim=True).clamp(min=1)
-    mean = ((new - old) * counts).sum(over, keepdim=True) / number
-    return mean.expand_as(new) * counts
-
-
 class RatioLevel(NamedTuple):
     """A row of `RATIO_LEVELS`. `pass_by_pass`: whether each ratio belongs to one pass."""
 
@@ -87,9 +91,9 @@ class RatioLevel(NamedTuple):
 
 RATIO_LEVELS = {
     "token": RatioLevel(token, pass_by_pass=True),
-    "step": RatioLevel(step, pass_by_pass=True),
+    "step": RatioLevel(mean_over(-1), pass_by_pass=True),
     "block": RatioLevel(block),
-    "sequence": RatioLevel(sequence),
+    "sequence": RatioLevel(mean_over(0, -1)),
     "none": RatioLevel(none, pass_by_pass=True),
 }
 """Ratio levels by the name used in configurations."""
@@ -113,3 +117,22 @@ def k3(policy: Tensor, reference: Tensor) -> Tensor:
 
 KL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
 """KL estimators by the name used in configurations."""
+
+
+def gaussian(policy: Gaussian, other: Gaussian) -> Tensor:
+    """[K, B]: the KL of a step, per number; 0 where a pass has no step."""
+    square = (policy.mean - other.mean).square().sum(-1) / policy.size
+    given = policy.deviation > 0  # a 1 elsewhere keeps values and gradients from NaN
+    return (square / (2 * policy.deviation.where(given, 1.0).square())).where(given, 0)
+
+
+def gaussian_rate(policy: Gaussian, other: Gaussian) -> Tensor:
+    """[K, B]: the KL of a step, per number, times how far the noise level falls in it."""
+    return gaussian(policy, other) * policy.interval
+
+
+GAUSSIAN_KL: dict[str, Callable[[Gaussian, Gaussian], Tensor]] = {
+    "gaussian": gaussian,
+    "gaussian_rate": gaussian_rate,
+}
+"""KL of denoising steps by the name used in configurations."""

@@ -6,13 +6,29 @@ With r the ratio at the chosen level and A the advantage:
                 separate upper range (DAPO, arXiv 2503.14476)
     cispo       A min(r, 1 + eps_high) log p, the ratio without gradient: no token is left without
                 one (CISPO of MiniMax-M1, arXiv 2506.13585)
-    dppo, cppo, drpo, flow_dppo   see `mmrl.algorithms.divergence`
-    guard       clipped for r = exp(s (log r' + b)) and divided by -dt: the ratio r' of a denoising
-                step with deviation s, and its bias b = mean[(mu - mu_old)^2] / (2 s^2), by which
-                log r' is below 0 on average (GRPO-Guard, arXiv 2510.22319)
     geometric   A exp(mean of a row's clipped log-ratios), each clipped to [-eps_low, eps_high] on
                 the side where it gains: GMPO (arXiv 2507.20673). Every entry holds the row's value
     boundary    A (1 + d) or A exp(d), never above A r: BGPO (arXiv 2510.11683), without a clip
+
+Others hold back how far the distribution of an action moves. With p and q the probabilities of a
+token under the policy and under the one that sampled, r = p / q and D = |p - q|:
+
+    dppo        A r where D <= eps or r moves back towards 1, else 0 (DPPO, arXiv 2602.04879)
+    cppo        the same under a budget that the tokens of a row share (CPPO, arXiv 2606.10968)
+    drpo        A r - |A| q (r - 1)^2 / (2 eps), without an edge (DRPO, arXiv 2606.09821)
+
+The budget: of a row's T counted tokens, from left to right in a pass, the t-th has the weight
+w_t = 1 - (1 - `LAST_WEIGHT`) (t - 1) / (T - 1), and w_t D_t may reach
+
+    min(eps, eps + a sum_{s<t} w_s - sum_{s<t} w_s D_s)
+
+with a the 90th percentile of the row's D, held within `ALLOWANCE`. For a denoising step, with D the
+KL of its Gaussians per number of the latent and s its deviation, whatever the kernel:
+
+    flow_dppo   A r where D < eps or r moves back towards 1, else 0 (Flow-DPPO, arXiv 2606.11025)
+    guard       clipped for r = exp(s (log r' + b)) and divided by -dt: the ratio r' of the step,
+                and its bias b = mean[(mu - mu_old)^2] / (2 s^2), by which log r' is below 0 on
+                average (GRPO-Guard, arXiv 2510.22319)
 """
 
 from __future__ import annotations
@@ -20,11 +36,46 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from mmrl.algorithms.divergence import cppo, dppo, drpo, flow_dppo
-from mmrl.algorithms.terms import Comparison, Terms
+from mmrl.algorithms.ratios import gaussian
+from mmrl.types import Gaussian
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+LAST_WEIGHT = 0.8
+"""Weight of the last token's change of probability; the first token's is 1."""
+ALLOWANCE = 0.02, 0.04
+"""Range of what every token adds to the budget of those after it."""
+LARGEST_LOG_RATIO = 20.0
+"""Where a ratio that no range clips is held, so that it cannot overflow."""
+
+
+class Comparison(NamedTuple):
+    """What is compared: `log_ratio`, `new` and `old` values and `counts` [K, B, L], 0 where they do
+    not count; `advantages`, broadcast to them; `epsilon`, the lower and the upper range; and the
+    Gaussians of both policies, where actions are drawn from such."""
+
+    log_ratio: Tensor
+    new: Tensor
+    old: Tensor
+    counts: Tensor
+    advantages: Tensor
+    epsilon: tuple[float, float]
+    new_gaussian: Gaussian | None = None
+    old_gaussian: Gaussian | None = None
+
+    def step_kl(self) -> Tensor:
+        """[K, B, 1]: the KL of the step to the old policy's, per number of the latent."""
+        assert self.new_gaussian and self.old_gaussian, "the strategy is checked with the method"
+        return gaussian(self.new_gaussian, self.old_gaussian)[..., None]
+
+
+class Terms(NamedTuple):
+    """`values` [K, B, L] to maximise, and where a ratio is clipped from `below` and `above`."""
+
+    values: Tensor
+    below: Tensor
+    above: Tensor
 
 
 def clipped(c: Comparison) -> Terms:
@@ -74,6 +125,52 @@ def boundary(log_ratio: Tensor, advantages: Tensor, linear: Tensor) -> Terms:
     ratio = (1 + log_ratio).where(rows, log_ratio.masked_fill(rows, 0.0).exp())
     nowhere = log_ratio.isnan() & False
     return Terms(ratio * advantages, nowhere, nowhere)
+
+
+def dppo(c: Comparison) -> Terms:
+    """Tokens whose probability moved too far, and away, have no term."""
+    return _keep(c, _change(c) <= c.epsilon[0])
+
+
+def flow_dppo(c: Comparison) -> Terms:
+    """Steps whose mean moved too far, and away, have no term."""
+    return _keep(c, c.step_kl().detach() < c.epsilon[0])
+
+
+def cppo(c: Comparison) -> Terms:
+    """As `dppo`, under the budget of a row's tokens."""
+    change, counts = _change(c), c.counts
+    number = counts.sum(-1, keepdim=True)
+    later = (counts.cumsum(-1) - 1) / (number - 1).clamp(min=1)
+    weight = (1 - (1 - LAST_WEIGHT) * later) * counts
+    allowance = change.masked_fill(~counts, float("nan")).nanquantile(0.9, -1, keepdim=True)
+    used = weight * change
+    before = allowance.clamp(*ALLOWANCE) * (weight.cumsum(-1) - weight) - (used.cumsum(-1) - used)
+    return _keep(c, used <= c.epsilon[0] + before.clamp(max=0))
+
+
+def drpo(c: Comparison) -> Terms:
+    """A quadratic price for the change of a token's probability."""
+    ratio, nowhere = _unclipped(c).exp(), c.counts & False
+    price = c.advantages.abs() * c.old.exp() * (ratio - 1).square() / (2 * c.epsilon[0])
+    return Terms(ratio * c.advantages - price, nowhere, nowhere)
+
+
+def _unclipped(c: Comparison) -> Tensor:
+    return c.log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+
+
+def _change(c: Comparison) -> Tensor:
+    """How far the probability of each token has moved."""
+    return (c.new.detach().exp() - c.old.exp()).abs()
+
+
+def _keep(c: Comparison, near: Tensor) -> Terms:
+    """r A of tokens that are `near` or move back; a term of 0 for the others."""
+    log_ratio = _unclipped(c)
+    far = ~near & (c.advantages * log_ratio.detach() > 0)
+    values = (log_ratio.exp() * c.advantages).masked_fill(far, 0.0)
+    return Terms(values, far & (c.advantages < 0), far & (c.advantages > 0))
 
 
 class Surrogate(NamedTuple):

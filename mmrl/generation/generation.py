@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from mmrl.generation.strategy import Strategy
@@ -30,16 +31,21 @@ class Place(NamedTuple):
         return cls(0, seeds, [0] * len(seeds), 1)
 
 
+def late(path: str) -> Callable[..., Any]:
+    """The function `module:name`, imported when it is called: settings are read without torch."""
+    return lambda *arguments, **options: resolve_name(path)(*arguments, **options)
+
+
 class Sampler(NamedTuple):
     """A row of `Generation.samplers`: the value of `sampler.name`.
 
     Attributes:
         write: writes a canvas, with the arguments of `mmrl.samplers.sample`.
         Config: dataclass of its settings.
-        check: `check(config, name, where, length)` raises a ConfigError where they cannot run.
         count_steps: the most steps in which `config` writes rows of `length` actions.
+        check: `check(config, name, where, length)` raises a ConfigError where they cannot run.
         has_fixed_forwards: whether all rows of one length take the same number of forward passes,
-            whatever is drawn.
+            whatever is drawn, on processes that share weights (`Policy.shares_forwards`).
         can_refill: whether a row that ends can give its place in the batch to another.
         count_logits: `count_logits(config, length)`, the actions of a row whose logits exist at a
             time.
@@ -53,14 +59,14 @@ class Sampler(NamedTuple):
 
     write: Callable[..., Rollout]
     Config: type
-    check: Callable[[Any, str, str, int | None], None]
     count_steps: Callable[[Any, int], int]
-    has_fixed_forwards: Callable[[Any], bool]
-    can_refill: Callable[[Any, Any], bool]
-    count_logits: Callable[[Any, int], int]
-    streams: Callable[[Any], bool]
-    keeps_cache: Callable[[Any], bool]
-    find_differences: Callable[[Any, bool], list[str]]
+    check: Callable[[Any, str, str, int | None], None] = lambda config, name, where, length: None
+    has_fixed_forwards: Callable[[Any], bool] = lambda config: False
+    can_refill: Callable[[Any, Any], bool] = lambda policy, config: False
+    count_logits: Callable[[Any, int], int] = lambda config, length: 0
+    streams: Callable[[Any], bool] = lambda config: False
+    keeps_cache: Callable[[Any], bool] = lambda config: False
+    find_differences: Callable[[Any, bool], list[str]] = lambda config, exact_cache: []
     count_actions: Callable[[Any, int], int] | None = None
     draws: bool = True
 

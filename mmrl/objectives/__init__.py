@@ -1,6 +1,6 @@
 """Objectives of supervised training, by the name used in configurations.
 
-A built-in one is a file with its class, one with its options, and a line in `OBJECTIVES`. Any other
+A built-in one is a file with its class, its options, and a line in `OBJECTIVES`. Any other
 is named by its place, see `find_objective`.
 """
 
@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from mmrl.config import build_options, check, check_choice
 from mmrl.config.by_name import find, is_by_name
-from mmrl.objectives.flow_config import FlowConfig
-from mmrl.objectives.options import CompletionConfig, MaskedConfig
+from mmrl.objectives.options import CompletionConfig, FlowConfig, MaskedConfig
 
 
 class ObjectiveEntry(NamedTuple):

@@ -31,13 +31,12 @@ from mmrl.models.policy import Policy
 from mmrl.models.public_code import Source
 from mmrl.models.source import find_directory
 from mmrl.models.weights import resolve_dtype
-from mmrl.objectives.flow_config import FlowConfig
 from mmrl.objectives.image_pairs import Pair, describe_pairs, open_pairs
+from mmrl.objectives.options import FlowConfig
 from mmrl.objectives.policy_start import (
     Items,
     PolicyObjective,
     choose_trained,
-    load_start,
     outline_policy,
 )
 from mmrl.pretrained.known import find_here
@@ -68,22 +67,15 @@ class Flow(PolicyObjective[FlowConfig]):
 
     Config = FlowConfig
 
-    def __init__(
-        self,
-        config: FlowConfig,
-        seed: int,
-        batch_size: int,
-        device: torch.device | str = "cpu",
-        deferred: bool = False,
-    ) -> None:
+    def _build(self, device: torch.device | str, deferred: bool) -> None:
+        config, seed = self.config, self.seed
         allowed = "false where processes share one copy of the weights"
         alone = not (deferred and config.train_text_encoder)
         check(alone, "objective.train_text_encoder", True, allowed)
-        self.config, self.seed, self.batch_size = config, seed, batch_size
         self.data: dict[str, Items] = {"": open_pairs(config, seed)}
         self.held_out = read_held_out(config)
         self.policy = outline_start(config)
-        network: Any = load_start(self.policy, config, seed, device, deferred)
+        network = self.load_start(device, deferred)
         self.task = replace(find_task(self.policy), network=network)
         if config.new_weights:
             folder = find_directory(config.model)

@@ -36,7 +36,6 @@ from mmrl.objectives.policy_start import (
     Items,
     PolicyObjective,
     choose_trained,
-    load_start,
     outline_policy,
     outline_tokenizer,
 )
@@ -55,20 +54,13 @@ class Masked(PolicyObjective[MaskedConfig]):
 
     Config = MaskedConfig
 
-    def __init__(
-        self,
-        config: MaskedConfig,
-        seed: int,
-        batch_size: int,
-        device: torch.device | str = "cpu",
-        deferred: bool = False,
-    ) -> None:
-        self.config, self.seed, self.batch_size = config, seed, batch_size
+    def _build(self, device: torch.device | str, deferred: bool) -> None:
+        config, seed = self.config, self.seed
         self.data: dict[str, Items] = {"": open_pairs(config, seed)}
         if config.edits is not None:
             self.data["image_edit"] = open_pairs(config.edits, stable_seed(seed, "image_edit"))
         self.policy = outline_start(config, load_vq(config.vq, device=str(device)))
-        network = load_start(self.policy, config, seed, device, deferred)
+        network = self.load_start(device, deferred)
         task = self.policy.layouts["text_to_image"]
         assert isinstance(task, TextToImage) and isinstance(task.rows, mmada.MmadaRows)
         self.rows, self.task = task.rows, task
@@ -82,7 +74,7 @@ class Masked(PolicyObjective[MaskedConfig]):
         self.vocabs = dict.fromkeys(self.sources, layouts.text.vocab)
         self.vocabs["text_to_image"] = self.vocabs["image_edit"] = task.vocab
         choose_trained(network, config, seed)
-        self.module: nn.Module = network
+        self.module = network
 
     @staticmethod
     def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:
@@ -96,11 +88,8 @@ class Masked(PolicyObjective[MaskedConfig]):
         said += [describe_source(source, layouts) for source in config.sources.values()]
         return policy.network, ", ".join(said)
 
-    def encode(self, pairs: list[Pair]) -> Tensor:
-        """[len(pairs), n] int64, the image-code token ids of training images."""
-        return self._encode([pair.image for pair in pairs])
-
-    def _encode(self, images: list[LazyImage]) -> Tensor:
+    def encode(self, images: list[LazyImage]) -> Tensor:
+        """[len(images), n] int64, the image-code token ids of training images."""
         return self.codes.encode(images) + self.rows.code_offset
 
     def batch(self, step: int, rank: int, world_size: int) -> dict[str, Rows]:
@@ -138,7 +127,7 @@ class Masked(PolicyObjective[MaskedConfig]):
         return total, metrics
 
     def _text_to_image(self, pairs: list[Pair], draw: Generator) -> Rows:
-        codes = self.encode(pairs)
+        codes = self.encode([pair.image for pair in pairs])
         drop = torch.rand(len(pairs), generator=draw) < self.config.cond_dropout_prob
         texts = [pair.text for pair in pairs]
         ids, mask = self.rows.text_to_image(texts, codes, drop.tolist())
@@ -148,7 +137,7 @@ class Masked(PolicyObjective[MaskedConfig]):
         """Rows of edits; those without text or without source image are branches of guidance."""
         befores = [pair.source for pair in pairs if pair.source is not None]
         images = [*befores, *(pair.image for pair in pairs)]
-        sources, edited = self._encode(images).chunk(2)
+        sources, edited = self.encode(images).chunk(2)
         drop = torch.rand(2, len(pairs), generator=draw) < self.config.cond_dropout_prob
         pieces = zip(drop[1].tolist(), sources.unflatten(1, self.task.grid), strict=True)
         shown = [[] if gone else [own] for gone, own in pieces]
@@ -171,7 +160,7 @@ class Masked(PolicyObjective[MaskedConfig]):
         messages = [{"role": "user", "content": INSTRUCTION}]
         asked = self.policy.tokenizer.apply_chat_template(messages, tokenize=False)
         turns = [f"{asked}{pair.text}" for pair in pairs]
-        ids, prompt = self.rows.image_to_text(turns, self.encode(pairs))
+        ids, prompt = self.rows.image_to_text(turns, self.encode([pair.image for pair in pairs]))
         return self._mask_answers(ids, prompt == 0, draw)
 
     def _text(self, pairs: list[Pair], draw: Generator) -> Rows:

@@ -13,7 +13,6 @@ from mmrl.models.families import get_family
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.loading import build_network, load_model, new_model, outline, read_config
-from mmrl.models.network.network import Network
 from mmrl.models.policy import Policy, build_layouts, load_tokenizer
 from mmrl.models.source import find_directory
 from mmrl.objectives.options import StartConfig
@@ -30,14 +29,57 @@ C = TypeVar("C", bound=StartConfig)
 class PolicyObjective(Generic[C]):
     """Data and network of the supervised training of a policy.
 
+    A subclass has `_build(device, deferred)`, which reads `data` and sets `policy` and `module`.
+
     Attributes:
         data: items by the name of their part; those of the first are counted as epochs.
     """
 
-    config: C
     policy: Policy
     module: nn.Module
     data: dict[str, Items]
+
+    def __init__(
+        self,
+        config: C,
+        seed: int,
+        batch_size: int,
+        device: torch.device | str = "cpu",
+        deferred: bool = False,
+    ) -> None:
+        self.config, self.seed, self.batch_size = config, seed, batch_size
+        self._build(device, deferred)
+
+    def _build(self, device: torch.device | str, deferred: bool) -> None:
+        """See `PolicyObjective`."""
+        raise NotImplementedError
+
+    def load_start(self, device: torch.device | str, deferred: bool) -> Any:
+        """Load the weights of the outlined policy onto a device, or draw new ones from the seed.
+
+        Those of a checkpoint are read tensor by tensor in `config.dtype`, so that no process holds
+        a copy of them in the memory of the host, or stay unread where that is `deferred`, see
+        `load_model`.
+
+        Returns:
+            The network, in training mode.
+        """
+        config, policy = self.config, self.policy
+        if config.new_weights:
+            draw = generator(self.seed, "initial weights")
+            network = new_model(policy.network.public_config, draw).to(device)
+        else:
+            network = load_model(
+                config.model,
+                config.dtype,
+                device,
+                merge_adapter=config.lora is None,  # or the adapter of `model` is continued
+                deferred=deferred,
+            )
+        network.set_attention(config.attn_implementation)
+        network.gradient_checkpointing = config.gradient_checkpointing
+        policy.network = policy.model = network
+        return network.train()
 
     @property
     def examples_per_epoch(self) -> int | None:
@@ -82,39 +124,6 @@ def outline_policy(
     tokenizer = load_tokenizer(directory, get_family(network.public_config))
     layouts = build_layouts(network, tokenizer, options, vq, directory)
     return Policy(network, tokenizer, layouts, network)
-
-
-def load_start(
-    policy: Policy,
-    config: StartConfig,
-    seed: int,
-    device: torch.device | str,
-    deferred: bool = False,
-) -> Network:
-    """Load the weights of an outlined policy onto a device, or draw new ones from `seed`.
-
-    Those of a checkpoint are read tensor by tensor in `config.dtype`, so that no process holds a
-    copy of them in the memory of the host, or stay unread where that is `deferred`, see
-    `load_model`.
-
-    Returns:
-        The network, in training mode.
-    """
-    if config.new_weights:
-        draw = generator(seed, "initial weights")
-        network = new_model(policy.network.public_config, draw).to(device)
-    else:
-        network = load_model(
-            config.model,
-            config.dtype,
-            device,
-            merge_adapter=config.lora is None,  # or the adapter that `model` may be is continued
-            deferred=deferred,
-        )
-    network.set_attention(config.attn_implementation)
-    network.gradient_checkpointing = config.gradient_checkpointing
-    policy.network = policy.model = network
-    return network.train()
 
 
 def choose_trained(network: Any, config: StartConfig, seed: int = 0) -> None:

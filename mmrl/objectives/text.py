@@ -34,7 +34,6 @@ from mmrl.objectives.options import CompletionConfig
 from mmrl.objectives.policy_start import (
     PolicyObjective,
     choose_trained,
-    load_start,
     outline_policy,
     outline_tokenizer,
 )
@@ -51,15 +50,8 @@ class Completions(PolicyObjective[CompletionConfig]):
 
     Config = CompletionConfig
 
-    def __init__(
-        self,
-        config: CompletionConfig,
-        seed: int,
-        batch_size: int,
-        device: torch.device | str = "cpu",
-        deferred: bool = False,
-    ) -> None:
-        self.config, self.seed, self.batch_size = config, seed, batch_size
+    def _build(self, device: torch.device | str, deferred: bool) -> None:
+        config, seed = self.config, self.seed
         vq = load_vq(config.vq, device=str(device)) if config.vq else None
         self.policy = outline_start(config, vq)
         layouts = AnswerLayouts(self.policy, config.encode_batch_size)
@@ -74,12 +66,12 @@ class Completions(PolicyObjective[CompletionConfig]):
         if config.eval_data:
             self.eval_examples = ExampleReader(_held_out(config), layouts).read_all()
         public = self.policy.network.public_config
-        network = load_start(self.policy, config, seed, device, deferred)
+        network = self.load_start(device, deferred)
         network.public_config = public
         choose_trained(network, config, seed)
         if isinstance(network.vision, Vision):
             network.vision.one_by_one = False
-        self.module: nn.Module = network
+        self.module = network
 
     @staticmethod
     def outline(config: CompletionConfig) -> tuple[nn.Module | None, str]:

@@ -23,7 +23,6 @@ from mmrl.algorithms.advantages import (
     equal_groups,
     group_advantages,
     group_statistics,
-    joint_advantages,
     normalize_then_sum,
 )
 from mmrl.algorithms.completion_value import credit_slices
@@ -98,7 +97,7 @@ def assign_credit(
     equal = equal_groups(compared, number)
     if scores.chunks is not None and method.value is not None:
         earned = _gather_columns(scores.outcomes(), scores.chunks)
-        columns = joint_advantages(earned, number, scale, baseline)[mine]
+        columns = group_advantages(earned, number, scale, baseline)[mine]
         equal = torch.stack([equal_groups(column, number) for column in earned.T]).all(0)
     metrics, slices = group_statistics(everyone, number), None
     value = method.completion_value

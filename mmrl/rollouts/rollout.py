@@ -21,6 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.generation.generation import Place
+from mmrl.generation.kinds import SAMPLERS
 from mmrl.randomness import generator, stable_seed
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.reward_scores import RewardScores
@@ -37,7 +38,7 @@ from mmrl.rollouts.overlong import (
 )
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
-from mmrl.samplers import can_refill, has_fixed_forwards, sample
+from mmrl.samplers import sample
 from mmrl.types import Prompt, Rollout, Sample
 
 if TYPE_CHECKING:
@@ -190,7 +191,8 @@ def _has_fixed_forwards(task: Task, policy: Policy, prompts: Sequence[Prompt]) -
     seeing = {policy.network.sees and bool(p.images) for p in prompts}
     # blocks of attention start where the prompt ends
     same = policy.network.block_size is None and len(seeing) == 1
-    return same and has_fixed_forwards(task.config.sampler)
+    sampler = task.config.sampler
+    return same and SAMPLERS[sampler.name].has_fixed_forwards(sampler)
 
 
 def score_groups(groups: Groups) -> RolloutBatch:
@@ -270,7 +272,8 @@ def _sample_batches(
     prompt is encoded once.
     """
     places, group = task.config.rollouts_at_once, task.config.num_generations
-    size = len(prompts) if can_refill(policy, task.config.sampler) else places
+    sampler = task.config.sampler
+    size = len(prompts) if SAMPLERS[sampler.name].can_refill(policy, sampler) else places
     stretch = group * max(1, size // group)
     for first in range(0, len(prompts), stretch):
         canvas = policy.canvas(prompts[first : first + stretch], task.config.max_completion_length)

@@ -16,10 +16,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from mmrl.models import load_policy, load_vq
+from mmrl.models.loading import new_model
 from mmrl.objectives.masked import outline_start
 from mmrl.objectives.options import MaskedConfig
-from mmrl.objectives.policy_start import load_start
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig, policy_options
+from mmrl.randomness import generator
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
 from mmrl.rollouts.tasks import Task, TaskConfig
@@ -48,7 +49,8 @@ def write_world(folder: Path, width: int = 32) -> SimpleNamespace:
         max_prompt_length=24,
     )
     policy = outline_start(options, load_vq(VQ))
-    load_start(policy, options, seed=0, device="cpu")
+    draw = generator(0, "initial weights")
+    policy.network = policy.model = new_model(policy.network.public_config, draw).train()
     for name, parameter in policy.network.named_parameters():
         if parameter.ndim == 2 and "embed" not in name:
             parameter.data *= 4.0  # far from uniform, so that errors show

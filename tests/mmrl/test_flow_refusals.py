@@ -40,10 +40,18 @@ def refuse(tmp_path: Path, *words: str, path: Path = PIPELINE) -> str:
         ("sampler.sigma_rule=cosine", "sigma_rule is 'cosine'", "static_twice"),
         ("num_generations=1", "num_generations is 1", "at least 2"),
         ("max_completion_length=9", "max_completion_length is 9", "null for images"),
-        ("algorithm.strategy=random", "strategy: random scores tokens", "use strategy: replay"),
-        ("algorithm.temperature=0.5", "temperature is 0.5", "set it to 1"),
-        ("algorithm.top_entropy_quantile=0.5", "top_entropy_quantile is 0.5", "set it to 1"),
-        ("algorithm.completion_value.slices=2", "completion_value", "null"),
+        ("algorithm.strategy=random", "strategy: random scores tokens", "change strategy"),
+        ("algorithm.temperature=0.5", "temperature is 0.5", "use temperature: 1"),
+        (
+            "algorithm.top_entropy_quantile=0.5",
+            "top_entropy_quantile is 0.5",
+            "use top_entropy_quantile: 1",
+        ),
+        (
+            "algorithm.completion_value.slices=2",
+            "deviation is population",
+            "change completion_value",
+        ),
         ("task=text", "model.path", "for the task text"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mmrl.generation.tokens.canvas import TokenCanvas
@@ -24,12 +24,6 @@ class CausalCanvas(TokenCanvas):
         """The first column of the responses, the same in all rows. The host waits for the device
         once."""
         return int(self.response[0].int().argmax())
-
-    def take_columns(self, number: int) -> CausalCanvas:
-        """The first columns of all rows."""
-        own = ((name, getattr(self, name)) for name in self.PADDING)
-        cut = {name: None if each is None else each[:, :number] for name, each in own}
-        return replace(self, **cut)
 
 
 @dataclass

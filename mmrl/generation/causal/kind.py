@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from mmrl.config import check
 from mmrl.generation.causal.sampler_config import AutoregressiveConfig
-from mmrl.generation.generation import Generation, Sampler
+from mmrl.generation.generation import Generation, Sampler, late
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
-from mmrl.generation.tokens.scoring import score
 from mmrl.types import Passes, Rollout
-
-if TYPE_CHECKING:
-    from mmrl.models import Policy
-
-
-def write(policy: Policy, canvas: Any, config: Any, generator: Any, *_: Any) -> Rollout:
-    """See `mmrl.generation.causal.sampler.append_tokens`."""
-    from mmrl.generation.causal.sampler import append_tokens
-
-    return append_tokens(policy, canvas, config, generator)
 
 
 def plan_reading(rollout: Rollout, config: StrategyConfig, draw: Draw) -> Passes:
-    """One pass that scores every token of the response up to its end. Raises ConfigError: several
-    draws."""
+    """One pass that scores every token of the response up to its end."""
     from mmrl.generation.causal.canvas import Reading
 
     canvas = rollout.canvas
-    check(config.num_draws == 1, "algorithm.num_draws", config.num_draws, "1 with strategy: causal")
     scored = canvas.counted
     order = (canvas.response.cumsum(1) - 1).where(canvas.response, -1)
     return Passes(Reading(), scored[None], scored[None].float(), steps=order)
@@ -43,18 +27,15 @@ def find_differences(config: AutoregressiveConfig, exact_cache: bool) -> list[st
 
 
 AUTOREGRESSIVE = Sampler(
-    write,
+    late("mmrl.generation.causal.sampler:append_tokens"),
     AutoregressiveConfig,
-    check=lambda config, name, where, length: None,
     count_steps=lambda config, length: length,
-    has_fixed_forwards=lambda config: False,
-    can_refill=lambda policy, config: False,
     count_logits=lambda config, length: 1,
-    streams=lambda config: False,
     keeps_cache=lambda config: True,
     find_differences=find_differences,
 )
 READING = Strategy(
     plan_reading, number=lambda config, steps, length: 1, ordered=True, reads_trace=True
 )
-CAUSAL = Generation({"autoregressive": AUTOREGRESSIVE}, {"causal": READING}, score)
+SCORE = late("mmrl.generation.tokens.scoring.scoring:score")
+CAUSAL = Generation({"autoregressive": AUTOREGRESSIVE}, {"causal": READING}, SCORE)

@@ -20,7 +20,7 @@ from mmrl.generation.causal.sampler_config import AutoregressiveConfig
 from mmrl.generation.tokens.draw import filter_logits, forbid
 from mmrl.generation.tokens.noise import categorical, row_seeds
 from mmrl.generation.tokens.scoring.logits import take_distinct
-from mmrl.randomness import stable_seed
+from mmrl.randomness import generator as generator_of
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.precision import share_casts
 from mmrl.types import Rollout
@@ -49,13 +49,15 @@ def append_tokens(
     canvas: CausalCanvas,
     config: AutoregressiveConfig,
     generator: Generator | Sequence[Generator],
+    *_: Any,
 ) -> Rollout:
     """Write the responses of a canvas; see `mmrl.samplers.sample`."""
     seeds, first = row_seeds(generator, len(canvas)), canvas.first_column
     rollout = _begin(canvas, config, seeds)
     canvas = rollout.canvas
     length = canvas.tokens.shape[1] - first
-    uniforms = _draw_uniforms(seeds, length).to(canvas.tokens.device)
+    draws = [torch.rand(length, generator=generator_of(seed, "token")) for seed in seeds]
+    uniforms = torch.stack(draws).to(canvas.tokens.device)
     held = None
     if config.repetition_penalty != 1:
         held = find_held(canvas, first)
@@ -91,15 +93,6 @@ def _begin(canvas: CausalCanvas, config: AutoregressiveConfig, seeds: list[int])
     return Rollout(canvas, nowhere, zeros, asdict(config), named, 1, zeros.clone())
 
 
-def _draw_uniforms(seeds: Sequence[int], length: int) -> Tensor:
-    """[B, n] float32 uniforms, those of each row from its seed."""
-    source, out = torch.Generator(), torch.empty(len(seeds), length)
-    for seed, row in zip(seeds, out, strict=True):
-        source.manual_seed(stable_seed(seed, "token"))
-        torch.rand(length, generator=source, out=row)
-    return out
-
-
 class _Reader:
     """The network in the middle of the rows of a canvas.
 
@@ -112,7 +105,7 @@ class _Reader:
         self.policy, self.canvas = policy, canvas
         self.cache = policy.network.new_cache(canvas.tokens.shape[1])
         self.rows = torch.arange(len(canvas), device=canvas.tokens.device)
-        before = canvas.take_columns(first)
+        before = canvas.take_columns(slice(first))
         keys = before.inputs()
         if before.features is not None:
             keys["shown"] = before.features.at

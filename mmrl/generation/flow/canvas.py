@@ -51,7 +51,9 @@ class LatentCanvas:
         return len(self.shapes)
 
     def __getitem__(self, rows: slice | Tensor | list[int]) -> LatentCanvas:
-        places = range(len(self))[rows] if isinstance(rows, slice) else _places(rows)
+        import torch
+
+        places = torch.arange(len(self), device=self.text.device)[rows].tolist()
         own = {name: None if each is None else each[rows] for name, each in self._rows().items()}
         names = [self.names[place] for place in places] if self.names else ()
         return replace(self, shapes=[self.shapes[place] for place in places], names=names, **own)
@@ -170,12 +172,3 @@ class LatentCanvas:
         """The tensors that have a row for each row of the batch."""
         names = (f.name for f in fields(self) if f.name not in ("shapes", "texts", "rule", "names"))
         return {name: getattr(self, name) for name in names}
-
-
-def _places(rows: Tensor | list[int]) -> list[int]:
-    import torch
-
-    if isinstance(rows, list):
-        return rows
-
-    return (rows.nonzero().flatten() if rows.dtype == torch.bool else rows).tolist()

@@ -2,37 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from mmrl.generation.flow.replay import REPLAY
 from mmrl.generation.flow.sampler_config import FlowConfig, SolverConfig
-from mmrl.generation.generation import Generation, Sampler
-from mmrl.types import Rollout, Scores
-
-if TYPE_CHECKING:
-    from mmrl.generation.generation import Place
-    from mmrl.models import Policy
-
-
-def write(
-    policy: Policy,
-    canvas: Any,
-    config: Any,
-    generator: Any,
-    size: Any = None,
-    place: Place | None = None,
-) -> Rollout:
-    """See `mmrl.generation.flow.sampler.denoise`."""
-    from mmrl.generation.flow.sampler import denoise
-
-    return denoise(policy, canvas, config, generator, place)
-
-
-def score(*arguments: Any, **options: Any) -> Scores:
-    """See `mmrl.estimators.score`."""
-    from mmrl.generation.flow.scoring import score
-
-    return score(*arguments, **options)
+from mmrl.generation.generation import Generation, Sampler, late
 
 
 def check_window(config: SolverConfig, name: str, where: str, length: int | None) -> None:
@@ -49,16 +21,11 @@ def count_stochastic(config: SolverConfig, length: int) -> int:
 def denoising(config: type[SolverConfig]) -> Sampler:
     """The row of a kernel with these settings."""
     return Sampler(
-        write,
+        late("mmrl.generation.flow.sampler:denoise"),
         config,
-        check_window,
         count_steps=lambda config, length: config.steps,
+        check=check_window,
         has_fixed_forwards=lambda config: True,
-        can_refill=lambda policy, config: False,
-        count_logits=lambda config, length: 0,
-        streams=lambda config: False,
-        keeps_cache=lambda config: False,
-        find_differences=lambda config, exact_cache: [],
         count_actions=count_stochastic,
         draws=issubclass(config, FlowConfig),
     )
@@ -69,5 +36,8 @@ SAMPLERS = {
     **{name: denoising(SolverConfig) for name in ("ode", "dpm2")},
 }
 FLOW = Generation(
-    SAMPLERS, {"replay": REPLAY}, score, unroll=lambda canvas, row: canvas.unroll(row)
+    SAMPLERS,
+    {"replay": REPLAY},
+    late("mmrl.generation.flow.scoring:score"),
+    unroll=lambda canvas, row: canvas.unroll(row),
 )

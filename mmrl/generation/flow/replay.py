@@ -3,6 +3,16 @@
 Of a step the policy sees the state before it, and is asked for the state after it as it is stored.
 Flow-GRPO (arXiv 2505.05470) trains all stochastic steps; with a window of few of them this is its
 fast form; DanceGRPO (arXiv 2505.07818) trains a part, drawn for each rollout.
+
+The policy's terms of steps may have weights. With s the deviation of a step and dt < 0 the change
+of the noise level sigma,
+
+    tempflow   2.25 s: steps that draw more noise count more (TempFlow-GRPO, arXiv 2508.04324)
+    flash      1 / (-dt / s + s (1 - sigma) / (2 sigma)), divided by its mean over the steps that
+               could have been trained: what it divides by is the size of the gradient of a step's
+               log-prob by the velocity (Flash-GRPO, arXiv 2605.15980)
+
+A new weight is a function and a line in `STEP_WEIGHTS`. This file is read without torch.
 """
 
 from __future__ import annotations
@@ -11,9 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
-from mmrl.config import above, check, one_of
+from mmrl.config import above, one_of
 from mmrl.generation.flow.sampler_config import FlowConfig
-from mmrl.generation.flow.step_weights import STEP_WEIGHTS, step_factors
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
 from mmrl.types import Passes, Rollout
 
@@ -21,6 +30,32 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mmrl.generation.flow.canvas import LatentCanvas
+
+
+def tempflow(sigmas: Tensor, deviation: Tensor, pool: Tensor) -> Tensor:
+    """By the noise of a step."""
+    return 2.25 * deviation
+
+
+def flash(sigmas: Tensor, deviation: Tensor, pool: Tensor) -> Tensor:
+    """By the inverse of the gradient of a step; the mean over the pool is 1."""
+    sigma, interval = sigmas[:, :-1], -sigmas.diff()
+    given = deviation > 0
+    noise = deviation.where(given, 1.0)
+    raw = (1 / (interval / noise + noise * (1 - sigma) / (2 * sigma))).where(given, 0.0)
+    mean = (raw * pool).sum(-1, keepdim=True) / pool.sum(-1, keepdim=True)
+    return raw / mean
+
+
+STEP_WEIGHTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "flash": flash,
+    "tempflow": tempflow,
+}
+"""Step weights by the name used in configurations: functions from noise levels [B, S + 1] float32
+from 1 to 0, the deviation [B, S] of each number of the latent in a step, 0 where it draws nothing,
+and the pool [B, S] bool of steps from which those that draw were chosen, to the weights [B, S]. Of
+the chosen alone, a single one, `flash` would be 1. No row depends on another.
+"""
 
 
 @dataclass(kw_only=True)
@@ -32,7 +67,7 @@ class ReplayConfig(StrategyConfig):
     what is kept is rounded up."""
     step_weights: Annotated[str | None, one_of(STEP_WEIGHTS)] = None
     """What the policy's term of a step is multiplied by: tempflow or flash, see
-    `mmrl.generation.flow.step_weights`; null for 1."""
+    `mmrl.generation.flow.replay`; null for 1."""
 
 
 @dataclass
@@ -64,12 +99,10 @@ def plan_replay(rollout: Rollout, config: ReplayConfig, draw: Draw) -> Passes:
     """One pass per trained step of a row; rows with fewer have empty passes at the end.
 
     Raises:
-        ConfigError: several draws.
         ValueError: a row without a stochastic step.
     """
     import torch
 
-    check(config.num_draws == 1, "algorithm.num_draws", config.num_draws, "1 with strategy: replay")
     counted = rollout.canvas.counted
     if not bool(counted.any(-1).all()):
         raise ValueError("strategy: replay needs stochastic steps, and a rollout has none")
@@ -86,7 +119,7 @@ def plan_replay(rollout: Rollout, config: ReplayConfig, draw: Draw) -> Passes:
 
 def weigh_steps(rollout: Rollout, name: str) -> Tensor:
     """[B, S] the weights of all steps by the kernel and noise level of the sampler, whose range of
-    stochastic steps is the pool of `step_factors`."""
+    stochastic steps is the pool of `STEP_WEIGHTS`."""
     from mmrl.generation.flow.transitions import Step, predict
 
     settings, (_, sigmas) = rollout.settings, rollout.canvas.written
@@ -98,7 +131,7 @@ def weigh_steps(rollout: Rollout, name: str) -> Tensor:
     nothing = here.new_zeros(here.numel(), 1)
     deviation = predict(settings["name"], Step(nothing, nothing, *numbers))[1].view_as(here)
     place = deviation.new_ones(deviation.shape).cumsum(1) - 1
-    return step_factors(name, sigmas, deviation, (place >= low) & (place < high))
+    return STEP_WEIGHTS[name](sigmas, deviation, (place >= low) & (place < high))
 
 
 def choose_part(counted: Tensor, fraction: float, draw: Draw) -> Tensor:

@@ -21,8 +21,8 @@ from torch import Generator, Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
 from mmrl.generation.flow.sampler_config import FlowConfig
+from mmrl.generation.flow.scoring import conditions, predict_velocity
 from mmrl.generation.flow.transitions import dpm2_step, transition
-from mmrl.generation.flow.velocity import conditions, predict_velocity
 from mmrl.generation.flow.windows import choose_steps
 from mmrl.generation.generation import Place
 from mmrl.generation.tokens.noise import row_seeds
@@ -46,6 +46,7 @@ def denoise(
     canvas: LatentCanvas,
     config: Any,
     generator: Generator | Sequence[Generator],
+    size: int | None = None,
     place: Place | None = None,
 ) -> Rollout:
     """Write the latents of a canvas; see `mmrl.samplers.sample`.

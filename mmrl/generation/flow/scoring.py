@@ -1,4 +1,4 @@
-"""Log-probs of recorded denoising steps under a policy."""
+"""Velocities that a policy predicts, under guidance, and the log-probs of recorded steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
 from mmrl.generation.flow.transitions import Step, logprob_of, predict
-from mmrl.generation.flow.velocity import conditions, predict_velocity
 from mmrl.types import Gaussian, Passes, Scores
 from mmrl.types.guidance import Guidance
 
@@ -77,3 +76,36 @@ def _score_shape(
     logprob = logprob_of(query.kernel, target[:, :number], mean, deviation)
     mean = F.pad(mean, (0, state.shape[1] - number))
     return logprob, mean, deviation, sigma - following
+
+
+def predict_velocity(
+    policy: Policy,
+    branches: list[dict[str, Tensor]],
+    shape: tuple[int, ...],
+    latents: Tensor,
+    sigma: Tensor,
+    guidance: Guidance,
+) -> Tensor:
+    """Noise minus clean latents, as the network predicts it; the branches of guidance are one
+    batch.
+
+    Args:
+        policy: whose network predicts.
+        branches: of `conditions`, one for each branch of `guidance`.
+        shape: of a latent.
+        latents: [B, D], flat.
+        sigma: [B] float32 noise levels.
+
+    Returns:
+        [B, D] float32.
+    """
+    noisy, number = latents.unflatten(1, shape), len(branches)
+    given = {key: torch.cat([each[key] for each in branches]) for key in branches[0]}
+    noisy, sigma = noisy.repeat(number, *[1] * len(shape)), sigma.repeat(number)
+    predicted = policy.model(latents=noisy, sigma=sigma, **given).float()
+    return policy.network.guide(predicted.chunk(number), guidance).flatten(1)
+
+
+def conditions(canvas: LatentCanvas, guidance: Guidance) -> list[dict[str, Tensor]]:
+    """What the branches of guidance are conditioned on."""
+    return [branch.condition() for branch in guidance.build_branches(canvas)]

@@ -62,8 +62,7 @@ class MaskedCanvas(TokenCanvas):
     @property
     def forbidden_columns(self) -> list[int]:
         """Columns of the response vocabulary that are never written; that of the mask is one."""
-        first, end = self.columns
-        return [token - first for token in (self.mask_id, *self.banned) if first <= token < end]
+        return self.columns_of((self.mask_id, *self.banned))
 
     @property
     def masked(self) -> Tensor:

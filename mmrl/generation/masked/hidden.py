@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mmrl.generation.masked.canvas import MaskedCanvas
 
@@ -58,33 +58,22 @@ def hide_tokens(canvas: MaskedCanvas, hidden: Tensor, asked: Tensor) -> tuple[Ma
     masked = canvas.hide(hidden)
     if canvas.blocks is None:
         return masked, asked
-    first = canvas.first_response_column
-    clean = canvas.hide(hidden & ~canvas.response)
-    kinds = torch.zeros_like(canvas.tokens), torch.ones_like(canvas.tokens)
-    columns = torch.arange(canvas.tokens.shape[1], device=canvas.tokens.device)
-    parts: dict[str, tuple[Tensor | None, ...]] = {
-        "tokens": (clean.tokens, masked.tokens),
-        "response": (torch.zeros_like(canvas.response), canvas.response),
-        "copies": kinds,
-        "places": (columns.expand_as(canvas.tokens),) * 2,
-    }
-    for name in ("attend", "blocks", "uncond_attend"):
-        parts[name] = (getattr(canvas, name),) * 2
-    if canvas.uncond_tokens is not None:
-        other = clean.tokens.where(canvas.response, canvas.uncond_tokens)
-        parts["uncond_tokens"] = other, canvas.uncond_tokens
-    joined: dict[str, Any] = {
-        name: _append(clean_part, copy_part, first)
-        for name, (clean_part, copy_part) in parts.items()
-    }
-    packed = replace(masked, **joined, valid=None)
-    return packed, torch.cat((torch.zeros_like(asked), asked[:, first:]), 1)
-
-
-def _append(clean: Tensor | None, copy: Tensor | None, first: int) -> Tensor | None:
-    """[B, L + (L - first)]: a tensor, and the columns of the copy from `first` on."""
-    import torch
-
-    if clean is None or copy is None:
-        return None
-    return torch.cat((clean, copy[:, first:]), 1)
+    length, first = canvas.tokens.shape[1], canvas.first_response_column
+    columns = torch.arange(length, device=canvas.tokens.device)
+    columns = torch.cat((columns, columns[first:]))
+    copied = torch.arange(len(columns), device=columns.device) >= length
+    clean, packed = canvas.hide(hidden & ~canvas.response), masked.take_columns(columns)
+    tokens = packed.tokens.where(copied, clean.tokens[:, columns])
+    other = packed.uncond_tokens
+    if other is not None:
+        other = other.where(copied | ~packed.response, tokens)
+    packed = replace(
+        packed,
+        tokens=tokens,
+        response=packed.response & copied,
+        uncond_tokens=other,
+        valid=None,
+        copies=copied.long().expand_as(tokens),
+        places=columns.expand_as(tokens),
+    )
+    return packed, asked[:, columns] & copied

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mmrl.generation.generation import Generation
+from mmrl.generation.generation import Generation, late
 from mmrl.generation.masked.samplers import RULES, SAMPLERS
 from mmrl.generation.masked.samplers.confidence import StaticConfig
 from mmrl.generation.masked.strategies import STRATEGIES
-from mmrl.generation.tokens.scoring import score
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,4 +41,5 @@ def count_blocks(canvas: MaskedCanvas) -> int:
     return -(-int(canvas.response[0].sum()) // canvas.block_size)
 
 
-MASKED = Generation(SAMPLERS, STRATEGIES, score, finish)
+SCORE = late("mmrl.generation.tokens.scoring.scoring:score")
+MASKED = Generation(SAMPLERS, STRATEGIES, SCORE, finish)

@@ -86,6 +86,11 @@ class TokenCanvas:
         }
         return replace(self, **padded, features=self.features and self.features.pad_left(width))
 
+    def take_columns(self, columns: slice | Tensor) -> Self:
+        """Some columns of all rows (a slice, or an int64 index), without their features."""
+        own = ((name, getattr(self, name)) for name in self.PADDING)
+        return replace(self, **{name: x if x is None else x[:, columns] for name, x in own})
+
     def trim(self) -> tuple[Self, int]:
         """Drop the columns on the left that no row attends to, and what then says that every
         position is attended to.
@@ -125,11 +130,15 @@ class TokenCanvas:
             features=type(features[0]).concatenate(features) if features else None,
         )
 
+    def columns_of(self, tokens: Sequence[int]) -> list[int]:
+        """The columns of those of some tokens that lie in the response vocabulary."""
+        first, end = self.columns
+        return [token - first for token in tokens if first <= token < end]
+
     @property
     def forbidden_columns(self) -> list[int]:
         """Columns of the response vocabulary that are never written."""
-        first, end = self.columns
-        return [token - first for token in self.banned if first <= token < end]
+        return self.columns_of(self.banned)
 
     @property
     def ends(self) -> Tensor:

@@ -77,23 +77,20 @@ class Features:
         """Drop the images that no row of the canvas shows."""
         import torch
 
-        used = self.at[self.at >= 0].unique()
-        ends = torch.tensor([image.rows for image in self.images], device=used.device).cumsum(0)
-        kept = set(torch.bucketize(used, ends, right=True).tolist())
-        if len(kept) == len(self.images):
+        numbers = torch.arange(len(self.images), device=self.at.device)
+        of_row, of_tile = (
+            numbers.repeat_interleave(torch.tensor(sizes, device=numbers.device))
+            for sizes in zip(*((image.rows, image.tiles) for image in self.images), strict=True)
+        )
+        used = torch.isin(numbers, of_row[self.at[self.at >= 0]])
+        if bool(used.all()):
             return self
-        pieces = [torch.arange(image.rows, device=used.device) for image in self.images]
-        tiles = [image.tiles for image in self.images]
-        places, count = [], 0
-        for n, piece in enumerate(pieces):
-            places.append(piece + count)
-            count += len(piece) if n in kept else 0
-        renumbered = torch.cat([*places, used.new_full((1,), -1)])[self.at]
-        source = self.source
-        if source is not None:
-            source = torch.cat([part for n, part in enumerate(source.split(tiles)) if n in kept])
-        images = tuple(image for n, image in enumerate(self.images) if n in kept)
-        return Features(renumbered, images, source)
+        place = (used[of_row].cumsum(0) - 1)[self.at.clamp(min=0)]
+        images = tuple(
+            image for image, kept in zip(self.images, used.tolist(), strict=True) if kept
+        )
+        source = None if self.source is None else self.source[used[of_tile].to(self.source.device)]
+        return Features(place.where(self.at >= 0, -1), images, source)
 
     def pad_left(self, width: int) -> Features:
         """Extend the rows by `width` columns on the left."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import group_advantages
-from mmrl.algorithms.advantages import group_statistics, joint_advantages
+from mmrl.algorithms.advantages import group_statistics
 
 NAN = float("nan")
 
@@ -82,7 +82,7 @@ def test_softmax_weights_pull_towards_the_best_and_away_from_the_worst() -> None
 
 
 def joint(rewards: list[list[float]], num_generations: int, scale: str) -> list[list[float]]:
-    return joint_advantages(torch.tensor(rewards), num_generations, scale).tolist()
+    return group_advantages(torch.tensor(rewards), num_generations, scale).tolist()
 
 
 def test_outcome_and_chunks_by_hand() -> None:
@@ -108,7 +108,7 @@ def test_where_all_have_as_many_chunks_their_advantages_add_up_to_that_of_the_su
     draw = torch.Generator().manual_seed(0)
     rewards = torch.randn(8, 3, generator=draw)
     total = group_advantages(rewards.sum(1), 4, "none")
-    torch.testing.assert_close(joint_advantages(rewards, 4, "none").sum(1), total)
+    torch.testing.assert_close(group_advantages(rewards, 4, "none").sum(1), total)
 
 
 def test_chunks_may_be_divided_by_their_own_deviation_and_one_alone_stays_raw() -> None:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.gaussians import GAUSSIAN_KL
 from mmrl.algorithms.loss import Weights, batch_weights
-from mmrl.generation.flow.step_weights import step_factors
+from mmrl.algorithms.ratios import GAUSSIAN_KL
+from mmrl.generation.flow.replay import STEP_WEIGHTS
 from mmrl.generation.flow.transitions import Step, logprob_of, predict, transition
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Gaussian, Passes, Scores
@@ -205,11 +205,11 @@ def test_a_smaller_latent_has_the_kl_of_its_own_numbers() -> None:
 def test_step_weights_multiply_the_policy_and_not_its_kl() -> None:
     sigmas = torch.tensor([[0.8, 0.7, 0.0]])
     deviation, pool = torch.tensor([[0.442719, 0.0]]), torch.tensor([[True, False]])
-    tempflow = step_factors("tempflow", sigmas, deviation, pool)
+    tempflow = STEP_WEIGHTS["tempflow"](sigmas, deviation, pool)
     assert tempflow[0, 0].item() == pytest.approx(0.996117, abs=1e-5)
-    assert step_factors("flash", sigmas, deviation, pool).tolist() == [[1, 0]]
+    assert STEP_WEIGHTS["flash"](sigmas, deviation, pool).tolist() == [[1, 0]]
     wide, deviations = torch.tensor([[True, True]]), torch.tensor([[0.442719, 0.3]])
-    flash = step_factors("flash", sigmas, deviations, wide)
+    flash = STEP_WEIGHTS["flash"](sigmas, deviations, wide)
     assert flash.mean().item() == pytest.approx(1)
     second = 1 / (0.7 / 0.3 + 0.3 * 0.3 / 1.4)
     assert (flash[0, 0] / flash[0, 1]).item() == pytest.approx(3.555975 / second, rel=1e-5)

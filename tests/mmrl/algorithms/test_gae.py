@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mmrl.algorithms.value import estimate_gae, step_means, token_rewards
+from mmrl.algorithms.algorithm_config import ValueConfig
+from mmrl.algorithms.value import Estimates, compute_advantages
 from mmrl.rollouts.credit import place_at_end
 
 promise = settings(derandomize=True, deadline=None, max_examples=40)
@@ -15,18 +16,30 @@ VALUES = torch.tensor([[0.2, 0.4, 0, 0, 0, 0], [0, 0, 0.1, 0, 0, 0], [0, 0, 0, 0
 """Three steps of two, one and three tokens."""
 
 
-def outcome_rewards(outcomes: Tensor, scored: Tensor) -> Tensor:
-    """A rollout's outcome [B] at every token of its last step, 0 elsewhere."""
-    return token_rewards(place_at_end(outcomes, scored.shape[-1]), scored)
+def estimate(
+    earned: Tensor, values: Tensor, scored: Tensor, gamma: float = 1.0, lam: float = 1.0
+) -> Estimates:
+    return compute_advantages(values, earned, scored, ValueConfig(gamma=gamma, lam=lam))
+
+
+def paid(earned: Tensor, scored: Tensor) -> Tensor:
+    """[K, B, L]: what each token is paid: its return where nothing later counts."""
+    return estimate(earned, earned.new_zeros(scored.shape), scored, gamma=0.0).returns
+
+
+def step_means(tokens: Tensor, scored: Tensor) -> Tensor:
+    """[K, B]: the mean over the scored tokens of each step, 0 for a step without any."""
+    return (tokens * scored).sum(-1) / scored.sum(-1).clamp(min=1)
 
 
 def rollouts(steps: list[list[int]], length: int, seed: int) -> tuple[Tensor, ...]:
-    """Random rewards, values [K, B, L] and the tokens of each step, given per row and position."""
+    """Random rewards [B, L], values [K, B, L] and the tokens of each step, given per row and
+    position."""
     draw = torch.Generator().manual_seed(seed)
     at = torch.tensor(steps)
     scored = at[None] == torch.arange(length)[:, None, None]
-    shape = scored.shape
-    return (*torch.randn(2, *shape, generator=draw, dtype=torch.double), scored)
+    shapes = scored.shape[1:], scored.shape
+    return (*(torch.randn(s, generator=draw, dtype=torch.double) for s in shapes), scored)
 
 
 @st.composite
@@ -39,8 +52,8 @@ def random_rollouts(draw: st.DrawFn) -> tuple[Tensor, ...]:
 
 
 def test_the_worked_numbers() -> None:
-    rewards = outcome_rewards(torch.ones(1), SCORED)
-    returns, advantages = estimate_gae(rewards, VALUES[:, None], SCORED, 0.9, 0.8)
+    earned = place_at_end(torch.ones(1), 6)
+    returns, advantages = estimate(earned, VALUES[:, None], SCORED, 0.9, 0.8)
     expected = [[0.81, 0.81, 0, 0, 0, 0], [0, 0, 0.9, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
     torch.testing.assert_close(returns[:, 0], torch.tensor(expected))
     expected = [[0.37528, 0.17528, 0, 0, 0, 0], [0, 0, 0.674, 0, 0, 0], [0, 0, 0, 0.5, 0.7, 0.9]]
@@ -57,22 +70,21 @@ def test_a_reward_is_paid_when_all_it_was_judged_for_is_written_and_in_full() ->
     for step, places in enumerate([[3, 1], [0, 5], [2, 4]]):
         scored[step, 0, places] = True
     earned = torch.tensor([[0, 7.0, 0, 0, 0, 100.0]])
-    paid = token_rewards(earned, scored)
-    assert step_means(paid, scored)[:, 0].tolist() == [0, 7, 100]
-    returns, _ = estimate_gae(paid, torch.zeros(3, 1, 6), scored, 1.0, 1.0)
+    assert step_means(paid(earned, scored), scored)[:, 0].tolist() == [0, 7, 100]
+    returns, _ = estimate(earned, torch.zeros(3, 1, 6), scored)
     assert returns.sum(0)[0].tolist() == [107, 107, 100, 107, 100, 107]
     # a step that also writes a token of the next chunk pays no less for the first
     shared = torch.tensor([[[1, 1, 0, 0]], [[0, 0, 1, 1]]]).bool()
-    paid = token_rewards(torch.tensor([[3.0, 0, 0, 0]]), shared)
-    assert step_means(paid, shared)[:, 0].tolist() == [3, 0]
+    whole = paid(torch.tensor([[3.0, 0, 0, 0]]), shared)
+    assert step_means(whole, shared)[:, 0].tolist() == [3, 0]
 
 
 def test_a_reward_up_to_where_nothing_is_scored_is_paid_to_nobody() -> None:
     scored = SCORED.clone()
     scored[:, :, :2] = False
     earned = torch.tensor([[0, 5.0, 0, 0, 0, 1.0]])
-    assert token_rewards(earned, scored)[:, 0].sum(-1).tolist() == [0, 0, 3]
-    assert not bool(token_rewards(earned, torch.zeros_like(scored)).any())
+    assert paid(earned, scored)[:, 0].sum(-1).tolist() == [0, 0, 3]
+    assert not bool(paid(earned, torch.zeros_like(scored)).any())
 
 
 @promise
@@ -83,8 +95,7 @@ def test_a_return_is_the_sum_of_what_is_paid_from_its_step_on(
     _, _, scored = drawn
     draw = torch.Generator().manual_seed(seed)
     earned = torch.randn(scored.shape[1:], generator=draw, dtype=torch.double)
-    paid = token_rewards(earned, scored)
-    returns, _ = estimate_gae(paid, torch.zeros_like(paid), scored, 1.0, 1.0)
+    returns, _ = estimate(earned, earned.new_zeros(scored.shape), scored)
     for row in range(len(earned)):
         at = [
             int(scored[:, row, place].int().argmax()) if scored[:, row, place].any() else -1
@@ -103,7 +114,7 @@ def test_undiscounted_monte_carlo_is_the_outcome_less_the_tokens_own_value(
 ) -> None:
     _, values, scored = drawn
     outcomes = torch.full((values.shape[1],), outcome, dtype=torch.double)
-    result = estimate_gae(outcome_rewards(outcomes, scored), values, scored, 1.0, 1.0)
+    result = estimate(place_at_end(outcomes, scored.shape[-1]), values, scored)
     torch.testing.assert_close(result.returns, outcome * scored.double())
     torch.testing.assert_close(result.advantages, (outcome - values) * scored)
 
@@ -114,8 +125,8 @@ def test_the_mean_over_a_steps_tokens_follows_the_recursion_of_steps(
     drawn: tuple[Tensor, ...], gamma: float, lam: float
 ) -> None:
     rewards, values, scored = drawn
-    result = estimate_gae(rewards, values, scored, gamma, lam)
-    means = [step_means(t, scored) for t in (rewards, values, *result)]
+    result = estimate(rewards, values, scored, gamma, lam)
+    means = [step_means(t, scored) for t in (paid(rewards, scored), values, *result)]
     for row in range(values.shape[1]):
         later_return = later_value = later_advantage = 0.0
         for k in reversed(range(len(scored))):
@@ -136,9 +147,13 @@ def test_rows_and_steps_that_write_nothing_change_nothing(
     drawn: tuple[Tensor, ...], gamma: float, lam: float
 ) -> None:
     rewards, values, scored = drawn
-    whole = estimate_gae(rewards, values, scored, gamma, lam)
+    whole = estimate(rewards, values, scored, gamma, lam)
     for row in range(values.shape[1]):
         used = scored[:, row].any(-1)
-        reward, value, steps = (t[used, row][:, None] for t in (rewards, values, scored))
-        for one, many in zip(estimate_gae(reward, value, steps, gamma, lam), whole, strict=True):
+        if not used.any():
+            assert not any(bool(each[:, row].any()) for each in whole)
+            continue
+        value, steps = (t[used, row][:, None] for t in (values, scored))
+        found = estimate(rewards[row : row + 1], value, steps, gamma, lam)
+        for one, many in zip(found, whole, strict=True):
             torch.testing.assert_close(one[:, 0], many[used, row])

@@ -11,9 +11,8 @@ from torch import Tensor
 from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.bounds import BOUNDS
-from mmrl.algorithms.gaussians import GAUSSIAN_KL
 from mmrl.algorithms.presets import find_conflicts
-from mmrl.algorithms.ratios import KL, RATIO_LEVELS
+from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Gaussian, Passes, Scores

@@ -75,7 +75,7 @@ def test_a_causal_preset_starts_at_ratio_one_and_moves_the_right_way(name: str) 
         ({"strategy": "blockwise"}, ["algorithm.block_size", "needs blocks"]),
         (
             {"ratio_level": "block", "block_size": 4, "bound": "elbo"},
-            ["algorithm.ratio_level", "no value per position", "sequence"],
+            ["algorithm.ratio_level", "bound: elbo has no value of every", "sequence"],
         ),
         ({"strategy": "trace", "num_draws": 2}, ["algorithm.num_draws", "follows an order"]),
         ({"strategy": "left_to_right", "prompt_mask_rate": 0.1}, ["algorithm.prompt_mask_rate"]),
@@ -85,7 +85,7 @@ def test_a_causal_preset_starts_at_ratio_one_and_moves_the_right_way(name: str) 
         ),
         (
             {"aggregation": "gmpo", "ratio_level": "sequence"},
-            ["algorithm.aggregation", "token by token", "gspo"],
+            ["algorithm.aggregation", "no ratio of every token", "gspo"],
         ),
         (
             {"bound": "additive", "ratio_level": "sequence"},
@@ -93,34 +93,46 @@ def test_a_causal_preset_starts_at_ratio_one_and_moves_the_right_way(name: str) 
         ),
         (
             {"top_entropy_quantile": 0.5, "bound": "elbo"},
-            ["algorithm.top_entropy_quantile", "several tokens", "use bound: token"],
+            ["algorithm.top_entropy_quantile", "bound: elbo has no value of every", "change bound"],
         ),
         (
             {"surrogate": "dppo", "ratio_level": "sequence"},
-            ["algorithm.surrogate", "every token", "ratio_level: token"],
+            ["algorithm.surrogate", "every token", "change ratio_level"],
         ),
-        ({"surrogate": "drpo", "aggregation": "gmpo"}, ["every token", "aggregation: dapo"]),
+        (
+            {"surrogate": "drpo", "aggregation": "gmpo"},
+            ["one term for all tokens", "change aggregation"],
+        ),
         ({"surrogate": "cispo", "aggregation": "gmpo"}, ["has its own", "surrogate: clipped"]),
         (
             {"baseline": "leave_one_out", "scale_rewards": "softmax"},
             ["algorithm.baseline", "within the group"],
         ),
-        ({"surrogate": "cispo", "delta": 4.0}, ["algorithm.delta", "belongs to"]),
-        ({"surrogate": "guard", "aggregation": "dapo"}, ["means of denoising steps", "replay"]),
-        ({"kl": "gaussian"}, ["algorithm.kl is gaussian", "scores tokens", "kl: k3"]),
+        (
+            {"surrogate": "cispo", "delta": 4.0},
+            ["algorithm.delta", "surrogate: cispo has no ratio", "delta: null"],
+        ),
+        (
+            {"surrogate": "guard", "aggregation": "dapo"},
+            ["means of denoising steps", "change strategy"],
+        ),
+        ({"kl": "gaussian"}, ["algorithm.kl is gaussian", "scores tokens", "or k3"]),
         ({"old_logprobs": "rollout"}, ["algorithm.old_logprobs", "other states"]),
         (
             {"name": "grpo_guard", "old_logprobs": "rollout"},
-            ["algorithm.old_logprobs", "records no means", "use replay"],
+            ["old_logprobs: rollout records no means", "change old_logprobs"],
         ),
         (
             {"name": "flow_grpo", "old_logprobs": "rollout", "kl_to": "old"},
-            ["algorithm.old_logprobs", "kl: gaussian_rate"],
+            ["algorithm.kl is gaussian_rate", "old_logprobs: rollout"],
         ),
-        ({"name": "flow_grpo", "kl_level": "bound"}, ["algorithm.kl_level", "use token"]),
-        ({"name": "flash_grpo", "bound": "elbo"}, ["algorithm.step_weights", "no term per step"]),
+        ({"name": "flow_grpo", "kl_level": "bound"}, ["algorithm.kl_level", "use kl_level: token"]),
+        (
+            {"name": "flash_grpo", "bound": "elbo"},
+            ["algorithm.step_weights", "no value of every token or step"],
+        ),
         ({"name": "flow_grpo", "top_entropy_quantile": 0.5}, ["whose entropy is given"]),
-        ({"name": "ppo", "adv_clip_max": 5.0}, ["algorithm.adv_clip_max", "make others"]),
+        ({"name": "ppo", "adv_clip_max": 5.0}, ["algorithm.adv_clip_max", "makes others"]),
         ({"loss_type": "dapo"}, ["algorithm.loss_type", "is aggregation, with surrogate"]),
         ({"importance_sampling_level": "token"}, ["TRL calls so is ratio_level."]),
         ({"epsilonn": 0.1}, ["epsilonn", "Did you mean 'epsilon'?"]),

@@ -6,8 +6,7 @@ from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.surrogates import SURROGATES
-from mmrl.algorithms.terms import Comparison
+from mmrl.algorithms.surrogates import SURROGATES, Comparison
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Passes, Scores
 

@@ -5,13 +5,7 @@ import torch
 
 from mmrl.algorithms.aggregation import BatchSize, grpo
 from mmrl.algorithms.algorithm_config import ValueConfig
-from mmrl.algorithms.value import (
-    compute_advantages,
-    estimate_gae,
-    split_steps,
-    token_rewards,
-    value_loss,
-)
+from mmrl.algorithms.value import compute_advantages, value_loss
 
 ONE = BatchSize(1, 1, 1, 1)
 
@@ -52,12 +46,12 @@ def test_the_loss_is_a_mean_over_a_slices_tokens_and_then_over_slices() -> None:
 
 
 def test_a_rollout_without_a_reward_has_no_return_and_no_advantage() -> None:
-    scored = torch.ones(2, 3, 1, dtype=torch.bool)
-    values = torch.full((2, 3, 1), 0.5)
-    outcomes = torch.tensor([[1.0], [torch.nan], [0.0]])
+    scored = torch.eye(2).bool()[:, None].expand(2, 3, 2)
+    values = torch.full((2, 3, 2), 0.5)
+    outcomes = torch.tensor([[0.0, 1], [0, torch.nan], [0, 0]])
     returns, advantages = compute_advantages(values, outcomes, scored, ValueConfig())
-    assert returns[:, :, 0].tolist() == [[1, 0, 0]] * 2
-    assert advantages[:, :, 0].tolist() == [[0.5, 0, -0.5]] * 2
+    assert returns.sum(-1).tolist() == [[1, 0, 0]] * 2
+    assert advantages.sum(-1).tolist() == [[0.5, 0, -0.5]] * 2
 
 
 def test_gae_over_the_tokens_of_one_pass_is_that_of_ppo() -> None:
@@ -92,18 +86,16 @@ def test_tokens_written_one_by_one_in_any_order_have_the_estimates_of_their_step
     rewards = torch.randn(5, 12, generator=draw, dtype=torch.double)
     config = ValueConfig(gamma=0.9, lam=0.8)
     found = compute_advantages(values, rewards, scored, config, steps)
-    by_step = split_steps(scored, steps)
+    by_step = scored.any(0) & (steps == torch.arange(12)[:, None, None])  # a pass for each step
     each = (values * scored).sum(0) * by_step
-    known = estimate_gae(token_rewards(rewards, by_step), each, by_step, 0.9, 0.8)
+    known = compute_advantages(each, rewards, by_step, config)
     for one, other in zip(found, known, strict=True):
         torch.testing.assert_close(one, other.sum(0) * scored)
 
 
-def test_a_long_text_is_not_laid_out_by_steps_and_positions() -> None:
+def test_the_outcome_is_carried_back_over_a_long_text() -> None:
     scored = torch.ones(1, 4, 3000, dtype=torch.bool)
     steps, rewards = torch.arange(3000).expand(4, -1), torch.zeros(4, 3000)
     rewards[:, -1] = 1.0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mmrl.algorithms.value.split_steps", None)
-        found = compute_advantages(torch.zeros(1, 4, 3000), rewards, scored, ValueConfig(), steps)
+    found = compute_advantages(torch.zeros(1, 4, 3000), rewards, scored, ValueConfig(), steps)
     assert bool((found.advantages == 1).all())

@@ -10,7 +10,7 @@ from datasets import Image as ImageFeature
 from PIL import Image
 
 from mmrl.objectives.flow import Flow
-from mmrl.objectives.flow_config import FlowConfig
+from mmrl.objectives.options import FlowConfig
 from tests.by_path import load as load_script
 from tests.mmrl.starts import SHAPES
 

@@ -18,7 +18,7 @@ from mmrl.models import load_policy
 from mmrl.models.layouts.pixels import image_to_pixels
 from mmrl.models.loading import load_model
 from mmrl.objectives.flow import Flow, draw_sigmas
-from mmrl.objectives.flow_config import FlowConfig
+from mmrl.objectives.options import FlowConfig
 from mmrl.planning.sft_plan import describe
 from mmrl.randomness import generator
 from mmrl.runtime.sharding.loading import read_shards

@@ -88,7 +88,7 @@ def test_images_in_some_rows_alone_are_refused_where_processes_would_not_agree(
     def load_nothing(*_: object) -> None:
         raise LoadedError
 
-    monkeypatch.setattr(text, "load_start", load_nothing)
+    monkeypatch.setattr(text.Completions, "load_start", load_nothing)
     sharded_sight.write(tmp_path)
     for rows in ("mixed", "sight"):
         place = {"model": str(tmp_path / "policy"), "data": str(tmp_path / f"{rows}.jsonl")}

@@ -13,10 +13,15 @@ from torch import Generator, Tensor
 
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.generation.masked.samplers import RULES, denoise
-from mmrl.generation.masked.samplers.confidence import next_in_order, probability, quota
+from mmrl.generation.masked.samplers.confidence import (
+    most_certain,
+    next_in_order,
+    probability,
+    quota,
+)
 from mmrl.generation.masked.samplers.denoise import cached_columns
 from mmrl.generation.masked.samplers.rule import Choice, Prediction, Rule, State, forbid
-from mmrl.generation.masked.samplers.scheduled import alpha, keep_confident
+from mmrl.generation.masked.samplers.scheduled import alpha, maskgit_counts, noise_scale
 from mmrl.generation.tokens.noise import gumbel
 from mmrl.generation.tokens.positions import Positions
 from mmrl.samplers import SamplerConfig
@@ -64,10 +69,10 @@ def propose_with(
 
     def draw(network: Any, state: State, where: Positions, rule: Rule, stream: Any) -> Choice:
         logits = forbid(network(where), denoise.suppressed_columns(canvas, config))
-        prediction = Prediction(logits, config, denoise.stop_columns(canvas))
+        prediction = Prediction(logits, config, canvas.columns_of(canvas.stop_ids))
         columns, chosen = propose(state, where, prediction, config)
         written.append(chosen)
-        return Choice(columns, columns, prediction.chosen(columns), config)
+        return Choice(columns, columns, prediction.chosen(columns))
 
     rule = RULES[config.name]._replace(write=lambda *_: written[-1])
     rule = rule if candidates is None else rule._replace(candidates=candidates)
@@ -130,7 +135,7 @@ class PublicDraws:
         if config.name == "left_to_right":
             return tokens, where.take(next_in_order(state, config))
         scores = self.scores(state, where, prediction, tokens, config)
-        return tokens, highest(state, where, scores, quota(state))
+        return tokens, highest(state, where, scores, quota(state, config))
 
     def dynamic(
         self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig
@@ -151,7 +156,9 @@ class PublicDraws:
         tokens = torch.multinomial(probs, 1, generator=self.generator).squeeze(-1)
         uniforms = torch.empty(len(state.masked), len(probs) // len(state.masked))
         noise = gumbel(uniforms.uniform_(0, 1, generator=self.generator).flatten())
-        return tokens, keep_confident(state, where, probability(probs, tokens), noise, config)
+        sure = probability(probs, tokens).clamp(min=1e-20).log()
+        scores, count = sure + noise_scale(state, config) * noise, maskgit_counts(state, config)
+        return tokens, most_certain(state, where, scores, count)
 
     def emerge(
         self, state: State, where: Positions, prediction: Prediction, config: SamplerConfig

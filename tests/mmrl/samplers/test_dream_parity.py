@@ -59,7 +59,7 @@ class PublicDraws:
             return tokens, torch.ones_like(tokens, dtype=torch.bool)
         count = int(write_counts(state, config))
         full = torch.full(where.where.shape, -torch.inf)
-        full[where.where] = score(prediction, tokens, config)
+        full[where.where] = score(prediction, tokens)
         if config.alg_temp and count:
             weights = torch.softmax(full / config.alg_temp, -1)
             best = torch.multinomial(weights, count, generator=self.generator)

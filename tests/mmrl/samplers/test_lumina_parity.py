@@ -79,7 +79,7 @@ class PublicDraws:
         if scale:
             tokens = (logits / scale + self.gumbel(*logits.shape)).argmax(-1)
         self.drawn.append(tokens)
-        sure = log_confidence(prediction, tokens, config)
+        sure = log_confidence(prediction, tokens)
         self.confidence.append(sure.exp())
         scores = sure + scale * self.gumbel(len(tokens))
         return tokens, most_certain(state, where, scores, lumina_counts(state, config))

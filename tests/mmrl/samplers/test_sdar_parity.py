@@ -64,7 +64,7 @@ class PublicDraws:
         if config.name == "left_to_right":
             return tokens, where.take(self.rule.candidates(state, config))
         scores = prediction.own_probability(tokens)
-        chosen = most_certain(state, where, scores, quota(state))
+        chosen = most_certain(state, where, scores, quota(state, config))
         if config.name == "dynamic":
             chosen = chosen | ((scores > config.threshold) & where.take(state.masked))
         return tokens, chosen

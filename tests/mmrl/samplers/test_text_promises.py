@@ -7,7 +7,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mmrl.samplers import SamplerConfig, has_fixed_forwards, sample
+from mmrl.generation import kinds
+from mmrl.samplers import SamplerConfig, sample
 from tests.mmrl.canvases import generators
 from tests.mmrl.text_canvases import (
     EXACT,
@@ -62,7 +63,7 @@ def test_blocks_are_written_one_after_the_other(sampler: SamplerConfig, seed: in
 def test_fixed_rules_take_the_same_number_of_forward_passes_whatever_is_drawn(
     sampler: SamplerConfig, widths: list[int], others: list[int], seed: int
 ) -> None:
-    assume(has_fixed_forwards(sampler))
+    assume(kinds.SAMPLERS[sampler.name].has_fixed_forwards(sampler))
     some = sample(SHARED, canvas_of(widths, seed), sampler, generators(len(widths), seed))
     more = sample(SHARED, canvas_of(others, seed + 1), sampler, generators(len(others), seed + 1))
     assert some.forwards == more.forwards

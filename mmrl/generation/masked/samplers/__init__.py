@@ -89,8 +89,8 @@ def _sampler(rule: Rule) -> Sampler:
     return Sampler(
         write,
         rule.Config,
-        check_loop,
         count_steps=lambda config, length: config.steps,
+        check=check_loop,
         has_fixed_forwards=lambda config: rule.fixed and config.takes_every_step,
         can_refill=can_refill,
         count_logits=lambda config, length: min(length, config.block_size or length),

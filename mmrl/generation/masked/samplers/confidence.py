@@ -13,8 +13,9 @@ remains.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from mmrl.config import at_least as not_below
 from mmrl.generation.masked.samplers.loop_config import LoopConfig
@@ -26,6 +27,7 @@ from mmrl.generation.masked.samplers.rule import (
     all_open,
     write_all,
 )
+from mmrl.generation.tokens.noise import gumbel
 from mmrl.generation.tokens.positions import Positions
 
 if TYPE_CHECKING:
@@ -82,17 +84,23 @@ TARGETS = {"margin": margin, "neg_entropy": negative_entropy}
 """Certainty by the model's own probabilities [N, C] and the columns [N] that were drawn."""
 
 
-def measure(prediction: Prediction, columns: Tensor, config: RankConfig) -> Tensor:
-    """[N] certainty of the columns [N] that were drawn, by default their probability; with
-    `eos: last` an end comes last."""
-    if certainty := TARGETS.get(getattr(config, "target", "confidence")):
+def measure(prediction: Prediction, columns: Tensor) -> Tensor:
+    """[N] certainty of the columns [N] that were drawn, by default their probability, and 0 for all
+    where chance ranks them; with `eos: last` an end comes last."""
+    target = getattr(prediction.config, "target", "confidence")
+    if certainty := TARGETS.get(target):
         scores = certainty(prediction.confidence, columns)
     else:
-        scores = prediction.own_probability(columns)
+        scores = prediction.own_probability(columns) * (target != "random")
     if prediction.config.eos == "last":
         for stop in prediction.stops:
             scores = scores.masked_fill(columns == stop, -float("inf"))
     return scores
+
+
+def by_chance(state: State, config: StaticConfig) -> float:
+    """The scale of the noise on `measure`: 1 where chance ranks positions."""
+    return float(config.target == "random")
 
 
 def most_certain(state: State, where: Positions, scores: Tensor, count: Tensor) -> Tensor:
@@ -108,7 +116,7 @@ def most_certain(state: State, where: Positions, scores: Tensor, count: Tensor) 
     return where.take(chosen & state.masked)
 
 
-def quota(state: State) -> Tensor:
+def quota(state: State, config: LoopConfig) -> Tensor:
     """[B] int64: positions that a step of an even plan writes in each row.
 
     Of the n positions open when the block began each step writes n // S, the first n % S one more;
@@ -120,31 +128,50 @@ def quota(state: State) -> Tensor:
     return count // steps + (state.step < count % steps)
 
 
-def static_candidates(state: State, config: StaticConfig) -> Tensor:
-    """[B, L] bool: the open positions of rows that this step writes in; all of them compete."""
-    return state.masked & (quota(state) > 0)[:, None]
+def ranked(
+    count: Callable[[State, Any], Tensor],
+    score: Callable[[Prediction, Tensor], Tensor],
+    config: type[LoopConfig],
+    scale: Callable[[State, Any], float] | None = None,
+    **row: bool,
+) -> Rule:
+    """The row of a rule that ranks the open positions of each row and writes the first of them.
 
+    Args:
+        count: `count(state, config)`, how many a step writes in each row, [B] int64.
+        score: what ranks them, see `Rule`.
+        config: its settings.
+        scale: `scale(state, config)`, of the Gumbel noise that is added to the scores; None adds
+            none.
+        row: the rest of `Rule`.
+    """
 
-def write_share(state: State, where: Positions, choice: Choice, config: StaticConfig) -> Tensor:
-    """[N] bool: the most certain positions, as many as the step's even share."""
-    scores = where.take(state.uniform("rank")) if config.target == "random" else choice.scores
-    return most_certain(state, where, scores, quota(state))
+    def candidates(state: State, config: Any) -> Tensor:
+        return state.masked & (count(state, config) > 0)[:, None]
+
+    def write(state: State, where: Positions, choice: Choice, config: Any) -> Tensor:
+        scores = choice.scores
+        if scale is not None and (factor := scale(state, config)):
+            scores = scores + factor * gumbel(where.take(state.uniform("gumbel")))
+        return most_certain(state, where, scores, count(state, config))
+
+    return Rule(candidates, write, config, score, **row)
 
 
 def write_certain(state: State, where: Positions, choice: Choice, config: DynamicConfig) -> Tensor:
     """[N] bool: the positions that are certain enough."""
     if state.last:
         return where.take(state.masked)
-    least = state.masked.any(1).long() if config.at_least == "one" else quota(state)
+    least = state.masked.any(1).long() if config.at_least == "one" else quota(state, config)
     best = most_certain(state, where, choice.scores, least)
     return (best | (choice.scores >= config.threshold)) & where.take(state.masked)
 
 
 def next_in_order(state: State, config: LoopConfig) -> Tensor:
     """[B, L] bool: the first open positions of each row, as many as its share."""
-    return state.masked & (state.masked.cumsum(1) <= quota(state)[:, None])
+    return state.masked & (state.masked.cumsum(1) <= quota(state, config)[:, None])
 
 
-STATIC = Rule(static_candidates, write_share, StaticConfig, score=measure, ranks=True, fixed=True)
+STATIC = ranked(quota, measure, StaticConfig, by_chance, ranks=True, fixed=True)
 DYNAMIC = Rule(all_open, write_certain, DynamicConfig, score=measure, ranks=True)
 LEFT_TO_RIGHT = Rule(next_in_order, write_all, fixed=True)

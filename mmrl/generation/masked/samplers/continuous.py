@@ -27,9 +27,9 @@ from torch import Generator, Tensor
 
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.generation.masked.samplers.denoise import (
-    after_end,
     begin_rollout,
     count_steps,
+    fill_ended,
     find_scored,
     open_stream,
     write_block,
@@ -37,7 +37,7 @@ from mmrl.generation.masked.samplers.denoise import (
 from mmrl.generation.masked.samplers.loop_config import LoopConfig
 from mmrl.generation.masked.samplers.rule import ResponseBlock, Rule, forbid
 from mmrl.generation.tokens.positions import Positions
-from mmrl.generation.tokens.scoring.logits import take_distinct
+from mmrl.generation.tokens.scoring.logits import read_prompts
 from mmrl.runtime.activity import activity
 from mmrl.runtime.precision import share_casts
 from mmrl.types import Rollout
@@ -154,19 +154,17 @@ class Batch:
 
     def finish(self) -> Rollout:
         """The rollout of all rows, with what follows the end of a text filled in."""
-        whole = self.rollout
-        canvas = replace(
-            whole.canvas,
-            tokens=whole.canvas.tokens[:, : self.length].contiguous(),
-            response=whole.canvas.response[:, : self.length].contiguous(),
+        whole, canvas = self.rollout, self.rollout.canvas
+        tokens, response, trace, logprobs = (
+            each[:, : self.length].contiguous()
+            for each in (canvas.tokens, canvas.response, whole.trace, whole.logprobs)
         )
-        rest = after_end(canvas) & canvas.masked
-        canvas.tokens.masked_fill_(rest, canvas.stop_ids[0])
-        trace = whole.trace[:, : self.length].where(~rest, self.last[:, None])
-        canvas.valid = find_scored(canvas)
-        logprobs = whole.logprobs[:, : self.length].contiguous()
+        canvas = replace(canvas, tokens=tokens, response=response)
         own = {"trace": trace, "logprobs": logprobs, "forwards": self.passes}
-        return replace(whole, canvas=canvas, **own)
+        rollout = replace(whole, canvas=canvas, **own)
+        fill_ended(rollout, self.last[:, None])
+        canvas.valid = find_scored(canvas)
+        return rollout
 
     def __call__(self, where: Positions, reduce: Callable[..., Any] | None = None) -> Any:
         """Logits [N, C] at positions of the open block, or what `reduce` makes of hidden states."""
@@ -222,13 +220,9 @@ class Batch:
             "blocks": blocks,
             "position_ids": positions,
         }
-        distinct, twin = take_distinct(parts)
         cache = self.policy.network.new_cache().at(0, self.given, self.given)
-        nowhere = torch.zeros_like(distinct["input_ids"], dtype=torch.bool)
-        columns = self.rollout.canvas.columns
-        self.policy.model(**distinct, positions=nowhere, columns=columns, cache=cache)
+        read_prompts(self.policy, parts, self.rollout.canvas.columns, cache)
         self.passes += 1
-        cache.take_rows(twin)
         self.keys.put_rows(places, cache, self.frontier)
 
     def _replace(self, leaving: Sequence[int]) -> None:

@@ -19,9 +19,8 @@ from torch import Generator, Tensor
 
 from mmrl.config import ConfigError, check
 from mmrl.generation.masked.canvas import MaskedCanvas
-from mmrl.generation.masked.samplers.exact_cache import ExactCache
+from mmrl.generation.masked.samplers.caches import ExactCache, RefreshCache
 from mmrl.generation.masked.samplers.loop_config import LoopConfig, check_blocks
-from mmrl.generation.masked.samplers.refresh_cache import RefreshCache
 from mmrl.generation.masked.samplers.rule import (
     Choice,
     Prediction,
@@ -30,7 +29,6 @@ from mmrl.generation.masked.samplers.rule import (
     State,
     choose,
     forbid,
-    token_uniforms,
 )
 from mmrl.generation.masked.samplers.streamed import Stream
 from mmrl.generation.tokens.noise import Draws, row_seeds
@@ -103,7 +101,7 @@ def open_stream(
     if not policy.network.can_reduce or config.cache == "refresh":
         return None
     forbidden = {*canvas.forbidden_columns, *suppressed_columns(canvas, config)}
-    return Stream(canvas, config, rule, stop_columns(canvas), forbidden)
+    return Stream(canvas, config, rule, forbidden)
 
 
 def split_blocks(canvas: MaskedCanvas, config: LoopConfig) -> list[ResponseBlock]:
@@ -184,23 +182,17 @@ def draw(
 ) -> Choice:
     """Draw tokens at the positions `where`, from all logits at once or as a stream."""
     canvas, config = network.canvas, network.config
-    uniforms = token_uniforms(state, where, config)
+    # None takes the most likely
+    uniforms = where.take(state.uniform("token")) if config.temperature else None
     if stream is not None and stream.needed(len(where)):
         return network(where, partial(stream, uniforms=uniforms))
     logits = forbid(network(where), suppressed_columns(canvas, config))
-    return choose(rule, Prediction(logits, config, stop_columns(canvas)), uniforms)
-
-
-def stop_columns(canvas: MaskedCanvas) -> tuple[int, ...]:
-    """Columns of the tokens that end a text."""
-    first, end = canvas.columns
-    return tuple(token - first for token in canvas.stop_ids if first <= token < end)
+    return choose(rule, Prediction(logits, config, canvas.columns_of(canvas.stop_ids)), uniforms)
 
 
 def suppressed_columns(canvas: MaskedCanvas, config: LoopConfig) -> list[int]:
     """The column that `eos: suppress` forbids, if it is set."""
-    suppressed = canvas.stop_ids[:1] if config.eos == "suppress" else ()
-    return [token - canvas.columns[0] for token in suppressed]
+    return canvas.columns_of(canvas.stop_ids[:1] if config.eos == "suppress" else ())
 
 
 def record(rollout: Rollout, where: Positions, choice: Choice, written: Tensor, step: int) -> None:
@@ -223,15 +215,16 @@ def find_scored(canvas: MaskedCanvas) -> Tensor | None:
     return canvas.response & ~after_end(canvas) if canvas.stop_ids else None
 
 
-def fill_ended(rollout: Rollout, step: int) -> None:
-    """Write the open positions after the end of each row, in place, as written at `step`.
+def fill_ended(rollout: Rollout, step: int | Tensor) -> None:
+    """Write the open positions after the end of each row, in place, as written at `step`, of all
+    rows or of each, [B, 1].
 
     Nothing was sampled there: their log-prob stays 0.
     """
     canvas = rollout.canvas
     rest = after_end(canvas) & canvas.masked
     canvas.tokens.masked_fill_(rest, canvas.stop_ids[0])
-    rollout.trace.masked_fill_(rest, step)
+    rollout.trace = rollout.trace.where(~rest, step)
 
 
 class OpenBlock(Protocol):

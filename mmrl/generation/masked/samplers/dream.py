@@ -22,21 +22,18 @@ from typing import TYPE_CHECKING, Annotated
 from mmrl.config import at_least
 from mmrl.generation.masked.samplers.confidence import (
     margin,
-    most_certain,
     negative_entropy,
     probability,
+    ranked,
 )
 from mmrl.generation.masked.samplers.loop_config import LoopConfig
 from mmrl.generation.masked.samplers.rule import (
-    Choice,
     Prediction,
     Rule,
     State,
     filter_logits,
     write_all,
 )
-from mmrl.generation.tokens.noise import gumbel
-from mmrl.generation.tokens.positions import Positions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,29 +74,16 @@ def random_candidates(state: State, config: DreamConfig) -> Tensor:
     return state.masked & (state.uniform("commit") < write_share(state, config))
 
 
-def candidates(state: State, config: DreamConfig) -> Tensor:
-    """[B, L] bool: the open positions of rows that this step writes in."""
-    return state.masked & (write_counts(state, config) > 0)[:, None]
-
-
-def write_ranked(
-    state: State, where: Positions, choice: Choice, config: RankedDreamConfig
-) -> Tensor:
-    """[N] bool: the most certain positions, or a draw among all by their certainty."""
-    scores = choice.scores
-    if config.alg_temp:
-        scores = scores / config.alg_temp + gumbel(where.take(state.uniform("rank")))
-    return most_certain(state, where, scores, write_counts(state, config))
-
-
 def _ranked_by(certainty: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    def score(prediction: Prediction, columns: Tensor, config: DreamConfig) -> Tensor:
+    def score(prediction: Prediction, columns: Tensor) -> Tensor:
         loop = prediction.config
         if loop.temperature == 0:  # of the distribution that filters leave
             loop = replace(loop, temperature=1.0)
         return certainty(filter_logits(prediction.wide, loop).softmax(-1), columns)
 
-    return Rule(candidates, write_ranked, RankedDreamConfig, score=score, fixed=True)
+    return ranked(
+        write_counts, score, RankedDreamConfig, lambda state, config: config.alg_temp, fixed=True
+    )
 
 
 ORIGIN = Rule(random_candidates, write_all, DreamConfig)

@@ -66,13 +66,13 @@ class Prediction:
 
     Attributes:
         logits: [N, C], guidance applied, in the network's precision.
-        config: of the loop.
+        config: of the loop and its rule.
         stops: columns of the tokens that end a text.
     """
 
     logits: Tensor
-    config: LoopConfig
-    stops: tuple[int, ...] = ()
+    config: Any
+    stops: Sequence[int] = ()
 
     @cached_property
     def wide(self) -> Tensor:
@@ -135,27 +135,19 @@ class Choice(NamedTuple):
         columns: [N] int64, column (token id minus `vocab[0]`) drawn at each.
         scores: [N], the rule's confidence in them; empty for a rule without.
         logprobs: [N] float32, those of `Prediction.chosen`.
-        config: of the loop.
     """
 
     columns: Tensor
     scores: Tensor
     logprobs: Tensor
-    config: LoopConfig
 
 
 def choose(rule: Rule, prediction: Prediction, uniforms: Tensor | None) -> Choice:
     """Draw a column at each of N positions by uniforms [N], the most likely without; and score it
     as the rule does."""
-    columns, config = prediction.draw(uniforms), prediction.config
-    scores = columns[:0] if rule.score is None else rule.score(prediction, columns, config)
-    return Choice(columns, scores, prediction.chosen(columns), config)
-
-
-def token_uniforms(state: State, where: Positions, config: LoopConfig) -> Tensor | None:
-    """[N] float32 uniforms that draw tokens at the positions `where`; None where the most
-    likely are taken."""
-    return None if config.temperature == 0 else where.take(state.uniform("token"))
+    columns = prediction.draw(uniforms)
+    scores = columns[:0] if rule.score is None else rule.score(prediction, columns)
+    return Choice(columns, scores, prediction.chosen(columns))
 
 
 def all_open(state: State, config: Any) -> Tensor:
@@ -174,15 +166,15 @@ class Rule(NamedTuple):
 
     `candidates(state, config)` returns [B, L] bool, the positions whose logits are computed and at
     which tokens are drawn; `write(state, where, choice, config)` [N] bool, those that the step
-    writes. `config` has the settings of the rule's `Config`. `score(prediction, columns, config)`
-    returns the confidence [N] in what was drawn; None where `write` asks for none. `ranks`: whether
-    the rule orders positions by confidence. `fixed`: whether a block takes as many steps as its
+    writes. `config` has the settings of the rule's `Config`. `score(prediction, columns)` returns
+    the confidence [N] in what was drawn; None where `write` asks for none. `ranks`: whether the
+    rule orders positions by confidence. `fixed`: whether a block takes as many steps as its
     settings and its number of positions say, whatever is drawn; one of them may write nothing.
     """
 
     candidates: Callable[[State, Any], Tensor]
     write: Callable[[State, Positions, Choice, Any], Tensor]
     Config: type[LoopConfig] = LoopConfig
-    score: Callable[[Prediction, Tensor, Any], Tensor] | None = None
+    score: Callable[[Prediction, Tensor], Tensor] | None = None
     ranks: bool = False
     fixed: bool = False

@@ -13,13 +13,13 @@ before the forward which positions this step can write: logits are computed ther
 log p + tau Gumbel, and the n alpha(r) least confident stay masked, r = (s + 1) / S. tau is
 multiplied by 1 - r at every step, so it falls as the product of these factors; with
 `annealing: linear` it falls from T in the first step to 0 in the last, as in diffusers'
-`AmusedScheduler`. Deviation from the public code: the last step writes every position (there one
-mask may stay in the canvas while the returned codes are complete).
+`AmusedScheduler`. Deviations from the public code: the last step writes every position (there one
+mask may stay in the canvas while the returned codes are complete), and of equal scores the leftmost
+(there all).
 
-`lumina`, Lumina-DiMOO's image sampler, differs in four things: of the n positions open at the start
-max(1, n alpha(r)) stay masked, and none after the last step; confidence is that of the logits at
-temperature 1, without filters; its noise has the scale of the temperature in every step; and of
-equal scores the leftmost is written (the public code writes all).
+`lumina`, Lumina-DiMOO's image sampler, differs in three things: of the n positions open at the
+start max(1, n alpha(r)) stay masked, and none after the last step; confidence is that of the logits
+at temperature 1, without filters; and its noise has the scale of the temperature in every step.
 """
 
 from __future__ import annotations
@@ -30,18 +30,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from mmrl.config import at_least, one_of
-from mmrl.generation.masked.samplers.confidence import most_certain
+from mmrl.generation.masked.samplers.confidence import ranked
 from mmrl.generation.masked.samplers.loop_config import LoopConfig
 from mmrl.generation.masked.samplers.rule import (
-    Choice,
     Prediction,
     Rule,
     State,
-    all_open,
     write_all,
 )
-from mmrl.generation.tokens.noise import gumbel
-from mmrl.generation.tokens.positions import Positions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,34 +82,27 @@ def emerging(state: State, config: ScheduleConfig) -> Tensor:
     return state.masked & (state.uniform("stay") >= then / now)
 
 
-def write_maskgit(state: State, where: Positions, choice: Choice, config: MaskgitConfig) -> Tensor:
-    """[N] bool: the most confident positions."""
-    noise = gumbel(where.take(state.uniform("gumbel")))
-    return keep_confident(state, where, choice.scores, noise, config)
-
-
-def keep_confident(
-    state: State, where: Positions, sure: Tensor, noise: Tensor, config: MaskgitConfig
-) -> Tensor:
-    """[N] bool: the positions whose noisy confidence reaches the row's cut.
-
-    Args:
-        state: of the step.
-        where: N positions, with all open ones among them.
-        sure: [N] probabilities of the tokens drawn there.
-        noise: [N] standard Gumbel noise.
-        config: schedule and scale of the noise.
-    """
-    open_ = where.take(state.masked)
+def maskgit_counts(state: State, config: MaskgitConfig) -> Tensor:
+    """[B] int64: positions that a step of `maskgit` writes in each row."""
+    masked = state.masked.sum(1)
     if state.last:
-        return open_
-    confidence = sure.clamp(min=1e-20).log() + noise_scale(state, config) * noise
-    score = where.spread(confidence.masked_fill(~open_, math.inf), math.inf)
+        return masked
+    stay = count_masked(state.block.positions, state, config).minimum(masked - 1).clamp(min=1)
+    return masked - stay
+
+
+def lumina_counts(state: State, config: ScheduleConfig) -> Tensor:
+    """[B] int64: positions that a step of `lumina` writes in each row, at least one."""
+    masked = state.masked.sum(1)
+    if state.last:
+        return masked
+    return masked - count_masked(state.opened, state, config).clamp(min=1).minimum(masked - 1)
+
+
+def count_masked(positions: Tensor, state: State, config: ScheduleConfig) -> Tensor:
+    """[B] int64: how many of some positions [B, L] stay masked after this step."""
     share = alpha(config.schedule, state.step + 1, state.block.steps)
-    stay = (state.block.positions.sum(1) * share).floor().long()
-    stay = stay.minimum(state.masked.sum(1) - 1).clamp(min=1)
-    cut = score.sort(dim=1).values.gather(1, stay[:, None])
-    return where.take(score >= cut) & open_
+    return (positions.sum(1) * share).floor().long()
 
 
 def noise_scale(state: State, config: MaskgitConfig) -> float:
@@ -125,32 +114,18 @@ def noise_scale(state: State, config: MaskgitConfig) -> float:
     return config.choice_temperature * math.prod(factors)
 
 
-def write_lumina(state: State, where: Positions, choice: Choice, config: ScheduleConfig) -> Tensor:
-    """[N] bool: the most confident positions."""
-    noise = choice.config.temperature * gumbel(where.take(state.uniform("gumbel")))
-    return most_certain(state, where, choice.scores + noise, lumina_counts(state, config))
+def drawn_confidence(prediction: Prediction, columns: Tensor) -> Tensor:
+    """[N] log-probability with which each column was drawn."""
+    return prediction.drawn_probability(columns).clamp(min=1e-20).log()
 
 
-def lumina_counts(state: State, config: ScheduleConfig) -> Tensor:
-    """[B] int64: positions that a step writes in each row, at least one."""
-    masked = state.masked.sum(1)
-    if state.last:
-        return masked
-    share = alpha(config.schedule, state.step + 1, state.block.steps)
-    stay = (state.opened.sum(1) * share).floor().long().clamp(min=1)
-    return masked - stay.minimum(masked - 1)
-
-
-def drawn_probability(prediction: Prediction, columns: Tensor, config: MaskgitConfig) -> Tensor:
-    """[N] probability with which each column was drawn."""
-    return prediction.drawn_probability(columns)
-
-
-def log_confidence(prediction: Prediction, columns: Tensor, config: ScheduleConfig) -> Tensor:
+def log_confidence(prediction: Prediction, columns: Tensor) -> Tensor:
     """[N] log-probability of each column in the model's own distribution."""
     return prediction.own_probability(columns).clamp(min=1e-20).log()
 
 
 EMERGE = Rule(emerging, write_all, ScheduleConfig, fixed=True)
-MASKGIT = Rule(all_open, write_maskgit, MaskgitConfig, score=drawn_probability, fixed=True)
-LUMINA = Rule(all_open, write_lumina, ScheduleConfig, score=log_confidence)
+MASKGIT = ranked(maskgit_counts, drawn_confidence, MaskgitConfig, noise_scale, fixed=True)
+LUMINA = ranked(
+    lumina_counts, log_confidence, ScheduleConfig, lambda state, config: config.temperature
+)

@@ -80,33 +80,28 @@ class PanelPrediction(Prediction):
     def own_probability(self, columns: Tensor) -> Tensor:
         if self.filters_confidence:
             return self.drawn_probability(columns)
-        return self._relative(columns).exp() / self._total(self.sums, 1.0)
+        return self._logp(columns, self.sums, 1.0).exp()
 
     def drawn_probability(self, columns: Tensor) -> Tensor:
         if self.config.temperature == 0:
             return torch.ones_like(self.peak)
-        temperature = self.config.temperature
-        exponent = self._relative(columns) / temperature
-        return exponent.exp() / self._total(self.drawn_sums, temperature)
+        return self._logp(columns, self.drawn_sums, self.config.temperature).exp()
 
     def chosen(self, columns: Tensor) -> Tensor:
         if self.config.temperature == 0:
             return self.peak.new_zeros(len(columns)).float()
-        temperature = self.config.temperature
-        exponent = self._relative(columns) / temperature
-        return (exponent - self._total(self.drawn_sums, temperature).log()).float()
+        return self._logp(columns, self.drawn_sums, self.config.temperature).float()
 
-    def _relative(self, columns: Tensor) -> Tensor:
-        """[N] logits of columns [N] less the largest."""
-        return self.logits.gather(-1, columns[:, None])[:, 0] - self.peak
+    def _logp(self, columns: Tensor, sums: Tensor, temperature: float) -> Tensor:
+        """[N] log-probs of columns [N], by the sums at a temperature."""
+        below = self.logits.gather(-1, columns[:, None])[:, 0] - self.peak
+        total = self._weights(sums, temperature).sum(-1).to(self.peak.dtype)
+        return below / temperature - total.log()
 
     def _weights(self, sums: Tensor, temperature: float) -> Tensor:
         """[N, K] float64: the sums, all relative to the largest logit of the row."""
         shift = (self.peaks.double() - self.peak.double()[:, None]) / temperature
         return sums.double() * shift.exp()
-
-    def _total(self, sums: Tensor, temperature: float) -> Tensor:
-        return self._weights(sums, temperature).sum(-1).to(self.peak.dtype)
 
     def _panel(self, panel: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [N, size] of the panels [N], and which of them are columns of the panel."""
@@ -122,7 +117,6 @@ class Stream:
         canvas: all rows.
         config: of the loop.
         rule: which confidence it needs.
-        stops: columns of the tokens that end a text.
         forbidden_columns: columns that are never written.
     """
 
@@ -131,10 +125,10 @@ class Stream:
         canvas: MaskedCanvas,
         config: LoopConfig,
         rule: Rule,
-        stops: tuple[int, ...],
         forbidden_columns: Collection[int],
     ) -> None:
-        self.config, self.rule, self.stops = config, rule, stops
+        self.config, self.rule = config, rule
+        self.stops = canvas.columns_of(canvas.stop_ids)
         self.columns = canvas.columns[1] - canvas.columns[0]
         self.forbidden_columns = sorted(forbidden_columns)
         self.device = canvas.tokens.device
@@ -173,9 +167,8 @@ class Stream:
                 part = None if uniforms is None else uniforms[n : n + size]
                 build = self._panels if self.in_panels else self._rows
                 prediction = build(branches[:, n : n + size], head, guidance)
-                parts.append(choose(self.rule, prediction, part)[:3])
-        columns, scores, logprobs = map(torch.cat, zip(*parts, strict=True))
-        return Choice(columns, scores, logprobs, self.config)
+                parts.append(choose(self.rule, prediction, part))
+        return Choice(*map(torch.cat, zip(*parts, strict=True)))
 
     def _rows(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
         logits = forbid(guidance.combine([head(branch) for branch in x]), self.forbidden_columns)

@@ -18,11 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from mmrl.config import ConfigError, at_least
+from mmrl.config import at_least, check
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.generation.masked.strategies.strategy import MaskConfig, hiding
 from mmrl.generation.strategy import Draw
-from mmrl.generation.tokens.positions import Positions
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
@@ -34,33 +33,20 @@ class SliceConfig(MaskConfig):
     """How an order of writing is cut into slices, one pass each."""
 
     slice_size: Annotated[int, at_least(1)] = 1
-    """Recorded steps scored in one pass (mask: trace), or positions (mask: left_to_right)."""
+    """Recorded steps scored in one pass (strategy: trace), or positions (left_to_right)."""
     num_slices: Annotated[int | None, at_least(1)] = None
     """Cut the trace, or the positions, into so many slices instead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_slices is not None and self.slice_size != 1:
-            raise ConfigError(
-                f"algorithm.num_slices is {self.num_slices} and slice_size {self.slice_size}: both"
-                " say how a trace is cut; set num_slices to null or slice_size to 1."
-            )
+        fits = self.num_slices is None or self.slice_size == 1
+        allowed = f"null with slice_size {self.slice_size}, which says too how a trace is cut"
+        check(fits, "algorithm.num_slices", self.num_slices, allowed)
 
 
 def plan_trace(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
-    """One pass per slice of each row's trace.
-
-    Raises:
-        ValueError: a row has response positions but no trace.
-    """
+    """One pass per slice of each row's trace."""
     order = rollout.trace.masked_fill(~rollout.canvas.response, -1)
-    untraced = rollout.canvas.counted.any(-1) & (order < 0).all(-1)
-    if bool(untraced.any()):
-        raise ValueError(
-            f"mask: trace needs rollouts that record when each position was written, and"
-            f" {int(untraced.sum())} of {len(order)} have no trace; use another mask strategy, or"
-            " roll out with a sampler that records one."
-        )
     return plan_slices(rollout, order, config)
 
 
@@ -136,15 +122,11 @@ def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig) -> Passes:
 
     scorable, blocks = rollout.canvas.counted, rollout.canvas.split()
     ids = slice_ids(order, config, blocks)
-    length = ids.shape[1]
-    present = torch.zeros(len(ids), length + 1, dtype=torch.bool, device=ids.device)
-    # what is not scored is written into a last column, which is dropped
-    present = present.scatter(1, ids.where(scorable & (ids >= 0), length), True)[:, :length]
-    found = Positions.find(present)
-    passes = max(1, *found.numbers)
-    slices, _ = found.in_columns(passes)
-    chosen = torch.arange(passes, device=ids.device) < found.counts[:, None]
-    active = slices.where(chosen, torch.iinfo(torch.long).max).T
+    counted = scorable & (ids >= 0)
+    rank = rank_steps(ids.where(counted, -1), torch.zeros_like(ids))
+    passes, beyond = int(rank.amax()) + 1, torch.iinfo(ids.dtype).max
+    active = ids.new_full((len(ids), passes), beyond)
+    active = active.scatter_reduce(1, rank, ids.where(counted, beyond), "amin").T
     scored = (ids == active[..., None]) & scorable
     steps = None if blocks is None else blocks * (ids.amax() + 1) + ids
     return Passes(Hidden(ids >= active[..., None]), scored, scored.float() * passes, steps=steps)

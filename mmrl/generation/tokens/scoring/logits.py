@@ -84,6 +84,23 @@ def take_distinct(rows: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor
     return {name: each[kept] for name, each in rows.items()}, original
 
 
+def read_prompts(
+    policy: Policy, given: Mapping[str, Tensor], columns: tuple[int, int], cache: Any
+) -> None:
+    """Put the keys and values of prompts into a cache, each distinct one computed once.
+
+    Args:
+        policy: whose network reads them.
+        given: its inputs, [R, n] each.
+        columns: those of the response vocabulary, of which no logit is computed.
+        cache: that of the network, set to the columns of the prompts; it then holds R rows.
+    """
+    distinct, original = take_distinct(given)
+    nowhere = torch.zeros_like(distinct["input_ids"], dtype=torch.bool)
+    policy.model(**distinct, positions=nowhere, columns=columns, cache=cache)
+    cache.take_rows(original)
+
+
 def _select_columns(inputs: Mapping[str, Any], span: tuple[int, int, int]) -> dict[str, Any]:
     """The inputs in the columns start to stop, with attention to the first `seen` columns."""
     start, stop, seen = span

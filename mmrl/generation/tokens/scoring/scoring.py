@@ -34,15 +34,7 @@ def score(
     """Log-probs of the scored tokens, and the entropy of their distributions.
 
     One forward per pass, over the rows it scores. The head runs only over the response vocabulary
-    and only at scored positions.
-
-    Args:
-        policy: with gradient where the caller enables it.
-        canvas: B finished rows.
-        passes: K passes over them.
-        cfg_scale: guidance applied while scoring; 0 scores the conditional model.
-        temperature: divides the logits.
-        image_guidance_scale: guidance by the source image.
+    and only at scored positions. Arguments as of `mmrl.estimators.score`.
     """
     guidance = Guidance(cfg_scale, image_guidance_scale)
     canvas, dropped = canvas.encode(policy.model).trim()

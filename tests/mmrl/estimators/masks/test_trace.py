@@ -78,11 +78,6 @@ def test_a_given_position_is_neither_hidden_nor_scored() -> None:
     assert shown(passes) == [(".##", ".x."), ("..#", "..x")]
 
 
-def test_without_a_trace_the_reason_is_said() -> None:
-    with pytest.raises(ValueError, match=r"1 of 1 have no trace.*another mask strategy"):
-        trace(rollout([-1, -1]))
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["emerge", "maskgit"])
 @pytest.mark.parametrize("padding", [False, True])

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mmrl.algorithms.gaussians import gaussian, gaussian_rate
+from mmrl.algorithms.ratios import gaussian, gaussian_rate
 from mmrl.config import ConfigError
 from mmrl.generation.flow import make_sigmas, transition
 from mmrl.generation.flow.schedules import SigmaRule
