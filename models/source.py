@@ -71,12 +71,18 @@ def _download(name: str, patterns: Sequence[str]) -> Path:
     return Path(found)
 
 
-def list_folders(directory: Path) -> list[str]:
-    """The folders of the parts that a pipeline of diffusers names; none of another checkpoint."""
+def read_index(directory: Path) -> dict[str, list[Any]]:
+    """The parts that a pipeline of diffusers may have, each with its library and class, nulls for
+    one that it is without; none of another checkpoint."""
     if not (directory / INDEX).is_file():
-        return []
+        return {}
     index = read_settings_file(directory / INDEX)
-    return sorted(name for name, kind in index.items() if isinstance(kind, list) and kind[-1])
+    return {name: kind for name, kind in index.items() if isinstance(kind, list)}
+
+
+def list_folders(directory: Path) -> list[str]:
+    """The folders of the parts that a pipeline has."""
+    return sorted(name for name, kind in read_index(directory).items() if kind[-1])
 
 
 def is_adapter(directory: Path) -> bool:

@@ -36,12 +36,6 @@ def list_parts(directory: Path) -> dict[str, Path]:
     return {name: directory / name / file for name, file in files.items()}
 
 
-def list_absent(directory: Path) -> list[str]:
-    """The parts that a pipeline is without."""
-    index = read_settings_file(directory / INDEX)
-    return [name for name, kind in index.items() if isinstance(kind, list) and not kind[-1]]
-
-
 def read_pipeline(directory: Path) -> dict[str, Any]:
     """What config.json is to other checkpoints: that of the transformer, with those of the other
     parts under their names, and the class of the pipeline. Raises FileNotFoundError: a part is

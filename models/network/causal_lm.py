@@ -5,7 +5,6 @@ column before it, as in networks that shift. Positions are counted from the firs
 attended to, and a row with padding on its left equals the row alone.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from torch import Tensor
 
 from mmrl.models.network.attention import choose_attention
 from mmrl.models.network.core import find_predecessors
-from mmrl.models.network.output_head import OutputHead
-from mmrl.models.network.token_network import LMOutput, TokenNetwork
+from mmrl.models.network.token_network import TokenNetwork
 
 KERNELS = {"flex": "flex_attention"}
 """Attention kernels that have other names in transformers."""
@@ -45,7 +43,7 @@ class CausalCache:
 class CausalLM(TokenNetwork):
     """The decoder of a model as `body` and its output matrix as `head`."""
 
-    can_cache = can_reduce = shifts = causal = True
+    can_cache = shifts = causal = True
     decoder = "body"
     layer_roles = {
         **{role: (f"self_attn.{role}_proj",) for role in ("q", "k", "v", "o")},
@@ -92,22 +90,6 @@ class CausalLM(TokenNetwork):
         super().set_attention(implementation)
         kernel, _ = choose_attention(implementation, self.device.type, self._dtype)
         self.body.set_attn_implementation(KERNELS.get(kernel, kernel))
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        positions: Tensor | None = None,
-        columns: tuple[int, int] | None = None,
-        reduce: Callable[[Tensor, OutputHead], Any] | None = None,
-        **inputs: Any,
-    ) -> LMOutput:
-        """See `TokenNetwork.forward`, and `hidden_states` for the inputs; with `cache`, logits
-        [B, C] of the column after the last one."""
-        x = self.hidden_states(input_ids, attention_mask, positions, **inputs)
-        head = OutputHead(self.head.weight, self.head.bias)
-        head = head if columns is None else head.take(*columns)
-        return LMOutput(head(x) if reduce is None else reduce(x, head))
 
     def hidden_states(
         self,

@@ -11,7 +11,6 @@ Logits are computed only at the requested positions and columns of the vocabular
 of the last block are skipped everywhere else.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -34,8 +33,7 @@ from mmrl.models.network.attention import (
 from mmrl.models.network.core_config import ROLES, CoreConfig
 from mmrl.models.network.kv_cache import KVCache, TokenCache
 from mmrl.models.network.norm import RMSNorm
-from mmrl.models.network.output_head import OutputHead
-from mmrl.models.network.token_network import LMOutput, TokenNetwork
+from mmrl.models.network.token_network import TokenNetwork
 
 
 class MLP(nn.Module):
@@ -105,7 +103,7 @@ def add(new: Tensor, x: Tensor) -> Tensor:
 class MaskedTokenModel(TokenNetwork):
     """The network: embedding, blocks, final norm, head."""
 
-    can_cache = can_reduce = True
+    can_cache = True
     layer_roles = {role: (name,) for role, name in ROLES.items()}
 
     def __init__(self, config: CoreConfig) -> None:
@@ -134,6 +132,10 @@ class MaskedTokenModel(TokenNetwork):
     @block_size.setter
     def block_size(self, size: int) -> None:
         self.core = replace(self.core, block_size=size)
+
+    @property
+    def wide_logits(self) -> bool:  # type: ignore[override]
+        return self.core.logits_fp32
 
     @property
     def width(self) -> int:
@@ -165,12 +167,11 @@ class MaskedTokenModel(TokenNetwork):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        columns: tuple[int, int] | None = None,
+        *,
         images: Tensor | None = None,
         shown: Any = (),
-        reduce: Callable[[Tensor, OutputHead], Any] | None = None,
         **inputs: Any,
-    ) -> LMOutput:
+    ) -> Any:
         """See `TokenNetwork.forward`, and `hidden_states` for the inputs. `images` and `shown` are
         images to encode, see `mmrl.models.network.vision`; their embeddings are the `features` of
         this pass, or without ids what is returned."""
@@ -179,10 +180,7 @@ class MaskedTokenModel(TokenNetwork):
             if input_ids is None:
                 return seen
             inputs["features"] = seen.rows
-        x = self.hidden_states(input_ids, attention_mask, **inputs)  # type: ignore[arg-type]
-        weight = self.head.weight if columns is None else self.head.weight[slice(*columns)]
-        head = OutputHead(weight, None, self.core.logits_fp32)
-        return LMOutput(head(x) if reduce is None else reduce(x, head))
+        return super().forward(input_ids, attention_mask, **inputs)  # type: ignore[arg-type]
 
     def hidden_states(
         self,
