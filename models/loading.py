@@ -20,7 +20,6 @@ from mmrl.models.families.pipeline import (
     is_pipeline,
     network_directory,
     read_pipeline,
-    weighted_parts,
 )
 from mmrl.models.network.network import Network
 from mmrl.models.public_code import Source, copy_code, describe_code
@@ -138,8 +137,6 @@ def outline(directory: Path) -> Network:
         check_adapter(directory, model)
         return model
     config, tensors = read_config(directory), read_headers(network_directory(directory))
-    for part in weighted_parts(directory) if is_pipeline(directory) else ():
-        read_headers(part)  # says whether it is there and whole
     family = get_family(config)
     rows = tensors.get(family.KEYS.get("embed.weight", ""))
     if rows is not None and rows.ndim == 2:

@@ -47,7 +47,7 @@ def check_checkpoints(known: Known) -> Policy | None:
         check_vision_tower(known, "to train its vision tower")
     options = LayoutConfig(**layout_options(model))
     check_continued(model)
-    directory = find_here("model.path", model.path)
+    directory = find_here("model.path", model.path, model.without_parts)
     tokenizer = None if own is None else find_here("model.vq", own)
     vq = None if tokenizer is None else outline_vq(tokenizer)
     if vq is None and own == PUBLIC_VQ:
