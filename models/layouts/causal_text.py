@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from mmrl.generation.causal.canvas import CausalCanvas
 from mmrl.models.layouts.text_layout import TextLayout
 
@@ -30,16 +28,10 @@ class CausalText(TextLayout):
     def lay_out(self, rows: Sequence[list[int]], n: int) -> CausalCanvas:  # type: ignore[override]
         """Token ids of B prompts -> canvas with n response positions after each. Raises ValueError:
         n is below 1, or an empty prompt."""
-        if n < 1:
-            raise ValueError(f"max_completion_length is {n}; it must be at least 1")
         if not all(rows):
             raise ValueError("a prompt has no token that could predict the first of its text")
-        width, pad = max(map(len, rows)), self.ids["eos"]
-        tokens = torch.tensor([[pad] * (width - len(row)) + row + [pad] * n for row in rows])
-        columns = torch.arange(width + n).expand_as(tokens)
-        attend = columns >= torch.tensor([[width - len(row)] for row in rows])
+        tokens, attend, response = self._pad(rows, self.ids["eos"], n)
         keep = None if bool(attend.all()) else attend
-        response = (columns >= width).clone()
         canvas = CausalCanvas(tokens, response, keep, self.vocab, stop_ids=self.stop_ids)
         return replace(canvas, banned=self.banned)
 

@@ -100,23 +100,19 @@ class TextLayout:
     def lay_out(self, rows: Sequence[list[int]], n: int) -> MaskedCanvas:
         """Token ids of B prompts -> canvas with n masked positions after each. Raises ValueError: n
         is below 1."""
-        if n < 1:
-            raise ValueError(f"max_completion_length is {n}; it must be at least 1")
+        mask, size = self.ids["mask"], self.block_size
+        tokens, attend, response = self._pad(rows, mask, n)
         if self.block_size and self.block_alignment == "right" and n % self.block_size:
             raise ValueError(
                 f"max_completion_length is {n}, no multiple of the network's block size"
                 f" {self.block_size}; choose one that is, or block_alignment: left"
             )
-        width, eos, mask = max(map(len, rows)), self.ids["eos"], self.ids["mask"]
-        tokens = torch.tensor([[eos] * (width - len(row)) + row + [mask] * n for row in rows])
-        columns = torch.arange(width + n).expand_as(tokens)
-        attend = columns >= torch.tensor([[width - len(row)] for row in rows])
         keep = None if bool(attend.all()) else attend
-        first, size = 0 if self.block_alignment == "left" else width, self.block_size
+        first = 0 if self.block_alignment == "left" else tokens.shape[1] - n
         blocks = None if size is None else align_blocks(attend, size, first)
         return MaskedCanvas(
             tokens,
-            columns >= width,
+            response,
             keep,
             self.vocab,
             mask,
@@ -126,6 +122,15 @@ class TextLayout:
             blocks=blocks,
             block_size=size,
         )
+
+    def _pad(self, rows: Sequence[list[int]], filler: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids [B, L] of prompts with n fillers behind each; which of them are attended to, and
+        which are of the response."""
+        if n < 1:
+            raise ValueError(f"max_completion_length is {n}; it must be at least 1")
+        tokens, mask = pad_rows([row + [filler] * n for row in rows], self.ids["eos"])
+        columns = torch.arange(tokens.shape[1]).expand_as(tokens)
+        return tokens, mask.bool(), columns >= tokens.shape[1] - n
 
     def decode(self, canvas: MaskedCanvas) -> list[str]:
         """Finished canvas -> B texts, cut at the first end, without special tokens. Raises
@@ -144,6 +149,17 @@ class TextLayout:
         ids = row.tolist()
         end = min((ids.index(token) for token in self.stop_ids if token in ids), default=len(ids))
         return str(self.tokenizer.decode(ids[:end], skip_special_tokens=True))
+
+
+def pad_rows(
+    rows: Sequence[list[int]], pad: int, width: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Token ids [B, L] of rows, padded on the left to the longest or to `width`, and a mask that is
+    0 on padding."""
+    missing = [(width or max(map(len, rows))) - len(row) for row in rows]
+    pairs = list(zip(rows, missing, strict=True))
+    ids = torch.tensor([[pad] * n + row for row, n in pairs])
+    return ids, torch.tensor([[0] * n + [1] * len(row) for row, n in pairs])
 
 
 def align_blocks(attend: Tensor, size: int, first: int) -> Tensor:
