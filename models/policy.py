@@ -90,8 +90,7 @@ class Policy:
 
     def cuts(self, prompt: Prompt) -> bool:
         """Whether the layout of a prompt leaves out a part of it."""
-        cuts = getattr(self.layouts[self._task([prompt])], "cuts", None)
-        return cuts is not None and cuts(prompt)
+        return self.layouts[self._task([prompt])].cuts(prompt)
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """Canvases of B prompts of one task with `length` response positions or those of the task,

@@ -136,7 +136,6 @@ def check_template(tokenizer: PreTrainedTokenizerBase, mark: str, chosen: Any) -
 class CausalImages(QuestionLayout):
     """Renders prompts with images for a causal model; `image_id` is the placeholder of images."""
 
-    needs_vq: ClassVar[bool] = False
     needs_tower: ClassVar[bool] = True
     check = staticmethod(check_sizes)
 
@@ -146,7 +145,7 @@ class CausalImages(QuestionLayout):
     max_length: int | None = None
 
     @property
-    def ids(self) -> Mapping[str, int]:
+    def ids(self) -> Mapping[str, int]:  # type: ignore[override]
         return self.text.ids
 
     @property

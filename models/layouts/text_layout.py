@@ -8,7 +8,6 @@ not depend on the other prompts of its batch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,12 +15,13 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models.layouts.chat_templates import render_chat
+from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, BlockAlignment
 from mmrl.types import Prompt
 
 
 @dataclass(frozen=True)
-class TextLayout:
+class TextLayout(Layout):
     """Renders prompts as canvases with every response position masked, and decodes finished ones.
 
     Args:
@@ -32,9 +32,6 @@ class TextLayout:
         block_alignment: where its blocks begin, see `LayoutConfig`.
         cut: whether a prompt that is too long loses its first tokens.
     """
-
-    needs_vq: ClassVar[bool] = False
-    needs_tower: ClassVar[bool] = False
 
     tokenizer: PreTrainedTokenizerBase
     ids: Mapping[str, int]
@@ -71,10 +68,6 @@ class TextLayout:
         if messages is not None:
             text = render_chat(self.tokenizer, messages, prompt.place or prompt.id)
         return list(self.tokenizer(text + prompt.prefill, add_special_tokens=False)["input_ids"])
-
-    @staticmethod
-    def check(prompt: Prompt) -> None:
-        """Every prompt is accepted."""
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Whether a prompt is within `max_prompt_length`, however long the response."""
