@@ -17,6 +17,7 @@ from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models.layouts.chat_templates import render_chat
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, BlockAlignment
+from mmrl.models.network.pattern import count_blocks
 from mmrl.types import Prompt
 
 
@@ -102,7 +103,7 @@ class TextLayout(Layout):
             )
         keep = None if bool(attend.all()) else attend
         first = 0 if self.block_alignment == "left" else tokens.shape[1] - n
-        blocks = None if size is None else align_blocks(attend, size, first)
+        blocks = None if size is None else count_blocks(attend, size, first)
         return MaskedCanvas(
             tokens,
             response,
@@ -153,13 +154,3 @@ def pad_rows(
     pairs = list(zip(rows, missing, strict=True))
     ids = torch.tensor([[pad] * n + row for row, n in pairs])
     return ids, torch.tensor([[0] * n + [1] * len(row) for row, n in pairs])
-
-
-def align_blocks(attend: Tensor, size: int, first: int) -> Tensor:
-    """[B, L] int64: the block of `size` of each position, counted from that of the first token.
-    `attend` [B, L] is False on padding left of the tokens, which belongs to block 0; a block begins
-    at column `first` in every row, or where that is 0 at the first token of each."""
-    place = attend.long().cumsum(1) - 1 if first == 0 else torch.arange(attend.shape[1]) - first
-    blocks = (place // size).expand(attend.shape)
-    lowest = blocks.masked_fill(~attend, attend.shape[1]).amin(1, keepdim=True)
-    return (blocks - lowest).clamp(min=0)

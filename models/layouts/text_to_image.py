@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.generation.masked.canvas import MaskedCanvas
-from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, to_bytes
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import MaskPolicy
 from mmrl.types import Prompt
@@ -117,11 +117,6 @@ def pad_left(ids: Tensor, mask: Tensor, width: int) -> tuple[Tensor, Tensor]:
     missing = width - ids.shape[1]
     before = ids[:, :1].expand(-1, missing), mask.new_zeros(len(mask), missing)
     return torch.cat((before[0], ids), 1), torch.cat((before[1], mask), 1)
-
-
-def to_images(pixels: Tensor) -> list[Image.Image]:
-    """Pixels [B, 3, H, W] in about [-1, 1] -> RGB images; out-of-range values are clamped."""
-    return open_images(to_bytes(pixels))
 
 
 def open_images(pixels: Tensor) -> list[Image.Image]:

@@ -85,11 +85,6 @@ class Network(nn.Module, ABC):
         most the latter, without `recompute`."""
 
     @property
-    def width(self) -> int:
-        """Numbers of the states that logits are computed from."""
-        raise NotImplementedError(f"{type(self).__name__} has no logits")
-
-    @property
     def vocab_size(self) -> int:
         """Number of ids that tokens of a text may have; 0 without tokens."""
         return 0
@@ -147,9 +142,12 @@ class Network(nn.Module, ABC):
     def list_layers(self, roles: Iterable[str]) -> list[str]:
         """Names of the layers that have some of these roles, sorted."""
         ends = tuple(f".{end}" for role in roles for end in self.layer_roles[role])
+        return sorted(name for name, _ in self.block_layers() if name.endswith(ends))
+
+    def block_layers(self) -> Iterator[tuple[str, nn.Module]]:
+        """What is inside the blocks, with its name in the network."""
         inside = {id(layer) for block in self.blocks for layer in block.modules()}
-        named = self.named_modules()
-        return sorted(name for name, each in named if name.endswith(ends) and id(each) in inside)
+        return ((name, each) for name, each in self.named_modules() if id(each) in inside)
 
     @contextmanager
     def recomputed(self) -> Iterator[None]:
