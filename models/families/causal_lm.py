@@ -14,7 +14,6 @@ KIND: str = "causal"
 LAYOUTS: dict[str, type[Layout]] = {"text": CausalText}
 TOKEN_IDS: dict[str, int] = {}
 VOCAB_KEYS: tuple[str, ...] = ()
-PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
 KEYS = {"head.weight": "lm_head.weight", "head.": "lm_head.", "body.": "model."}
 
 MODEL_TYPES = ("qwen3", "qwen2", "llama", "mistral", "gemma", "gemma3_text")

@@ -29,8 +29,6 @@ TOKENS = {
 """Special tokens of text and of turns."""
 TOKEN_IDS = llada.TOKEN_IDS
 VOCAB_KEYS: tuple[str, ...] = ("vocab_size",)
-PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
-"""The published classes are of the language model alone; its authors load it by their package."""
 _BLOCK, CORE_MLP = "model.layers.{i}.", "blocks.{i}.mlp."
 KEYS = {
     "embed.weight": "model.embed_tokens.weight",

@@ -14,7 +14,7 @@ from mmrl.models.layouts.layout import Layout
 from mmrl.models.network.causal_vlm import CausalVLM
 
 KIND, TOKEN_IDS = causal_lm.KIND, causal_lm.TOKEN_IDS
-VOCAB_KEYS, PUBLIC_CODE = causal_lm.VOCAB_KEYS, causal_lm.PUBLIC_CODE
+VOCAB_KEYS = causal_lm.VOCAB_KEYS
 LAYOUTS: dict[str, type[Layout]] = {"text": CausalText, "image_to_text": CausalImages}
 KEYS = {"head.weight": "lm_head.weight", "head.": "lm_head.", "body.": "model."}
 
