@@ -30,7 +30,21 @@ PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 """Files that say how images become pixels; one is enough."""
 QWEN = "Qwen2VLImageProcessor"
 """Name of the image processor of Qwen2.5-VL and Qwen3-VL."""
+LONGEST = 200
+"""Largest ratio of the sides of an image that the processor takes."""
 TRIAL = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a question"}]}]
+
+
+def check_sizes(prompt: Prompt) -> None:
+    """Raise a ValueError unless a prompt has images, a mark for each or none, and no image is much
+    longer than wide."""
+    check_images(prompt)
+    for width, height in prompt.image_sizes:
+        if max(width, height) > LONGEST * min(width, height):
+            raise ValueError(
+                f"prompt {prompt.id!r} has an image of {width} x {height} pixels; this checkpoint"
+                f" reads images whose sides differ at most {LONGEST} times. Cut it."
+            )
 
 
 @dataclass(frozen=True)
@@ -123,7 +137,7 @@ class CausalImages(QuestionLayout):
     """Renders prompts with images for a causal model; `image_id` is the placeholder of images."""
 
     needs_tower: ClassVar[bool] = True
-    check = staticmethod(check_images)
+    check = staticmethod(check_sizes)
 
     text: CausalText
     image_id: int

@@ -100,21 +100,17 @@ class CausalLM(TokenNetwork):
         position_ids: Tensor | None = None,
         **images: Any,
     ) -> Tensor:
-        """What logits and values are computed from.
+        """See `TokenNetwork.hidden_states`.
 
         Args:
-            input_ids: [B, L] int64.
-            attention_mask: [B, L] with 0 on padding, or None; with `cache` of all columns up to
-                the last one.
-            positions: [B, L] bool, where logits are wanted.
-            cache: from `new_cache`. Then the input is the columns after those that it holds, which
-                it holds afterwards, and no `positions` are given.
+            cache: then the input is the columns after those that it holds, which it holds
+                afterwards, and no `positions` are given.
             position_ids: [B, L] int64, the position of each token in its text; None counts those
                 that are attended to. Without a mask, a text begins wherever they do not go on by 1.
 
         Returns:
-            [B, L, D] final hidden states after the last norm that predict each position, [N, D] at
-            `positions`, or [B, D] with `cache`, which predict the next column.
+            States that predict each position, or [B, D] with `cache`, which predict the next
+            column.
         """
         places = position_ids
         if places is None and attention_mask is not None:

@@ -194,16 +194,13 @@ class MaskedTokenModel(TokenNetwork):
         blocks: Tensor | None = None,
         copies: Tensor | None = None,
     ) -> Tensor:
-        """What logits and values are computed from.
+        """See `TokenNetwork.hidden_states`.
 
         Args:
-            input_ids: [B, L] int64.
-            attention_mask: None (all attend to all), [B, L] with 0 on padding keys, or a 4-D mask
-                broadcastable to [B, H, L, L], True where a query may attend. Padding queries of a
-                2-D mask attend to the same keys as the others.
-            positions: [B, L] bool, where logits are wanted.
-            cache: from `new_cache`, without gradient. Then the input and `positions` are the
-                columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
+            attention_mask: may also be a 4-D mask broadcastable to [B, H, L, L], True where a query
+                may attend. Padding queries of a 2-D mask attend to the same keys as the others.
+            cache: without gradient. Then the input and `positions` are the columns `cache.span` of
+                the rows.
             position_ids: [B, L] int64 below L, or below the length of the cache, the position of
                 each token in its text; None counts from the left end of the row.
             features: [N, D] embeddings that replace tokens, shared by all rows.
@@ -212,9 +209,6 @@ class MaskedTokenModel(TokenNetwork):
                 for a network whose attention is causal between blocks; None counts blocks from the
                 first token that is no padding. A 4-D mask is the whole pattern, without them.
             copies: [B, L] int64, see `mmrl.models.network.pattern`; None where all are clean.
-
-        Returns:
-            [B, L, D] final hidden states after the last norm, or [N, D] at `positions`.
         """
         x = self.embed(input_ids)
         if features is not None and feature_at is not None:

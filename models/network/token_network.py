@@ -54,18 +54,12 @@ class TokenNetwork(Network):
         **optional: Any,
     ) -> LMOutput:
         """Logits of every position, or of the requested ones. The result for a row must not depend
-        on the other rows.
+        on the other rows. The other arguments are those of `hidden_states`.
 
         Args:
-            input_ids: [B, L] int64, rows of a canvas.
-            attention_mask: [B, L] with 0 on padding; None where no row has any.
-            positions: [B, L] bool, where logits are wanted.
             columns: half-open range of token ids whose logits are wanted.
             reduce: called with what `hidden_states` returns and the head, where logits would be too
                 large, while weights that are sharded are whole.
-            **optional: `cache`, from `new_cache`; `features` and `feature_at`, embeddings of images
-                that replace tokens; `blocks`, `copies` and `position_ids`, where a canvas has
-                blocks. Given only where a setting, a prompt or a layout needs them.
 
         Returns:
             logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or
@@ -85,8 +79,20 @@ class TokenNetwork(Network):
         positions: Tensor | None = None,
         **optional: Any,
     ) -> Tensor:
-        """What logits are computed from, [B, L, D], or [N, D] at `positions`; arguments as in
-        `forward`."""
+        """What logits and values are computed from.
+
+        Args:
+            input_ids: [B, L] int64, rows of a canvas.
+            attention_mask: [B, L] with 0 on padding, with `cache` of all columns that are seen;
+                None where no row has any.
+            positions: [B, L] bool, where logits are wanted.
+            **optional: `cache`, from `new_cache`; `features` and `feature_at`, embeddings of images
+                that replace tokens; `blocks`, `copies` and `position_ids`, where a canvas has
+                blocks. Given only where a setting, a prompt or a layout needs them.
+
+        Returns:
+            [B, L, D] final hidden states, or [N, D] at `positions`.
+        """
 
     @property
     @abstractmethod
