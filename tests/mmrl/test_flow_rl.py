@@ -8,12 +8,12 @@ import pytest
 from transformers import T5EncoderModel
 
 from mmrl import rl
+from tests.mmrl.flow_runs import TASK, words
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics, same_weights
 from tests.mmrl.same_runs import close, equal_metrics
-from tests.models.flow import LENGTH, PIPELINE, count_calls
+from tests.models.flow import count_calls
 
-TASK = "tasks.shapes"
 LORA = "model.lora={r: 4, target_modules: [q, k, v, o]}"
 METHODS = {
     "all": [f"{TASK}.sampler.name=flow", f"{TASK}.algorithm.beta=0.04"],
@@ -34,31 +34,6 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = Path("datasets/shapes/train.jsonl").read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:12:2]))
     return path
-
-
-def words(prompts: Path, out: Path, *more: str) -> list[str]:
-    """A short run in which redder images are better."""
-    method = "{name: grpo, strategy: replay, kl: gaussian_rate, adv_clip_max: 5, epsilon: 0.01}"
-    return [
-        f"output_dir={out}",
-        f"model.path={PIPELINE}",
-        f"model.max_prompt_length={LENGTH}",
-        "model.image_size=32",
-        f"{TASK}.prompts={prompts}",
-        f"{TASK}.num_prompts=2",
-        f"{TASK}.num_generations=4",
-        f"{TASK}.sampler={{name: flow, steps: 3}}",
-        f"{TASK}.rewards=[{{name: 'tests/mmrl/runs.py:redness'}}]",
-        f"{TASK}.algorithm={method}",
-        "per_device_train_batch_size=2",
-        "learning_rate=1e-3",
-        "adam_epsilon=1e-3",
-        "max_steps=2",
-        "save_steps=1",
-        "bf16=false",
-        "model.dtype=float64",
-        *more,
-    ]
 
 
 def run(prompts: Path, out: Path, *more: str) -> Path:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from mmrl.run.checkpoint import checkpoint_steps
+from tests.mmrl import flow_runs
 from tests.mmrl.runs import (
     ACCELERATE,
     command_line,
@@ -24,9 +25,10 @@ STEPS = 5
 
 
 def start(world: SimpleNamespace, output: Path, launch: str) -> Any:
-    """Start a run, or let it go on."""
-    words = [*command_line(world, output), f"max_steps={STEPS}", "save_steps=1"]
-    words += ["resume_from_checkpoint=auto"]
+    """Start a run, or let it go on; of a policy that denoises latents if its world is one."""
+    masked = hasattr(world, "policy")
+    words = command_line(world, output) if masked else flow_runs.words(world.prompts, output)
+    words += [f"max_steps={STEPS}", "save_steps=1", "resume_from_checkpoint=auto"]
     through = launcher(ACCELERATE / launch) if launch else ()
     with output.with_suffix(".log").open("ab") as log:
         return module_process("mmrl.rl", words, *through, stdout=log, stderr=log)
@@ -55,11 +57,14 @@ def kill(running: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("launch", "moments"), [("", (1, 1, 3)), ("fsdp2_cpu2.yaml", (2,))], ids=["one", "fsdp2"]
+    ("kind", "launch", "moments"),
+    [("masked", "", (1, 1, 3)), ("masked", "fsdp2_cpu2.yaml", (2,)), ("flow", "", (2,))],
 )
 def test_a_killed_run_ends_as_the_run_that_was_left_alone(
-    launch: str, moments: tuple[int, ...], world: SimpleNamespace, tmp_path: Path
+    kind: str, launch: str, moments: tuple[int, ...], world: SimpleNamespace, tmp_path: Path
 ) -> None:
+    if kind == "flow":
+        world = SimpleNamespace(prompts=world.prompts)
     alone, killed = tmp_path / "alone", tmp_path / "killed"
     assert start(world, alone, launch).wait() == 0, alone.with_suffix(".log").read_text()[-3000:]
     for n, step in enumerate(moments):
@@ -72,4 +77,5 @@ def test_a_killed_run_ends_as_the_run_that_was_left_alone(
     assert start(world, killed, launch).wait() == 0, killed.with_suffix(".log").read_text()[-3000:]
     steps = [line["step"] for line in metrics(killed) if "learning_rate" in line]
     assert steps == list(range(1, STEPS + 1)) and metrics(killed) == metrics(alone)
-    assert same_weights(killed / "final", alone / "final")
+    final = "final" if kind == "masked" else "final/transformer"
+    assert same_weights(killed / final, alone / final)

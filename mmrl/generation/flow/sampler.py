@@ -66,9 +66,9 @@ def denoise(
         for shape, rows, part in written.by_shape():
             own = range(len(seeds)) if isinstance(rows, slice) else rows.tolist()
             some = [seeds[row] for row in own], [starts[row] for row in own], chosen[list(own)]
-            found = _denoise_shape(policy, part, shape, config, *some)
+            *found, taken = _denoise_shape(policy, part, shape, config, *some)
             path[rows], sigmas[rows], logprobs[rows] = found
-            forwards += config.steps
+            forwards += taken
     check_finite(written)
     trace = torch.arange(config.steps, device=device).where(written.counted, -1)
     named = torch.tensor(seeds, device=device)
@@ -83,19 +83,23 @@ def _denoise_shape(
     seeds: Sequence[int],
     starts: Sequence[int],
     chosen: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Path, levels and log-probs of rows of one shape."""
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Path, levels and log-probs of rows of one shape, and the number of forward passes."""
     (path, _), device, number = canvas.written, canvas.text.device, prod(shape)
-    sigmas = config.make_sigmas(canvas.rule, policy.network.count_tokens(shape))
+    tail = int(chosen.any(0).nonzero().max()) + 1 if config.tail_ratio < 1 else config.steps
+    sigmas = config.make_sigmas(canvas.rule, policy.network.count_tokens(shape), tail)
     levels, guidance, earlier = sigmas.tolist(), Guidance(config.cfg_scale), None
     branches, logprobs = conditions(canvas, guidance), torch.zeros(chosen.shape, device=device)
     strengths = (chosen * config.noise_level).to(device)
     path[:, 0, :number] = draw_noise(starts, "start", number, device)
     for n, (sigma, following) in enumerate(pairwise(levels)):
+        if not sigma:  # a shorter tail is done
+            path[:, n + 1] = path[:, n]
+            continue
         state, level = path[:, n, :number], strengths.new_full((len(canvas),), sigma)
         velocity = predict_velocity(policy, branches, shape, state, level, guidance)
-        if config.name in SOLVERS:
-            moved, earlier = SOLVERS[config.name](state, velocity, sigma, following, earlier)
+        if solver := SOLVERS.get("dpm2" if n >= tail else config.name):
+            moved, earlier = solver(state, velocity, sigma, following, earlier)
         else:
             noise = (
                 draw_noise(seeds, n, number, device, chosen[:, n]) if chosen[:, n].any() else None
@@ -105,7 +109,8 @@ def _denoise_shape(
             moved, logprobs[:, n] = step[0], step[3]
         path[:, n + 1, :number] = moved
         advance()
-    return path, sigmas.to(device).expand(len(canvas), -1), logprobs
+    taken = sum(sigma > 0 for sigma in levels)
+    return path, sigmas.to(device).expand(len(canvas), -1), logprobs, taken
 
 
 def choose_stochastic(config: Any, place: Place) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from mmrl.config import Settings, above, at_least, one_of
-from mmrl.generation.flow.schedules import RULES, SigmaRule, make_sigmas
+from mmrl.config import Settings, above, at_least, check, one_of
+from mmrl.generation.flow.schedules import RULES, SigmaRule, compress_tail, make_sigmas
 from mmrl.generation.flow.windows import WindowConfig
 
 if TYPE_CHECKING:
@@ -34,14 +34,18 @@ class SolverConfig(Settings):
     """Whether the rollouts of a prompt begin with the same noise."""
 
     noise_level: ClassVar[float] = 0.0
+    tail_ratio: ClassVar[float] = 1.0
 
-    def make_sigmas(self, rule: SigmaRule, tokens: int) -> Tensor:
+    def make_sigmas(self, rule: SigmaRule, tokens: int, tail: int | None = None) -> Tensor:
         """[S + 1] float32 noise levels of latents of some tokens, by these settings or else by the
-        rule of the checkpoint."""
+        rule of the checkpoint; `tail` is the first step of those that become fewer."""
         chosen = rule if self.sigma_rule is None else RULES[self.sigma_rule]
         if self.shift is not None:
             chosen = replace(chosen, shift=self.shift)
-        return make_sigmas(chosen, self.steps, tokens)
+        sigmas = make_sigmas(chosen, self.steps, tokens)
+        if tail is None or tail >= self.steps:
+            return sigmas
+        return compress_tail(chosen, sigmas, tail, self.tail_ratio, tokens)
 
 
 @dataclass(kw_only=True)
@@ -52,3 +56,16 @@ class FlowConfig(SolverConfig, WindowConfig):
 
     noise_level: Annotated[float, above(0)] = 0.7  # type: ignore[misc]
     """How much noise a stochastic step draws: a of `mmrl.generation.flow.transitions`."""
+    tail_ratio: Annotated[float, above(0, up_to=1)] = 1.0  # type: ignore[misc]
+    """Share of the steps after the window that are taken, then by dpm2 (MixGRPO-Flash: 0.4); the
+    window must be the same in all rollouts of an iteration. 1 takes all, by the ODE."""
+
+    def find_place(self, steps: int) -> tuple[int, int, int]:
+        """See `WindowConfig.find_place`. Raises ConfigError: a shorter tail, and windows that
+        differ."""
+        if self.tail_ratio < 1 and self.window_size is not None:
+            alike = self.window_rule == "progressive" or self.window_draw == "iteration"
+            allowed = "1; or set window_draw: iteration or window_rule: progressive"
+            fits = alike and self.window_rule != "stratified"
+            check(fits, f"{self.where}.tail_ratio", self.tail_ratio, allowed)
+        return super().find_place(steps)

@@ -98,6 +98,30 @@ def make_sigmas(rule: SigmaRule | str, steps: int, tokens: int | None = None) ->
     return torch.cat([sigmas, sigmas.new_zeros(1)]).float()
 
 
+def compress_tail(
+    rule: SigmaRule, sigmas: Tensor, start: int, ratio: float, tokens: int | None = None
+) -> Tensor:
+    """The sigmas with fewer from number `start` on (MixGRPO-Flash, arXiv 2507.21802).
+
+    Args:
+        rule, tokens: of which `sigmas` [S + 1] were made, see `make_sigmas`.
+        start: of the tail, from 1 to below S.
+        ratio: of its points, with the one before it, that are kept, rounded down.
+
+    Returns:
+        [S + 1] float32; the tail is an even grid, bent by the shift, with zeros behind it. In the
+        paper's code a ratio that keeps one point leaves it noisy; here it is denoised.
+    """
+    import torch
+
+    k = _find_shift(rule, len(sigmas) - 1, tokens)
+    points = max(2, int((len(sigmas) - start) * ratio + 1e-6))
+    tail = torch.linspace(float(_shift(sigmas[start].double(), 1 / k)), 0, points).double()
+    out = torch.zeros_like(sigmas)
+    out[:start], out[start : start + points] = sigmas[:start], _shift(tail, k).float()
+    return out
+
+
 def rule_of(scheduler: Mapping[str, Any], *, even: bool | None = None) -> SigmaRule:
     """The rule by which a pipeline of diffusers denoises.
 

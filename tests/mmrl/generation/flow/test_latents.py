@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig
+from mmrl.config import ConfigError
 from mmrl.estimators import draw_passes, score
 from mmrl.generation.flow.canvas import LatentCanvas
 from mmrl.generation.generation import Place
 from mmrl.models import Policy
-from mmrl.samplers import SamplerConfig, sample
+from mmrl.samplers import SamplerConfig, check_sampler, sample
 from mmrl.types import Prompt, Rollout
 from tests.models.flow import ask, load_sd3, seeded
 
@@ -116,6 +117,30 @@ def test_rows_of_a_group_share_their_start_and_window(policy: Policy) -> None:
     spread = {"window_size": 1, "window_rule": "stratified", "steps": 4}
     counted = write(policy, prompts, seeds, place, **spread).canvas.counted
     assert counted[:3].sum(0).tolist() == [1, 1, 1, 0] == counted[3:].sum(0).tolist()
+
+
+def test_a_shorter_tail_begins_where_the_window_ends_and_saves_forwards(policy: Policy) -> None:
+    window: dict[str, Any] = {"window_size": 2, "window_rule": "progressive", "steps": 12}
+    place = Place(25, [1, 2, 3, 4], [0, 0, 0, 0], 1)  # steps 2 and 3
+    full, flash = (write(policy, place=place, tail_ratio=r, **window) for r in (1.0, 0.4))
+    path, sigmas = flash.canvas.written
+    assert flash.canvas.counted.sum(0).tolist() == [0, 0, 4, 4] + [0] * 8
+    assert torch.equal(path[:, :5], full.canvas.written[0][:, :5])
+    assert torch.equal(flash.logprobs, full.logprobs)
+    assert sigmas[:, :7].gt(0).sum(1).tolist() == [6] * 4 and not sigmas[:, 6:].any()
+    assert (path[:, 6:] == path[:, 6:7]).all() and flash.forwards == 24 == full.forwards // 2
+    passes = draw_passes(flash, AlgorithmConfig(strategy="replay"), seeded([0, 1, 2, 3]))
+    found = score(policy, flash.canvas, passes, 1.0).logprobs.sum(0)
+    torch.testing.assert_close(found, flash.logprobs, rtol=0, atol=1e-3)
+
+
+def test_a_shorter_tail_needs_one_window_for_all() -> None:
+    for settings in ({}, {"window_rule": "stratified", "window_draw": "iteration"}):
+        config = SamplerConfig(name="flow", window_size=1, tail_ratio=0.5, **settings)
+        with pytest.raises(ConfigError, match=r"sampler\.tail_ratio.*0\.5.*window_rule: progress"):
+            check_sampler(config)
+    for settings in ({"window_size": None}, {"window_size": 1, "window_draw": "iteration"}):
+        check_sampler(SamplerConfig(name="flow", tail_ratio=0.5, **settings))
 
 
 def test_latents_that_are_not_finite_are_named(

@@ -13,7 +13,14 @@ import torch
 
 from mmrl.config import ConfigError
 from mmrl.generation.flow import make_sigmas
-from mmrl.generation.flow.schedules import RULES, SigmaRule, mu_as_fitted, mu_on_line, rule_of
+from mmrl.generation.flow.schedules import (
+    RULES,
+    SigmaRule,
+    compress_tail,
+    mu_as_fitted,
+    mu_on_line,
+    rule_of,
+)
 
 FILE = Path(__file__).parents[3] / "fixtures" / "flow" / "schedules.json"
 PUBLIC: dict[str, Any] = json.loads(FILE.read_text())
@@ -47,6 +54,16 @@ def test_schedules_have_their_golden_numbers() -> None:
     assert_sigmas(make_sigmas("fitted", 10, 1024), 1, *flux2, 0.447837, 0)
     even = torch.linspace(1, 0, 11, dtype=torch.double).float()
     assert_sigmas(make_sigmas("linear", 10), *even.tolist())
+
+
+def test_a_shorter_tail_is_the_grid_of_the_public_code_but_for_its_last_point() -> None:
+    rule = SigmaRule(shift=3)
+    whole = make_sigmas(rule, 25)
+    found = compress_tail(rule, whole, 4, 0.4)
+    even = torch.linspace(21 / 25, 0, int(22 * 0.4), dtype=torch.double)
+    assert_sigmas(found, *whole[:4].tolist(), *(3 * even / (1 + 2 * even)).tolist(), 0, 0)
+    assert len(found) == 26 and found.count_nonzero() == 4 + 7
+    assert compress_tail(rule, whole, 24, 0.4).tolist() == whole.tolist()
 
 
 def test_mu_has_its_golden_numbers() -> None:
