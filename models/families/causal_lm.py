@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from mmrl.models.families.family import LayoutInputs, check_variant, read_number
-from mmrl.models.layouts.causal_text import CausalText
 from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.text_layout import CausalText
 from mmrl.models.network.causal_lm import CausalLM
 
 KIND: str = "causal"

@@ -9,8 +9,8 @@ import torch
 from mmrl.models.families import causal_lm
 from mmrl.models.families.family import LayoutInputs, read_number
 from mmrl.models.layouts.causal_images import CausalImages, check_template, load_reader
-from mmrl.models.layouts.causal_text import CausalText
 from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.text_layout import CausalText
 from mmrl.models.network.causal_vlm import CausalVLM
 
 KIND, TOKEN_IDS = causal_lm.KIND, causal_lm.TOKEN_IDS

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.models.image_tokenizers.magvit import MagvitV2
-from mmrl.models.image_tokenizers.magvit_network import Downsample
 from mmrl.randomness import generator
 
 
@@ -72,7 +71,8 @@ def whiten_bits(vq: MagvitV2, pixels: Tensor, seed: int) -> None:
 
 
 def _downsampling(vq: MagvitV2) -> list[nn.Conv2d]:
-    return [m.conv for m in vq.encoder.down.modules() if isinstance(m, Downsample)]
+    convs = [m for m in vq.encoder.down.modules() if isinstance(m, nn.Conv2d)]
+    return [conv for conv in convs if conv.stride == (2, 2)]
 
 
 def _zero(conv: nn.Conv2d) -> None:
