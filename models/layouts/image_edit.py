@@ -33,11 +33,6 @@ class ImageEdit(TextToImage):
     rows: LuminaRows | MmadaRows
     image_fit: ImageFit = "crop"
 
-    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
-        """Every prompt with a source image fits: longer instructions are truncated."""
-        self.check(prompt)
-        return True
-
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> MaskedCanvas:
         """B prompts -> canvas with n masked positions and its two unconditional branches; each
         source image is opened and encoded once. Raises ValueError: a `length` other than n, or a

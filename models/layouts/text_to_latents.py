@@ -49,9 +49,8 @@ class TextToLatents(Layout):
 
     @property
     def parts(self) -> PipelineParts:
-        """Of the pipeline. Raises ValueError: its weights are not read."""
-        if self.network.parts is None:
-            raise ValueError("the checkpoint is not loaded: it has no text encoders")
+        """Of the pipeline."""
+        assert self.network.parts is not None, "the weights of the checkpoint are not read"
         return self.network.parts
 
     def shape_of(self, prompt: Prompt) -> tuple[int, int, int]:

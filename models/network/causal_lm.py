@@ -88,7 +88,8 @@ class CausalLM(TokenNetwork):
         """Choose the attention kernel, `sdpa`, `eager`, `flex` or `auto` by device and dtype.
         Raises ValueError: an unknown name."""
         super().set_attention(implementation)
-        kernel, _ = choose_attention(implementation, self.device.type, self._dtype)
+        dtype = next(self.body.parameters()).dtype
+        kernel, _ = choose_attention(implementation, self.device.type, dtype)
         self.body.set_attn_implementation(KERNELS.get(kernel, kernel))
 
     def hidden_states(
@@ -162,10 +163,6 @@ class CausalLM(TokenNetwork):
     def count_cached(self, length: int) -> int:
         sizes = self.sizes
         return 2 * length * sizes.num_key_value_heads * self._head_dim * sizes.num_hidden_layers
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return next(self.body.parameters()).dtype
 
     @property
     def _head_dim(self) -> int:
