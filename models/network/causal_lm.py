@@ -54,22 +54,11 @@ class CausalLM(TokenNetwork):
         super().__init__()
         self.body, self.head = model.model, model.lm_head
         self.register_module("vision", None)
-        self.sizes, self.is_tied = model.config.get_text_config(), model.config.tie_word_embeddings
-        self.blocks = list(model.get_decoder().layers)
-        if self.is_tied:
+        self.sizes, self.blocks = model.config.get_text_config(), list(model.get_decoder().layers)
+        self.width, self.vocab_size = self.sizes.hidden_size, self.head.weight.shape[0]
+        if model.config.tie_word_embeddings:
             self.head.weight = model.get_input_embeddings().weight
-
-    @property
-    def width(self) -> int:
-        return self.sizes.hidden_size
-
-    @property
-    def vocab_size(self) -> int:
-        return self.head.weight.shape[0]
-
-    @property
-    def tied(self) -> dict[str, str]:
-        return {"head.weight": f"{self.decoder}.embed_tokens.weight"} if self.is_tied else {}
+            self.tied = {"head.weight": f"{self.decoder}.embed_tokens.weight"}
 
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
         """Compute the tensors that no checkpoint holds, as the frequencies of rotary embeddings;

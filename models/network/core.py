@@ -108,22 +108,17 @@ class MaskedTokenModel(TokenNetwork):
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__()
-        self.core = config
+        self.core, self.width, self.vocab_size = config, config.hidden_size, config.vocab_size
+        self.shifts, self.wide_logits = config.shift_logits, config.logits_fp32
+        self.can_refresh = not config.shift_logits and config.block_size is None
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.norm_eps, config.norm_weight_fp32)
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tied_head:
             self.head.weight = self.embed.weight
+            self.tied = {"head.weight": "embed.weight"}
         self.register_module("vision", None)
-
-    @property
-    def can_refresh(self) -> bool:  # type: ignore[override]
-        return not self.core.shift_logits and self.core.block_size is None
-
-    @property
-    def shifts(self) -> bool:  # type: ignore[override]
-        return self.core.shift_logits
 
     @property
     def block_size(self) -> int | None:  # type: ignore[override]
@@ -132,22 +127,6 @@ class MaskedTokenModel(TokenNetwork):
     @block_size.setter
     def block_size(self, size: int) -> None:
         self.core = replace(self.core, block_size=size)
-
-    @property
-    def wide_logits(self) -> bool:  # type: ignore[override]
-        return self.core.logits_fp32
-
-    @property
-    def width(self) -> int:
-        return self.core.hidden_size
-
-    @property
-    def vocab_size(self) -> int:
-        return self.core.vocab_size
-
-    @property
-    def tied(self) -> dict[str, str]:
-        return {"head.weight": "embed.weight"} if self.core.tied_head else {}
 
     @property
     def unread(self) -> set[str]:
@@ -229,7 +208,7 @@ class MaskedTokenModel(TokenNetwork):
         if positions is not None:
             found = Positions.find(positions)
             index, chosen = found.in_columns(max(1, *found.numbers))
-        if self.core.shift_logits:
+        if self.shifts:
             before = find_predecessors(x, position_ids, None if start else attention_mask)
             index = before if index is None else before.gather(1, index)
         for i, block in enumerate(self.blocks):
@@ -239,7 +218,7 @@ class MaskedTokenModel(TokenNetwork):
         return self.norm(x if chosen is None else x.flatten(0, 1).index_select(0, chosen))
 
     def new_cache(self, length: int | None = None) -> KVCache:
-        return KVCache(int(self.core.shift_logits), length)
+        return KVCache(int(self.shifts), length)
 
     def new_token_cache(self, length: int) -> TokenCache:
         return TokenCache(length)

@@ -27,6 +27,8 @@ class Network(nn.Module, ABC):
         blocks: its repeated modules in the order in which they compute, each a unit that is
             sharded, quantised and computed again in the backward pass; none where it has none.
         public_config: `config.json` of the checkpoint; says its family.
+        vocab_size: number of ids that tokens of a text may have; 0 without tokens.
+        tied: name of a tensor that a checkpoint lacks -> name of the one that it is.
         part_options: what the user chose for what `load_parts` loads.
         source: where the weights are from, a `mmrl.models.public_code.Source`.
         stored: `StoredWeights` of a network on the meta device; None once they are read.
@@ -48,6 +50,7 @@ class Network(nn.Module, ABC):
     can_refresh: bool = False
     can_reduce: ClassVar[bool] = False
     block_size: int | None = None
+    vocab_size: int = 0
     blocks: Any
 
     def __init__(self) -> None:
@@ -55,6 +58,7 @@ class Network(nn.Module, ABC):
         self.blocks = ()
         self.public_config: dict[str, Any] = {}
         self.part_options: dict[str, Any] = {}
+        self.tied: dict[str, str] = {}
         self.source: Any = None
         self.stored: Any = None
         self.gradient_checkpointing = False
@@ -83,11 +87,6 @@ class Network(nn.Module, ABC):
         """Bytes that a row of `length` positions keeps for the backward pass, and those at work at
         a time beside them, where a number has `size` bytes; without gradient a pass needs at
         most the latter, without `recompute`."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of ids that tokens of a text may have; 0 without tokens."""
-        return 0
 
     def count_cached(self, length: int) -> int:
         """Values in a cache of a row of `length` tokens."""
@@ -120,11 +119,6 @@ class Network(nn.Module, ABC):
     def unread(self) -> set[str]:
         """Parameters that a checkpoint holds and no forward pass reads; they have no gradient."""
         return set()
-
-    @property
-    def tied(self) -> dict[str, str]:
-        """Name of a tensor that a checkpoint lacks -> name of the one that it is."""
-        return {}
 
     def draw_weights(self, generator: torch.Generator) -> None:
         """Draw new weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers)."""

@@ -30,12 +30,14 @@ class TokenNetwork(Network):
     `vision`, which encodes images of prompts, see `mmrl.models.network.vision`, or None.
 
     Attributes:
+        width: D of `hidden_states`.
         shifts: whether the output at a position predicts the next one inside the network, which
             still returns logits at the position that they predict.
         causal: whether attention is from left to right in the network itself.
         wide_logits: whether logits are at least float32.
     """
 
+    width: int
     shifts: bool = False
     wide_logits: bool = False
     causal: ClassVar[bool] = False
@@ -93,16 +95,6 @@ class TokenNetwork(Network):
         Returns:
             [B, L, D] final hidden states, or [N, D] at `positions`.
         """
-
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """D of `hidden_states`."""
-
-    @property
-    @abstractmethod
-    def vocab_size(self) -> int:
-        """Number of ids that tokens of a text may have."""
 
     @property
     def image_encoder(self) -> Any:

@@ -50,15 +50,9 @@ class UVit(TokenNetwork):
         self.sizes = config["text_encoder"]
         self.text_length: int = self.sizes.get("max_position_embeddings", 77)
         self.text_offset: int = config["vocab_size"]
+        self.vocab_size = self.sizes.get("vocab_size", 49408)
+        self.width = self.transformer.config.in_channels
         self.parts: PipelineParts | None = None
-
-    @property
-    def vocab_size(self) -> int:
-        return self.sizes.get("vocab_size", 49408)
-
-    @property
-    def width(self) -> int:
-        return self.transformer.config.in_channels
 
     def blank(self) -> list[dict[str, Any]]:
         """See `Network.blank`: of the smallest square of codes."""
