@@ -128,11 +128,6 @@ class MaskedTokenModel(TokenNetwork):
     def block_size(self, size: int) -> None:
         self.core = replace(self.core, block_size=size)
 
-    @property
-    def unread(self) -> set[str]:
-        names = () if self.vision is None else self.vision.unread
-        return {f"vision.{name}" for name in names}
-
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel, `sdpa`, `eager`, `flex` (FlexAttention where attention is
         causal between blocks), or `auto` by device and dtype. Raises ValueError: an unknown name.

@@ -28,6 +28,7 @@ class Network(nn.Module, ABC):
             sharded, quantised and computed again in the backward pass; none where it has none.
         public_config: `config.json` of the checkpoint; says its family.
         vocab_size: number of ids that tokens of a text may have; 0 without tokens.
+        unread: parameters that a checkpoint holds and no forward pass reads; they have no gradient.
         tied: name of a tensor that a checkpoint lacks -> name of the one that it is.
         part_options: what the user chose for what `load_parts` loads.
         source: where the weights are from, a `mmrl.models.public_code.Source`.
@@ -59,6 +60,7 @@ class Network(nn.Module, ABC):
         self.public_config: dict[str, Any] = {}
         self.part_options: dict[str, Any] = {}
         self.tied: dict[str, str] = {}
+        self.unread: set[str] = set()
         self.source: Any = None
         self.stored: Any = None
         self.gradient_checkpointing = False
@@ -114,11 +116,6 @@ class Network(nn.Module, ABC):
         if self.stored is not None:
             return self.stored.device
         return self.computes_on or next(self.parameters()).device
-
-    @property
-    def unread(self) -> set[str]:
-        """Parameters that a checkpoint holds and no forward pass reads; they have no gradient."""
-        return set()
 
     def draw_weights(self, generator: torch.Generator) -> None:
         """Draw new weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers)."""

@@ -29,6 +29,10 @@ SO400M = {
 """Sizes of google/siglip2-so400m-patch14-384, the tower of the public checkpoints."""
 
 
+UNREAD = ("tower.post_layernorm.weight", "tower.post_layernorm.bias")
+"""Parameters of a checkpoint that nothing reads, so they never have a gradient."""
+
+
 class Seen(NamedTuple):
     """`rows` [N, D], the embeddings of all images, and what to compute them from when they are
     needed anew: nothing where no weight is trained, states of a frozen tower, or else pixels."""
@@ -61,13 +65,8 @@ class Vision(nn.Module):
     def train_tower(self, trained: bool) -> None:
         """Train or freeze the tower; its final norm, which nothing reads, is always frozen."""
         self.tower.requires_grad_(trained)
-        for name in self.unread:
+        for name in UNREAD:
             self.get_parameter(name).requires_grad_(False)
-
-    @property
-    def unread(self) -> list[str]:
-        """Parameters of a checkpoint that nothing reads, so they never have a gradient."""
-        return [f"tower.post_layernorm.{name}" for name in ("weight", "bias")]
 
     def forward(
         self, images: Tensor, shown: Sequence[PromptImage], recompute: bool = False
