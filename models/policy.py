@@ -21,7 +21,7 @@ from mmrl.config import ConfigError
 from mmrl.models.adapter_weights import ADAPTER_WEIGHTS
 from mmrl.models.families import Family, get_family
 from mmrl.models.families.family import LayoutInputs, add_missing_tokens
-from mmrl.models.families.pipeline import TOKENIZER, check_parts, is_pipeline
+from mmrl.models.families.pipeline import TOKENIZER, is_pipeline
 from mmrl.models.families.tokenizer_fit import check_tokenizer
 from mmrl.models.image_tokenizers import (
     KEY,
@@ -172,7 +172,7 @@ def load_policy(
     """
     choices = LayoutConfig(**options)
     directory = find_directory(path_or_hub_id, left_out=choices.without_parts)
-    network = outline(directory)
+    network = outline(directory, choices.without_parts)
     if train_vision_tower and not network.sees:
         raise ValueError("train_vision_tower is true and the checkpoint has none; set it to false")
     images = None
@@ -196,7 +196,7 @@ def outline_policy(
 ) -> Policy:
     """The policy of a directory without weights; errors of `load_policy`, as far as headers and the
     tokenizer tell. A family without image codes does not read `vq`, which has no weights either."""
-    network = outline(directory)
+    network = outline(directory, options.without_parts)
     return _assemble(network, directory, options, vq if _reads_codes(network) else None)
 
 
@@ -204,7 +204,6 @@ def _assemble(
     network: Network, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
 ) -> Policy:
     set_blocks(network, options)
-    check_parts(find_whole(directory), options.without_parts)
     family, template = get_family(network.public_config), options.chat_template
     tokenizer = load_tokenizer(directory, family)
     if isinstance(template, str):

@@ -71,7 +71,7 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
     directory = adapter_directory(model.path)
     if model.lora is None or directory is None:
         return
-    stored, network = read_adapter_config(directory), outline(directory)
+    stored, network = read_adapter_config(directory), outline(directory, model.without_parts)
     layers = list_layers(locate_adapter(directory, names_of(network)))
     found: dict[str, Any] = {
         key: stored.get(key) or False for key in OPTIONS if key != "lora_dropout"
