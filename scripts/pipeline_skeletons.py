@@ -47,7 +47,8 @@ def write_sd3(folder: Path, width: int, layers: int) -> None:
     encoders = [build_clip(tokenizer, **small, projection_dim=own) for own in pooled]
     own = {"num_layers": layers, "num_attention_heads": width // raw["attention_head_dim"]}
     own |= {"caption_projection_dim": width, "dual_attention_layers": [*range(-(-layers // 2))]}
-    network = parts.SD3Transformer2DModel.from_config({**raw, **own})
+    sizes = {key: value for key, value in raw.items() if not isinstance(value, dict)}
+    network = parts.SD3Transformer2DModel.from_config({**sizes, **own})
     sizes = {**raw["vae"], "block_out_channels": [32] * 4, "layers_per_block": 1}
     vae = parts.AutoencoderKL.from_config(sizes)
     vae.register_to_config(scaling_factor=1.5305, shift_factor=0.0609)
