@@ -27,6 +27,7 @@ class Network(nn.Module, ABC):
         blocks: its repeated modules in the order in which they compute, each a unit that is
             sharded, quantised and computed again in the backward pass; none where it has none.
         public_config: `config.json` of the checkpoint; says its family.
+        width: numbers of the states that logits are computed from; a `TokenNetwork` has it.
         vocab_size: number of ids that tokens of a text may have; 0 without tokens.
         unread: parameters that a checkpoint holds and no forward pass reads; they have no gradient.
         tied: name of a tensor that a checkpoint lacks -> name of the one that it is.
@@ -51,6 +52,7 @@ class Network(nn.Module, ABC):
     can_refresh: bool = False
     can_reduce: ClassVar[bool] = False
     block_size: int | None = None
+    width: int
     vocab_size: int = 0
     blocks: Any
 

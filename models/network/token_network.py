@@ -30,14 +30,12 @@ class TokenNetwork(Network):
     `vision`, which encodes images of prompts, see `mmrl.models.network.vision`, or None.
 
     Attributes:
-        width: D of `hidden_states`.
         shifts: whether the output at a position predicts the next one inside the network, which
             still returns logits at the position that they predict.
         causal: whether attention is from left to right in the network itself.
         wide_logits: whether logits are at least float32.
     """
 
-    width: int
     shifts: bool = False
     wide_logits: bool = False
     causal: ClassVar[bool] = False
