@@ -33,7 +33,10 @@ def describe(config: EvalConfig) -> Plan:
         ConfigError, FileNotFoundError, ValueError: what the benchmark itself would refuse.
     """
     plan, paths = Plan(config), [config.model.path, *config.compare_to]
-    here = {path: find_here("model.path", path) is not None for path in paths}
+    here = {
+        path: find_here("model.path", path, config.model.without_parts) is not None
+        for path in paths
+    }
     with offline():
         prompts = check_evaluations(config, dry=True)
     placement, needs = plan_placement(config, count_processes()), []

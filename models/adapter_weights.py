@@ -129,13 +129,6 @@ def has_adapter(state: Iterable[str]) -> bool:
     return any(LORA in name for name in state)
 
 
-def adapter_factors(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The factors among the tensors of a network with peft's layers, without the adapter's name."""
-    from peft import get_peft_model_state_dict
-
-    return get_peft_model_state_dict(model, dict(state), save_embedding_layers=False)
-
-
 def adapter_tensors(model: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What `save_adapter` needs of a state, whole or this process's parts: factors, and layers of
     which a tensor is trained in full."""
@@ -159,7 +152,10 @@ def save_adapter(
     list, a parameter outside a layer or the base of a layer with an adapter, is in the file as
     well; peft ignores it, `load_model` reads it.
     """
-    names, factors = names_of(model), adapter_factors(model, state)
+    from peft import get_peft_model_state_dict
+
+    factors = get_peft_model_state_dict(model, dict(state), save_embedding_layers=False)
+    names = names_of(model)
     base = {n.replace(".base_layer.", "."): t for n, t in state.items() if LORA not in n}
     full = {name.replace(".base_layer.", ".") for name in trained_in_full(model)}
     layers = {name.rpartition(".")[0] for name in full}

@@ -5,7 +5,7 @@ configuration says how its keys and its tensor names map to the core; see `find_
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ from mmrl.config.settings_file import read_settings_file
 from mmrl.models.adapter_weights import check_adapter, has_adapter, merge_stored, save_adapter
 from mmrl.models.families import get_family, names_of, public_names
 from mmrl.models.families.pipeline import (
+    check_parts,
     copy_parts,
     is_pipeline,
     network_directory,
     read_pipeline,
-    weighted_parts,
 )
 from mmrl.models.network.network import Network
 from mmrl.models.public_code import Source, copy_code, describe_code
@@ -129,17 +129,16 @@ def fill_network(model: Network, quantization_config: QuantizationConfig | None)
         setattr(model.get_submodule(layer), own, model.get_parameter(other))
 
 
-def outline(directory: Path) -> Network:
+def outline(directory: Path, left_out: Collection[str] = ()) -> Network:
     """The network of a directory without its weights, on the meta device; that of the base for an
     adapter, which is compared with it. Raises FileNotFoundError, ValueError: see `load_model`; no
-    tensor is read to find them."""
+    tensor is read to find them, and parts of a pipeline that are `left_out` may have none."""
     if is_adapter(directory):
-        model = outline(find_whole(directory))
+        model = outline(find_whole(directory), left_out)
         check_adapter(directory, model)
         return model
+    check_parts(directory, left_out)
     config, tensors = read_config(directory), read_headers(network_directory(directory))
-    for part in weighted_parts(directory) if is_pipeline(directory) else ():
-        read_headers(part)  # says whether it is there and whole
     family = get_family(config)
     rows = tensors.get(family.KEYS.get("embed.weight", ""))
     if rows is not None and rows.ndim == 2:

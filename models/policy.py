@@ -90,8 +90,7 @@ class Policy:
 
     def cuts(self, prompt: Prompt) -> bool:
         """Whether the layout of a prompt leaves out a part of it."""
-        cuts = getattr(self.layouts[self._task([prompt])], "cuts", None)
-        return cuts is not None and cuts(prompt)
+        return self.layouts[self._task([prompt])].cuts(prompt)
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """Canvases of B prompts of one task with `length` response positions or those of the task,
@@ -171,8 +170,9 @@ def load_policy(
             tokenizer, or settings and files that do not belong together.
         TypeError: an unknown option.
     """
-    choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
-    network = outline(directory)
+    choices = LayoutConfig(**options)
+    directory = find_directory(path_or_hub_id, left_out=choices.without_parts)
+    network = outline(directory, choices.without_parts)
     if train_vision_tower and not network.sees:
         raise ValueError("train_vision_tower is true and the checkpoint has none; set it to false")
     images = None
@@ -196,7 +196,7 @@ def outline_policy(
 ) -> Policy:
     """The policy of a directory without weights; errors of `load_policy`, as far as headers and the
     tokenizer tell. A family without image codes does not read `vq`, which has no weights either."""
-    network = outline(directory)
+    network = outline(directory, options.without_parts)
     return _assemble(network, directory, options, vq if _reads_codes(network) else None)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mmrl.models.families import get_family
 from mmrl.models.image_tokenizers import SUBFOLDER
 
 SETTINGS = ("generation_config.json", "model_index.json")
@@ -29,23 +28,18 @@ class Source(NamedTuple):
 
 
 def describe_code(config: Mapping[str, Any], source: Source | None) -> dict[str, Any]:
-    """The config.json of an export: its `auto_map`, the family's where the source has none and the
-    family has one, leads to code from wherever it is read. A new network has no source."""
-    repository, known = get_family(config).PUBLIC_CODE or (None, {})
-    entries = config.get("auto_map") or known
-    if not entries:
+    """The config.json of an export: its `auto_map`, where it has one, leads to code from wherever
+    it is read. A new network has no source."""
+    if source is None or "auto_map" not in config:
         return dict(config)
-    folder = None if source is None or source.hub_id else source.directory
-    hub = (source and source.hub_id) or repository
 
     def find(entry: Any) -> Any:
         if isinstance(entry, list):
             return [find(each) for each in entry]
-        beside = folder is not None and (folder / f"{str(entry).partition('.')[0]}.py").is_file()
-        known = entry is None or "--" in entry or beside or hub is None
-        return entry if known else f"{hub}--{entry}"
+        known = entry is None or "--" in entry or source.hub_id is None
+        return entry if known else f"{source.hub_id}--{entry}"
 
-    return {**config, "auto_map": {name: find(entry) for name, entry in entries.items()}}
+    return {**config, "auto_map": {name: find(entry) for name, entry in config["auto_map"].items()}}
 
 
 def copy_code(source: Source, config: Mapping[str, Any], directory: Path) -> None:

@@ -23,13 +23,8 @@ def list_quantized(network: Network) -> list[str]:
     without blocks."""
     if not network.blocks:
         raise ValueError("quantization_config is given and this network has no 4-bit form; omit it")
-    inside = {id(layer) for block in network.blocks for layer in block.modules()}
-    layers = [
-        n
-        for n, each in network.named_modules()
-        if isinstance(each, nn.Linear) and id(each) in inside
-    ]
-    return [f"{name}.weight" for name in layers]
+    layers = network.block_layers()
+    return [f"{name}.weight" for name, each in layers if isinstance(each, nn.Linear)]
 
 
 def quantize(

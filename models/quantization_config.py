@@ -9,13 +9,14 @@ from mmrl.config import Settings, check
 
 @dataclass(kw_only=True)
 class QuantizationConfig(Settings):
-    """4-bit weights by bitsandbytes; names and defaults of transformers' BitsAndBytesConfig."""
+    """4-bit weights by bitsandbytes; names and defaults of transformers' BitsAndBytesConfig.
+
+    The linear layers of the blocks are held in 4 bits; embedding, output matrix, norms and a vision
+    tower stay as they are.
+    """
 
     where: ClassVar[str] = "quantization_config"
 
-    load_in_4bit: bool = True
-    """Whether the linear layers of the blocks are held in 4 bits; embedding, output matrix, norms
-    and a vision tower stay as they are."""
     bnb_4bit_quant_type: Literal["fp4", "nf4"] = "fp4"
     """The 16 values of a weight: floats of 4 bits, or quantiles of a normal distribution."""
     bnb_4bit_use_double_quant: bool = False
@@ -25,11 +26,9 @@ class QuantizationConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        key = "quantization_config.load_in_4bit"
-        advice = "Leave the section out for weights that are not quantised."
-        check(self.load_in_4bit, key, self.load_in_4bit, "true", advice)
         advice = 'Install bitsandbytes: pip install -e ".[quantization]"'
-        check(bool(find_spec("bitsandbytes")), key, True, "left out without bitsandbytes", advice)
+        found, allowed = bool(find_spec("bitsandbytes")), "left out without bitsandbytes"
+        check(found, self.where, "given", allowed, advice)
 
     @property
     def bits(self) -> float:

@@ -35,11 +35,15 @@ _DRAWS = (None, True, False, "gaussian", "orthogonal", "eva")
 
 
 def find_directory(
-    path_or_hub_id: str | Path, pickled: bool = False, patterns: Sequence[str] = PATTERNS
+    path_or_hub_id: str | Path,
+    pickled: bool = False,
+    patterns: Sequence[str] = PATTERNS,
+    left_out: Sequence[str] = (),
 ) -> Path:
     """A local directory holding the checkpoint, downloaded when it is a hub id, `pickled` also from
-    a repository that has `pytorch_model.bin` in place of safetensors. Raises FileNotFoundError:
-    neither an existing directory nor a repository the hub returned."""
+    a repository that has `pytorch_model.bin` in place of safetensors, and without the weights of
+    the parts of a pipeline that are `left_out`. Raises FileNotFoundError: neither an existing
+    directory nor a repository the hub returned."""
     name = str(path_or_hub_id)
     path = Path(name).expanduser()
     if name and path.is_dir():
@@ -53,7 +57,7 @@ def find_directory(
         directory = _download(name, [each for each in patterns if "safetensors" not in each])
         weights = [each for each in patterns if "safetensors" in each]
         if weights:
-            parts = list_folders(directory)
+            parts = [part for part in list_folders(directory) if part not in left_out]
             # the repository of a pipeline has other copies of its weights beside its parts
             wanted = [f"{part}/{each}" for part in parts for each in weights]
             _download(name, wanted or weights)
@@ -71,12 +75,18 @@ def _download(name: str, patterns: Sequence[str]) -> Path:
     return Path(found)
 
 
-def list_folders(directory: Path) -> list[str]:
-    """The folders of the parts that a pipeline of diffusers names; none of another checkpoint."""
+def read_index(directory: Path) -> dict[str, list[Any]]:
+    """The parts that a pipeline of diffusers may have, each with its library and class, nulls for
+    one that it is without; none of another checkpoint."""
     if not (directory / INDEX).is_file():
-        return []
+        return {}
     index = read_settings_file(directory / INDEX)
-    return sorted(name for name, kind in index.items() if isinstance(kind, list) and kind[-1])
+    return {name: kind for name, kind in index.items() if isinstance(kind, list)}
+
+
+def list_folders(directory: Path) -> list[str]:
+    """The folders of the parts that a pipeline has."""
+    return sorted(name for name, kind in read_index(directory).items() if kind[-1])
 
 
 def is_adapter(directory: Path) -> bool:

@@ -142,7 +142,7 @@ class Masked(PolicyObjective[MaskedConfig]):
         pieces = zip(drop[1].tolist(), sources.unflatten(1, self.task.grid), strict=True)
         shown = [[] if gone else [own] for gone, own in pieces]
         texts = [pair.text for pair in pairs]
-        ids, mask = self.rows.image_edit(texts, shown, edited, drop[0].tolist())
+        ids, mask = self.rows.text_to_image(texts, edited, drop[0].tolist(), shown)
         return self._mask_image(ids, mask, edited.shape[1], draw)
 
     def _mask_image(self, ids: Tensor, mask: Tensor, n: int, draw: Generator) -> Rows:

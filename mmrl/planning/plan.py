@@ -65,8 +65,9 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
 def _describe_model(plan: Plan, name: str | None, raw: Mapping[str, Any]) -> None:
     """Add the checkpoints of a run, and which parts of its policy are trained."""
     config: RLConfig = plan.config
-    model, directory = config.model, find_here("model.path", config.model.path)
-    network = outline_policy(raw) if directory is None else outline(directory)
+    model, less = config.model, config.model.without_parts
+    directory = find_here("model.path", model.path, less)
+    network = outline_policy(raw) if directory is None else outline(directory, less)
     known = f"; sizes are those of {name}" if name else ""
     here = f"{ELSEWHERE}{known}" if directory is None else ""
     plan.add("policy", f"{model.path}{here}; weights in {model.dtype}")

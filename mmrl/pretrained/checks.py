@@ -47,7 +47,7 @@ def check_checkpoints(known: Known) -> Policy | None:
         check_vision_tower(known, "to train its vision tower")
     options = LayoutConfig(**layout_options(model))
     check_continued(model)
-    directory = find_here("model.path", model.path)
+    directory = find_here("model.path", model.path, model.without_parts)
     tokenizer = None if own is None else find_here("model.vq", own)
     vq = None if tokenizer is None else outline_vq(tokenizer)
     if vq is None and own == PUBLIC_VQ:
@@ -71,7 +71,7 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
     directory = adapter_directory(model.path)
     if model.lora is None or directory is None:
         return
-    stored, network = read_adapter_config(directory), outline(directory)
+    stored, network = read_adapter_config(directory), outline(directory, model.without_parts)
     layers = list_layers(locate_adapter(directory, names_of(network)))
     found: dict[str, Any] = {
         key: stored.get(key) or False for key in OPTIONS if key != "lora_dropout"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -97,15 +97,15 @@ def known_directories(path_or_hub_id: str) -> list[Path]:
     return found + find(str(find_base(found[0]))) if found and is_adapter(found[0]) else found
 
 
-def find_here(key: str, path_or_hub_id: str) -> Path | None:
-    """The directory of a checkpoint on this machine, also that of a whole download; None for one of
-    the hub that is not here.
+def find_here(key: str, path_or_hub_id: str, left_out: Sequence[str] = ()) -> Path | None:
+    """The directory of a checkpoint on this machine, also that of a whole download, or of one
+    without the weights of parts that are `left_out`; None for one of the hub that is not here.
 
     Of a published one nothing is asked. Of another the files that say what it is are downloaded, so
     that a repository that does not exist is found before anything else is done. Raises ConfigError:
     neither a directory nor possibly on the hub. Raises FileNotFoundError: the hub does not return
     it."""
-    from mmrl.models.families.pipeline import network_directory
+    from mmrl.models.families.pipeline import check_parts, network_directory
     from mmrl.models.source import find_directory
     from mmrl.models.weights import read_headers
 
@@ -119,6 +119,7 @@ def find_here(key: str, path_or_hub_id: str) -> Path | None:
     if found:
         try:
             read_headers(network_directory(found[0].parent), pickled=True)
+            check_parts(found[0].parent, left_out)
         except FileNotFoundError:  # a download that has not ended
             return None
         return found[0].parent

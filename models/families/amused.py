@@ -21,7 +21,6 @@ KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {"text_to_image": TextToImage}
 TOKEN_IDS: dict[str, int] = {}
 VOCAB_KEYS: tuple[str, ...] = ()
-PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
 KEYS = {"head.": "mlm_layer.conv2.", "transformer.": ""}
 
 

@@ -6,15 +6,14 @@ from typing import Any
 import torch
 
 from mmrl.models.families.family import LayoutInputs, check_variant, read_number
-from mmrl.models.layouts.causal_text import CausalText
 from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.text_layout import CausalText
 from mmrl.models.network.causal_lm import CausalLM
 
 KIND: str = "causal"
 LAYOUTS: dict[str, type[Layout]] = {"text": CausalText}
 TOKEN_IDS: dict[str, int] = {}
 VOCAB_KEYS: tuple[str, ...] = ()
-PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
 KEYS = {"head.weight": "lm_head.weight", "head.": "lm_head.", "body.": "model."}
 
 MODEL_TYPES = ("qwen3", "qwen2", "llama", "mistral", "gemma", "gemma3_text")

@@ -35,11 +35,6 @@ TOKEN_IDS = {
 }
 """Special tokens of the public vocabulary; DiffuCoder has another name for the first."""
 VOCAB_KEYS = llada_v.VOCAB_KEYS
-CLASSES = {
-    "AutoConfig": "configuration_dream.DreamConfig",
-    "AutoModel": "modeling_dream.DreamModel",
-}
-PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("Dream-org/Dream-v0-Instruct-7B", CLASSES)
 _BIASES = {
     f"blocks.{{i}}.attn.{name}.bias": f"model.layers.{{i}}.self_attn.{name}_proj.bias"
     for name in ("q", "k", "v")

@@ -34,8 +34,6 @@ class Family(Protocol):
     prefix.
     `TOKEN_IDS`: special tokens of the public vocabulary by name.
     `VOCAB_KEYS`: the keys of config.json that hold the number of embedding rows.
-    `PUBLIC_CODE`: the repository with the public modelling code and the `auto_map` of config.json,
-    for checkpoints that name none; None where AutoModel has no class for the whole network.
     `LAYOUTS`: task -> layout of its prompts, for every task that a checkpoint can do.
     `CHAT_TEMPLATE`, where a module has it: the public code's, in place of the tokenizer's.
     `complete_config(config, directory)`, where a module has it: a config.json with what the public
@@ -46,7 +44,6 @@ class Family(Protocol):
     KEYS: dict[str, str]
     TOKEN_IDS: dict[str, int]
     VOCAB_KEYS: tuple[str, ...]
-    PUBLIC_CODE: tuple[str, dict[str, str]] | None
     LAYOUTS: dict[str, type[Layout]]
 
     def matches(self, config: Mapping[str, Any]) -> bool:

@@ -35,12 +35,6 @@ TOKEN_IDS = {
 }
 """Special tokens of the public vocabulary. The tokenizer of LLaDA-8B-Base lacks the last three."""
 VOCAB_KEYS: tuple[str, ...] = ("vocab_size", "embedding_size")
-CLASSES = {
-    "AutoConfig": "configuration_llada.LLaDAConfig",
-    "AutoModelForCausalLM": "modeling_llada.LLaDAModelLM",
-    "AutoModel": "modeling_llada.LLaDAModelLM",
-}
-PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("GSAI-ML/LLaDA-8B-Instruct", CLASSES)
 _BLOCK = "model.transformer.blocks.{i}."
 KEYS = {
     "embed.weight": "model.transformer.wte.weight",

@@ -16,7 +16,7 @@ from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.core_config import CoreConfig
-from mmrl.models.network.vision import SO400M, Vision
+from mmrl.models.network.vision import SO400M, UNREAD, Vision
 
 KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout, "image_to_text": ImageChat}
@@ -29,8 +29,6 @@ TOKENS = {
 """Special tokens of text and of turns."""
 TOKEN_IDS = llada.TOKEN_IDS
 VOCAB_KEYS: tuple[str, ...] = ("vocab_size",)
-PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
-"""The published classes are of the language model alone; its authors load it by their package."""
 _BLOCK, CORE_MLP = "model.layers.{i}.", "blocks.{i}.mlp."
 KEYS = {
     "embed.weight": "model.embed_tokens.weight",
@@ -78,7 +76,8 @@ def network(config: Mapping[str, Any]) -> MaskedTokenModel:
     sizes = tower_sizes(config)
     kept = sizes["num_hidden_layers"] + _FIXED["mm_vision_select_layer"] + 1
     sizes = {**sizes, "num_hidden_layers": kept}
-    model.vision = Vision(sizes, model.core.hidden_size, tiling(config))
+    model.vision = Vision(sizes, model.width, tiling(config))
+    model.unread = {f"vision.{name}" for name in UNREAD}
     return model
 
 

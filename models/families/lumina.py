@@ -23,8 +23,6 @@ from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.network.token_network import TokenNetwork
 
 KEYS, VOCAB_KEYS = llada.KEYS, llada.VOCAB_KEYS
-PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
-"""Its authors load the published class by their package."""
 network = llada.network
 KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {

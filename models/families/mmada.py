@@ -16,7 +16,6 @@ from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.layouts.text_to_image import TextToImage
 
 KEYS, TOKEN_IDS, VOCAB_KEYS = llada.KEYS, llada.TOKEN_IDS, llada.VOCAB_KEYS
-PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("Gen-Verse/MMaDA-8B-MixCoT", llada.CLASSES)
 core_config, network = llada.core_config, llada.network
 KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {

@@ -4,11 +4,13 @@ The network is the part `transformer`. A copy of a pipeline has all parts as the
 """
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from mmrl.config.settings_file import read_settings_file
 from mmrl.models.source import HALVES, INDEX, list_folders
+from mmrl.models.weights import read_headers
 
 NETWORK, TOKENIZER, SCHEDULER = "transformer", "tokenizer", "scheduler"
 FILES = {TOKENIZER: "tokenizer_config.json", SCHEDULER: "scheduler_config.json"}
@@ -36,12 +38,6 @@ def list_parts(directory: Path) -> dict[str, Path]:
     return {name: directory / name / file for name, file in files.items()}
 
 
-def list_absent(directory: Path) -> list[str]:
-    """The parts that a pipeline is without."""
-    index = read_settings_file(directory / INDEX)
-    return [name for name, kind in index.items() if isinstance(kind, list) and not kind[-1]]
-
-
 def read_pipeline(directory: Path) -> dict[str, Any]:
     """What config.json is to other checkpoints: that of the transformer, with those of the other
     parts under their names, and the class of the pipeline. Raises FileNotFoundError: a part is
@@ -57,14 +53,13 @@ def read_pipeline(directory: Path) -> dict[str, Any]:
     return {**found.pop(NETWORK), **found, "_class_name": kind}
 
 
-def weighted_parts(directory: Path) -> list[Path]:
-    """The folders of the parts that have weights, beside the network."""
-    parts = list_parts(directory)
-    return [
-        file.parent
-        for name, file in parts.items()
-        if file.name == "config.json" and name != NETWORK
-    ]
+def check_parts(directory: Path, left_out: Collection[str]) -> None:
+    """Raise a FileNotFoundError or ValueError unless the parts of a pipeline beside its network,
+    but for those that are `left_out`, have whole files of weights."""
+    files = list_parts(directory) if is_pipeline(directory) else {}
+    for name, file in files.items():
+        if file.name == "config.json" and name not in (NETWORK, *left_out):
+            read_headers(file.parent)
 
 
 def copy_parts(source: Path, directory: Path) -> None:

@@ -9,12 +9,12 @@ import torch
 from mmrl.models.families import causal_lm
 from mmrl.models.families.family import LayoutInputs, read_number
 from mmrl.models.layouts.causal_images import CausalImages, check_template, load_reader
-from mmrl.models.layouts.causal_text import CausalText
 from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.text_layout import CausalText
 from mmrl.models.network.causal_vlm import CausalVLM
 
 KIND, TOKEN_IDS = causal_lm.KIND, causal_lm.TOKEN_IDS
-VOCAB_KEYS, PUBLIC_CODE = causal_lm.VOCAB_KEYS, causal_lm.PUBLIC_CODE
+VOCAB_KEYS = causal_lm.VOCAB_KEYS
 LAYOUTS: dict[str, type[Layout]] = {"text": CausalText, "image_to_text": CausalImages}
 KEYS = {"head.weight": "lm_head.weight", "head.": "lm_head.", "body.": "model."}
 

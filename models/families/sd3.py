@@ -23,7 +23,6 @@ KIND: str = "flow"
 LAYOUTS: dict[str, type[Layout]] = {"text_to_image": TextToLatents}
 TOKEN_IDS: dict[str, int] = {}
 VOCAB_KEYS: tuple[str, ...] = ()
-PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
 KEYS = {"transformer.": ""}
 
 

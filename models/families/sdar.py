@@ -30,12 +30,6 @@ MASK_ID, BLOCK_SIZE = 151669, 4
 TOKEN_IDS = {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}
 """Special tokens of the public vocabulary; files of one checkpoint spell the mask differently."""
 VOCAB_KEYS = llada_v.VOCAB_KEYS
-CLASSES = {
-    "AutoConfig": "configuration_sdar.SDARConfig",
-    "AutoModel": "modeling_sdar.SDARModel",
-    "AutoModelForCausalLM": "modeling_sdar.SDARForCausalLM",
-}
-PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("JetLM/SDAR-4B-Chat", CLASSES)
 KEYS = {
     **LLAMA_KEYS,
     **{

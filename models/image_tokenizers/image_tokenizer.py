@@ -61,10 +61,8 @@ class ImageTokenizer(nn.Module):
         errors of `decode_code`."""
         return to_bytes(self.decode_code(codes, shape))
 
-    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-        """Take the weights of a checkpoint: the decoder in `dtype`, the encoder in float32. Raises
-        ValueError: they are of another quantiser."""
-        raise NotImplementedError
+    def check_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Raise a ValueError for weights of another quantiser."""
 
     def check_pixels(self, pixels: Tensor) -> None:
         """Raise a ValueError for pixels that are not [B, channels, H, W] in floating point with
@@ -100,18 +98,16 @@ def to_bytes(pixels: Tensor) -> Tensor:
     return (((pixels + 1) / 2).clamp(0, 1) * 255).to(torch.uint8)
 
 
-def load_vq(
-    path_or_hub_id: str | Path, dtype: str = "float32", device: str = "cpu"
-) -> ImageTokenizer:
+def load_vq(path_or_hub_id: str | Path, device: str = "cpu") -> ImageTokenizer:
     """Load an image tokenizer from a directory, from the hub, or from the folder `vqvae` of a
-    checkpoint, in evaluation mode; `dtype` is that of the decoder, the encoder stays float32.
-    Raises FileNotFoundError: nothing found under this name. Raises ValueError: an unknown dtype,
-    kind or key, a truncated file, or tensors that do not fit."""
-    precision = resolve_dtype(dtype)
+    checkpoint, in evaluation mode and float32. Raises FileNotFoundError: nothing found under this
+    name. Raises ValueError: an unknown kind or key, a truncated file, or tensors that do not
+    fit."""
     directory = vq_directory(find_directory(path_or_hub_id, pickled=True))
     outline_vq(directory)
-    vq = _build(directory)
-    vq.load_tensors(read_weights(directory, pickled=True), precision)
+    vq, tensors = _build(directory), read_weights(directory, pickled=True)
+    vq.check_tensors(tensors)
+    vq.load_state_dict(tensors)
     path = Path(path_or_hub_id).expanduser()
     vq.source = str(path.resolve() if path.is_dir() else path_or_hub_id)
     return vq.to(device).eval().requires_grad_(False)

@@ -80,7 +80,7 @@ class MagvitV2(ImageTokenizer):
 
     def decode(self, latent: Tensor) -> Tensor:
         """Map +1/-1 latents [B, bits, h, w] to float32 pixels of about [-1, 1]."""
-        return self.decoder(latent.to(next(self.decoder.parameters()).dtype)).float()
+        return self.decoder(latent).float()
 
     @torch.no_grad()
     def get_code(self, pixels: Tensor) -> Tensor:
@@ -97,15 +97,13 @@ class MagvitV2(ImageTokenizer):
         with _plain_convolutions():
             return torch.cat([self.decode(part) for part in latent.split(chunk)])
 
-    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-        """Take the weights of a checkpoint; see `ImageTokenizer.load_tensors`."""
+    def check_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """See `ImageTokenizer.check_tensors`."""
         if not torch.equal(tensors["quantize.embedding"].float(), self.quantize.embedding):
             raise ValueError(
                 "quantize.embedding is not the table of +1/-1 bits of a lookup-free quantiser with"
                 " channel 0 as the most significant bit; take another checkpoint"
             )
-        self.load_state_dict(tensors)
-        self.decoder.to(dtype)
 
 
 @contextmanager

@@ -31,12 +31,6 @@ class MagvitConfig:
         levels = {name: len(getattr(self, name)) for name in names}
         if len(set(levels.values())) != 1 or 0 in levels.values():
             raise ValueError(f"levels differ or there is none: {levels}; give lists of one length.")
-        for mult in (1, *self.encoder_ch_mult, *self.decoder_ch_mult):
-            if mult < 1 or self.ch * mult % self.norm_groups:
-                raise ValueError(
-                    f"A width of ch * {mult} = {self.ch * mult} is no positive multiple of"
-                    f" norm_groups = {self.norm_groups}; change one of them."
-                )
 
     @property
     def downsample(self) -> int:

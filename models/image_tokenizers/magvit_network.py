@@ -7,9 +7,10 @@ pixels up. The attribute names are the keys of the public checkpoint.
 Tokenizer: https://arxiv.org/abs/2310.05737; this network: https://arxiv.org/abs/2408.12528.
 """
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mmrl.models.image_tokenizers.magvit_config import MagvitConfig
 
@@ -58,39 +59,23 @@ class SpatialAttention(nn.Module):
         return x + self.proj_out(torch.bmm(v, weights.mT).reshape(x.shape))
 
 
-class Middle(nn.Module):
+def middle(width: int, groups: int) -> nn.Module:
     """The coarsest stage: block, attention, block."""
-
-    def __init__(self, width: int, groups: int) -> None:
-        super().__init__()
-        self.block_1 = ResidualBlock(width, width, groups)
-        self.attn_1 = SpatialAttention(width, groups)
-        self.block_2 = ResidualBlock(width, width, groups)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.block_2(self.attn_1(self.block_1(x)))
+    first, attention = ResidualBlock(width, width, groups), SpatialAttention(width, groups)
+    last = ResidualBlock(width, width, groups)
+    return nn.Sequential(OrderedDict(block_1=first, attn_1=attention, block_2=last))
 
 
-class Downsample(nn.Module):
+def downsample(width: int) -> nn.Module:
     """Halve height and width; the zero padding goes to the right and to the bottom only."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(width, width, 3, stride=2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(F.pad(x, (0, 1, 0, 1)))
+    conv = nn.Conv2d(width, width, 3, stride=2)
+    return nn.Sequential(OrderedDict(pad=nn.ZeroPad2d((0, 1, 0, 1)), conv=conv))
 
 
-class Upsample(nn.Module):
+def upsample(width: int) -> nn.Module:
     """Double height and width by repetition, then a convolution."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(width, width, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
+    conv = nn.Conv2d(width, width, 3, padding=1)
+    return nn.Sequential(OrderedDict(repeat=nn.Upsample(scale_factor=2.0), conv=conv))
 
 
 class Level(nn.Module):
@@ -124,9 +109,9 @@ class Encoder(nn.Module):
             level = Level((width, config.ch * mult), blocks, groups)
             width = config.ch * mult if blocks else width
             if len(self.down) < len(depths) - 1:
-                level.downsample = Downsample(width)
+                level.downsample = downsample(width)
             self.down.append(level)
-        self.mid = Middle(width, groups)
+        self.mid = middle(width, groups)
         self.norm_out = nn.GroupNorm(groups, width, eps=NORM_EPS)
         self.conv_out = nn.Conv2d(width, config.bits, 3, padding=1)
         self.quant_conv = nn.Conv2d(config.bits, config.bits, 1)
@@ -147,14 +132,14 @@ class Decoder(nn.Module):
         groups, depths = config.norm_groups, config.decoder_num_res_blocks
         width = config.ch * config.decoder_ch_mult[-1]
         self.conv_in = nn.Conv2d(config.bits, width, 3, padding=1)
-        self.mid = Middle(width, groups)
+        self.mid = middle(width, groups)
         levels: list[nn.Module] = []
         for index in reversed(range(len(depths))):
             width_out = config.ch * config.decoder_ch_mult[index]
             level = Level((width, width_out), depths[index], groups)
             width = width_out if depths[index] else width
             if index != 0:
-                level.upsample = Upsample(width)
+                level.upsample = upsample(width)
             levels.append(level)
         self.up = nn.ModuleList(reversed(levels))
         self.norm_out = nn.GroupNorm(groups, width, eps=NORM_EPS)

@@ -49,20 +49,14 @@ class VQModel(ImageTokenizer, diffusers.VQModel):
         """Map codes to bytes, rounded as diffusers does; see `ImageTokenizer.decode_bytes`."""
         return (self._decode(codes, shape).clamp(0, 1) * 255).round().to(torch.uint8)
 
-    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-        """Take the weights of a checkpoint; see `ImageTokenizer.load_tensors`."""
-        self.load_state_dict(tensors)
-        self.post_quant_conv.to(dtype)
-        self.decoder.to(dtype)
-
     def _decode(self, codes: Tensor, shape: tuple[int, int] | None) -> Tensor:
         """Map codes to float32 pixels of about [0, 1], [B, 3, H, W]."""
         height, width = self.check_codes(codes, shape)
-        kind, part = self.post_quant_conv.weight.dtype, _PIXELS // self.downsample**2
+        part = _PIXELS // self.downsample**2
         pixels = []
         for some in codes.long().split(max(1, part // (height * width))):
             grid = (len(some), height, width, self.post_quant_conv.in_channels)
-            entries = self.quantize.get_codebook_entry(some.flatten(), grid).to(kind)
+            entries = self.quantize.get_codebook_entry(some.flatten(), grid)
             spatial = entries if self.config.norm_type == "spatial" else None
             pixels.append(self.decoder(self.post_quant_conv(entries), spatial).float())
         return torch.cat(pixels)

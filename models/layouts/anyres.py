@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
+from transformers.image_processing_utils import select_best_resolution
 
 SHRINK_FROM = 1.1
 """A map is shrunk when its sides are more than this many times too long."""
@@ -37,14 +38,9 @@ class Tiling:
 
     def grid(self, width: int, height: int) -> tuple[int, int]:
         """Columns and rows for an image: most of its pixels kept, then least canvas left empty."""
-
-        def worth(grid: tuple[int, int]) -> tuple[int, int]:
-            across, down = grid[0] * self.side, grid[1] * self.side
-            scale = min(across / width, down / height)
-            kept = min(int(width * scale) * int(height * scale), width * height)
-            return kept, kept - across * down
-
-        return max(self.grids, key=worth)
+        sizes = [(rows * self.side, columns * self.side) for columns, rows in self.grids]
+        high, wide = select_best_resolution((height, width), sizes)
+        return wide // self.side, high // self.side
 
     def count(self, width: int, height: int) -> int:
         """Number of tiles of an image."""

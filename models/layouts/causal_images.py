@@ -18,11 +18,11 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.config import check
 from mmrl.generation.causal.images import ImageTensors
-from mmrl.models.layouts.causal_text import CausalText
 from mmrl.models.layouts.chat_templates import render_chat
 from mmrl.models.layouts.image_marks import MARK, check_images, place_images
 from mmrl.models.layouts.layout_config import LayoutOptions
 from mmrl.models.layouts.question_layout import Album, QuestionLayout, Row
+from mmrl.models.layouts.text_layout import CausalText
 from mmrl.models.source import find_whole
 from mmrl.types import Prompt
 
@@ -136,7 +136,6 @@ def check_template(tokenizer: PreTrainedTokenizerBase, mark: str, chosen: Any) -
 class CausalImages(QuestionLayout):
     """Renders prompts with images for a causal model; `image_id` is the placeholder of images."""
 
-    needs_vq: ClassVar[bool] = False
     needs_tower: ClassVar[bool] = True
     check = staticmethod(check_sizes)
 
@@ -146,7 +145,7 @@ class CausalImages(QuestionLayout):
     max_length: int | None = None
 
     @property
-    def ids(self) -> Mapping[str, int]:
+    def ids(self) -> Mapping[str, int]:  # type: ignore[override]
         return self.text.ids
 
     @property

@@ -38,7 +38,6 @@ class ImageChat(QuestionLayout):
     turns besides those of text. As in the public sampler a response ends with the end of a turn,
     and no other structural token is written."""
 
-    needs_vq: ClassVar[bool] = False
     needs_tower: ClassVar[bool] = True
     check = staticmethod(check_images)
 

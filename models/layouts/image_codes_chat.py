@@ -33,14 +33,13 @@ class CodesChat(QuestionLayout):
     """Renders prompts with images as codes; `rows.show(codes, grid)` are the tokens of an image."""
 
     needs_vq: ClassVar[bool] = True
-    needs_tower: ClassVar[bool] = False
 
     text: TextLayout
     rows: Any
     vq: ImageTokenizer
 
     @property
-    def ids(self) -> Mapping[str, int]:
+    def ids(self) -> Mapping[str, int]:  # type: ignore[override]
         return self.rows.ids
 
     def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:

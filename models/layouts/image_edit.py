@@ -9,32 +9,18 @@ source image, which is a row of `TextToImage`. The public MMaDA was not trained 
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models.layouts.image_marks import check_one_image, without_images
 from mmrl.models.layouts.layout_config import ImageFit
+from mmrl.models.layouts.lumina_rows import LuminaRows
+from mmrl.models.layouts.mmada_rows import MmadaRows
 from mmrl.models.layouts.pixels import encode_image
 from mmrl.models.layouts.question_layout import image_key
-from mmrl.models.layouts.text_to_image import ImageRows, TextToImage
+from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.types import Prompt
-
-
-class EditRows(ImageRows, Protocol):
-    """Rows of a family that also shows source images."""
-
-    def image_edit(
-        self,
-        texts: Sequence[str],
-        sources: Sequence[Sequence[Tensor]],
-        codes: Tensor,
-        drop: Sequence[bool] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """As `text_to_image` with the source images of B edits, each token ids [h, w]; none for a
-        row without."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -44,13 +30,8 @@ class ImageEdit(TextToImage):
 
     check = staticmethod(check_one_image)
 
-    rows: EditRows
+    rows: LuminaRows | MmadaRows
     image_fit: ImageFit = "crop"
-
-    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
-        """Every prompt with a source image fits: longer instructions are truncated."""
-        self.check(prompt)
-        return True
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> MaskedCanvas:
         """B prompts -> canvas with n masked positions and its two unconditional branches; each
@@ -60,11 +41,11 @@ class ImageEdit(TextToImage):
             self.check(prompt)
         masks = self._masks(len(prompts), length)
         texts = [without_images(prompt).text for prompt in prompts]
-        sources, whole = self._encode(prompts), [False] * len(prompts)
+        sources, rows = self._encode(prompts), self.rows.text_to_image
         return self._lay_out(
-            self.rows.image_edit(texts, sources, masks, whole),
-            self.rows.image_edit(texts, sources, masks, [True] * len(prompts)),
-            self.rows.image_edit(texts, [()] * len(prompts), masks, whole),
+            rows(texts, masks, None, sources),
+            rows(texts, masks, [True] * len(prompts), sources),
+            rows(texts, masks, None, [()] * len(prompts)),
         )
 
     def _encode(self, prompts: Sequence[Prompt]) -> list[list[Tensor]]:

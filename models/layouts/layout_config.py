@@ -10,18 +10,9 @@ MAX_COMPLETION_LENGTH = 256
 LARGEST_IMAGE = 4096
 """Pixels a side: 65,536 tokens of MMaDA."""
 ImageFit = Literal["crop", "squash", "pad"]
-"""How an image becomes a square: `crop` resizes its shorter side and keeps the middle; `squash`
-resizes both sides, as MMaDA does for charts, documents and diagrams; `pad` resizes the longer side
-and puts grey around it, as dLLM-RL does."""
 BlockAlignment = Literal["left", "right"]
-"""Where blocks of a block-causal network begin: `left`: at the first token, as the public samplers
-count, so that the end of a prompt may share a block with the begin of the response; `right`: at the
-first response token, as TraceRL's training counts."""
 LongPrompts = Literal["leave_out", "cut", "refuse"]
-"""What is done with prompts longer than `max_prompt_length`, see `LayoutOptions.long_prompts`."""
 MaskPolicy = Literal["ignore", "key_padding"]
-"""`ignore`: padding is attended to like any token (how the public MMaDA weights were trained);
-`key_padding`: padding is never attended to, and columns that are padding in every row are cut."""
 
 
 @dataclass(kw_only=True)
@@ -65,8 +56,9 @@ class LayoutOptions:
     checkpoint, whose limit is about 16,000 tokens."""
 
     mask_policy: MaskPolicy | None = None
-    """Whether padding of image prompts is attended to; null follows the checkpoint, and `ignore`
-    where it names none."""
+    """`ignore` attends to the padding of image prompts, as when the public MMaDA was trained;
+    `key_padding` does not, and cuts columns that are padding in every row; null follows the
+    checkpoint, and takes `ignore` where it names none."""
 
     without_parts: list[str] = field(default_factory=list)
     """Parts of a diffusers pipeline that are not read, such as `text_encoder_3` of SD3, the T5 of

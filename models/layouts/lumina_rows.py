@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from mmrl.models.layouts.text_layout import pad_rows
+
 DRAW = "Generate an image according to the text prompt."
 EDIT = "Generate an image applying the following editing instruction based on the original image."
 ANSWER = (
@@ -43,24 +45,23 @@ class LuminaRows:
     grid: tuple[int, int]
 
     def text_to_image(
-        self, texts: Sequence[str], codes: Tensor, drop: Sequence[bool] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Image generation, `t2i`; see `mmrl.models.layouts.text_to_image.ImageRows`."""
-        return self._before_image(self._prompts(texts, DRAW, drop), codes)
-
-    def image_edit(
         self,
         texts: Sequence[str],
-        sources: Sequence[Sequence[Tensor]],
         codes: Tensor,
         drop: Sequence[bool] | None = None,
+        sources: Sequence[Sequence[Tensor]] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Image editing, `edit`; see `mmrl.models.layouts.image_edit.EditRows`."""
-        prompts = []
-        for prompt, images in zip(self._prompts(texts, EDIT, drop), sources, strict=True):
+        """Image generation, `t2i`; see `mmrl.models.layouts.text_to_image.ImageRows`. With the
+        source images of each text, token ids [h, w], `edit`; none for a row without."""
+        system, rows = DRAW if sources is None else EDIT, []
+        given = zip(self._prompts(texts, system, drop), sources or [()] * len(texts), strict=True)
+        for prompt, images in given:
             shown = [self.show(own.flatten(), (len(own), own.shape[1])).tolist() for own in images]
-            prompts.append([*prompt[:-1], *sum(shown, []), prompt[-1]])
-        return self._before_image(prompts, codes)
+            rows.append([*prompt[:-1], *sum(shown, []), prompt[-1], self.ids["answer"]])
+        text, mask = pad_rows(rows, self.ids["end_answer"], max(map(len, rows)))
+        end = codes.new_full((len(codes), 1), self.ids["end_answer"])
+        image = torch.cat((self.show(codes, self.grid), end), 1)
+        return torch.cat((text, image), 1), torch.cat((mask, torch.ones_like(image)), 1)
 
     def written(self, grid: tuple[int, int]) -> Tensor:
         """[h * (w + 1) + 3] bool: the codes, and not the ends of rows and the marks around."""
@@ -89,13 +90,3 @@ class LuminaRows:
         rows = [self.prompt(text, system) for text in texts]
         rows = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in rows]
         return [null if bare else row for row, bare in zip(rows, dropped, strict=True)]
-
-    def _before_image(self, prompts: Sequence[list[int]], codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Token ids of B prompts and of the images [B, n] that answer them, and their mask."""
-        width = max(map(len, prompts))
-        pad, answer = [self.ids["end_answer"]], [self.ids["answer"]]
-        text = torch.tensor([pad * (width - len(row)) + row + answer for row in prompts])
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * (len(row) + 1) for row in prompts])
-        end = codes.new_full((len(codes), 1), self.ids["end_answer"])
-        image = torch.cat((self.show(codes, self.grid), end), 1)
-        return torch.cat((text, image), 1), torch.cat((mask, torch.ones_like(image)), 1)

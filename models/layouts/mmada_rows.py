@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from mmrl.models.layouts.text_layout import pad_rows
+
 
 @dataclass(frozen=True)
 class MmadaRows:
@@ -35,27 +37,26 @@ class MmadaRows:
         return len(self.tokenizer)
 
     def text_to_image(
-        self, texts: Sequence[str], codes: Tensor, drop: Sequence[bool] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Image generation, `t2i`: ids [B, M + n + 3] of texts and of codes [B, n], which are token
-        ids or masks; rows of `drop` lose their text for classifier-free guidance."""
-        return self._before_image(self._prompts(texts, drop), self.max_text_len + 1, codes)
-
-    def image_edit(
         self,
         texts: Sequence[str],
-        sources: Sequence[Sequence[Tensor]],
         codes: Tensor,
         drop: Sequence[bool] | None = None,
+        sources: Sequence[Sequence[Tensor]] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Image editing, `edit`: ids [B, M + 2 n + 5], wider with several source images; see
-        `mmrl.models.layouts.image_edit.EditRows`."""
-        rows = []
-        for row, images in zip(self._prompts(texts, drop), sources, strict=True):
+        """Image generation, `t2i`: ids [B, M + n + 3] of texts and of codes [B, n], which are token
+        ids or masks; rows of `drop` lose their text for classifier-free guidance. With the source
+        images of each text, token ids [h, w], `edit`: ids [B, M + 2 n + 5], wider with several;
+        none for a row without."""
+        rows, width = [], self.max_text_len + 1
+        given = zip(self._prompts(texts, drop), sources or [()] * len(texts), strict=True)
+        for row, images in given:
             shown = [self._frame(image.flatten()).tolist() for image in images]
             rows.append([*row[:1], *sum(shown, []), *row[1:]])
-        width = max(1, *map(len, sources)) * (codes.shape[1] + 2)
-        return self._before_image(rows, self.max_text_len + 1 + width, codes)
+        if sources is not None:
+            width += max(1, *map(len, sources)) * (codes.shape[1] + 2)
+        before, mask = pad_rows(rows, self.ids["pad"], width)
+        image = self._frame(codes)
+        return torch.cat((before, image), 1), torch.cat((mask, torch.ones_like(image)), 1)
 
     def written(self, grid: tuple[int, int]) -> Tensor:
         """[n + 1] bool: the codes, and not the end of the image."""
@@ -66,15 +67,6 @@ class MmadaRows:
         bare, longest = [self.ids[key] for key in ("t2i", "bos", "eos")], self.max_text_len + 1
         rows = zip(texts, drop or [False] * len(texts), strict=True)
         return [bare if dropped else self._text(text, longest, "t2i") for text, dropped in rows]
-
-    def _before_image(
-        self, rows: Sequence[list[int]], width: int, codes: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Rows padded on the left to `width` and followed by an image, and their mask."""
-        before = torch.tensor([[self.ids["pad"]] * (width - len(row)) + row for row in rows])
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-        image = self._frame(codes)
-        return torch.cat((before, image), 1), torch.cat((mask, torch.ones_like(image)), 1)
 
     def language(self, texts: Sequence[str], length: int) -> tuple[Tensor, Tensor]:
         """Plain text, `lm`: ids [B, length] and a mask of ones. A cut text has no final eos."""

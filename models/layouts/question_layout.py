@@ -2,13 +2,14 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from mmrl.generation.tokens.canvas import TokenCanvas
+from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.types import Prompt
 
@@ -38,14 +39,12 @@ class Album:
         raise NotImplementedError
 
 
-class QuestionLayout:
+class QuestionLayout(Layout):
     """Renders prompts with images; a subclass says how images are shown.
 
     `text`: layout of the text; its `max_prompt_length` counts the text without the images.
     `max_length`: longest row, images and response included; None for any.
     """
-
-    needs_vq: ClassVar[bool]
 
     text: TextLayout
     max_length: int | None = None

@@ -7,21 +7,23 @@ not depend on the other prompts of its batch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from mmrl.generation.causal.canvas import CausalCanvas
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models.layouts.chat_templates import render_chat
+from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, BlockAlignment
+from mmrl.models.network.pattern import count_blocks
 from mmrl.types import Prompt
 
 
 @dataclass(frozen=True)
-class TextLayout:
+class TextLayout(Layout):
     """Renders prompts as canvases with every response position masked, and decodes finished ones.
 
     Args:
@@ -32,9 +34,6 @@ class TextLayout:
         block_alignment: where its blocks begin, see `LayoutConfig`.
         cut: whether a prompt that is too long loses its first tokens.
     """
-
-    needs_vq: ClassVar[bool] = False
-    needs_tower: ClassVar[bool] = False
 
     tokenizer: PreTrainedTokenizerBase
     ids: Mapping[str, int]
@@ -72,10 +71,6 @@ class TextLayout:
             text = render_chat(self.tokenizer, messages, prompt.place or prompt.id)
         return list(self.tokenizer(text + prompt.prefill, add_special_tokens=False)["input_ids"])
 
-    @staticmethod
-    def check(prompt: Prompt) -> None:
-        """Every prompt is accepted."""
-
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Whether a prompt is within `max_prompt_length`, however long the response."""
         return len(self.prompt_ids(prompt)) <= self.max_prompt_length
@@ -100,23 +95,19 @@ class TextLayout:
     def lay_out(self, rows: Sequence[list[int]], n: int) -> MaskedCanvas:
         """Token ids of B prompts -> canvas with n masked positions after each. Raises ValueError: n
         is below 1."""
-        if n < 1:
-            raise ValueError(f"max_completion_length is {n}; it must be at least 1")
+        mask, size = self.ids["mask"], self.block_size
+        tokens, attend, response = self._pad(rows, mask, n)
         if self.block_size and self.block_alignment == "right" and n % self.block_size:
             raise ValueError(
                 f"max_completion_length is {n}, no multiple of the network's block size"
                 f" {self.block_size}; choose one that is, or block_alignment: left"
             )
-        width, eos, mask = max(map(len, rows)), self.ids["eos"], self.ids["mask"]
-        tokens = torch.tensor([[eos] * (width - len(row)) + row + [mask] * n for row in rows])
-        columns = torch.arange(width + n).expand_as(tokens)
-        attend = columns >= torch.tensor([[width - len(row)] for row in rows])
         keep = None if bool(attend.all()) else attend
-        first, size = 0 if self.block_alignment == "left" else width, self.block_size
-        blocks = None if size is None else align_blocks(attend, size, first)
+        first = 0 if self.block_alignment == "left" else tokens.shape[1] - n
+        blocks = None if size is None else count_blocks(attend, size, first)
         return MaskedCanvas(
             tokens,
-            columns >= width,
+            response,
             keep,
             self.vocab,
             mask,
@@ -126,6 +117,15 @@ class TextLayout:
             blocks=blocks,
             block_size=size,
         )
+
+    def _pad(self, rows: Sequence[list[int]], filler: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids [B, L] of prompts with n fillers behind each; which of them are attended to, and
+        which are of the response."""
+        if n < 1:
+            raise ValueError(f"max_completion_length is {n}; it must be at least 1")
+        tokens, mask = pad_rows([row + [filler] * n for row in rows], self.ids["eos"])
+        columns = torch.arange(tokens.shape[1]).expand_as(tokens)
+        return tokens, mask.bool(), columns >= tokens.shape[1] - n
 
     def decode(self, canvas: MaskedCanvas) -> list[str]:
         """Finished canvas -> B texts, cut at the first end, without special tokens. Raises
@@ -146,11 +146,46 @@ class TextLayout:
         return str(self.tokenizer.decode(ids[:end], skip_special_tokens=True))
 
 
-def align_blocks(attend: Tensor, size: int, first: int) -> Tensor:
-    """[B, L] int64: the block of `size` of each position, counted from that of the first token.
-    `attend` [B, L] is False on padding left of the tokens, which belongs to block 0; a block begins
-    at column `first` in every row, or where that is 0 at the first token of each."""
-    place = attend.long().cumsum(1) - 1 if first == 0 else torch.arange(attend.shape[1]) - first
-    blocks = (place // size).expand(attend.shape)
-    lowest = blocks.masked_fill(~attend, attend.shape[1]).amin(1, keepdim=True)
-    return (blocks - lowest).clamp(min=0)
+@dataclass(frozen=True)
+class CausalText(TextLayout):
+    """Prompts, padded on the left, and behind them the columns of the responses. The other
+    arguments are those of `TextLayout`.
+
+    Args:
+        ends: further ids that end a text.
+        banned: ids that no response has.
+    """
+
+    ends: tuple[int, ...] = ()
+    banned: tuple[int, ...] = ()
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The tokens that end a text; the first pads it."""
+        return tuple(dict.fromkeys((self.ids["eos"], *self.ends)))
+
+    def lay_out(self, rows: Sequence[list[int]], n: int) -> CausalCanvas:  # type: ignore[override]
+        """Token ids of B prompts -> canvas with n response positions after each. Raises ValueError:
+        n is below 1, or an empty prompt."""
+        if not all(rows):
+            raise ValueError("a prompt has no token that could predict the first of its text")
+        tokens, attend, response = self._pad(rows, self.ids["eos"], n)
+        keep = None if bool(attend.all()) else attend
+        canvas = CausalCanvas(tokens, response, keep, self.vocab, stop_ids=self.stop_ids)
+        return replace(canvas, banned=self.banned)
+
+    def decode(self, canvas: CausalCanvas) -> list[str]:  # type: ignore[override]
+        """Finished canvas -> B texts, up to the first end, without special tokens."""
+        rows = canvas.tokens[canvas.response].view(len(canvas), -1)
+        return [self._text(row) for row in rows]
+
+
+def pad_rows(
+    rows: Sequence[list[int]], pad: int, width: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Token ids [B, L] of rows, padded on the left to the longest or to `width`, and a mask that is
+    0 on padding."""
+    missing = [(width or max(map(len, rows))) - len(row) for row in rows]
+    pairs = list(zip(rows, missing, strict=True))
+    ids = torch.tensor([[pad] * n + row for row, n in pairs])
+    return ids, torch.tensor([[0] * n + [1] * len(row) for row, n in pairs])

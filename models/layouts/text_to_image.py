@@ -9,7 +9,8 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.generation.masked.canvas import MaskedCanvas
-from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, to_bytes
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import MaskPolicy
 from mmrl.types import Prompt
 
@@ -39,12 +40,11 @@ class ImageRows(Protocol):
 
 
 @dataclass(frozen=True)
-class TextToImage:
+class TextToImage(Layout):
     """Renders prompts as canvases with every image position masked, and decodes finished ones;
     `grid` is height and width of the image in codes."""
 
     needs_vq: ClassVar[bool] = True
-    needs_tower: ClassVar[bool] = False
 
     rows: ImageRows
     vq: ImageTokenizer
@@ -52,7 +52,7 @@ class TextToImage:
     mask_policy: MaskPolicy
 
     @property
-    def ids(self) -> Mapping[str, int]:
+    def ids(self) -> Mapping[str, int]:  # type: ignore[override]
         return self.rows.ids
 
     @property
@@ -60,14 +60,6 @@ class TextToImage:
         """Half-open range of the image-code token ids."""
         offset = self.rows.code_offset
         return offset, offset + self.vq.codebook_size
-
-    @staticmethod
-    def check(prompt: Prompt) -> None:
-        """Every prompt is accepted."""
-
-    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
-        """Every prompt fits: longer ones are cut, as in the public layouts."""
-        return True
 
     def cuts(self, prompt: Prompt) -> bool:
         """Whether the row leaves out the end of a prompt: it is the same without a letter of it."""
@@ -125,11 +117,6 @@ def pad_left(ids: Tensor, mask: Tensor, width: int) -> tuple[Tensor, Tensor]:
     missing = width - ids.shape[1]
     before = ids[:, :1].expand(-1, missing), mask.new_zeros(len(mask), missing)
     return torch.cat((before[0], ids), 1), torch.cat((before[1], mask), 1)
-
-
-def to_images(pixels: Tensor) -> list[Image.Image]:
-    """Pixels [B, 3, H, W] in about [-1, 1] -> RGB images; out-of-range values are clamped."""
-    return open_images(to_bytes(pixels))
 
 
 def open_images(pixels: Tensor) -> list[Image.Image]:

@@ -2,20 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
+from mmrl.models.layouts.layout import Layout
 from mmrl.models.network.pipeline_parts import Encode, PipelineParts
 from mmrl.models.network.velocity_network import VelocityNetwork
 from mmrl.types import Prompt
 
 
 @dataclass(frozen=True)
-class TextToLatents:
+class TextToLatents(Layout):
     """Encodes prompts, and decodes finished latents.
 
     Attributes:
@@ -30,9 +31,6 @@ class TextToLatents:
         unloads: whether the text encoders are freed once all prompts of a run are encoded.
     """
 
-    needs_vq: ClassVar[bool] = False
-    needs_tower: ClassVar[bool] = False
-
     network: VelocityNetwork
     encode_text: Encode
     rule: Any
@@ -43,10 +41,6 @@ class TextToLatents:
     unloads: bool = False
     ids: Mapping[str, int] = field(default_factory=dict)
 
-    @staticmethod
-    def check(prompt: Prompt) -> None:
-        """Every prompt is accepted."""
-
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Every prompt fits: longer ones are cut, as in the public pipelines. Raises ValueError: a
         size of the prompt's own that is no image's."""
@@ -55,9 +49,8 @@ class TextToLatents:
 
     @property
     def parts(self) -> PipelineParts:
-        """Of the pipeline. Raises ValueError: its weights are not read."""
-        if self.network.parts is None:
-            raise ValueError("the checkpoint is not loaded: it has no text encoders")
+        """Of the pipeline."""
+        assert self.network.parts is not None, "the weights of the checkpoint are not read"
         return self.network.parts
 
     def shape_of(self, prompt: Prompt) -> tuple[int, int, int]:

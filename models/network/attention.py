@@ -201,7 +201,8 @@ def find_mask(
         return None if attend is None else attend[:, None, None, :]
     start, stop, seen = span
     if blocks is None:
-        blocks = count_blocks(block_size, attend, (x.shape[0], seen), x.device)
+        known = x.new_ones(x.shape[0], seen, dtype=torch.bool) if attend is None else attend
+        blocks = count_blocks(known, block_size)
     pattern = BlockPattern(blocks, copies, attend)
     if (start, stop) == (0, seen):
         return pattern

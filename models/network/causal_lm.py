@@ -5,7 +5,6 @@ column before it, as in networks that shift. Positions are counted from the firs
 attended to, and a row with padding on its left equals the row alone.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from torch import Tensor
 
 from mmrl.models.network.attention import choose_attention
 from mmrl.models.network.core import find_predecessors
-from mmrl.models.network.output_head import OutputHead
-from mmrl.models.network.token_network import LMOutput, TokenNetwork
+from mmrl.models.network.token_network import TokenNetwork
 
 KERNELS = {"flex": "flex_attention"}
 """Attention kernels that have other names in transformers."""
@@ -45,7 +43,7 @@ class CausalCache:
 class CausalLM(TokenNetwork):
     """The decoder of a model as `body` and its output matrix as `head`."""
 
-    can_cache = can_reduce = shifts = causal = True
+    can_cache = shifts = causal = True
     decoder = "body"
     layer_roles = {
         **{role: (f"self_attn.{role}_proj",) for role in ("q", "k", "v", "o")},
@@ -56,22 +54,11 @@ class CausalLM(TokenNetwork):
         super().__init__()
         self.body, self.head = model.model, model.lm_head
         self.register_module("vision", None)
-        self.sizes, self.is_tied = model.config.get_text_config(), model.config.tie_word_embeddings
-        self.blocks = list(model.get_decoder().layers)
-        if self.is_tied:
+        self.sizes, self.blocks = model.config.get_text_config(), list(model.get_decoder().layers)
+        self.width, self.vocab_size = self.sizes.hidden_size, self.head.weight.shape[0]
+        if model.config.tie_word_embeddings:
             self.head.weight = model.get_input_embeddings().weight
-
-    @property
-    def width(self) -> int:
-        return self.sizes.hidden_size
-
-    @property
-    def vocab_size(self) -> int:
-        return self.head.weight.shape[0]
-
-    @property
-    def tied(self) -> dict[str, str]:
-        return {"head.weight": f"{self.decoder}.embed_tokens.weight"} if self.is_tied else {}
+            self.tied = {"head.weight": f"{self.decoder}.embed_tokens.weight"}
 
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
         """Compute the tensors that no checkpoint holds, as the frequencies of rotary embeddings;
@@ -90,24 +77,9 @@ class CausalLM(TokenNetwork):
         """Choose the attention kernel, `sdpa`, `eager`, `flex` or `auto` by device and dtype.
         Raises ValueError: an unknown name."""
         super().set_attention(implementation)
-        kernel, _ = choose_attention(implementation, self.device.type, self._dtype)
+        dtype = next(self.body.parameters()).dtype
+        kernel, _ = choose_attention(implementation, self.device.type, dtype)
         self.body.set_attn_implementation(KERNELS.get(kernel, kernel))
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        positions: Tensor | None = None,
-        columns: tuple[int, int] | None = None,
-        reduce: Callable[[Tensor, OutputHead], Any] | None = None,
-        **inputs: Any,
-    ) -> LMOutput:
-        """See `TokenNetwork.forward`, and `hidden_states` for the inputs; with `cache`, logits
-        [B, C] of the column after the last one."""
-        x = self.hidden_states(input_ids, attention_mask, positions, **inputs)
-        head = OutputHead(self.head.weight, self.head.bias)
-        head = head if columns is None else head.take(*columns)
-        return LMOutput(head(x) if reduce is None else reduce(x, head))
 
     def hidden_states(
         self,
@@ -118,21 +90,17 @@ class CausalLM(TokenNetwork):
         position_ids: Tensor | None = None,
         **images: Any,
     ) -> Tensor:
-        """What logits and values are computed from.
+        """See `TokenNetwork.hidden_states`.
 
         Args:
-            input_ids: [B, L] int64.
-            attention_mask: [B, L] with 0 on padding, or None; with `cache` of all columns up to
-                the last one.
-            positions: [B, L] bool, where logits are wanted.
-            cache: from `new_cache`. Then the input is the columns after those that it holds, which
-                it holds afterwards, and no `positions` are given.
+            cache: then the input is the columns after those that it holds, which it holds
+                afterwards, and no `positions` are given.
             position_ids: [B, L] int64, the position of each token in its text; None counts those
                 that are attended to. Without a mask, a text begins wherever they do not go on by 1.
 
         Returns:
-            [B, L, D] final hidden states after the last norm that predict each position, [N, D] at
-            `positions`, or [B, D] with `cache`, which predict the next column.
+            States that predict each position, or [B, D] with `cache`, which predict the next
+            column.
         """
         places = position_ids
         if places is None and attention_mask is not None:
@@ -184,10 +152,6 @@ class CausalLM(TokenNetwork):
     def count_cached(self, length: int) -> int:
         sizes = self.sizes
         return 2 * length * sizes.num_key_value_heads * self._head_dim * sizes.num_hidden_layers
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return next(self.body.parameters()).dtype
 
     @property
     def _head_dim(self) -> int:

@@ -11,7 +11,6 @@ Logits are computed only at the requested positions and columns of the vocabular
 of the last block are skipped everywhere else.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -34,8 +33,7 @@ from mmrl.models.network.attention import (
 from mmrl.models.network.core_config import ROLES, CoreConfig
 from mmrl.models.network.kv_cache import KVCache, TokenCache
 from mmrl.models.network.norm import RMSNorm
-from mmrl.models.network.output_head import OutputHead
-from mmrl.models.network.token_network import LMOutput, TokenNetwork
+from mmrl.models.network.token_network import TokenNetwork
 
 
 class MLP(nn.Module):
@@ -105,27 +103,22 @@ def add(new: Tensor, x: Tensor) -> Tensor:
 class MaskedTokenModel(TokenNetwork):
     """The network: embedding, blocks, final norm, head."""
 
-    can_cache = can_reduce = True
+    can_cache = True
     layer_roles = {role: (name,) for role, name in ROLES.items()}
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__()
-        self.core = config
+        self.core, self.width, self.vocab_size = config, config.hidden_size, config.vocab_size
+        self.shifts, self.wide_logits = config.shift_logits, config.logits_fp32
+        self.can_refresh = not config.shift_logits and config.block_size is None
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.norm_eps, config.norm_weight_fp32)
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tied_head:
             self.head.weight = self.embed.weight
+            self.tied = {"head.weight": "embed.weight"}
         self.register_module("vision", None)
-
-    @property
-    def can_refresh(self) -> bool:  # type: ignore[override]
-        return not self.core.shift_logits and self.core.block_size is None
-
-    @property
-    def shifts(self) -> bool:  # type: ignore[override]
-        return self.core.shift_logits
 
     @property
     def block_size(self) -> int | None:  # type: ignore[override]
@@ -134,23 +127,6 @@ class MaskedTokenModel(TokenNetwork):
     @block_size.setter
     def block_size(self, size: int) -> None:
         self.core = replace(self.core, block_size=size)
-
-    @property
-    def width(self) -> int:
-        return self.core.hidden_size
-
-    @property
-    def vocab_size(self) -> int:
-        return self.core.vocab_size
-
-    @property
-    def tied(self) -> dict[str, str]:
-        return {"head.weight": "embed.weight"} if self.core.tied_head else {}
-
-    @property
-    def unread(self) -> set[str]:
-        names = () if self.vision is None else self.vision.unread
-        return {f"vision.{name}" for name in names}
 
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel, `sdpa`, `eager`, `flex` (FlexAttention where attention is
@@ -165,12 +141,11 @@ class MaskedTokenModel(TokenNetwork):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        columns: tuple[int, int] | None = None,
+        *,
         images: Tensor | None = None,
         shown: Any = (),
-        reduce: Callable[[Tensor, OutputHead], Any] | None = None,
         **inputs: Any,
-    ) -> LMOutput:
+    ) -> Any:
         """See `TokenNetwork.forward`, and `hidden_states` for the inputs. `images` and `shown` are
         images to encode, see `mmrl.models.network.vision`; their embeddings are the `features` of
         this pass, or without ids what is returned."""
@@ -179,10 +154,7 @@ class MaskedTokenModel(TokenNetwork):
             if input_ids is None:
                 return seen
             inputs["features"] = seen.rows
-        x = self.hidden_states(input_ids, attention_mask, **inputs)  # type: ignore[arg-type]
-        weight = self.head.weight if columns is None else self.head.weight[slice(*columns)]
-        head = OutputHead(weight, None, self.core.logits_fp32)
-        return LMOutput(head(x) if reduce is None else reduce(x, head))
+        return super().forward(input_ids, attention_mask, **inputs)  # type: ignore[arg-type]
 
     def hidden_states(
         self,
@@ -196,16 +168,13 @@ class MaskedTokenModel(TokenNetwork):
         blocks: Tensor | None = None,
         copies: Tensor | None = None,
     ) -> Tensor:
-        """What logits and values are computed from.
+        """See `TokenNetwork.hidden_states`.
 
         Args:
-            input_ids: [B, L] int64.
-            attention_mask: None (all attend to all), [B, L] with 0 on padding keys, or a 4-D mask
-                broadcastable to [B, H, L, L], True where a query may attend. Padding queries of a
-                2-D mask attend to the same keys as the others.
-            positions: [B, L] bool, where logits are wanted.
-            cache: from `new_cache`, without gradient. Then the input and `positions` are the
-                columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
+            attention_mask: may also be a 4-D mask broadcastable to [B, H, L, L], True where a query
+                may attend. Padding queries of a 2-D mask attend to the same keys as the others.
+            cache: without gradient. Then the input and `positions` are the columns `cache.span` of
+                the rows.
             position_ids: [B, L] int64 below L, or below the length of the cache, the position of
                 each token in its text; None counts from the left end of the row.
             features: [N, D] embeddings that replace tokens, shared by all rows.
@@ -214,9 +183,6 @@ class MaskedTokenModel(TokenNetwork):
                 for a network whose attention is causal between blocks; None counts blocks from the
                 first token that is no padding. A 4-D mask is the whole pattern, without them.
             copies: [B, L] int64, see `mmrl.models.network.pattern`; None where all are clean.
-
-        Returns:
-            [B, L, D] final hidden states after the last norm, or [N, D] at `positions`.
         """
         x = self.embed(input_ids)
         if features is not None and feature_at is not None:
@@ -237,7 +203,7 @@ class MaskedTokenModel(TokenNetwork):
         if positions is not None:
             found = Positions.find(positions)
             index, chosen = found.in_columns(max(1, *found.numbers))
-        if self.core.shift_logits:
+        if self.shifts:
             before = find_predecessors(x, position_ids, None if start else attention_mask)
             index = before if index is None else before.gather(1, index)
         for i, block in enumerate(self.blocks):
@@ -247,7 +213,7 @@ class MaskedTokenModel(TokenNetwork):
         return self.norm(x if chosen is None else x.flatten(0, 1).index_select(0, chosen))
 
     def new_cache(self, length: int | None = None) -> KVCache:
-        return KVCache(int(self.core.shift_logits), length)
+        return KVCache(int(self.shifts), length)
 
     def new_token_cache(self, length: int) -> TokenCache:
         return TokenCache(length)

@@ -27,6 +27,10 @@ class Network(nn.Module, ABC):
         blocks: its repeated modules in the order in which they compute, each a unit that is
             sharded, quantised and computed again in the backward pass; none where it has none.
         public_config: `config.json` of the checkpoint; says its family.
+        width: numbers of the states that logits are computed from; a `TokenNetwork` has it.
+        vocab_size: number of ids that tokens of a text may have; 0 without tokens.
+        unread: parameters that a checkpoint holds and no forward pass reads; they have no gradient.
+        tied: name of a tensor that a checkpoint lacks -> name of the one that it is.
         part_options: what the user chose for what `load_parts` loads.
         source: where the weights are from, a `mmrl.models.public_code.Source`.
         stored: `StoredWeights` of a network on the meta device; None once they are read.
@@ -48,6 +52,8 @@ class Network(nn.Module, ABC):
     can_refresh: bool = False
     can_reduce: ClassVar[bool] = False
     block_size: int | None = None
+    width: int
+    vocab_size: int = 0
     blocks: Any
 
     def __init__(self) -> None:
@@ -55,6 +61,8 @@ class Network(nn.Module, ABC):
         self.blocks = ()
         self.public_config: dict[str, Any] = {}
         self.part_options: dict[str, Any] = {}
+        self.tied: dict[str, str] = {}
+        self.unread: set[str] = set()
         self.source: Any = None
         self.stored: Any = None
         self.gradient_checkpointing = False
@@ -84,16 +92,6 @@ class Network(nn.Module, ABC):
         a time beside them, where a number has `size` bytes; without gradient a pass needs at
         most the latter, without `recompute`."""
 
-    @property
-    def width(self) -> int:
-        """Numbers of the states that logits are computed from."""
-        raise NotImplementedError(f"{type(self).__name__} has no logits")
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of ids that tokens of a text may have; 0 without tokens."""
-        return 0
-
     def count_cached(self, length: int) -> int:
         """Values in a cache of a row of `length` tokens."""
         return 0
@@ -121,16 +119,6 @@ class Network(nn.Module, ABC):
             return self.stored.device
         return self.computes_on or next(self.parameters()).device
 
-    @property
-    def unread(self) -> set[str]:
-        """Parameters that a checkpoint holds and no forward pass reads; they have no gradient."""
-        return set()
-
-    @property
-    def tied(self) -> dict[str, str]:
-        """Name of a tensor that a checkpoint lacks -> name of the one that it is."""
-        return {}
-
     def draw_weights(self, generator: torch.Generator) -> None:
         """Draw new weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers)."""
         residual = 0.02 / (2 * len(self.blocks)) ** 0.5
@@ -147,9 +135,12 @@ class Network(nn.Module, ABC):
     def list_layers(self, roles: Iterable[str]) -> list[str]:
         """Names of the layers that have some of these roles, sorted."""
         ends = tuple(f".{end}" for role in roles for end in self.layer_roles[role])
+        return sorted(name for name, _ in self.block_layers() if name.endswith(ends))
+
+    def block_layers(self) -> Iterator[tuple[str, nn.Module]]:
+        """What is inside the blocks, with its name in the network."""
         inside = {id(layer) for block in self.blocks for layer in block.modules()}
-        named = self.named_modules()
-        return sorted(name for name, each in named if name.endswith(ends) and id(each) in inside)
+        return ((name, each) for name, each in self.named_modules() if id(each) in inside)
 
     @contextmanager
     def recomputed(self) -> Iterator[None]:

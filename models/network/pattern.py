@@ -77,11 +77,12 @@ def may_attend(
     return ((other < own) & (other_kind == 0)) | ((other == own) & (kind == other_kind))
 
 
-def count_blocks(
-    size: int, attend: Tensor | None, shape: tuple[int, int], device: torch.device
-) -> Tensor:
-    """[B, L] int64: the block of each position, `size` to a block, counted from the first token;
-    padding on the left, 0 in `attend` [B, L], belongs to the first block."""
-    if attend is None:
-        return (torch.arange(shape[1], device=device) // size).expand(shape)
-    return (attend.long().cumsum(1) - 1).clamp(min=0) // size
+def count_blocks(attend: Tensor, size: int, first: int = 0) -> Tensor:
+    """[B, L] int64: the block of `size` of each position, counted from that of the first token.
+    `attend` [B, L] is False on padding left of the tokens, which belongs to block 0; a block begins
+    at column `first` in every row, or where that is 0 at the first token of each."""
+    columns = torch.arange(attend.shape[1], device=attend.device)
+    place = attend.long().cumsum(1) - 1 if first == 0 else columns - first
+    blocks = (place // size).expand(attend.shape)
+    lowest = blocks.masked_fill(~attend, attend.shape[1]).amin(1, keepdim=True)
+    return (blocks - lowest).clamp(min=0)

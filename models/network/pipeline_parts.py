@@ -15,7 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-VAE = "vae"
+from mmrl.models.source import list_folders, read_index
+from mmrl.models.weights import check_finite, list_first, read_headers
+
+VAE, TEXTS = "vae", ("tokenizer", "text_encoder")
 KEPT = 256
 """Prompts whose encodings are kept in memory: 700 MB in bfloat16 at SD3's width."""
 Encode = Callable[[Any, str | list[str], torch.device], dict[str, Tensor]]
@@ -35,6 +38,7 @@ class PipelineParts:
         device: where they compute.
         left_out: names of parts that are not read.
         store: folder in which encodings are kept by content over runs; None keeps none.
+        kept_on: device of the encodings.
 
     Attributes:
         own: text encoders by name that take the place of stored ones.
@@ -47,8 +51,10 @@ class PipelineParts:
         device: torch.device,
         left_out: Sequence[str] = (),
         store: str | None = None,
+        kept_on: torch.device | str = "cpu",
     ) -> None:
         self.folder, self.dtype, self.device, self.left_out = folder, dtype, device, left_out
+        self.kept_on = kept_on
         self.store = None if store is None else Path(store).expanduser()
         self.own: dict[str, nn.Module] = {}
         self.kept: dict[tuple[str, ...], dict[str, Tensor]] = {}
@@ -67,20 +73,23 @@ class PipelineParts:
             names: what an encoding depends on beside the text, such as a length.
 
         Returns:
-            Tensors [1, …] by keyword of the network, on the CPU.
+            Tensors [1, …] by keyword of the network, on `kept_on`.
         """
         key = (*names, text)
         if key not in self.kept:
             file = None if self.store is None else self.store / f"{self._name(key)}.safetensors"
-            known = file is not None and file.is_file()
-            self.kept[key] = load_file(file) if known else self._compute(text, encode, file)
+            if file is not None and file.is_file():
+                self.kept[key] = load_file(file, str(self.kept_on))
+            else:
+                self.kept[key] = self._compute(text, encode, file)
             if len(self.kept) > KEPT:
                 del self.kept[next(iter(self.kept))]
         return self.kept[key]
 
     def _compute(self, text: str, encode: Encode, file: Path | None) -> dict[str, Tensor]:
-        found = encode(self.encoders, text, self.device)
-        found = {name: tensor.cpu().contiguous() for name, tensor in found.items()}
+        with torch.autocast(self.device.type, enabled=False):
+            found = encode(self.encoders, text, self.device)
+        found = {name: tensor.to(self.kept_on).contiguous() for name, tensor in found.items()}
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             aside = file.with_suffix(f".{os.getpid()}")
@@ -96,22 +105,27 @@ class PipelineParts:
     @cached_property
     def _contents(self) -> list[str]:
         """Digests of the files of tokenizers and text encoders."""
+        files = [path for name in self._texts for path in sorted((self.folder / name).iterdir())]
         digests = []
-        for path in sorted(self.folder.glob("t*/*")):
-            if path.parent.name.startswith(("tokenizer", "text_encoder")) and path.is_file():
-                digest = hashlib.sha256()
-                with path.open("rb") as file:
-                    while block := file.read(2**24):
-                        digest.update(block)
-                digests.append(digest.hexdigest())
+        for path in filter(Path.is_file, files):
+            digest = hashlib.sha256()
+            with path.open("rb") as file:
+                while block := file.read(2**24):
+                    digest.update(block)
+            digests.append(digest.hexdigest())
         return digests
+
+    @property
+    def _texts(self) -> list[str]:
+        """Names of the tokenizers and text encoders that are read."""
+        named = list_folders(self.folder)
+        return [name for name in named if name.startswith(TEXTS) and name not in self.left_out]
 
     @property
     def encoders(self) -> Any:
         """The pipeline with its text encoders and tokenizers, and nothing else."""
         if self._encoders is None:
-            self._encoders = self._load(("transformer", VAE, *self.left_out), **self.own)
-            self._encoders.to(self.device)
+            self._encoders = self._load(self._texts, **self.own)
         return self._encoders
 
     def unload(self) -> None:
@@ -130,9 +144,7 @@ class PipelineParts:
     def decoder(self) -> Any:
         """The pipeline with its autoencoder, and nothing else."""
         if self._decoder is None:
-            texts = [path.name for path in self.folder.glob("t*_*")]
-            self._decoder = self._load(("transformer", "tokenizer", *texts))
-            self._decoder.to(self.device)
+            self._decoder = self._load([VAE])
         return self._decoder
 
     @torch.no_grad()
@@ -143,18 +155,21 @@ class PipelineParts:
         means = [vae.encode(each[None].to(self.device)).latent_dist.mode() for each in pixels]
         return (torch.cat(means) - (scale.shift_factor or 0)) * scale.scaling_factor
 
-    def _load(self, left_out: Sequence[str], **own: nn.Module) -> Any:
+    def _load(self, names: Sequence[str], **own: nn.Module) -> Any:
+        """The pipeline with these parts, `own` among them, and nothing else."""
         from diffusers import DiffusionPipeline
 
-        from mmrl.models.families.pipeline import list_absent  # families import this module
-
-        left_out = {*left_out, *list_absent(self.folder)}  # diffusers asks for SD3's T5 by name
+        parts: dict[str, Any] = {
+            name: None for name in read_index(self.folder) if name not in names
+        }
         kinds: Any = {VAE: torch.float32, "default": self.dtype}
         try:
             with _without_bars():
-                none: dict[str, Any] = dict.fromkeys(left_out)
+                for name in names:
+                    if name.startswith("text_encoder"):
+                        parts[name] = own.get(name) or self._read_encoder(name)
                 found = DiffusionPipeline.from_pretrained(
-                    self.folder, torch_dtype=kinds, use_safetensors=True, **{**none, **own}
+                    self.folder, torch_dtype=kinds, use_safetensors=True, **parts
                 )
         except Exception as error:  # diffusers, transformers and safetensors raise many kinds
             raise ValueError(
@@ -163,7 +178,19 @@ class PipelineParts:
         for part in found.components.values():
             if isinstance(part, nn.Module):
                 part.eval().requires_grad_(False)
-        return found
+        return found.to(self.device)
+
+    def _read_encoder(self, name: str) -> nn.Module:
+        import transformers
+
+        folder, kind = self.folder / name, getattr(transformers, read_index(self.folder)[name][1])
+        read_headers(folder)
+        model, report = kind.from_pretrained(folder, dtype=self.dtype, output_loading_info=True)
+        if report["missing_keys"]:  # which transformers draws at random
+            raise ValueError(f"{name} lacks {list_first(sorted(report['missing_keys']))}")
+        for key, tensor in model.named_parameters():
+            check_finite(tensor, folder, key)
+        return model
 
 
 @contextmanager

@@ -7,13 +7,14 @@ holds it. What a subclass does not override it lacks: settings that need a cache
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from mmrl.models.network.network import Network
+from mmrl.models.network.output_head import OutputHead
 
 
 class LMOutput(NamedTuple):
@@ -32,41 +33,43 @@ class TokenNetwork(Network):
         shifts: whether the output at a position predicts the next one inside the network, which
             still returns logits at the position that they predict.
         causal: whether attention is from left to right in the network itself.
+        wide_logits: whether logits are at least float32.
     """
 
     shifts: bool = False
+    wide_logits: bool = False
     causal: ClassVar[bool] = False
+    can_reduce = True
 
     head: Any
     vision: Any
 
-    @abstractmethod
     def forward(
         self,
-        input_ids: Tensor | None = None,
+        input_ids: Tensor,
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
         columns: tuple[int, int] | None = None,
+        reduce: Callable[[Tensor, OutputHead], Any] | None = None,
         **optional: Any,
     ) -> LMOutput:
         """Logits of every position, or of the requested ones. The result for a row must not depend
-        on the other rows.
+        on the other rows. The other arguments are those of `hidden_states`.
 
         Args:
-            input_ids: [B, L] int64, rows of a canvas.
-            attention_mask: [B, L] with 0 on padding; None where no row has any.
-            positions: [B, L] bool, where logits are wanted.
             columns: half-open range of token ids whose logits are wanted.
-            **optional: `cache`, from `new_cache`; `features` and `feature_at`, embeddings of images
-                that replace tokens; `blocks`, `copies` and `position_ids`, where a canvas has
-                blocks; `reduce(hidden, head)`, called with what `hidden_states` returns and an
-                `OutputHead` where logits would be too large, while weights that are sharded are
-                whole. Given only where a setting, a prompt or a layout needs them.
+            reduce: called with what `hidden_states` returns and the head, where logits would be too
+                large, while weights that are sharded are whole.
 
         Returns:
             logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or
-            what `reduce` returns.
+            what `reduce` returns; [B, C] of the column after the last one where a causal network
+            has a cache.
         """
+        x = self.hidden_states(input_ids, attention_mask, positions, **optional)
+        head = OutputHead(self.head.weight.flatten(1), self.head.bias, self.wide_logits)
+        head = head if columns is None else head.take(*columns)
+        return LMOutput(head(x) if reduce is None else reduce(x, head))
 
     @abstractmethod
     def hidden_states(
@@ -76,18 +79,20 @@ class TokenNetwork(Network):
         positions: Tensor | None = None,
         **optional: Any,
     ) -> Tensor:
-        """What logits are computed from, [B, L, D], or [N, D] at `positions`; arguments as in
-        `forward`."""
+        """What logits and values are computed from.
 
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """D of `hidden_states`."""
+        Args:
+            input_ids: [B, L] int64, rows of a canvas.
+            attention_mask: [B, L] with 0 on padding, with `cache` of all columns that are seen;
+                None where no row has any.
+            positions: [B, L] bool, where logits are wanted.
+            **optional: `cache`, from `new_cache`; `features` and `feature_at`, embeddings of images
+                that replace tokens; `blocks`, `copies` and `position_ids`, where a canvas has
+                blocks. Given only where a setting, a prompt or a layout needs them.
 
-    @property
-    @abstractmethod
-    def vocab_size(self) -> int:
-        """Number of ids that tokens of a text may have."""
+        Returns:
+            [B, L, D] final hidden states, or [N, D] at `positions`.
+        """
 
     @property
     def image_encoder(self) -> Any:

@@ -6,7 +6,7 @@ Text ids follow the code ids, so that no id means two things. A hidden text toke
 of the mask, is read as token 0 of CLIP.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from inspect import signature
 from math import isqrt
 from pathlib import Path
@@ -17,9 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmrl.models.network.attention import choose_attention
-from mmrl.models.network.output_head import OutputHead
-from mmrl.models.network.text_encoder import TextEncoder
-from mmrl.models.network.token_network import LMOutput, TokenNetwork
+from mmrl.models.network.pipeline_parts import PipelineParts, count_parameters
+from mmrl.models.network.token_network import TokenNetwork
 
 CROP, AESTHETIC = (0, 0), 6
 """What the pipeline conditions on beside width and height of the image."""
@@ -30,7 +29,6 @@ class UVit(TokenNetwork):
     config with the section `text_encoder`, and `patch` pixels per code along a side. A row begins
     with `text_length` positions of text, whose token 0 is `text_offset`."""
 
-    can_reduce = True
     layer_roles = {
         **{role: (f"to_{role}",) for role in ("q", "k", "v")},
         "o": ("to_out.0",),
@@ -48,18 +46,13 @@ class UVit(TokenNetwork):
         self.transformer.mlm_layer.conv2 = nn.Identity()
         self.register_module("vision", None)
         self.blocks = list_blocks(self.transformer)
-        self.patch, self.sizes = patch, config["text_encoder"]
+        self.patch, self.public_config = patch, dict(config)
+        self.sizes = config["text_encoder"]
         self.text_length: int = self.sizes.get("max_position_embeddings", 77)
         self.text_offset: int = config["vocab_size"]
-        self.text: TextEncoder | None = None
-
-    @property
-    def vocab_size(self) -> int:
-        return self.sizes.get("vocab_size", 49408)
-
-    @property
-    def width(self) -> int:
-        return self.transformer.config.in_channels
+        self.vocab_size = self.sizes.get("vocab_size", 49408)
+        self.width = self.transformer.config.in_channels
+        self.parts: PipelineParts | None = None
 
     def blank(self) -> list[dict[str, Any]]:
         """See `Network.blank`: of the smallest square of codes."""
@@ -68,15 +61,11 @@ class UVit(TokenNetwork):
         return [{"input_ids": row}]
 
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
-        self.text = TextEncoder.load(folder / "text_encoder", dtype, device)
+        self.parts = PipelineParts(folder, dtype, torch.device(device), kept_on=device)
+        self.parts.encoders  # noqa: B018  # read now, for every pass needs it
 
     def count_parts(self) -> int:
-        return TextEncoder.count(self.sizes)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "UVit":
-        if self.text is not None:
-            self.text = self.text.convert(fn)
-        return super()._apply(fn, recurse)
+        return count_parameters(self.public_config)
 
     def set_attention(self, implementation: str) -> None:
         super().set_attention(implementation)
@@ -87,36 +76,21 @@ class UVit(TokenNetwork):
             AttnProcessor() if kernel == "eager" else AttnProcessor2_0()
         )
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        positions: Tensor | None = None,
-        columns: tuple[int, int] | None = None,
-        reduce: Callable[[Tensor, OutputHead], Any] | None = None,
-    ) -> LMOutput:
-        """See `TokenNetwork.forward`; logits of text positions are 0."""
-        x = self.hidden_states(input_ids, attention_mask, positions)
-        head = OutputHead(self.head.weight.flatten(1), self.head.bias)
-        head = head if columns is None else head.take(*columns)
-        return LMOutput(head(x) if reduce is None else reduce(x, head))
-
     def hidden_states(
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """What the last convolution reads; see `TokenNetwork.hidden_states`. Raises ValueError:
-        padding, which this network has none of, or no square of codes."""
-        assert self.text is not None
+        """What the last convolution reads, zeros for text; see `TokenNetwork.hidden_states`. Raises
+        ValueError: padding, which this network has none of, or no square of codes."""
         text, codes = input_ids.split((self.text_length, input_ids.shape[1] - self.text_length), 1)
         side = isqrt(codes.shape[1])
         if attention_mask is not None or side * side != codes.shape[1]:
             raise ValueError(
                 f"rows of {codes.shape[1]} codes; they must be those of a square, without padding"
             )
-        states, pooled = self.text((text - self.text_offset).clamp(min=0))
+        states, pooled = self.encode((text - self.text_offset).clamp(min=0))
         sides = (side * self.patch, side * self.patch)
         micro = pooled.new_tensor((*sides, *CROP, AESTHETIC)).expand(len(codes), -1)
         with self.recomputed():
@@ -125,6 +99,15 @@ class UVit(TokenNetwork):
         if positions is None:
             return F.pad(x, (0, 0, self.text_length, 0))
         return x[positions[:, self.text_length :]]
+
+    def encode(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Ids of texts [B, n] -> their states [B, n, W], and pooled vectors [B, P]."""
+        assert self.parts is not None
+        texts = [" ".join(map(str, row)) for row in ids.tolist()]
+        rows = [self.parts.encode(text, encode_ids) for text in texts]
+        kind = {"device": ids.device, "dtype": self.transformer.dtype}
+        found = [torch.cat([row[name] for row in rows]).to(**kind) for name in ("states", "pooled")]
+        return found[0], found[1]
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """For each code of the inner grid a block of the transformer keeps about 18 vectors of the
@@ -136,6 +119,13 @@ class UVit(TokenNetwork):
         outer = 2 * config.num_res_blocks * config.block_out_channels
         kept = config.num_hidden_layers * layer + some * outer
         return codes * kept * size, codes * block / (1 if recompute else 2) * size
+
+
+def encode_ids(pipeline: Any, text: str, device: torch.device) -> dict[str, Tensor]:
+    """States of the last layer but one of CLIP and its pooled vector; `text`: its ids."""
+    ids = torch.tensor([[int(number) for number in text.split()]], device=device)
+    output = pipeline.text_encoder(ids, output_hidden_states=True)
+    return {"states": output.hidden_states[-2], "pooled": output.text_embeds}
 
 
 def list_blocks(transformer: Any) -> list[nn.Module]:

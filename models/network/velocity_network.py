@@ -7,7 +7,7 @@ network wants its inputs: packed or not, its scale and direction of time, the si
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,3 @@ class VelocityNetwork(Network):
         super().set_attention(implementation)
         if implementation == "flex":
             raise ValueError("attn_implementation is 'flex'; diffusers' networks take sdpa or auto")
-
-    @abstractmethod
-    def blank(self) -> list[Mapping[str, Any]]: ...

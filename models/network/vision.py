@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mmrl.generation.tokens.features import PromptImage
 from mmrl.models.layouts.anyres import Tiling
+from mmrl.models.network.token_network import is_trained
 
 SO400M = {
     "hidden_size": 1152,
@@ -26,6 +27,10 @@ SO400M = {
     "patch_size": 14,
 }
 """Sizes of google/siglip2-so400m-patch14-384, the tower of the public checkpoints."""
+
+
+UNREAD = ("tower.post_layernorm.weight", "tower.post_layernorm.bias")
+"""Parameters of a checkpoint that nothing reads, so they never have a gradient."""
 
 
 class Seen(NamedTuple):
@@ -60,13 +65,8 @@ class Vision(nn.Module):
     def train_tower(self, trained: bool) -> None:
         """Train or freeze the tower; its final norm, which nothing reads, is always frozen."""
         self.tower.requires_grad_(trained)
-        for name in self.unread:
+        for name in UNREAD:
             self.get_parameter(name).requires_grad_(False)
-
-    @property
-    def unread(self) -> list[str]:
-        """Parameters of a checkpoint that nothing reads, so they never have a gradient."""
-        return [f"tower.post_layernorm.{name}" for name in ("weight", "bias")]
 
     def forward(
         self, images: Tensor, shown: Sequence[PromptImage], recompute: bool = False
@@ -113,22 +113,12 @@ class Vision(nn.Module):
         width, n = sizes.hidden_size, (sizes.image_size // sizes.patch_size) ** 2
         rows = sizes.num_attention_heads * n * (size if size >= 4 else 4 + size)
         layer = (12 * width + 2 * sizes.intermediate_size) * size + rows
-        kept = sizes.num_hidden_layers * (width * size if recompute else layer) * self.learns
+        kept = sizes.num_hidden_layers * (width * size if recompute else layer)
         together = min(length, self.tiling.most_rows) if self.one_by_one else length
-        projected = 3 * len(self.newline) * size * self.is_trained
-        return length * (kept + projected), together * layer
-
-    @property
-    def learns(self) -> bool:
-        """Whether a weight of the tower is trained."""
-        return any(weight.requires_grad for weight in self.tower.parameters())
-
-    @property
-    def is_trained(self) -> bool:
-        """Whether any of its weights is."""
-        return any(weight.requires_grad for weight in self.parameters())
+        projected = 3 * len(self.newline) * size * is_trained(self)
+        return length * (kept * is_trained(self.tower) + projected), together * layer
 
     def _source(self, images: Tensor, states: Tensor) -> Tensor | None:
-        if self.learns:
+        if is_trained(self.tower):
             return images
-        return states.detach() if self.is_trained else None
+        return states.detach() if is_trained(self) else None

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.data.stream import stream_positions, stream_rows
-from mmrl.models.layouts.text_to_image import to_images
+from mmrl.models.image_tokenizers.image_tokenizer import to_bytes
+from mmrl.models.layouts.text_to_image import open_images
 from mmrl.randomness import generator
 from mmrl.run.image_grid import Cell, page, stack
 from scripts.miniature.autoencoder_config import AutoencoderConfig
@@ -78,7 +79,7 @@ class Autoencoder:
         count = min(self.config.eval_images, len(self.images))
         pixels, latents = self.images.pixels(list(range(count))), self._encode(count)
         decoded = self.vae.decoder(latents).cpu()
-        pairs = zip(to_images(pixels), to_images(decoded), strict=True)
+        pairs = zip(open_images(to_bytes(pixels)), open_images(to_bytes(decoded)), strict=True)
         grid = page([Cell(stack(pair)) for pair in pairs], columns=16)
         grid.save(directory / f"reconstruction_{step:06d}.png")
         return {"eval/pixel_l1": float((decoded.clamp(-1, 1) - pixels).abs().mean())}

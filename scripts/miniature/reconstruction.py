@@ -19,9 +19,9 @@ from torch.nn import functional as F
 
 from mmrl.config import check
 from mmrl.data.stream import stream_positions, stream_rows
-from mmrl.models.image_tokenizers.image_tokenizer import load_vq, save_vq
+from mmrl.models.image_tokenizers.image_tokenizer import load_vq, save_vq, to_bytes
 from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
-from mmrl.models.layouts.text_to_image import to_images
+from mmrl.models.layouts.text_to_image import open_images
 from mmrl.objectives.policy_start import outline_tokenizer
 from mmrl.run.image_grid import Cell, page, stack
 from scripts.miniature.columns import ImageRows
@@ -101,7 +101,7 @@ class Reconstruction:
         codes = self.vq.get_code(pixels)
         side = self.config.image_size // self.vq.downsample
         decoded = self.vq.decode_code(codes, shape=(side, side))
-        pairs = zip(to_images(pixels), to_images(decoded), strict=True)
+        pairs = zip(open_images(to_bytes(pixels)), open_images(to_bytes(decoded)), strict=True)
         grid = page([Cell(stack(pair)) for pair in pairs], columns=16)
         grid.save(directory / f"reconstruction_{step:06d}.png")
         shares = codes.flatten().bincount().float()

@@ -5,11 +5,12 @@ used. Codes that start as a hash of the patch (whitened random features, as in l
 hashing) and an encoder that sees only its patch avoid that, within the public architecture.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from mmrl.models.image_tokenizers.magvit import MagvitV2
-from mmrl.models.image_tokenizers.magvit_network import Downsample
 from mmrl.randomness import generator
 
 
@@ -33,11 +34,12 @@ def restrict_to_patches(vq: MagvitV2) -> None:
             f"encoder_num_res_blocks is {vq.config.encoder_num_res_blocks}; an encoder restricted "
             "to patches has none: set zeros or patch_encoder=false."
         )
-    vq.encoder.mid.requires_grad_(False)
+    middle: Any = vq.encoder.mid
+    middle.requires_grad_(False)
     with torch.no_grad():
-        for block in (vq.encoder.mid.block_1, vq.encoder.mid.block_2):
+        for block in (middle.block_1, middle.block_2):
             _zero(block.conv2)
-        _zero(vq.encoder.mid.attn_1.proj_out)
+        _zero(middle.attn_1.proj_out)
     convs = [vq.encoder.conv_in, *_downsampling(vq), vq.encoder.conv_out]
     for conv in convs:
         _keep_taps(conv.weight, slice(0, 2) if conv.stride == (2, 2) else slice(1, 2))
@@ -72,7 +74,8 @@ def whiten_bits(vq: MagvitV2, pixels: Tensor, seed: int) -> None:
 
 
 def _downsampling(vq: MagvitV2) -> list[nn.Conv2d]:
-    return [m.conv for m in vq.encoder.down.modules() if isinstance(m, Downsample)]
+    convs = [m for m in vq.encoder.down.modules() if isinstance(m, nn.Conv2d)]
+    return [conv for conv in convs if conv.stride == (2, 2)]
 
 
 def _zero(conv: nn.Conv2d) -> None:

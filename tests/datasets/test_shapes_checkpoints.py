@@ -15,8 +15,9 @@ from safetensors import safe_open
 
 from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.models import load_policy, load_vq
+from mmrl.models.image_tokenizers.image_tokenizer import to_bytes
 from mmrl.models.layouts.pixels import image_to_pixels
-from mmrl.models.layouts.text_to_image import to_images
+from mmrl.models.layouts.text_to_image import open_images
 from mmrl.randomness import generator
 from mmrl.rewards.answer import AnswerReward
 from mmrl.rewards.shapes import verify
@@ -53,7 +54,7 @@ def decoded(images: Sequence[Image.Image]) -> list[Image.Image]:
     """Images through the shipped tokenizer and back."""
     vq = load_vq(CHECKPOINTS / "magvit")
     pixels = torch.stack([image_to_pixels(image, 32) for image in images])
-    return to_images(vq.decode_code(vq.get_code(pixels)))
+    return open_images(to_bytes(vq.decode_code(vq.get_code(pixels))))
 
 
 def test_the_verifier_judges_images_the_same_behind_the_image_tokenizer() -> None:

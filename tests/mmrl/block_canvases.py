@@ -3,7 +3,7 @@
 import torch
 
 from mmrl.generation.masked.canvas import MaskedCanvas
-from mmrl.models.layouts.text_layout import align_blocks
+from mmrl.models.network.pattern import count_blocks
 
 MASK, SIZE, END = 590, 4, 580
 
@@ -20,7 +20,7 @@ def block_canvas(
         tokens[row, : width - length] = END
     columns = torch.arange(width + n).expand_as(tokens)
     attend = columns >= width - torch.tensor(lengths)[:, None]
-    blocks = align_blocks(attend, SIZE, 0 if alignment == "left" else width)
+    blocks = count_blocks(attend, SIZE, 0 if alignment == "left" else width)
     keep = None if bool(attend.all()) else attend
     other = torch.full_like(tokens, MASK)
     return MaskedCanvas(

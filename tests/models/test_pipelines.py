@@ -14,10 +14,10 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import CLIPTextModelWithProjection, T5EncoderModel
 
-from mmrl.models import Policy
+from mmrl.models import Policy, source
 from mmrl.models.families import get_family
 from mmrl.models.loading import load_model
-from mmrl.pretrained.known import SIZES
+from mmrl.pretrained.known import SIZES, find_here
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.training.adapter import add_adapter
@@ -130,7 +130,7 @@ def test_the_transformer_may_be_in_several_files(tmp_path: Path) -> None:
         assert load_model(folder, dtype=dtype).dtype == getattr(torch, dtype)
 
 
-@pytest.mark.parametrize("way", ["removed", "without_parts"])
+@pytest.mark.parametrize("way", ["reknown", "without_parts"])
 def test_without_t5_its_states_are_the_zeros_of_diffusers(tmp_path: Path, way: str) -> None:
     folder = copy_pipeline(tmp_path / "small")
     index = json.loads((folder / "model_index.json").read_text())
@@ -147,9 +147,36 @@ def test_without_t5_its_states_are_the_zeros_of_diffusers(tmp_path: Path, way: s
     assert not condition["states"][:, 77:].any() and condition["states"].shape == (2, 109, 48)
     torch.testing.assert_close(condition["states"], known[0], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(condition["pooled"], known[2], rtol=1e-4, atol=1e-4)
-    if way == "removed":
+    if way == "reknown":
         policy.save(tmp_path / "out")
         assert json.loads((tmp_path / "out" / "model_index.json").read_text()) == index
+
+
+@pytest.mark.parametrize("left_out", [[], ["text_encoder_3"]])
+def test_the_weights_of_a_part_that_is_left_out_are_not_fetched(
+    left_out: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def download(hub_id: str, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
+        asked.extend(allow_patterns)
+        return str(folder)
+
+    folder = copy_pipeline(tmp_path / "here")
+    monkeypatch.setattr(source, "snapshot_download", download)
+    monkeypatch.setattr("mmrl.pretrained.known.known_file", lambda _, name: folder / name)
+    path = "somebody/pipeline"
+    for file in (folder / "text_encoder_3").glob("*.safetensors"):
+        file.unlink()
+    assert (find_here("model.path", path, left_out) is None) == (not left_out)
+    if left_out:
+        assert load_sd3(path, without_parts=left_out).canvas(ask(*TEXTS))  # type: ignore[arg-type]
+    else:
+        with pytest.raises(FileNotFoundError, match="text_encoder_3' holds no weights"):
+            load_sd3(path)  # type: ignore[arg-type]
+    fetched = {each.partition("/")[0] for each in asked if each.endswith("/*.safetensors")}
+    assert {"transformer", "text_encoder", "vae"} <= fetched
+    assert ("text_encoder_3" in fetched) == (not left_out)
 
 
 def test_blocks_that_are_computed_again_have_the_same_gradients() -> None:

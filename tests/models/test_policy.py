@@ -9,7 +9,8 @@ from torch import Tensor
 from mmrl.data.prompts import drop_long
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import Policy, load_policy
-from mmrl.models.layouts.text_to_image import to_images
+from mmrl.models.image_tokenizers.image_tokenizer import to_bytes
+from mmrl.models.layouts.text_to_image import open_images
 from mmrl.types import Prompt
 from tests.models.small_policies import small_policy
 
@@ -74,7 +75,7 @@ def test_finished_canvases_decode_to_the_images_of_their_codes(policy: Policy) -
     assert [image.size for image in images] == [(8, 8), (8, 8)]
     task = policy.layouts["text_to_image"]
     codes = (torch.arange(32) % 32).view(2, 16)
-    expected = to_images(task.vq.decode_code(codes))
+    expected = open_images(to_bytes(task.vq.decode_code(codes)))
     assert [image.tobytes() for image in images] == [image.tobytes() for image in expected]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from mmrl.models import load_model
 from mmrl.models.loading import save_model
 from mmrl.models.public_code import Source, describe_code
-from tests.models.networks import CONFIG, LLADA_V, small_network
+from tests.models.networks import CONFIG, small_network
 
 MAP = {"AutoConfig": "configuration_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
 
@@ -49,9 +49,3 @@ def test_code_that_stays_on_the_hub_is_named_with_its_repository(tmp_path: Path)
     tokenizer = {"AutoTokenizer": ["tokenization_own.Own", None]}
     found = describe_code({**CONFIG, "auto_map": tokenizer}, remote)["auto_map"]
     assert found == {"AutoTokenizer": ["owner/model--tokenization_own.Own", None]}
-
-
-def test_a_checkpoint_that_names_no_code_gets_that_of_its_family() -> None:
-    found = describe_code(CONFIG, None)["auto_map"]
-    assert found["AutoModel"] == "GSAI-ML/LLaDA-8B-Instruct--modeling_llada.LLaDAModelLM"
-    assert "auto_map" not in describe_code(LLADA_V, None)  # whose public class has no tower

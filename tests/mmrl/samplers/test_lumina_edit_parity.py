@@ -36,9 +36,9 @@ def canvas(policy: SimpleNamespace, cases: dict[str, Tensor]) -> MaskedCanvas:
     layout = build_layout(policy.network, "image_edit", **sides)
     masks, rows = torch.full((1, height * width), MASK), layout.rows
     return layout._lay_out(
-        rows.image_edit([text], [images], masks),
-        rows.image_edit([text], [images], masks, [True]),
-        rows.image_edit([text], [()], masks),
+        rows.text_to_image([text], masks, None, [images]),
+        rows.text_to_image([text], masks, [True], [images]),
+        rows.text_to_image([text], masks, None, [()]),
     )
 
 

@@ -18,7 +18,7 @@ from mmrl.generation.masked.samplers.confidence import most_certain, quota
 from mmrl.generation.masked.samplers.rule import Prediction, State
 from mmrl.generation.tokens.positions import Positions
 from mmrl.models import load_model
-from mmrl.models.layouts.text_layout import align_blocks
+from mmrl.models.network.pattern import count_blocks
 from mmrl.samplers import SamplerConfig
 from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.models.networks import FIXTURES, bare_policy
@@ -86,7 +86,7 @@ def test_tokens_are_those_of_the_public_code(
     tokens = torch.cat((prompt, torch.full((1, WRITTEN), MASK)), 1)
     everywhere = torch.ones_like(tokens, dtype=torch.bool)
     response = torch.arange(tokens.shape[1])[None] >= prompt.shape[1]
-    blocks = align_blocks(everywhere, SIZE, 0)
+    blocks = count_blocks(everywhere, SIZE, 0)
     canvas = MaskedCanvas(tokens, response, None, (0, ROWS), MASK, blocks=blocks, block_size=SIZE)
     name, own = RULE_OF[strategy]
     config = replace(SamplerConfig(name=name, cache=cache, **own), **{"steps": 16, **OPTIONS[case]})

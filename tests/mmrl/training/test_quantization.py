@@ -123,8 +123,6 @@ def test_what_four_bits_cannot_do_is_refused_by_name(wide: SimpleNamespace, tmp_
         run_config(wide, tmp_path, model=four_bits())
     with pytest.raises(ConfigError, match="merge_adapter is True.*scripts/merge_adapter"):
         run_config(wide, tmp_path, lora=LORA, model=four_bits(), merge_adapter=True)
-    with pytest.raises(ConfigError, match="load_in_4bit is False"):
-        QuantizationConfig(load_in_4bit=False)
     save_model(small_network(), tmp_path)
     with pytest.raises(ValueError, match="32 values, no multiple of 64: bitsandbytes computes"):
         load_model(tmp_path, **four_bits())

@@ -38,12 +38,12 @@ def policy(folder: Path) -> Policy:
 def public_logits(transformer: Any, policy: Policy, tokens: Tensor) -> Tensor:
     """[B, n, C]: what diffusers' model says of rows."""
     network = policy.network
-    assert isinstance(network, UVit) and network.text is not None
+    assert isinstance(network, UVit)
     text, codes = tokens[:, :TEXT_LENGTH] - MASK - 1, tokens[:, TEXT_LENGTH:]
     side = round(codes.shape[1] ** 0.5)
     sizes = torch.tensor([[2.0 * side, 2.0 * side, 0, 0, 6]]).expand(len(tokens), -1)
     with torch.no_grad():
-        logits = transformer(codes.view(-1, side, side), *network.text(text), sizes)
+        logits = transformer(codes.view(-1, side, side), *network.encode(text), sizes)
     return logits.flatten(2).transpose(1, 2)
 
 
@@ -66,20 +66,17 @@ def test_logits_are_those_of_diffusers_at_the_places_and_codes_asked_for(
 
 def test_each_prompt_is_encoded_once(folder: Path) -> None:
     network = load_model(folder)
-    assert isinstance(network, UVit) and network.text is not None
+    assert isinstance(network, UVit) and network.parts is not None
     calls: list[Any] = []
-    network.text.model.register_forward_hook(lambda *given: calls.append(given))
+    network.parts.encoders.text_encoder.register_forward_hook(lambda *given: calls.append(given))
     rows = load_policy(folder).canvas(PROMPTS).tokens
     for _ in range(3):
         network(input_ids=rows.repeat(2, 1))
     assert len(calls) == 2
     other = deepcopy(network)
-    assert other.text is network.text
-    other.double()(input_ids=rows)
-    assert other.text is not network.text
-    done = len(calls)
-    network(input_ids=rows)  # is as it was
-    assert len(calls) == done
+    assert other.parts is network.parts
+    assert other.double()(input_ids=rows).logits.dtype == torch.float64
+    assert len(calls) == 2
 
 
 def test_a_saved_policy_is_a_pipeline_of_diffusers(
@@ -143,7 +140,7 @@ def test_a_part_without_weights_is_refused_before_one_loads(
     [
         (lambda t: t.fill_(float("nan")), "as torch.float32 holds .* NaN"),
         (lambda t: t.to(torch.int8), "is I8; weights are"),
-        (None, "it lacks"),
+        (None, "text_encoder lacks text_model"),
     ],
 )
 def test_a_text_encoder_is_checked_as_the_network_is(

@@ -77,7 +77,7 @@ def test_image_editing(rows: LuminaRows, cases: dict[str, Tensor], texts: dict[s
     height, width = grid = tuple(images[-1].shape)  # the public canvas has the grid of the last
     rows, masks = replace(rows, grid=grid), torch.full((3, height * width), MASK)
     sources = [images, images, []]
-    ids, attend = rows.image_edit([text] * 3, sources, masks, [False, True, False])
+    ids, attend = rows.text_to_image([text] * 3, masks, [False, True, False], sources)
     found = [row[mask.bool()].tolist() for row, mask in zip(ids, attend, strict=True)]
     assert found[0] == cases[f"edit/script/{kind}/ids"].tolist()
     tail = height * (width + 1) + 4

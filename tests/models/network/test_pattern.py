@@ -33,7 +33,7 @@ def test_flex_attention_masks_what_the_dense_mask_does(
 ) -> None:
     width = max(lengths)
     attend = torch.arange(width)[None] >= width - torch.tensor(lengths)[:, None]
-    blocks = count_blocks(size, attend, tuple(attend.shape), attend.device)  # type: ignore[arg-type]
+    blocks = count_blocks(attend, size)
     draw = torch.Generator().manual_seed(seed)
     copies = torch.randint(0, 3, blocks.shape, generator=draw)
     chosen = torch.randint(0, width, (len(blocks), 4), generator=draw)
