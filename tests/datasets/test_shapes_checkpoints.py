@@ -42,7 +42,7 @@ def test_what_is_shipped_is_small_and_stored_in_half_precision() -> None:
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert 0 < sum(path.stat().st_size for path in files) <= 45 * 2**20
     weights = [path for path in files if path.suffix == ".safetensors"]
-    assert len(weights) == 13
+    assert len(weights) == 14
     for path in weights:
         with safe_open(path, framework="pt") as file:
             tensors = [file.get_tensor(key) for key in file.keys()]  # noqa: SIM118

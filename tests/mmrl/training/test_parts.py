@@ -74,7 +74,7 @@ def test_passes_and_rows_in_any_portions_give_the_same_update(
             torch.testing.assert_close(some[name], tensor, atol=2e-6, rtol=0)
         for key in ("loss", "grad_norm", "ratio", "approx_kl", "entropy", "policy_loss"):
             assert numbers[key] == pytest.approx(values[key], rel=1e-3, abs=1e-6)
-        if trainer.config._algorithm("shapes").pass_by_pass:
+        if trainer.config.algorithms[0].pass_by_pass:
             assert max(n for grad, n in calls if grad) == rows  # rows of ended texts are left out
 
 
