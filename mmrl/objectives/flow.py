@@ -165,7 +165,8 @@ class Flow(PolicyObjective[FlowConfig]):
         latent = self.known.get(image.digest)
         if latent is None:
             pixels = image_to_pixels(image.open(), self.task.size)
-            latent = self.task.parts.encode_images(pixels[None])[0].cpu()
+            scale = self.task.network.from_encoder
+            latent = self.task.parts.encode_images(pixels[None], scale)[0].cpu()
             if self.config.keep_latents:
                 self.known[image.digest] = latent
         return latent

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.config import check_choice
 from mmrl.generation.flow.schedules import rule_of
 from mmrl.models.families.family import LayoutInputs, read_number
+from mmrl.models.families.latent_layouts import check_channels, count_halvings, latent_layouts
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.text_to_latents import TextToLatents
 from mmrl.models.network.sd3 import SD3Network
@@ -33,40 +33,16 @@ def matches(config: Mapping[str, Any]) -> bool:
 
 def network(config: Mapping[str, Any]) -> SD3Network:
     """The transformer. Raises ValueError: latents of other channels than the autoencoder's."""
-    channels, own = read_number(config, "in_channels"), config["vae"].get("latent_channels")
-    if channels != own:
-        raise ValueError(
-            f"the transformer reads latents of {channels} channels, and the vae writes {own}: they"
-            " do not belong together"
-        )
+    check_channels(read_number(config, "in_channels"), config["vae"].get("latent_channels"))
     return SD3Network(config)
 
 
 def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Images alone; see `Family.layouts`."""
-    network, config, options = inputs.network, inputs.network.public_config, inputs.options
-    assert isinstance(network, SD3Network)
-    known = sorted(name for name in config if name.startswith("text_encoder"))
-    for name in options.without_parts:
-        check_choice("model.without_parts", name, known)
-    network.part_options = {"left_out": options.without_parts, "store": options.encodings_dir}
-    pixels = count_pixels(config)
-    default = config["sample_size"] * pixels
-    size = options.image_size or default
-    lengths = {"max_length": options.max_prompt_length, "width": config["joint_attention_dim"]}
-    sides = (options.image_height or size, options.image_width or size)
-    return {
-        "text_to_image": TextToLatents(
-            network=network,
-            encode_text=partial(encode_text, **lengths),
-            rule=rule_of(config["scheduler"]),
-            channels=config["in_channels"],
-            pixels=pixels,
-            size=sides,
-            max_length=options.max_prompt_length,
-            unloads=options.unload_text_encoders,
-        )
-    }
+    config = inputs.network.public_config
+    encode, rule = partial(encode_text, width=config["joint_attention_dim"]), config["scheduler"]
+    sizes = count_pixels(config), config["in_channels"], config["sample_size"]
+    return latent_layouts(inputs, encode, rule_of(rule), *sizes)
 
 
 def encode_text(
@@ -84,7 +60,7 @@ def encode_text(
 
 def count_pixels(config: Mapping[str, Any]) -> int:
     """Pixels for each latent along a side."""
-    return 2 ** (len(config["vae"]["block_out_channels"]) - 1)
+    return count_halvings(config["vae"])
 
 
 def count_patch(config: Mapping[str, Any]) -> int:

@@ -95,7 +95,8 @@ class TextToLatents(Layout):
         images: list[Any] = [None] * len(canvas)
         for shape, rows, part in canvas.by_shape():
             number = torch.Size(shape).numel()
-            found = self.parts.decode(part.finished[:, :number].unflatten(1, shape))
+            latents = part.finished[:, :number].unflatten(1, shape)
+            found = self.parts.decode(latents, self.network.to_decoder)
             places = range(len(canvas)) if isinstance(rows, slice) else rows.tolist()
             for row, image in zip(places, found, strict=True):
                 images[row] = image

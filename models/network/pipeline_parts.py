@@ -25,6 +25,9 @@ Encode = Callable[[Any, str | list[str], torch.device], dict[str, Tensor]]
 """From a pipeline, a text and a device to what the network is conditioned on, [1, …] each; from a
 list of texts, [B, …]."""
 
+Scale = Callable[[Tensor, Any], Tensor]
+"""From latents and the autoencoder to latents on another scale."""
+
 
 class PipelineParts:
     """Text encoders, read when a text is first encoded, and the decoder, read when latents are
@@ -133,11 +136,12 @@ class PipelineParts:
         self._encoders = None
 
     @torch.no_grad()
-    def decode(self, latents: Tensor) -> list[Any]:
-        """Finished latents [B, C, H, W] -> images, decoded in float32, one at a time."""
-        vae, scale = self.decoder.vae, self.decoder.vae.config
-        shifted = latents.float().to(self.device) / scale.scaling_factor + (scale.shift_factor or 0)
-        pixels = [vae.decode(each[None]).sample for each in shifted]
+    def decode(self, latents: Tensor, scale: Scale) -> list[Any]:
+        """Finished latents [B, …] -> images, decoded in float32, one at a time; `scale` gives what
+        the autoencoder decodes."""
+        vae = self.decoder.vae
+        scaled = scale(latents.float().to(self.device), vae)
+        pixels = [vae.decode(each[None]).sample for each in scaled]
         return self.decoder.image_processor.postprocess(torch.cat(pixels))
 
     @property
@@ -148,12 +152,12 @@ class PipelineParts:
         return self._decoder
 
     @torch.no_grad()
-    def encode_images(self, pixels: Tensor) -> Tensor:
-        """Pixels [B, 3, H, W] in [-1, 1] -> latents [B, C, h, w] float32, what `decode` is given:
-        means of the posterior, encoded one at a time."""
-        vae, scale = self.decoder.vae, self.decoder.vae.config
+    def encode_images(self, pixels: Tensor, scale: Scale) -> Tensor:
+        """Pixels [B, 3, H, W] in [-1, 1] -> latents float32, what `decode` is given: means of the
+        posterior, encoded one at a time; `scale` is the inverse of that of `decode`."""
+        vae = self.decoder.vae
         means = [vae.encode(each[None].to(self.device)).latent_dist.mode() for each in pixels]
-        return (torch.cat(means) - (scale.shift_factor or 0)) * scale.scaling_factor
+        return scale(torch.cat(means), vae)
 
     def _load(self, names: Sequence[str], **own: nn.Module) -> Any:
         """The pipeline with these parts, `own` among them, and nothing else."""

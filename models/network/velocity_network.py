@@ -40,6 +40,14 @@ class VelocityNetwork(Network):
         """The guided velocity from those of the branches, the conditional one first."""
         return guidance.combine(branches)
 
+    def to_decoder(self, latents: Tensor, vae: Any) -> Tensor:
+        """What an autoencoder decodes, of latents [B, …] float32."""
+        return latents / vae.config.scaling_factor + (vae.config.shift_factor or 0)
+
+    def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
+        """The inverse of `to_decoder`."""
+        return (encoded - (vae.config.shift_factor or 0)) * vae.config.scaling_factor
+
     def count_tokens(self, shape: Sequence[int]) -> int:
         """Tokens of a latent of a shape (…, height, width)."""
         return (shape[-2] // self.patch) * (shape[-1] // self.patch)
