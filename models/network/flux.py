@@ -2,7 +2,7 @@
 velocities (FLUX.1, FLUX.2)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmrl.models.network.velocity_network import VelocityNetwork
 
-BLOCKS = "transformer_blocks", "single_transformer_blocks"
+LISTS = "transformer_blocks", "single_transformer_blocks"
 ATTENTION = {role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"}
 ATTENTION["o"] = ("attn.to_out.0", "attn.to_add_out")
 GUIDANCE = 3.5
@@ -22,8 +22,16 @@ class FluxNetwork(VelocityNetwork):
     """The transformer of a FLUX.1, on latents [B, C, H, W] of which 2 x 2 are a token.
 
     Roles are those that flow_grpo and diffusers train; feed-forwards of single blocks have none.
+
+    Attributes:
+        kind: name of the class of diffusers.
+        kept: vectors of its width that a double and a single block keep of a position.
+        at_work: those that exist at a time without gradient.
     """
 
+    kind: ClassVar[str] = "FluxTransformer2DModel"
+    kept: ClassVar[tuple[int, int]] = (24, 21)
+    at_work: ClassVar[int] = 16
     patch = 2
     layer_roles = {
         **ATTENTION,
@@ -33,9 +41,9 @@ class FluxNetwork(VelocityNetwork):
     }
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        from diffusers import FluxTransformer2DModel as kind
+        import diffusers
 
-        super().__init__(config, kind, *BLOCKS)
+        super().__init__(config, getattr(diffusers, self.kind), *LISTS)
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
         """See `VelocityNetwork.forward`.
@@ -69,19 +77,24 @@ class FluxNetwork(VelocityNetwork):
         }
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
-        """Of a position, a block keeps about 30 vectors of its width; computed again, 1."""
+        """See `Network.count_activations`; computed again, a block keeps its input."""
+        lists = [getattr(self.transformer, name) for name in LISTS]
+        each = (1, 1) if recompute else self.kept
+        kept = 3 + sum(len(own) * number for own, number in zip(lists, each, strict=True))
         vector = self.transformer.inner_dim * length * size
-        kept = (1.0 if recompute else 30.0) * len(self.blocks)
-        return kept * vector, (33 if recompute else 17) * vector
+        return kept * vector, (self.kept[0] + 9 if recompute else self.at_work) * vector
 
 
-class Flux2Network(VelocityNetwork):
+class Flux2Network(FluxNetwork):
     """The transformer of a FLUX.2-klein, on latents [B, 4 C, H, W] whose channels are of 2 x 2.
 
     Roles are those that UniRL trains: with `q` as with `up`, the one layer of a single block that
     computes queries, keys, values and the first half of its feed-forward; not its last one.
     """
 
+    kind = "Flux2Transformer2DModel"
+    kept = (28, 25)
+    at_work = 22
     patch = 1
     layer_roles = {
         **{role: (*ATTENTION[role], "attn.to_qkv_mlp_proj") for role in "qkv"},
@@ -91,12 +104,9 @@ class Flux2Network(VelocityNetwork):
         "down": ("ff.linear_out", "ff_context.linear_out"),
     }
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        from diffusers import Flux2Transformer2DModel as kind
-
-        super().__init__(config, kind, *BLOCKS)
-
-    def forward(self, latents: Tensor, sigma: Tensor, states: Tensor) -> Tensor:
+    def forward(  # type: ignore[override]
+        self, latents: Tensor, sigma: Tensor, states: Tensor
+    ) -> Tensor:
         """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts."""
         kind, (height, width) = self.dtype, latents.shape[-2:]
         number, device = states.shape[1], latents.device
@@ -126,12 +136,6 @@ class Flux2Network(VelocityNetwork):
         """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         return {"latents": (config.in_channels, 1, 1), "states": (1, config.joint_attention_dim)}
-
-    def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
-        """Of a position, a block keeps about 30 vectors of its width; computed again, 1."""
-        vector = self.transformer.inner_dim * length * size
-        kept = (1.0 if recompute else 30.0) * len(self.blocks)
-        return kept * vector, (33 if recompute else 17) * vector
 
 
 def grid_ids(height: int, width: int, device: torch.device) -> Tensor:
