@@ -30,7 +30,10 @@ from tests.scripts import published
 from tests.scripts.published import RL_ROWS as ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
-STARTS = "flux_|flux2_|llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|amused_|sd3_|mmada_|qwen3_|qwen_vl_"
+STARTS = (
+    "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|amused_|sd3_|mmada_|qwen3_|qwen_vl_"
+    "|flux_|flux2_"
+)
 RECIPES = sorted(
     path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
 )
