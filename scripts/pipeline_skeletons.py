@@ -88,8 +88,9 @@ def write_flux(folder: Path, width: int, layers: int) -> None:
         [*((mark, 0.0) for mark in marks), *((chr(n), -4.0) for n in range(33, 127))]
     )
     ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2}
-    clip = CLIPTextConfig(**sizes, **ids, num_hidden_layers=2, vocab_size=len(tokenizer))
+    sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128}
+    sizes |= {"num_attention_heads": 2, "num_hidden_layers": 2}
+    clip = CLIPTextConfig(**sizes, **ids, vocab_size=len(tokenizer))
     sizes = {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 2}
     t5 = T5Config(**sizes, vocab_size=len(words), feed_forward_proj="gated-gelu")
     network = {"num_layers": layers, "num_single_layers": layers, "joint_attention_dim": 64}
@@ -115,7 +116,12 @@ def write_flux2_klein(folder: Path, width: int, layers: int) -> None:
     from mmrl.pretrained.known import SIZES
 
     raw, tokenizer = SIZES["FLUX.2-klein-9B"], build_qwen_tokenizer()
-    text = {**SMALL_QWEN, "head_dim": 32, "num_hidden_layers": 28, "vocab_size": len(tokenizer)}
+    text: dict[str, Any] = {
+        **SMALL_QWEN,
+        "head_dim": 32,
+        "num_hidden_layers": 28,
+        "vocab_size": len(tokenizer),
+    }
     network = {"num_layers": layers, "num_single_layers": layers, "joint_attention_dim": 3 * 64}
     network |= {"num_attention_heads": width // raw["attention_head_dim"]}
     vae = small_vae(raw, parts.AutoencoderKLFlux2)

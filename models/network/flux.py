@@ -14,8 +14,8 @@ LISTS = "transformer_blocks", "single_transformer_blocks"
 ATTENTION = {role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"}
 ATTENTION["o"] = ("attn.to_out.0", "attn.to_add_out")
 GUIDANCE = 3.5
-"""What FLUX.1-dev is told of the guidance that it was distilled from: the default of its pipeline.
-It is an input, and apart from `cfg_scale`, which takes a second pass."""
+"""The guidance that FLUX.1-dev was distilled from, an input of the network: the default of its
+pipeline. It is apart from `cfg_scale`, which takes a second pass."""
 
 
 class FluxNetwork(VelocityNetwork):
@@ -53,12 +53,12 @@ class FluxNetwork(VelocityNetwork):
             pooled: [B, P] of whole texts.
         """
         kind, (height, width) = self.dtype, latents.shape[-2:]
-        told = torch.full_like(sigma, GUIDANCE)
+        guidance = torch.full_like(sigma, GUIDANCE)
         with self.recomputed():
             found = self.transformer(
                 hidden_states=F.pixel_unshuffle(latents.to(kind), 2).flatten(2).mT,
                 timestep=sigma,
-                guidance=told if self.transformer.config.guidance_embeds else None,
+                guidance=guidance if self.transformer.config.guidance_embeds else None,
                 pooled_projections=pooled.to(kind),
                 encoder_hidden_states=states.to(kind),
                 txt_ids=states.new_zeros(states.shape[1], 3),

@@ -136,7 +136,8 @@ def test_latents_images_and_calls_are_those_of_the_pipeline(
     for n, tokens in enumerate(steps):
         found = state(rollout, n + 1)
         close(pack(found) if policy.network.patch == 2 else found.flatten(2).mT, tokens)
-    for one, two in zip(policy.decode(rollout.canvas, prompts), drawn, strict=True):
+    images: Any = policy.decode(rollout.canvas, prompts)
+    for one, two in zip(images, drawn, strict=True):
         assert one.size == (96, 64)
         assert abs(np.array(one, dtype=int) - np.array(two, dtype=int)).max() <= 1
     branches = 2 if cfg_scale else 1
@@ -207,11 +208,12 @@ def test_a_row_of_a_batch_of_mixed_sizes_is_the_row_alone(policy: Policy) -> Non
 
 
 def test_images_are_encoded_to_what_is_decoded(folder: Path, policy: Policy) -> None:
-    parts, network = policy.network.parts, policy.network
+    network: Any = policy.network
+    parts = network.parts
     pixels = torch.rand(2, 3, 64, 96) * 2 - 1
     found = parts.encode_images(pixels, network.from_encoder)
-    [shape] = set(policy.canvas(ask(*TEXTS, **SIZE)).shapes)
-    assert found.shape == (2, *shape)
+    canvas: Any = policy.canvas(ask(*TEXTS, **SIZE))
+    assert found.shape == (2, *canvas.shapes[0])
     public: Any = LIBRARY.DiffusionPipeline.from_pretrained(folder)
     known = public.vae.encode(pixels).latent_dist.mode()
     close(network.to_decoder(found, parts.decoder.vae), known)
@@ -266,7 +268,7 @@ def test_the_plan_counts_what_a_block_keeps_for_the_backward_pass(
 ) -> None:
     sizes = {"num_layers": 1, "num_single_layers": 2, "num_attention_heads": 3}
     raw = {**SIZES[name], **sizes, "joint_attention_dim": 64}
-    network = get_family(raw).network(raw)
+    network: Any = get_family(raw).network(raw)
     network.gradient_checkpointing = recompute
     shapes = {**network.shapes, "states": (16, 64)}
     channels, *_ = shapes["latents"]
