@@ -88,11 +88,11 @@ def write_flux(folder: Path, width: int, layers: int) -> None:
         [*((mark, 0.0) for mark in marks), *((chr(n), -4.0) for n in range(33, 127))]
     )
     ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128}
+    sizes: Any = {"hidden_size": 64, "intermediate_size": 128}
     sizes |= {"num_attention_heads": 2, "num_hidden_layers": 2}
     clip = CLIPTextConfig(**sizes, **ids, vocab_size=len(tokenizer))
-    sizes = {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 2}
-    t5 = T5Config(**sizes, vocab_size=len(words), feed_forward_proj="gated-gelu")
+    small: Any = {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 2}
+    t5 = T5Config(**small, vocab_size=len(words), feed_forward_proj="gated-gelu")
     network = {"num_layers": layers, "num_single_layers": layers, "joint_attention_dim": 64}
     network |= {"num_attention_heads": width // raw["attention_head_dim"]}
     parts.FluxPipeline(
