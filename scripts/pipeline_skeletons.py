@@ -1,4 +1,4 @@
-"""Pipelines of diffusers with random weights: aMUSEd's, and that of Stable Diffusion 3."""
+"""Pipelines of diffusers with random weights: aMUSEd's, and some that denoise latents."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+TURNS = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n'"
+    " + message['content'] + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""A chat template with the turns of qwen2's."""
+SMALL_QWEN = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+"""Sizes of a text encoder that is Qwen2.5-VL or Qwen3."""
 CLIP_WORDS, END = 49406, "<|endoftext|>"
 CLIP_TEXT = {
     "hidden_size": 768,
@@ -58,6 +72,90 @@ def write_sd3(folder: Path, width: int, layers: int) -> None:
     parts.StableDiffusion3Pipeline(
         transformer=network, scheduler=scheduler, vae=vae, **texts, **words
     ).save_pretrained(folder)
+
+
+def write_flux(folder: Path, width: int, layers: int) -> None:
+    """The parts of FLUX.1-dev: its transformer of this width, with as many single blocks as double
+    ones, its scheduler, and small encoders of texts and images."""
+    import diffusers as parts
+    from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel, T5Tokenizer
+
+    from mmrl.pretrained.known import SIZES
+
+    raw = SIZES["FLUX.1-dev"]
+    tokenizer, marks = build_clip_tokenizer(folder / "tokenizer"), ("<pad>", "</s>", "<unk>", "▁")
+    words = T5Tokenizer(
+        [*((mark, 0.0) for mark in marks), *((chr(n), -4.0) for n in range(33, 127))]
+    )
+    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    sizes: Any = {"hidden_size": 64, "intermediate_size": 128}
+    sizes |= {"num_attention_heads": 2, "num_hidden_layers": 2}
+    clip = CLIPTextConfig(**sizes, **ids, vocab_size=len(tokenizer))
+    small: Any = {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 2}
+    t5 = T5Config(**small, vocab_size=len(words), feed_forward_proj="gated-gelu")
+    network = {"num_layers": layers, "num_single_layers": layers, "joint_attention_dim": 64}
+    network |= {"num_attention_heads": width // raw["attention_head_dim"]}
+    parts.FluxPipeline(
+        transformer=resized(raw, parts.FluxTransformer2DModel, pooled_projection_dim=64, **network),
+        scheduler=parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"]),
+        vae=small_vae(raw, parts.AutoencoderKL, scaling_factor=0.3611, shift_factor=0.1159),
+        text_encoder=CLIPTextModel(clip),
+        text_encoder_2=T5EncoderModel(t5),
+        tokenizer=tokenizer,
+        tokenizer_2=words,
+    ).save_pretrained(folder)
+
+
+def write_flux2_klein(folder: Path, width: int, layers: int) -> None:
+    """The parts of FLUX.2-klein: its transformer of this width, with as many single blocks as
+    double ones, its scheduler, and small encoders of texts, with the layers whose states are read,
+    and images."""
+    import diffusers as parts
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from mmrl.pretrained.known import SIZES
+
+    raw, tokenizer = SIZES["FLUX.2-klein-9B"], build_qwen_tokenizer()
+    text: dict[str, Any] = {
+        **SMALL_QWEN,
+        "head_dim": 32,
+        "num_hidden_layers": 28,
+        "vocab_size": len(tokenizer),
+    }
+    network = {"num_layers": layers, "num_single_layers": layers, "joint_attention_dim": 3 * 64}
+    network |= {"num_attention_heads": width // raw["attention_head_dim"]}
+    vae = small_vae(raw, parts.AutoencoderKLFlux2)
+    vae.bn.running_mean.normal_()
+    vae.bn.running_var.uniform_(0.5, 2)
+    parts.Flux2KleinPipeline(
+        transformer=resized(raw, parts.Flux2Transformer2DModel, **network),
+        scheduler=parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"]),
+        vae=vae,
+        text_encoder=Qwen3ForCausalLM(Qwen3Config(**text)),
+        tokenizer=tokenizer,
+    ).save_pretrained(folder)
+
+
+def resized(raw: dict[str, Any], kind: Any, **sizes: int) -> Any:
+    """A transformer of a published pipeline at other sizes."""
+    own = {key: value for key, value in raw.items() if not isinstance(value, dict)}
+    return kind.from_config({**own, **sizes})
+
+
+def small_vae(raw: dict[str, Any], kind: Any, **more: float) -> Any:
+    """The autoencoder of a published pipeline at a small width."""
+    sizes = {"block_out_channels": [32] * 4, "layers_per_block": 1}
+    return kind.from_config({**raw["vae"], **sizes, **more})
+
+
+def build_qwen_tokenizer() -> Any:
+    """A tokenizer with the turns of Qwen's; texts are encoded to bytes."""
+    from tokenizers import pre_tokenizers
+    from transformers import Qwen2Tokenizer
+
+    words = {word: n for n, word in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    special = {"extra_special_tokens": ["<|im_start|>", "<|im_end|>"], "chat_template": TURNS}
+    return Qwen2Tokenizer(words, [], **special)
 
 
 def build_clip_tokenizer(folder: Path) -> Any:

@@ -46,6 +46,12 @@ PUBLIC_SIZES = {
     "stabilityai/stable-diffusion-3-medium": "SD3-medium",
     "stabilityai/stable-diffusion-3.5-medium": "SD3.5-medium",
     "stabilityai/stable-diffusion-3.5-large": "SD3.5-large",
+    "black-forest-labs/FLUX.1-dev": "FLUX.1-dev",
+    "black-forest-labs/FLUX.1-schnell": "FLUX.1-schnell",
+    "black-forest-labs/FLUX.2-klein-4B": "FLUX.2-klein-4B",
+    "black-forest-labs/FLUX.2-klein-base-4B": "FLUX.2-klein-4B",
+    "black-forest-labs/FLUX.2-klein-9B": "FLUX.2-klein-9B",
+    "black-forest-labs/FLUX.2-klein-base-9B": "FLUX.2-klein-9B",
     "amused/amused-256": "aMUSEd-256",
     "amused/amused-512": "aMUSEd-512",
 }

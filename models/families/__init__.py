@@ -10,6 +10,8 @@ from mmrl.models.families import (
     amused,
     causal_lm,
     dream,
+    flux,
+    flux2_klein,
     llada,
     llada_llama,
     llada_v,
@@ -37,6 +39,8 @@ FAMILIES: dict[str, Family] = {
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
     "sd3": sd3,
+    "flux": flux,
+    "flux2_klein": flux2_klein,
 }
 """Family by name; of those whose keys a config.json has, the first is its family."""
 

@@ -1,10 +1,10 @@
 """What families of pipelines that denoise latents share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mmrl.config import check_choice
+from mmrl.config import check
 from mmrl.generation.flow.schedules import SigmaRule
 from mmrl.models.families.family import LayoutInputs
 from mmrl.models.layouts.layout import Layout
@@ -12,7 +12,13 @@ from mmrl.models.layouts.text_to_latents import TextToLatents
 
 
 def latent_layouts(
-    inputs: LayoutInputs, encode_text: Any, rule: SigmaRule, pixels: int, channels: int, side: int
+    inputs: LayoutInputs,
+    encode_text: Any,
+    rule: SigmaRule,
+    pixels: int,
+    channels: int,
+    side: int,
+    optional: Sequence[str] = (),
 ) -> dict[str, Layout]:
     """Images alone; see `Family.layouts`.
 
@@ -24,13 +30,15 @@ def latent_layouts(
         channels: of a latent.
         side: latents along the side of an image where no size is asked for.
 
+        optional: text encoders that the pipeline can do without.
+
     Raises:
-        ConfigError: `without_parts` names no text encoder.
+        ConfigError: `without_parts` names another.
     """
-    network, config, options = inputs.network, inputs.network.public_config, inputs.options
-    known = sorted(name for name in config if name.startswith("text_encoder"))
+    network, options = inputs.network, inputs.options
+    allowed = ", ".join(optional) or "nothing, the pipeline needs all its text encoders"
     for name in options.without_parts:
-        check_choice("model.without_parts", name, known)
+        check(name in optional, "model.without_parts", name, allowed)
     network.part_options = {"left_out": options.without_parts, "store": options.encodings_dir}
     size = options.image_size or side * pixels
     return {

@@ -42,7 +42,7 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     config = inputs.network.public_config
     encode, rule = partial(encode_text, width=config["joint_attention_dim"]), config["scheduler"]
     sizes = count_pixels(config), config["in_channels"], config["sample_size"]
-    return latent_layouts(inputs, encode, rule_of(rule), *sizes)
+    return latent_layouts(inputs, encode, rule_of(rule), *sizes, optional=("text_encoder_3",))
 
 
 def encode_text(

@@ -13,6 +13,7 @@ FAMILIES = {
         "stabilityai/": "sd3",
         "Qwen/Qwen3-VL": "qwen3_vl",
     },
+    **{"black-forest-labs/FLUX.1": "flux", "black-forest-labs/FLUX.2-klein": "flux2_klein"},
     **{"Qwen/Qwen2.5-VL": "qwen2_5_vl", "Qwen/Qwen3-": "qwen3"},
 }
 """Beginnings of hub ids, and the family of such a checkpoint."""

@@ -1,0 +1,151 @@
+"""diffusers' `FluxTransformer2DModel` and `Flux2Transformer2DModel` as networks that predict
+velocities (FLUX.1, FLUX.2)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmrl.models.network.velocity_network import VelocityNetwork
+
+LISTS = "transformer_blocks", "single_transformer_blocks"
+ATTENTION = {role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"}
+ATTENTION["o"] = ("attn.to_out.0", "attn.to_add_out")
+GUIDANCE = 3.5
+"""The guidance that FLUX.1-dev was distilled from, an input of the network: the default of its
+pipeline. It is apart from `cfg_scale`, which takes a second pass."""
+
+
+class FluxNetwork(VelocityNetwork):
+    """The transformer of a FLUX.1, on latents [B, C, H, W] of which 2 x 2 are a token.
+
+    Roles are those that flow_grpo and diffusers train; feed-forwards of single blocks have none.
+
+    Attributes:
+        kind: name of the class of diffusers.
+        kept: vectors of its width that a double and a single block keep of a position.
+        at_work: those that exist at a time without gradient.
+    """
+
+    kind: ClassVar[str] = "FluxTransformer2DModel"
+    kept: ClassVar[tuple[int, int]] = (24, 21)
+    at_work: ClassVar[int] = 16
+    patch = 2
+    layer_roles = {
+        **ATTENTION,
+        "gate": ("ff.net.0.proj", "ff_context.net.0.proj"),
+        "up": ("ff.net.0.proj", "ff_context.net.0.proj"),
+        "down": ("ff.net.2", "ff_context.net.2"),
+    }
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        import diffusers
+
+        super().__init__(config, getattr(diffusers, self.kind), *LISTS)
+
+    def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
+        """See `VelocityNetwork.forward`.
+
+        Args:
+            states: [B, n, W] of the tokens of texts.
+            pooled: [B, P] of whole texts.
+        """
+        kind, (height, width) = self.dtype, latents.shape[-2:]
+        guidance = torch.full_like(sigma, GUIDANCE)
+        with self.recomputed():
+            found = self.transformer(
+                hidden_states=F.pixel_unshuffle(latents.to(kind), 2).flatten(2).mT,
+                timestep=sigma,
+                guidance=guidance if self.transformer.config.guidance_embeds else None,
+                pooled_projections=pooled.to(kind),
+                encoder_hidden_states=states.to(kind),
+                txt_ids=states.new_zeros(states.shape[1], 3),
+                img_ids=grid_ids(height // 2, width // 2, latents.device),
+            ).sample
+        return F.pixel_shuffle(found.mT.unflatten(2, (height // 2, width // 2)), 2)
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """See `VelocityNetwork.shapes`."""
+        config = self.transformer.config
+        return {
+            "latents": (config.in_channels // 4, 2, 2),
+            "states": (1, config.joint_attention_dim),
+            "pooled": (config.pooled_projection_dim,),
+        }
+
+    def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """See `Network.count_activations`; computed again, a block keeps its input."""
+        lists = [getattr(self.transformer, name) for name in LISTS]
+        each = (1, 1) if recompute else self.kept
+        kept = 3 + sum(len(own) * number for own, number in zip(lists, each, strict=True))
+        vector = self.transformer.inner_dim * length * size
+        return kept * vector, (self.kept[0] + 9 if recompute else self.at_work) * vector
+
+
+class Flux2Network(FluxNetwork):
+    """The transformer of a FLUX.2-klein, on latents [B, 4 C, H, W] whose channels are of 2 x 2.
+
+    Roles are those that UniRL trains: with `q` as with `up`, the one layer of a single block that
+    computes queries, keys, values and the first half of its feed-forward; not its last one.
+    """
+
+    kind = "Flux2Transformer2DModel"
+    kept = (28, 25)
+    at_work = 22
+    patch = 1
+    layer_roles = {
+        **{role: (*ATTENTION[role], "attn.to_qkv_mlp_proj") for role in "qkv"},
+        "o": ATTENTION["o"],
+        "gate": ("ff.linear_in", "ff_context.linear_in", "attn.to_qkv_mlp_proj"),
+        "up": ("ff.linear_in", "ff_context.linear_in", "attn.to_qkv_mlp_proj"),
+        "down": ("ff.linear_out", "ff_context.linear_out"),
+    }
+
+    def forward(  # type: ignore[override]
+        self, latents: Tensor, sigma: Tensor, states: Tensor
+    ) -> Tensor:
+        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts."""
+        kind, (height, width) = self.dtype, latents.shape[-2:]
+        number, device = states.shape[1], latents.device
+        with self.recomputed():
+            found = self.transformer(
+                hidden_states=latents.to(kind).flatten(2).mT,
+                timestep=sigma,
+                guidance=None,
+                encoder_hidden_states=states.to(kind),
+                txt_ids=F.pad(torch.arange(number, device=device)[:, None], (3, 0)),
+                img_ids=F.pad(grid_ids(height, width, device), (0, 1)),
+            ).sample
+        return found.mT.unflatten(2, (height, width))
+
+    def to_decoder(self, latents: Tensor, vae: Any) -> Tensor:
+        """See `VelocityNetwork.to_decoder`; by the running statistics of its batch norm."""
+        mean, deviation = statistics_of(vae)
+        return F.pixel_shuffle(latents * deviation + mean, 2)
+
+    def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
+        """See `VelocityNetwork.from_encoder`."""
+        mean, deviation = statistics_of(vae)
+        return (F.pixel_unshuffle(encoded, 2) - mean) / deviation
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """See `VelocityNetwork.shapes`."""
+        config = self.transformer.config
+        return {"latents": (config.in_channels, 1, 1), "states": (1, config.joint_attention_dim)}
+
+
+def grid_ids(height: int, width: int, device: torch.device) -> Tensor:
+    """[height * width, 3]: 0, row and column of each token of an image."""
+    sides = (torch.arange(side, device=device) for side in (1, height, width))
+    return torch.cartesian_prod(*sides)
+
+
+def statistics_of(vae: Any) -> tuple[Tensor, Tensor]:
+    """Mean and deviation [4 C, 1, 1] of what an `AutoencoderKLFlux2` writes, 2 x 2 in a token."""
+    norm = vae.bn
+    deviation = (norm.running_var + vae.config.batch_norm_eps).sqrt()
+    return norm.running_mean[:, None, None], deviation[:, None, None]
