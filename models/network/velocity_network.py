@@ -7,7 +7,8 @@ network wants its inputs: packed or not, its scale and direction of time, the si
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ from mmrl.types.guidance import Guidance
 class VelocityNetwork(Network):
     """A network that predicts noise minus clean latents.
 
+    Args:
+        config: of the checkpoint, see `mmrl.models.families.pipeline.read_pipeline`.
+        kind: class of diffusers that is made of it.
+        blocks: names of the lists of its blocks.
+
     Attributes:
         parts: text encoders and the decoder of latents, of a checkpoint whose weights are read.
         patch: latents along the side of a token.
@@ -31,10 +37,27 @@ class VelocityNetwork(Network):
     parts: PipelineParts | None = None
     patch: int
 
+    def __init__(self, config: Mapping[str, Any], kind: Any, *blocks: str) -> None:
+        super().__init__()
+        self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
+        self.blocks = [each for name in blocks for each in getattr(self.transformer, name)]
+        self.public_config = dict(config)
+
     @abstractmethod
     def forward(self, latents: Tensor, sigma: Tensor, **conditions: Tensor) -> Tensor:
         """The velocity of latents [B, …] at noise levels `sigma` [B] float32 from 0 to 1, where 1
         is noise; `conditions` [B, …] are what the layout of the family computes of texts."""
+
+    @property
+    @abstractmethod
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of each keyword of `forward` but sigma, a latent of one token and a text of one, without
+        the batch."""
+
+    def blank(self) -> list[Mapping[str, Any]]:
+        """See `Network.blank`."""
+        shapes, device = {**self.shapes, "sigma": ()}, self.device
+        return [{name: torch.zeros(1, *s, device=device) for name, s in shapes.items()}]
 
     def guide(self, branches: Sequence[Tensor], guidance: Guidance) -> Tensor:
         """The guided velocity from those of the branches, the conditional one first."""
