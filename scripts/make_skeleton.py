@@ -23,9 +23,9 @@ from mmrl.config.command import Usage, run_command  # noqa: E402
 from scripts.pipeline_skeletons import (  # noqa: E402
     CLIP_TEXT,
     END,
+    PIPELINES,
     list_words,
     write_amused,
-    write_sd3,
     write_vocabulary,
 )
 
@@ -98,6 +98,7 @@ class Config:
         "sdar",
         "amused",
         "magvitv2",
+        "sana",
         "sd3",
         "qwen3",
         "qwen2_5_vl",
@@ -105,8 +106,8 @@ class Config:
     ] = "llada"
     """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, Lumina-DiMOO with its image tokenizer,
     DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, aMUSEd-256 (as Lumina-DiMOO with diffusers), the
-    image tokenizer showlab/magvitv2, SD3.5-medium without T5, Qwen3-8B, Qwen2.5-VL-7B or
-    Qwen3-VL-8B."""
+    image tokenizer showlab/magvitv2, Sana_600M_512px, SD3.5-medium without T5, Qwen3-8B,
+    Qwen2.5-VL-7B or Qwen3-VL-8B."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
@@ -114,8 +115,8 @@ class Config:
     width: int = 4096
     """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of aMUSEd a
     multiple of 256; 1024 in the published one. Of magvitv2 the base width, a multiple of 32; 128 in
-    the published one. Of SD3 1536 in the published one, whose text encoders stay small here. Below
-    full width, LLaDA-V has a small vision tower."""
+    the published one. Of SD3 1536 and of Sana 1152 in the published ones, whose text encoders stay
+    small here. Below full width, LLaDA-V has a small vision tower."""
 
     def __post_init__(self) -> None:
         check(self.out != "", "out", self.out, "the folder to write into")
@@ -147,8 +148,8 @@ def make_skeleton(config: Config) -> None:
         text, raw = CLIP_TEXT, published("amused_256_transformer")
         sizes = resize(text, config, 1024), resize(raw, config, 1024)
         return write_amused(folder, *sizes, vq_config(config.width // 8))
-    if config.family == "sd3":
-        return write_sd3(folder, config.width, config.layers)
+    if config.family in PIPELINES:
+        return PIPELINES[config.family](folder, config.width, config.layers)
     raw = model_config(config)
     (folder / "config.json").write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
     TOKENIZERS.get(config.family, write_llada_tokenizer)(folder)

@@ -1,4 +1,4 @@
-"""Pipelines of diffusers with random weights: aMUSEd's, and that of Stable Diffusion 3."""
+"""Pipelines of diffusers with random weights: those of aMUSEd, Stable Diffusion 3 and Sana."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+SIDES = ("encoder", "decoder")
 CLIP_WORDS, END = 49406, "<|endoftext|>"
 CLIP_TEXT = {
     "hidden_size": 768,
@@ -58,6 +59,39 @@ def write_sd3(folder: Path, width: int, layers: int) -> None:
     parts.StableDiffusion3Pipeline(
         transformer=network, scheduler=scheduler, vae=vae, **texts, **words
     ).save_pretrained(folder)
+
+
+def write_sana(folder: Path, width: int, layers: int) -> None:
+    """The parts of Sana_600M_512px: its transformer of this width, its scheduler, and a small Gemma
+    and autoencoder; texts are encoded to bytes."""
+    import diffusers
+    from transformers import Gemma2Config, Gemma2Model, GemmaTokenizer
+
+    from mmrl.pretrained.known import SIZES
+
+    parts: Any = diffusers
+    raw = SIZES["Sana-0.6B-512px"]
+    marks = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{n:02X}>" for n in range(256)))
+    vocabulary = {word: n for n, word in enumerate(marks)}
+    tokenizer = GemmaTokenizer(vocabulary, add_bos_token=True)
+    text = {**raw["text_encoder"], "hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
+    text |= {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    encoder = Gemma2Model(Gemma2Config(**{**text, "vocab_size": len(vocabulary)}))
+    heads = {"num_attention_heads": width // 32, "num_cross_attention_heads": width // 64}
+    heads |= {"cross_attention_head_dim": 64, "cross_attention_dim": width}
+    sizes = {key: value for key, value in raw.items() if not isinstance(value, dict)}
+    network = parts.SanaTransformer2DModel.from_config(
+        {**sizes, **heads, "num_layers": layers, "caption_channels": 64}
+    )
+    sizes = {f"{side}_block_out_channels": [32] * 6 for side in SIDES}
+    sizes |= {f"{side}_layers_per_block": [1] * 6 for side in SIDES}
+    vae = parts.AutoencoderDC.from_config({**raw["vae"], **sizes, "attention_head_dim": 16})
+    scheduler = parts.DPMSolverMultistepScheduler.from_config(raw["scheduler"])
+    parts.SanaPipeline(tokenizer, encoder, vae, network, scheduler).save_pretrained(folder)
+
+
+PIPELINES = {"sana": write_sana, "sd3": write_sd3}
+"""What writes the pipeline of a family, by width and blocks of its transformer."""
 
 
 def build_clip_tokenizer(folder: Path) -> Any:

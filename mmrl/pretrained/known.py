@@ -46,6 +46,11 @@ PUBLIC_SIZES = {
     "stabilityai/stable-diffusion-3-medium": "SD3-medium",
     "stabilityai/stable-diffusion-3.5-medium": "SD3.5-medium",
     "stabilityai/stable-diffusion-3.5-large": "SD3.5-large",
+    "Efficient-Large-Model/Sana_600M_512px": "Sana-0.6B-512px",
+    "Efficient-Large-Model/Sana_600M_1024px": "Sana-0.6B-1024px",
+    "Efficient-Large-Model/Sana_1600M_512px": "Sana-1.6B-512px",
+    "Efficient-Large-Model/Sana_1600M_1024px": "Sana-1.6B-1024px",
+    "Efficient-Large-Model/SANA1.5_1.6B_1024px": "SANA-1.5-1.6B-1024px",
     "amused/amused-256": "aMUSEd-256",
     "amused/amused-512": "aMUSEd-512",
 }

@@ -17,6 +17,7 @@ from mmrl.models.families import (
     mmada,
     qwen2_5_vl,
     qwen3_vl,
+    sana,
     sd3,
     sdar,
 )
@@ -36,6 +37,7 @@ FAMILIES: dict[str, Family] = {
     "causal_lm": causal_lm,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
+    "sana": sana,
     "sd3": sd3,
 }
 """Family by name; of those whose keys a config.json has, the first is its family."""

@@ -57,5 +57,5 @@ def check_channels(channels: int, own: Any) -> None:
 
 
 def count_halvings(vae: Mapping[str, Any]) -> int:
-    """Pixels for each latent along a side, of diffusers' `AutoencoderKL`."""
-    return 2 ** (len(vae["block_out_channels"]) - 1)
+    """Pixels for each latent along a side, of diffusers' `AutoencoderKL` or `AutoencoderDC`."""
+    return 2 ** (len(vae.get("encoder_block_out_channels") or vae["block_out_channels"]) - 1)

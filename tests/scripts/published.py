@@ -11,6 +11,7 @@ FAMILIES = {
         "Alpha-VLLM/": "lumina",
         "amused/": "amused",
         "stabilityai/": "sd3",
+        "Efficient-Large-Model/": "sana",
         "Qwen/Qwen3-VL": "qwen3_vl",
     },
     **{"Qwen/Qwen2.5-VL": "qwen2_5_vl", "Qwen/Qwen3-": "qwen3"},
