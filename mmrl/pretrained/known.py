@@ -46,6 +46,7 @@ PUBLIC_SIZES = {
     "stabilityai/stable-diffusion-3-medium": "SD3-medium",
     "stabilityai/stable-diffusion-3.5-medium": "SD3.5-medium",
     "stabilityai/stable-diffusion-3.5-large": "SD3.5-large",
+    "Alpha-VLLM/Lumina-Image-2.0": "Lumina-Image-2.0",
     "Efficient-Large-Model/Sana_600M_512px": "Sana-0.6B-512px",
     "Efficient-Large-Model/Sana_600M_1024px": "Sana-0.6B-1024px",
     "Efficient-Large-Model/Sana_1600M_512px": "Sana-1.6B-512px",

@@ -14,6 +14,7 @@ from mmrl.models.families import (
     llada_llama,
     llada_v,
     lumina,
+    lumina_image,
     mmada,
     qwen2_5_vl,
     qwen3_vl,
@@ -37,6 +38,7 @@ FAMILIES: dict[str, Family] = {
     "causal_lm": causal_lm,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
+    "lumina_image": lumina_image,
     "sana": sana,
     "sd3": sd3,
 }

@@ -1,8 +1,11 @@
 """What families of pipelines that denoise latents share."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from mmrl.config import check_choice
 from mmrl.generation.flow.schedules import SigmaRule
@@ -45,6 +48,15 @@ def latent_layouts(
             unloads=options.unload_text_encoders,
         )
     }
+
+
+def encode_each(
+    encode: Callable[[str], tuple[Tensor, Tensor]], text: str | list[str]
+) -> dict[str, Tensor]:
+    """States and masks of texts, each encoded alone; `encode(text)` gives both of one, [1, …]."""
+    found = [encode(each) for each in ([text] if isinstance(text, str) else text)]
+    states, masks = zip(*found, strict=True)
+    return {"states": torch.cat(states), "mask": torch.cat(masks)}
 
 
 def check_channels(channels: int, own: Any) -> None:

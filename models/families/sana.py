@@ -14,7 +14,12 @@ from torch import Tensor
 
 from mmrl.generation.flow.schedules import rule_of
 from mmrl.models.families.family import LayoutInputs, read_number
-from mmrl.models.families.latent_layouts import check_channels, count_halvings, latent_layouts
+from mmrl.models.families.latent_layouts import (
+    check_channels,
+    count_halvings,
+    encode_each,
+    latent_layouts,
+)
 from mmrl.models.families.sd3 import count_codes
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.text_to_latents import TextToLatents
@@ -52,18 +57,17 @@ def encode_text(
 ) -> dict[str, Tensor]:
     """States of Gemma and where they are not padding; see `SanaNetwork.forward`."""
     instruction = signature(type(pipeline).__call__).parameters["complex_human_instruction"].default
-    found = [
-        pipeline.encode_prompt(
-            each,
+
+    def encode(text: str) -> tuple[Tensor, Tensor]:
+        return pipeline.encode_prompt(
+            text,
             False,
             device=device,
             max_sequence_length=max_length,
-            complex_human_instruction=instruction if each else None,
+            complex_human_instruction=instruction if text else None,
         )[:2]
-        for each in ([text] if isinstance(text, str) else text)
-    ]
-    states, masks = zip(*found, strict=True)
-    return {"states": torch.cat(states), "mask": torch.cat(masks)}
+
+    return encode_each(encode, text)
 
 
 def count_patch(config: Mapping[str, Any]) -> int:

@@ -56,8 +56,8 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def load(path: Path) -> Policy:
-    return load_policy(path, max_prompt_length=LENGTH)
+def load(path: Path, length: int = LENGTH) -> Policy:
+    return load_policy(path, max_prompt_length=length)
 
 
 def close(found: Tensor, known: Tensor) -> None:
@@ -87,7 +87,7 @@ def watch(transformer: Any, calls: list[dict[str, Any]]) -> Any:
 
     def note(_: Any, given: tuple[Tensor, ...], named: dict[str, Any]) -> None:
         tensors = {key: x for key, x in named.items() if isinstance(x, Tensor)}
-        calls.append({"hidden_states": given[0], **tensors})
+        calls.append(tensors | ({"hidden_states": given[0]} if given else {}))
 
     return transformer.register_forward_pre_hook(note, with_kwargs=True)
 
