@@ -23,12 +23,10 @@ from mmrl.config.command import Usage, run_command  # noqa: E402
 from scripts.pipeline_skeletons import (  # noqa: E402
     CLIP_TEXT,
     END,
+    PIPELINES,
     TURNS,
     list_words,
     write_amused,
-    write_flux,
-    write_flux2_klein,
-    write_sd3,
     write_vocabulary,
 )
 
@@ -39,8 +37,6 @@ PUBLISHED |= {"qwen3": "qwen3_8b"}
 """Name of a family's; others start from that of LLaDA-8B-Instruct."""
 QWEN_VL = {"qwen2_5_vl": "Qwen2.5-VL-7B", "qwen3_vl": "Qwen3-VL-8B"}
 """Names of published sizes by family."""
-PIPELINES = {"sd3": write_sd3, "flux": write_flux, "flux2_klein": write_flux2_klein}
-"""What writes a pipeline that denoises latents, by family."""
 CODES, SHARDS = 8192, 6
 WIDTHS = {"d_model", "hidden_size", "mlp_hidden_size", "intermediate_size", "n_heads", "n_kv_heads"}
 WIDTHS |= {"num_attention_heads", "num_key_value_heads", "projection_dim"}
@@ -97,6 +93,7 @@ class Config:
         "sdar",
         "amused",
         "magvitv2",
+        "sana",
         "sd3",
         "flux",
         "flux2_klein",
@@ -106,8 +103,8 @@ class Config:
     ] = "llada"
     """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, Lumina-DiMOO with its image tokenizer,
     DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, aMUSEd-256 (as Lumina-DiMOO with diffusers), the
-    image tokenizer showlab/magvitv2, SD3.5-medium without T5, FLUX.1-dev, FLUX.2-klein-9B,
-    Qwen3-8B, Qwen2.5-VL-7B or Qwen3-VL-8B."""
+    image tokenizer showlab/magvitv2, Sana_600M_512px, SD3.5-medium without T5, FLUX.1-dev,
+    FLUX.2-klein-9B, Qwen3-8B, Qwen2.5-VL-7B or Qwen3-VL-8B."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
@@ -115,8 +112,9 @@ class Config:
     width: int = 4096
     """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of aMUSEd a
     multiple of 256; 1024 in the published one. Of magvitv2 the base width, a multiple of 32; 128 in
-    the published one. Of SD3 1536, of FLUX.1 3072 and of FLUX.2-klein 4096 in the published ones,
-    whose text encoders stay small here. Below full width, LLaDA-V has a small vision tower."""
+    the published one. Of SD3 1536, of Sana 1152, of FLUX.1 3072 and of FLUX.2-klein 4096 in the
+    published ones, whose text encoders stay small here. Below full width, LLaDA-V has a small
+    vision tower."""
 
     def __post_init__(self) -> None:
         check(self.out != "", "out", self.out, "the folder to write into")

@@ -20,6 +20,7 @@ SMALL_QWEN = {
     "num_key_value_heads": 1,
 }
 """Sizes of a text encoder that is Qwen2.5-VL or Qwen3."""
+SIDES = ("encoder", "decoder")
 CLIP_WORDS, END = 49406, "<|endoftext|>"
 CLIP_TEXT = {
     "hidden_size": 768,
@@ -156,6 +157,50 @@ def build_qwen_tokenizer() -> Any:
     words = {word: n for n, word in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     special = {"extra_special_tokens": ["<|im_start|>", "<|im_end|>"], "chat_template": TURNS}
     return Qwen2Tokenizer(words, [], **special)
+
+
+def write_sana(folder: Path, width: int, layers: int) -> None:
+    """The parts of Sana_600M_512px: its transformer of this width, its scheduler, and a small Gemma
+    and autoencoder; texts are encoded to bytes."""
+    import diffusers
+
+    from mmrl.pretrained.known import SIZES
+
+    parts: Any = diffusers
+    raw = SIZES["Sana-0.6B-512px"]
+    tokenizer, encoder = build_gemma(raw["text_encoder"])
+    heads = {"num_attention_heads": width // 32, "num_cross_attention_heads": width // 64}
+    heads |= {"cross_attention_head_dim": 64, "cross_attention_dim": width}
+    sizes = {key: value for key, value in raw.items() if not isinstance(value, dict)}
+    network = parts.SanaTransformer2DModel.from_config(
+        {**sizes, **heads, "num_layers": layers, "caption_channels": 64}
+    )
+    sizes = {f"{side}_block_out_channels": [32] * 6 for side in SIDES}
+    sizes |= {f"{side}_layers_per_block": [1] * 6 for side in SIDES}
+    vae = parts.AutoencoderDC.from_config({**raw["vae"], **sizes, "attention_head_dim": 16})
+    scheduler = parts.DPMSolverMultistepScheduler.from_config(raw["scheduler"])
+    parts.SanaPipeline(tokenizer, encoder, vae, network, scheduler).save_pretrained(folder)
+
+
+def build_gemma(sizes: dict[str, Any]) -> tuple[Any, Any]:
+    """A tokenizer to bytes, and a small text encoder of Gemma with the other keys of `sizes`."""
+    from transformers import Gemma2Config, Gemma2Model, GemmaTokenizer
+
+    marks = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{n:02X}>" for n in range(256)))
+    vocabulary = {word: n for n, word in enumerate(marks)}
+    tokenizer = GemmaTokenizer(vocabulary, add_bos_token=True)
+    text = {**sizes, "hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
+    text |= {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    return tokenizer, Gemma2Model(Gemma2Config(**{**text, "vocab_size": len(vocabulary)}))
+
+
+PIPELINES = {
+    "flux": write_flux,
+    "flux2_klein": write_flux2_klein,
+    "sana": write_sana,
+    "sd3": write_sd3,
+}
+"""What writes the pipeline of a family, by width and blocks of its transformer."""
 
 
 def build_clip_tokenizer(folder: Path) -> Any:

@@ -7,6 +7,9 @@ from typing import Any
 
 from mmrl.config.checks import ConfigError
 
+UNBOUNDED = "lambda_min_clipped"
+"""What diffusers writes as -Infinity for a solver without that bound."""
+
 
 def read_settings_file(path: Path) -> dict[str, Any]:
     """The settings of a JSON file.
@@ -27,7 +30,8 @@ def _finite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     most = sys.float_info.max
     for key, value in pairs:
         for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, int | float) and not -most <= each <= most:
+            number = isinstance(each, int | float) and key != UNBOUNDED
+            if number and not -most <= each <= most:
                 shown = each if isinstance(each, float) else "an integer beyond float64"
                 raise ValueError(f"{key} is {shown}; it must be a finite number")
     return dict(pairs)

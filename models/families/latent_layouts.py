@@ -1,8 +1,11 @@
 """What families of pipelines that denoise latents share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from mmrl.config import check
 from mmrl.generation.flow.schedules import SigmaRule
@@ -29,7 +32,6 @@ def latent_layouts(
         pixels: of an image for each latent, along a side.
         channels: of a latent.
         side: latents along the side of an image where no size is asked for.
-
         optional: text encoders that the pipeline can do without.
 
     Raises:
@@ -55,6 +57,15 @@ def latent_layouts(
     }
 
 
+def encode_each(
+    encode: Callable[[str], tuple[Tensor, Tensor]], text: str | list[str]
+) -> dict[str, Tensor]:
+    """States and masks of texts, each encoded alone; `encode(text)` gives both of one, [1, …]."""
+    found = [encode(each) for each in ([text] if isinstance(text, str) else text)]
+    states, masks = zip(*found, strict=True)
+    return {"states": torch.cat(states), "mask": torch.cat(masks)}
+
+
 def check_channels(channels: int, own: Any) -> None:
     """Raise a ValueError for latents of other channels than the autoencoder's `own`."""
     if channels != own:
@@ -65,5 +76,5 @@ def check_channels(channels: int, own: Any) -> None:
 
 
 def count_halvings(vae: Mapping[str, Any]) -> int:
-    """Pixels for each latent along a side, of diffusers' `AutoencoderKL`."""
-    return 2 ** (len(vae["block_out_channels"]) - 1)
+    """Pixels for each latent along a side, of diffusers' `AutoencoderKL` or `AutoencoderDC`."""
+    return 2 ** (len(vae.get("encoder_block_out_channels") or vae["block_out_channels"]) - 1)

@@ -154,9 +154,11 @@ class PipelineParts:
     @torch.no_grad()
     def encode_images(self, pixels: Tensor, scale: Scale) -> Tensor:
         """Pixels [B, 3, H, W] in [-1, 1] -> latents float32, what `decode` is given: means of the
-        posterior, encoded one at a time; `scale` is the inverse of that of `decode`."""
+        posterior where there is one, encoded one at a time; `scale` is the inverse of that of
+        `decode`."""
         vae = self.decoder.vae
-        means = [vae.encode(each[None].to(self.device)).latent_dist.mode() for each in pixels]
+        found = [vae.encode(each[None].to(self.device)) for each in pixels]
+        means = [x.latent if "latent" in x else x.latent_dist.mode() for x in found]
         return scale(torch.cat(means), vae)
 
     def _load(self, names: Sequence[str], **own: nn.Module) -> Any:

@@ -65,11 +65,11 @@ class VelocityNetwork(Network):
 
     def to_decoder(self, latents: Tensor, vae: Any) -> Tensor:
         """What an autoencoder decodes, of latents [B, …] float32."""
-        return latents / vae.config.scaling_factor + (vae.config.shift_factor or 0)
+        return latents / vae.config.scaling_factor + (vae.config.get("shift_factor") or 0)
 
     def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
         """The inverse of `to_decoder`."""
-        return (encoded - (vae.config.shift_factor or 0)) * vae.config.scaling_factor
+        return (encoded - (vae.config.get("shift_factor") or 0)) * vae.config.scaling_factor
 
     def count_tokens(self, shape: Sequence[int]) -> int:
         """Tokens of a latent of a shape (…, height, width)."""

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from scripts.pipeline_skeletons import PIPELINES
 from tests import by_path
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ["llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2", "qwen3"]
-FAMILIES += ["qwen2_5_vl", "qwen3_vl", "lumina", "amused", "sd3", "flux", "flux2_klein"]
+FAMILIES += ["qwen2_5_vl", "qwen3_vl", "lumina", "amused", *PIPELINES]
 
 
 @pytest.fixture(scope="session")

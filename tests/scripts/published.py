@@ -11,6 +11,7 @@ FAMILIES = {
         "Alpha-VLLM/": "lumina",
         "amused/": "amused",
         "stabilityai/": "sd3",
+        "Efficient-Large-Model/": "sana",
         "Qwen/Qwen3-VL": "qwen3_vl",
     },
     **{"black-forest-labs/FLUX.1": "flux", "black-forest-labs/FLUX.2-klein": "flux2_klein"},

@@ -24,22 +24,19 @@ from mmrl.rewards.detection import instance_segmenter
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
+from scripts.pipeline_skeletons import PIPELINES
 from tests.rewards.judge_server import judge_server
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 from tests.scripts import published
 from tests.scripts.published import RL_ROWS as ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
-STARTS = (
-    "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|amused_|sd3_|mmada_|qwen3_|qwen_vl_"
-    "|flux_|flux2_"
-)
+STARTS = "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|mmada_|qwen3_|qwen_vl_"
+STARTS += "|amused_|sana_|sd3_|flux_|flux2_"
 RECIPES = sorted(
     path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
 )
 CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
-HOLDERS = ("lumina", "amused", "sd3", "flux", "flux2_klein")
-"""Families whose checkpoints hold what draws their images."""
 NOT_HERE = ("hpsv3", "pickscore")
 """Rewards whose networks cannot be had without a download, and have no small one here."""
 Networks = dict[str, dict[str, Any]]
@@ -141,7 +138,8 @@ def shrink(
     }
     if find_spec("bitsandbytes") is None:
         words["model.quantization_config"] = "null"
-    if config.model.vq is not None and family not in HOLDERS:
+    holds_own = family in ("lumina", "amused", *PIPELINES)
+    if config.model.vq is not None and not holds_own:
         words["model.vq"] = skeletons["magvitv2"]
     for name, task in config.tasks.items():
         own = shrink_task(task, folder, judge, rewards, networks)

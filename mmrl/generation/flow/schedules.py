@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SCHEDULER = "FlowMatchEulerDiscreteScheduler"
+SOLVERS = ("DPMSolverMultistepScheduler", "UniPCMultistepScheduler")
+"""Schedulers that solve a flow in several steps, where they `use_flow_sigmas`."""
 OTHER_FORMS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "invert_sigmas")
 
 
@@ -125,10 +127,13 @@ def compress_tail(
 def rule_of(scheduler: Mapping[str, Any], *, even: bool | None = None) -> SigmaRule:
     """The rule by which a pipeline of diffusers denoises.
 
+    Of one with a solver (Sana, Wan) it is the rule of Euler's with its shift: an even grid from 1;
+    the solver's own sigmas are within 0.002 of these.
+
     Args:
         scheduler: the content of its `scheduler_config.json`.
         even: whether it gives its scheduler the grid 1 … 1 / S (FLUX, Qwen-Image, Z-Image) or
-            leaves the grid to it (SD3); None: whether the shift is dynamic.
+            leaves the grid to it (SD3); None: whether the shift is dynamic or it is a solver.
 
     Raises:
         ConfigError: a scheduler that is not of flow matching, or that makes sigmas of another form.
@@ -136,16 +141,18 @@ def rule_of(scheduler: Mapping[str, Any], *, even: bool | None = None) -> SigmaR
     get, dynamic = scheduler.get, scheduler.get("use_dynamic_shifting", False)
     name, predicted = get("_class_name", SCHEDULER), get("prediction_type", "flow_prediction")
     allowed = f"{SCHEDULER}, with which a network predicts the velocity of a flow"
+    solves = name in SOLVERS and get("use_flow_sigmas", False)
+    even = (dynamic or solves) if even is None else even
     found = name if predicted == "flow_prediction" else f"{name} ({predicted})"
-    check(found == SCHEDULER, "the scheduler", found, allowed)
+    check(found == SCHEDULER or (solves and found == name), "the scheduler", found, allowed)
     for key in OTHER_FORMS:
         check(not get(key), f"{key} of the scheduler", get(key), "false")
     return SigmaRule(
-        shift=get("shift", 1.0),
+        shift=get("flow_shift" if solves else "shift", 1.0),
         dynamic=get("time_shift_type", "exponential") if dynamic else None,
         tokens=(get("base_image_seq_len", 256), get("max_image_seq_len", 4096)),
         mus=(get("base_shift", 0.5), get("max_shift", 1.15)),
-        train_steps=None if (dynamic if even is None else even) else get("num_train_timesteps"),
+        train_steps=None if even else get("num_train_timesteps"),
         last=get("shift_terminal") or None,
     )
 

@@ -15,6 +15,7 @@ from mmrl.config import ConfigError
 from mmrl.generation.flow import make_sigmas
 from mmrl.generation.flow.schedules import (
     RULES,
+    SOLVERS,
     SigmaRule,
     compress_tail,
     mu_as_fitted,
@@ -113,6 +114,19 @@ def test_sigmas_are_those_of_the_installed_scheduler(options: dict[str, Any], ev
     assert_sigmas(make_sigmas(rule, 7, 1600), *scheduler.sigmas.tolist())
 
 
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_solver_of_a_flow_begins_beside_the_sigmas_of_its_shift(name: str) -> None:
+    import diffusers
+
+    kind: Any = getattr(diffusers, name)
+    own = {"use_flow_sigmas": True, "flow_shift": 3.0, "prediction_type": "flow_prediction"}
+    scheduler = kind(**own)
+    scheduler.set_timesteps(10)
+    found = make_sigmas(rule_of({**scheduler.config, "_class_name": name}), 10)
+    assert_sigmas(found, *make_sigmas("static", 10).tolist())
+    assert (scheduler.sigmas - found).abs().max() < 2e-3
+
+
 @pytest.mark.parametrize("rule", [*RULES.values(), QWEN])
 def test_sigmas_fall_from_one_to_zero(rule: SigmaRule) -> None:
     for steps in (1, 2, 50):
@@ -128,6 +142,7 @@ def test_sigmas_fall_from_one_to_zero(rule: SigmaRule) -> None:
         ({"_class_name": "PNDMScheduler", "prediction_type": "v_prediction"}, r"PNDM.*v_predict"),
         ({"_class_name": "EulerDiscreteScheduler"}, "'EulerDiscreteScheduler'"),
         ({"_class_name": "DPMSolverMultistepScheduler", "prediction_type": "epsilon"}, "DPMSolver"),
+        ({"_class_name": SOLVERS[0], "prediction_type": "flow_prediction"}, "DPMSolver"),
         ({"prediction_type": "epsilon"}, "epsilon"),
     ],
 )
