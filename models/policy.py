@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from PIL import Image
 from torch import Tensor
 from transformers import (
-    CLIPTokenizer,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     Qwen2Tokenizer,
@@ -41,7 +41,7 @@ from mmrl.models.loading import load_model, outline, read_network, save_model
 from mmrl.models.network.network import Network
 from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.quantization_config import QuantizationConfig
-from mmrl.models.source import ADAPTER_CONFIG, find_directory, find_whole
+from mmrl.models.source import ADAPTER_CONFIG, find_directory, find_whole, read_index
 from mmrl.types import Canvas, Prompt
 
 
@@ -267,7 +267,8 @@ def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedT
         directory = find_whole(directory)
     kind: type[PreTrainedTokenizerBase] = PreTrainedTokenizerFast
     if is_pipeline(directory):
-        directory, kind = directory / TOKENIZER, CLIPTokenizer
+        kind = getattr(transformers, str(read_index(directory).get(TOKENIZER, [""])[-1]), kind)
+        directory /= TOKENIZER
     elif not (directory / "tokenizer.json").is_file():
         kind = Qwen2Tokenizer  # Dream's, whose own class is code of its repository
         if not all((directory / name).is_file() for name in ("vocab.json", "merges.txt")):

@@ -23,10 +23,13 @@ from mmrl.config.command import Usage, run_command  # noqa: E402
 from scripts.pipeline_skeletons import (  # noqa: E402
     CLIP_TEXT,
     END,
+    TURNS,
     list_words,
     write_amused,
+    write_qwen_image,
     write_sd3,
     write_vocabulary,
+    write_z_image,
 )
 
 HUB = ROOT / "tests/fixtures/hub"
@@ -36,6 +39,8 @@ PUBLISHED |= {"qwen3": "qwen3_8b"}
 """Name of a family's; others start from that of LLaDA-8B-Instruct."""
 QWEN_VL = {"qwen2_5_vl": "Qwen2.5-VL-7B", "qwen3_vl": "Qwen3-VL-8B"}
 """Names of published sizes by family."""
+PIPELINES = {"sd3": write_sd3, "qwen_image": write_qwen_image, "z_image": write_z_image}
+"""What writes a pipeline that denoises latents, by family."""
 CODES, SHARDS = 8192, 6
 WIDTHS = {"d_model", "hidden_size", "mlp_hidden_size", "intermediate_size", "n_heads", "n_kv_heads"}
 WIDTHS |= {"num_attention_heads", "num_key_value_heads", "projection_dim"}
@@ -67,12 +72,6 @@ CHAT = (
     "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
 )
 """A chat template with the turns of LLaDA's: an assistant's header ends it, whatever is asked."""
-TURNS = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n'"
-    " + message['content'] + '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
-"""A chat template with the turns of qwen2's."""
 PARTS = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
     "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
@@ -99,14 +98,16 @@ class Config:
         "amused",
         "magvitv2",
         "sd3",
+        "qwen_image",
+        "z_image",
         "qwen3",
         "qwen2_5_vl",
         "qwen3_vl",
     ] = "llada"
     """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, Lumina-DiMOO with its image tokenizer,
     DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, aMUSEd-256 (as Lumina-DiMOO with diffusers), the
-    image tokenizer showlab/magvitv2, SD3.5-medium without T5, Qwen3-8B, Qwen2.5-VL-7B or
-    Qwen3-VL-8B."""
+    image tokenizer showlab/magvitv2, SD3.5-medium without T5, Qwen-Image, Z-Image,
+    Qwen3-8B, Qwen2.5-VL-7B or Qwen3-VL-8B."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
@@ -114,8 +115,8 @@ class Config:
     width: int = 4096
     """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of aMUSEd a
     multiple of 256; 1024 in the published one. Of magvitv2 the base width, a multiple of 32; 128 in
-    the published one. Of SD3 1536 in the published one, whose text encoders stay small here. Below
-    full width, LLaDA-V has a small vision tower."""
+    the published one. Of SD3 1536, of Qwen-Image 3072, of Z-Image 3840 in the published ones, whose
+    text encoders stay small here. Below full width, LLaDA-V has a small vision tower."""
 
     def __post_init__(self) -> None:
         check(self.out != "", "out", self.out, "the folder to write into")
@@ -147,8 +148,8 @@ def make_skeleton(config: Config) -> None:
         text, raw = CLIP_TEXT, published("amused_256_transformer")
         sizes = resize(text, config, 1024), resize(raw, config, 1024)
         return write_amused(folder, *sizes, vq_config(config.width // 8))
-    if config.family == "sd3":
-        return write_sd3(folder, config.width, config.layers)
+    if config.family in PIPELINES:
+        return PIPELINES[config.family](folder, config.width, config.layers)
     raw = model_config(config)
     (folder / "config.json").write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
     TOKENIZERS.get(config.family, write_llada_tokenizer)(folder)

@@ -46,6 +46,9 @@ PUBLIC_SIZES = {
     "stabilityai/stable-diffusion-3-medium": "SD3-medium",
     "stabilityai/stable-diffusion-3.5-medium": "SD3.5-medium",
     "stabilityai/stable-diffusion-3.5-large": "SD3.5-large",
+    "Qwen/Qwen-Image": "Qwen-Image",
+    "Tongyi-MAI/Z-Image-Turbo": "Z-Image-Turbo",
+    "Tongyi-MAI/Z-Image": "Z-Image",
     "amused/amused-256": "aMUSEd-256",
     "amused/amused-512": "aMUSEd-512",
 }

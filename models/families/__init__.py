@@ -17,8 +17,10 @@ from mmrl.models.families import (
     mmada,
     qwen2_5_vl,
     qwen3_vl,
+    qwen_image,
     sd3,
     sdar,
+    z_image,
 )
 from mmrl.models.families.family import Family
 from mmrl.models.network.network import Network
@@ -37,6 +39,8 @@ FAMILIES: dict[str, Family] = {
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
     "sd3": sd3,
+    "qwen_image": qwen_image,
+    "z_image": z_image,
 }
 """Family by name; of those whose keys a config.json has, the first is its family."""
 

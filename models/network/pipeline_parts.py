@@ -141,7 +141,7 @@ class PipelineParts:
         the autoencoder decodes."""
         vae = self.decoder.vae
         scaled = scale(latents.float().to(self.device), vae)
-        pixels = [vae.decode(each[None]).sample for each in scaled]
+        pixels = [vae.decode(_frame(each, vae)).sample.flatten(1, -3) for each in scaled]
         return self.decoder.image_processor.postprocess(torch.cat(pixels))
 
     @property
@@ -156,7 +156,8 @@ class PipelineParts:
         """Pixels [B, 3, H, W] in [-1, 1] -> latents float32, what `decode` is given: means of the
         posterior, encoded one at a time; `scale` is the inverse of that of `decode`."""
         vae = self.decoder.vae
-        means = [vae.encode(each[None].to(self.device)).latent_dist.mode() for each in pixels]
+        read = (_frame(each.to(self.device), vae) for each in pixels)
+        means = [vae.encode(each).latent_dist.mode().flatten(1, -3) for each in read]
         return scale(torch.cat(means), vae)
 
     def _load(self, names: Sequence[str], **own: nn.Module) -> Any:
@@ -195,6 +196,12 @@ class PipelineParts:
         for key, tensor in model.named_parameters():
             check_finite(tensor, folder, key)
         return model
+
+
+def _frame(image: Tensor, vae: Any) -> Tensor:
+    """[1, C, …] of pixels or latents [C, H, W]; a video of one frame for an autoencoder of videos,
+    whose output then has the frame among its channels once these are flattened."""
+    return image[None, :, None] if "temperal_downsample" in vae.config else image[None]
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """diffusers' `SD3Transformer2DModel` as a network that predicts velocities (SD3, SD3.5)."""
 
 from collections.abc import Mapping
-from inspect import signature
 from typing import Any
 
 import torch
@@ -36,9 +35,9 @@ class SD3Network(VelocityNetwork):
         super().__init__()
         from diffusers import SD3Transformer2DModel as kind
 
-        self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
+        self.build_transformer(kind, config)
         self.blocks = list(self.transformer.transformer_blocks)
-        self.patch, self.public_config = self.transformer.config.patch_size, dict(config)
+        self.patch = self.transformer.config.patch_size
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
         """See `VelocityNetwork.forward`.
@@ -66,14 +65,10 @@ class SD3Network(VelocityNetwork):
 
     def blank(self) -> list[Mapping[str, Any]]:
         """See `Network.blank`: of a latent of one token, and a text of one."""
-        config, device = self.transformer.config, self.device
-        shapes = {
-            "latents": (config.in_channels, self.patch, self.patch),
-            "states": (1, config.joint_attention_dim),
-            "pooled": (config.pooled_projection_dim,),
-        }
-        inputs = {name: torch.zeros(1, *shape, device=device) for name, shape in shapes.items()}
-        return [{**inputs, "sigma": torch.zeros(1, device=device)}]
+        config, latents = self.transformer.config, (self.patch, self.patch)
+        states, pooled = (1, config.joint_attention_dim), (config.pooled_projection_dim,)
+        inputs = {"latents": (config.in_channels, *latents), "states": states, "pooled": pooled}
+        return [self.draw_zeros(**inputs)]
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """Of a position, those of CLIP's 77 tokens among them, a block keeps about 25 vectors of

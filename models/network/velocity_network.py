@@ -7,7 +7,8 @@ network wants its inputs: packed or not, its scale and direction of time, the si
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,16 @@ class VelocityNetwork(Network):
     transformer: Any
     parts: PipelineParts | None = None
     patch: int
+
+    def build_transformer(self, kind: Callable[..., Any], config: Mapping[str, Any]) -> None:
+        """Set `transformer`, of a class of diffusers, by what of a config this class takes."""
+        self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
+        self.public_config = dict(config)
+
+    def draw_zeros(self, **shapes: Sequence[int]) -> dict[str, Tensor]:
+        """Inputs of one row by name, and its noise level; see `Network.blank`."""
+        shapes["sigma"] = ()
+        return {key: torch.zeros(1, *own, device=self.device) for key, own in shapes.items()}
 
     @abstractmethod
     def forward(self, latents: Tensor, sigma: Tensor, **conditions: Tensor) -> Tensor:

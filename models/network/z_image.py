@@ -1,0 +1,58 @@
+"""diffusers' `ZImageTransformer2DModel` as a network that predicts velocities (Z-Image)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrl.models.network.velocity_network import VelocityNetwork
+
+
+class ZImageNetwork(VelocityNetwork):
+    """The transformer of a config of diffusers, on latents [B, C, H, W]. Its time runs from noise
+    at 0 to images at 1, and what it predicts is the velocity with the other sign."""
+
+    layer_roles = {
+        **{role: (f"attention.to_{role}",) for role in "qkv"},
+        "o": ("attention.to_out.0",),
+        **{"gate": ("feed_forward.w1",), "up": ("feed_forward.w3",), "down": ("feed_forward.w2",)},
+    }
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        from diffusers import ZImageTransformer2DModel as kind
+
+        super().__init__()
+        self.build_transformer(kind, config)
+        parts: Any = self.transformer
+        self.blocks = [*parts.noise_refiner, *parts.context_refiner, *parts.layers]
+        self.patch = parts.config.all_patch_size[0]
+
+    def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, length: Tensor) -> Tensor:
+        """See `VelocityNetwork.forward`.
+
+        Args:
+            states: [B, n, W] of the tokens of texts.
+            length: [B] int64, how many of them a text has. The host waits for it, because places
+                of image tokens, and how many are computed, depend on it.
+        """
+        texts = zip(states.to(self.dtype), length.tolist(), strict=True)
+        with self.recomputed():
+            found = self.transformer(
+                x=list(latents.to(self.dtype)[:, :, None]),
+                t=1 - sigma,
+                cap_feats=[text[:number] for text, number in texts],
+                patch_size=self.patch,
+            ).sample
+        return -torch.stack(found)[:, :, 0]
+
+    def blank(self) -> list[Mapping[str, Any]]:
+        """See `Network.blank`: of a latent of one token, and a text of one."""
+        config = self.transformer.config
+        latents, states = (config.in_channels, self.patch, self.patch), (1, config.cap_feat_dim)
+        length = torch.ones(1, dtype=torch.long, device=self.device)
+        return [{**self.draw_zeros(latents=latents, states=states), "length": length}]
+
+    def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        vector, layers = self.transformer.dim * length * size, len(self.blocks)
+        return (1.3 if recompute else 25) * layers * vector, (33 if recompute else 17) * vector
