@@ -89,6 +89,5 @@ class QwenImageNetwork(VelocityNetwork):
         """Of a position a block keeps about 24 vectors of its width; computed again, what it is
         given."""
         vector, layers = self.transformer.inner_dim * length * size, len(self.blocks)
-        return (layers + 3 if recompute else 24 * layers + 4) * vector, (
-            33 if recompute else 17
-        ) * vector
+        kept, working = (layers + 3, 33) if recompute else (24 * layers + 4, 17)
+        return kept * vector, working * vector

@@ -58,6 +58,5 @@ class ZImageNetwork(VelocityNetwork):
         given. A refiner of texts and one of images see a row together."""
         vector, parts = self.transformer.dim * length * size, self.transformer
         layers = len(parts.layers) + len(parts.noise_refiner)
-        return (layers + 4 if recompute else 33 * layers) * vector, (
-            43 if recompute else 22
-        ) * vector
+        kept, working = (layers + 4, 43) if recompute else (33 * layers, 22)
+        return kept * vector, working * vector

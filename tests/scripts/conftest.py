@@ -9,7 +9,7 @@ from tests import by_path
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ["llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2", "qwen3"]
-FAMILIES += ["qwen2_5_vl", "qwen3_vl", "lumina", "amused", "sd3"]
+FAMILIES += ["qwen2_5_vl", "qwen3_vl", "lumina", "amused", "sd3", "qwen_image", "z_image"]
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ FAMILIES = {
         "stabilityai/": "sd3",
         "Qwen/Qwen3-VL": "qwen3_vl",
     },
+    **{"Qwen/Qwen-Image": "qwen_image", "Tongyi-MAI/": "z_image"},
     **{"Qwen/Qwen2.5-VL": "qwen2_5_vl", "Qwen/Qwen3-": "qwen3"},
 }
 """Beginnings of hub ids, and the family of such a checkpoint."""

@@ -32,6 +32,7 @@ from tests.scripts.published import RL_ROWS as ROWS
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = (
     "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|amused_|sd3_|mmada_|qwen3_|qwen_vl_"
+    "|qwen_image_|z_image_"
 )
 RECIPES = sorted(
     path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
@@ -39,6 +40,8 @@ RECIPES = sorted(
 CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
 NOT_HERE = ("hpsv3", "pickscore")
 """Rewards whose networks cannot be had without a download, and have no small one here."""
+HOLDERS = ("lumina", "amused", "sd3", "qwen_image", "z_image")
+"""Families whose checkpoints hold their own image tokenizer or autoencoder."""
 Networks = dict[str, dict[str, Any]]
 
 pytestmark = pytest.mark.slow
@@ -138,7 +141,7 @@ def shrink(
     }
     if find_spec("bitsandbytes") is None:
         words["model.quantization_config"] = "null"
-    if config.model.vq is not None and family not in ("lumina", "amused", "sd3"):  # hold their own
+    if config.model.vq is not None and family not in HOLDERS:
         words["model.vq"] = skeletons["magvitv2"]
     for name, task in config.tasks.items():
         own = shrink_task(task, folder, judge, rewards, networks)
