@@ -117,7 +117,7 @@ def write_z_image(folder: Path, width: int, layers: int) -> None:
     heads = width // sum(raw["axes_dims"])
     own = {"dim": width, "n_layers": layers, "n_refiner_layers": 1, "n_heads": heads}
     own |= {"n_kv_heads": heads, "cap_feat_dim": encoder.hidden_size}
-    network = parts.ZImageTransformer2DModel.from_config({**sizes, **own})
+    network: Any = parts.ZImageTransformer2DModel.from_config({**sizes, **own})
     for token in (network.x_pad_token, network.cap_pad_token):
         token.data.normal_(std=0.02)  # diffusers leaves them zero
     vae = {**raw["vae"], "block_out_channels": [32] * 4, "layers_per_block": 1}
@@ -137,8 +137,10 @@ def build_qwen_tokenizer() -> Any:
     from tokenizers import pre_tokenizers
     from transformers import Qwen2Tokenizer
 
-    template = QwenImagePipeline(*[None] * 5).prompt_template_encode
-    cut = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer.pre_tokenize_str(template)
+    absent: Any = [None] * 5
+    template = QwenImagePipeline(*absent).prompt_template_encode
+    plain: Any = Qwen2Tokenizer().backend_tokenizer
+    cut = plain.pre_tokenizer.pre_tokenize_str(template)
     pairs = [(word[:n], word[n]) for word, _ in cut for n in range(1, len(word))]
     words = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, pairs)]
     vocabulary = {word: n for n, word in enumerate(dict.fromkeys(words))}
