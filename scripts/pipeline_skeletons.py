@@ -137,6 +137,62 @@ def write_flux2_klein(folder: Path, width: int, layers: int) -> None:
     ).save_pretrained(folder)
 
 
+def write_qwen_image(folder: Path, width: int, layers: int) -> None:
+    """The parts of Qwen-Image: its transformer of this width, its scheduler, and small encoders of
+    texts and images."""
+    import diffusers as parts
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    from mmrl.pretrained.known import SIZES
+
+    raw = SIZES["Qwen-Image"]
+    tokenizer = build_qwen_tokenizer()
+    rope = {"type": "mrope", "mrope_section": [4, 6, 6]}
+    text = {**SMALL_QWEN, "vocab_size": len(tokenizer), "rope_scaling": rope}
+    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2}
+    vision |= {"out_hidden_size": text["hidden_size"], "fullatt_block_indexes": [0]}
+    encoder = Qwen2_5_VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True)
+    sizes = {key: value for key, value in raw.items() if not isinstance(value, dict)}
+    own = {"num_layers": layers, "num_attention_heads": width // raw["attention_head_dim"]}
+    own |= {"joint_attention_dim": text["hidden_size"]}
+    vae = {**raw["vae"], "base_dim": 8, "num_res_blocks": 1}
+    parts.QwenImagePipeline(
+        transformer=parts.QwenImageTransformer2DModel.from_config({**sizes, **own}),
+        scheduler=parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"]),
+        vae=parts.AutoencoderKLQwenImage.from_config(vae),
+        text_encoder=Qwen2_5_VLForConditionalGeneration(encoder),
+        tokenizer=tokenizer,
+    ).save_pretrained(folder)
+
+
+def write_z_image(folder: Path, width: int, layers: int) -> None:
+    """The parts of Z-Image: its transformer of this width, its scheduler, and small encoders of
+    texts and images."""
+    import diffusers as parts
+    from transformers import Qwen3Config, Qwen3Model
+
+    from mmrl.pretrained.known import SIZES
+
+    raw = SIZES["Z-Image"]
+    tokenizer = build_qwen_tokenizer()
+    encoder = Qwen3Config(**SMALL_QWEN, head_dim=32, vocab_size=len(tokenizer))
+    sizes = {key: value for key, value in raw.items() if not isinstance(value, dict)}
+    heads = width // sum(raw["axes_dims"])
+    own = {"dim": width, "n_layers": layers, "n_refiner_layers": 1, "n_heads": heads}
+    own |= {"n_kv_heads": heads, "cap_feat_dim": encoder.hidden_size}
+    network: Any = parts.ZImageTransformer2DModel.from_config({**sizes, **own})
+    for token in (network.x_pad_token, network.cap_pad_token):
+        token.data.normal_(std=0.02)  # diffusers leaves them zero
+    vae = {**raw["vae"], "block_out_channels": [32] * 4, "layers_per_block": 1}
+    parts.ZImagePipeline(
+        transformer=network,
+        scheduler=parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"]),
+        vae=parts.AutoencoderKL.from_config(vae),
+        text_encoder=Qwen3Model(encoder),
+        tokenizer=tokenizer,
+    ).save_pretrained(folder)
+
+
 def resized(raw: dict[str, Any], kind: Any, **sizes: int) -> Any:
     """A transformer of a published pipeline at other sizes."""
     own = {key: value for key, value in raw.items() if not isinstance(value, dict)}
@@ -150,13 +206,21 @@ def small_vae(raw: dict[str, Any], kind: Any, **more: float) -> Any:
 
 
 def build_qwen_tokenizer() -> Any:
-    """A tokenizer with the turns of Qwen's; texts are encoded to bytes."""
+    """A tokenizer with the turns of Qwen's; texts are encoded to bytes, but for the words of what
+    Qwen-Image's pipeline writes before each text and counts as 34 tokens."""
+    from diffusers import QwenImagePipeline
     from tokenizers import pre_tokenizers
     from transformers import Qwen2Tokenizer
 
-    words = {word: n for n, word in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    absent: Any = [None] * 5
+    template = QwenImagePipeline(*absent).prompt_template_encode
+    plain: Any = Qwen2Tokenizer().backend_tokenizer
+    cut = plain.pre_tokenizer.pre_tokenize_str(template)
+    pairs = [(word[:n], word[n]) for word, _ in cut for n in range(1, len(word))]
+    words = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, pairs)]
+    vocabulary = {word: n for n, word in enumerate(dict.fromkeys(words))}
     special = {"extra_special_tokens": ["<|im_start|>", "<|im_end|>"], "chat_template": TURNS}
-    return Qwen2Tokenizer(words, [], **special)
+    return Qwen2Tokenizer(vocabulary, list(dict.fromkeys(pairs)), **special)
 
 
 def write_sana(folder: Path, width: int, layers: int) -> None:
@@ -197,8 +261,10 @@ def build_gemma(sizes: dict[str, Any]) -> tuple[Any, Any]:
 PIPELINES = {
     "flux": write_flux,
     "flux2_klein": write_flux2_klein,
+    "qwen_image": write_qwen_image,
     "sana": write_sana,
     "sd3": write_sd3,
+    "z_image": write_z_image,
 }
 """What writes the pipeline of a family, by width and blocks of its transformer."""
 

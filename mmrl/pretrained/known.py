@@ -58,6 +58,9 @@ PUBLIC_SIZES = {
     "Efficient-Large-Model/Sana_1600M_512px": "Sana-1.6B-512px",
     "Efficient-Large-Model/Sana_1600M_1024px": "Sana-1.6B-1024px",
     "Efficient-Large-Model/SANA1.5_1.6B_1024px": "SANA-1.5-1.6B-1024px",
+    "Qwen/Qwen-Image": "Qwen-Image",
+    "Tongyi-MAI/Z-Image-Turbo": "Z-Image-Turbo",
+    "Tongyi-MAI/Z-Image": "Z-Image",
     "amused/amused-256": "aMUSEd-256",
     "amused/amused-512": "aMUSEd-512",
 }

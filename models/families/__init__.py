@@ -20,9 +20,11 @@ from mmrl.models.families import (
     mmada,
     qwen2_5_vl,
     qwen3_vl,
+    qwen_image,
     sana,
     sd3,
     sdar,
+    z_image,
 )
 from mmrl.models.families.family import Family
 from mmrl.models.network.network import Network
@@ -45,6 +47,8 @@ FAMILIES: dict[str, Family] = {
     "sd3": sd3,
     "flux": flux,
     "flux2_klein": flux2_klein,
+    "qwen_image": qwen_image,
+    "z_image": z_image,
 }
 """Family by name; of those whose keys a config.json has, the first is its family."""
 

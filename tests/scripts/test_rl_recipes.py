@@ -32,7 +32,7 @@ from tests.scripts.published import RL_ROWS as ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|mmada_|qwen3_|qwen_vl_"
-STARTS += "|amused_|sana_|sd3_|flux_|flux2_"
+STARTS += "|amused_|sana_|sd3_|flux_|flux2_|qwen_image_|z_image_"
 RECIPES = sorted(
     path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
 )

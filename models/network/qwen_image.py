@@ -1,0 +1,96 @@
+"""diffusers' `QwenImageTransformer2DModel` as a network that predicts velocities (Qwen-Image)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmrl.models.network.velocity_network import VelocityNetwork
+from mmrl.types.guidance import Guidance
+
+
+class QwenImageNetwork(VelocityNetwork):
+    """The transformer of a config of diffusers, on latents [B, C, H, W] that it reads as tokens of
+    two by two, channel by channel."""
+
+    layer_roles = {
+        **{role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"},
+        "o": ("attn.to_out.0", "attn.to_add_out"),
+        **dict.fromkeys(("gate", "up"), ("img_mlp.net.0.proj", "txt_mlp.net.0.proj")),
+        "down": ("img_mlp.net.2", "txt_mlp.net.2"),
+    }
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        from diffusers import QwenImageTransformer2DModel as kind
+
+        super().__init__(config, kind, "transformer_blocks")
+        place: Any = self.transformer.pos_embed
+        with torch.device("cpu"):  # no buffers, so that they would stay on the meta device
+            self.transformer.pos_embed = type(place)(place.theta, place.axes_dim, place.scale_rope)
+        self.patch = self.transformer.config.patch_size
+
+    def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+        """See `VelocityNetwork.forward`.
+
+        Args:
+            states: [B, n, W] of the tokens of texts.
+            mask: [B, n] bool, which of them a text has.
+        """
+        tokens = F.pixel_unshuffle(latents, self.patch).to(self.dtype)
+        height, width = tokens.shape[-2:]
+        with self.recomputed():
+            found = self.transformer(
+                hidden_states=tokens.flatten(2).transpose(1, 2),
+                timestep=sigma,
+                encoder_hidden_states=states.to(self.dtype),
+                encoder_hidden_states_mask=mask,
+                img_shapes=[[(1, height, width)]] * len(latents),
+            ).sample
+        return F.pixel_shuffle(found.transpose(1, 2).unflatten(2, (height, width)), self.patch)
+
+    def guide(self, branches: Sequence[Tensor], guidance: Guidance) -> Tensor:
+        """Each token of the guided velocity keeps the norm that it has without guidance, as in
+        diffusers' pipeline, whose `true_cfg_scale` is w + 1."""
+        if guidance.branches == 1:
+            return branches[0]
+        own, guided = (
+            F.pixel_unshuffle(x, self.patch) for x in (branches[0], guidance.combine(branches))
+        )
+        norms = (torch.linalg.vector_norm(x, dim=1, keepdim=True) for x in (own, guided))
+        scale = next(norms) / next(norms).clamp_min(torch.finfo(guided.dtype).tiny)
+        return F.pixel_shuffle(guided * scale, self.patch)
+
+    def to_decoder(self, latents: Tensor, vae: Any) -> Tensor:
+        """See `VelocityNetwork.to_decoder`; each channel has its own mean and deviation."""
+        mean, deviation = self._statistics(latents, vae)
+        return latents * deviation + mean
+
+    def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
+        """The inverse of `to_decoder`."""
+        mean, deviation = self._statistics(encoded, vae)
+        return (encoded - mean) / deviation
+
+    def _statistics(self, latents: Tensor, vae: Any) -> list[Tensor]:
+        numbers = vae.config.latents_mean, vae.config.latents_std
+        return [latents.new_tensor(each)[:, None, None] for each in numbers]
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """See `VelocityNetwork.shapes`."""
+        config = self.transformer.config
+        latents = (config.in_channels // self.patch**2, self.patch, self.patch)
+        return {"latents": latents, "states": (1, config.joint_attention_dim), "mask": (1,)}
+
+    def blank(self) -> list[Mapping[str, Any]]:
+        """See `Network.blank`; the text has its token."""
+        [inputs] = super().blank()
+        return [{**inputs, "mask": inputs["mask"] == 0}]
+
+    def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """Of a position a block keeps about 24 vectors of its width; computed again, what it is
+        given."""
+        vector, layers = self.transformer.inner_dim * length * size, len(self.blocks)
+        kept, working = (layers + 3, 33) if recompute else (24 * layers + 4, 17)
+        return kept * vector, working * vector

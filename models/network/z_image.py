@@ -1,0 +1,64 @@
+"""diffusers' `ZImageTransformer2DModel` as a network that predicts velocities (Z-Image)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrl.models.network.velocity_network import VelocityNetwork
+
+
+class ZImageNetwork(VelocityNetwork):
+    """The transformer of a config of diffusers, on latents [B, C, H, W]. Its time runs from noise
+    at 0 to images at 1, and what it predicts is the velocity with the other sign."""
+
+    layer_roles = {
+        **{role: (f"attention.to_{role}",) for role in "qkv"},
+        "o": ("attention.to_out.0",),
+        **{"gate": ("feed_forward.w1",), "up": ("feed_forward.w3",), "down": ("feed_forward.w2",)},
+    }
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        from diffusers import ZImageTransformer2DModel as kind
+
+        super().__init__(config, kind, "noise_refiner", "context_refiner", "layers")
+        self.patch = self.transformer.config.all_patch_size[0]
+
+    def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, length: Tensor) -> Tensor:
+        """See `VelocityNetwork.forward`.
+
+        Args:
+            states: [B, n, W] of the tokens of texts.
+            length: [B] int64, how many of them a text has. The host waits for it, because places
+                of image tokens, and how many are computed, depend on it.
+        """
+        texts = zip(states.to(self.dtype), length.tolist(), strict=True)
+        with self.recomputed():
+            found = self.transformer(
+                x=list(latents.to(self.dtype)[:, :, None]),
+                t=1 - sigma,
+                cap_feats=[text[:number] for text, number in texts],
+                patch_size=self.patch,
+            ).sample
+        return -torch.stack(found)[:, :, 0]
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """See `VelocityNetwork.shapes`."""
+        config = self.transformer.config
+        latents = (config.in_channels, self.patch, self.patch)
+        return {"latents": latents, "states": (1, config.cap_feat_dim), "length": ()}
+
+    def blank(self) -> list[Mapping[str, Any]]:
+        """See `Network.blank`; the text has its token."""
+        [inputs] = super().blank()
+        return [{**inputs, "length": inputs["length"].long() + 1}]
+
+    def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """Of a position a block keeps about 33 vectors of its width; computed again, what it is
+        given. A refiner of texts and one of images see a row together."""
+        vector, parts = self.transformer.dim * length * size, self.transformer
+        layers = len(parts.layers) + len(parts.noise_refiner)
+        kept, working = (layers + 4, 43) if recompute else (33 * layers, 22)
+        return kept * vector, working * vector
