@@ -12,6 +12,7 @@ the data alone, so it is the same for every number of processes and size of micr
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,11 +26,12 @@ from mmrl.data.stream import StoredRows, stream_positions
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.pixels import image_to_pixels
 from mmrl.models.layouts.text_to_latents import TextToLatents
+from mmrl.models.network.pipeline_parts import VAE
 from mmrl.models.network.trained_text import TextAndNetwork, list_trained, new_encoders
 from mmrl.models.network.velocity_network import VelocityNetwork
 from mmrl.models.policy import Policy
 from mmrl.models.public_code import Source
-from mmrl.models.source import find_directory
+from mmrl.models.source import find_directory, find_whole
 from mmrl.models.weights import resolve_dtype
 from mmrl.objectives.image_pairs import Pair, describe_pairs, open_pairs
 from mmrl.objectives.options import FlowConfig
@@ -75,12 +77,13 @@ class Flow(PolicyObjective[FlowConfig]):
         self.data: dict[str, Items] = {"": open_pairs(config, seed)}
         self.held_out = read_held_out(config)
         self.policy = outline_start(config)
+        chosen, folder = self.policy.network.part_options, find_directory(config.model)
         network = self.load_start(device, deferred)
+        network.part_options = chosen
+        network.load_parts(find_whole(folder), resolve_dtype(config.dtype), device)
         self.task = replace(find_task(self.policy), network=network)
         if config.new_weights:
-            folder = find_directory(config.model)
             network.source = Source(config.model, folder)
-            network.load_parts(folder, resolve_dtype(config.dtype), device)
         choose_trained(network, config, seed)
         self.whole: nn.Module = network
         if config.train_text_encoder:
@@ -164,12 +167,17 @@ class Flow(PolicyObjective[FlowConfig]):
         """[C, H, W] float32 on the CPU, the latent of an image."""
         latent = self.known.get(image.digest)
         if latent is None:
-            pixels = image_to_pixels(image.open(), self.task.size)
-            scale = self.task.network.from_encoder
-            latent = self.task.parts.encode_images(pixels[None], scale)[0].cpu()
+            key = type(self.task.network).__name__, image.digest.hex(), str(self.task.size)
+            compute = partial(self._compute_latent, image)
+            latent = self.task.parts.recall([VAE], key, compute)["latent"]
             if self.config.keep_latents:
                 self.known[image.digest] = latent
         return latent
+
+    def _compute_latent(self, image: LazyImage) -> dict[str, Tensor]:
+        task = self.task
+        pixels = image_to_pixels(image.open(), task.size)[None]
+        return {"latent": task.parts.encode_images(pixels, task.network.from_encoder)[0]}
 
     def _with_text(self, network: VelocityNetwork) -> TextAndNetwork:
         """The network with its text encoders, which are new where its weights are."""

@@ -180,7 +180,8 @@ class FlowConfig(StartConfig, PairsConfig):
     """Train the CLIP text encoders with the network, and with `new_weights` draw theirs anew. Texts
     are then encoded in every micro-batch, with gradient."""
     encodings_dir: str | None = None
-    """Folder in which the encodings of texts are kept by content, for this run and later ones."""
+    """Folder in which the encodings of texts and the latents of images are kept by content, for
+    this run and later ones."""
     keep_latents: bool = True
     """Encode each image for its first micro-batch only, and keep its latent in memory."""
 
