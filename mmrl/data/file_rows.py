@@ -1,4 +1,4 @@
-"""Rows of one text file, by its ending.
+"""Rows of one text file, by its ending, and of a folder of images with texts beside them.
 
 Text files are read here and not by Hugging Face `datasets`, whose builders guess one type for a
 column: they make numbers of the texts `007` and `None` in a CSV file, and fail at lists of texts
@@ -13,6 +13,8 @@ from typing import Any
 
 from mmrl.config import ConfigError
 
+IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+"""Endings of images, whose texts lie beside them."""
 Row = tuple[str, Any]
 """A row after its place for messages, such as `rows.jsonl, line 3`."""
 MAX_FIELD = 2**30
@@ -20,15 +22,43 @@ MAX_FIELD = 2**30
 
 
 def read_file(path: Path) -> Iterator[Row]:
-    """Read the rows of a file with one of the endings in `READERS`, one after the other.
+    """Read the rows of a file with one of the endings in `READERS`, or of a folder for which
+    `has_captions` is true, one after the other.
 
     Raises:
         ConfigError: names the file and the row that cannot be read.
     """
     try:
-        yield from READERS[path.suffix](path)
+        yield from (_captions if path.is_dir() else READERS[path.suffix])(path)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"'{path}' is not UTF-8 text in rows: {error}. Correct it.") from error
+
+
+def has_captions(folder: Path) -> bool:
+    """Whether a folder holds images with text files beside them, such as `1.png` with `1.txt`, and
+    no table of its images."""
+    if not folder.is_dir() or any(folder.rglob("metadata.*")):
+        return False
+    return any(_beside(image).is_file() for image in _images(folder))
+
+
+def _captions(folder: Path) -> Iterator[Row]:
+    """An image and the prompt beside it, from the folder and those inside it, by name."""
+    for image in sorted(_images(folder)):
+        if not _beside(image).is_file():
+            raise ConfigError(
+                f"'{image}' has no '{_beside(image).name}' beside it; write its text."
+            )
+        text = _beside(image).read_text(encoding="utf-8-sig").strip()
+        yield f"{image}", {"image": str(image.relative_to(folder)), "prompt": text}
+
+
+def _images(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.suffix.lower() in IMAGES)
+
+
+def _beside(image: Path) -> Path:
+    return image.with_suffix(".txt")
 
 
 def _jsonl(path: Path) -> Iterator[Row]:

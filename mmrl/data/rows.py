@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmrl.config import ConfigError, NotHereError, check
 from mmrl.config.checks import is_hub_id
-from mmrl.data.file_rows import READERS, Row, read_file
+from mmrl.data.file_rows import READERS, Row, has_captions, read_file
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
@@ -56,8 +56,8 @@ def read_rows(source: str, config: str | None = None, split: str | None = None) 
     """Read every row with its place for messages, such as `rows.jsonl, line 3`.
 
     Args:
-        source: a file with one of `SUFFIXES`, or a pattern such as `shards/*.tar`; otherwise a
-            folder or hub id for `datasets.load_dataset`.
+        source: a file with one of `SUFFIXES`, a pattern such as `shards/*.tar`, or a folder of
+            images with texts beside them; otherwise a folder or hub id for `datasets.load_dataset`.
         config: configuration of a hub data set.
         split: of a hub data set, with slices as in `train[:-500]`; None is `train`.
 
@@ -66,7 +66,7 @@ def read_rows(source: str, config: str | None = None, split: str | None = None) 
         ConfigError: a file, configuration or split that is not there or cannot be read.
     """
     files = _find_files(source, config, split)
-    if files and Path(files[0]).suffix in READERS:
+    if _read_here(files):
         for file in files:
             yield from ((place, _without_nulls(row)) for place, row in read_file(Path(file)))
         return
@@ -89,7 +89,7 @@ def open_rows(source: str, config: str | None = None, split: str | None = None) 
     from datasets import IterableDataset
 
     files = _find_files(source, config, split)
-    if files and Path(files[0]).suffix in READERS:
+    if _read_here(files):
         return IterableDataset.from_generator(_stream, gen_kwargs={"files": files})  # type: ignore[return-value]
     return _load(source, files, config, split, streaming=True).with_format("arrow")
 
@@ -105,7 +105,8 @@ def read_row(row: Any, place: str) -> Row:
 
 
 def _find_files(source: str, config: str | None, split: str | None) -> list[str]:
-    """The files of a source in the order of their names; none for a folder or a hub id.
+    """The files of a source in the order of their names; none for a hub id, or for a folder other
+    than of images with texts beside them, which is its own file.
 
     Raises:
         ConfigError: see `read_rows`.
@@ -116,11 +117,14 @@ def _find_files(source: str, config: str | None, split: str | None) -> list[str]
         if not files:
             raise ConfigError(f"no file matches the pattern '{source}'; give another or a hub id.")
     elif path.is_dir() or not (path.is_file() or path.suffix in SUFFIXES):
-        return []
+        if not has_captions(path):
+            return []
     elif not path.is_file():
         raise ConfigError(f"'{source}' is not a file; give a prompt file or a hub id.")
     for key, value in (("data.config", config), ("data.split", split)):
         check(value is None, key, value, "null for a file", f"'{source}' holds one set of rows.")
+    if path.is_dir():
+        return files
     kinds = {Path(file).suffix for file in files}
     if unknown := kinds - set(SUFFIXES):
         kind = next(iter(unknown)) or "without an ending"
@@ -128,6 +132,11 @@ def _find_files(source: str, config: str | None, split: str | None) -> list[str]
     fits, allowed = len(kinds) == 1 or kinds <= set(READERS), "a pattern of files of one kind"
     check(fits, "the data", source, allowed)
     return files
+
+
+def _read_here(files: Sequence[str]) -> bool:
+    """Whether files are read by `read_file`, not by `datasets`."""
+    return bool(files) and (Path(files[0]).is_dir() or Path(files[0]).suffix in READERS)
 
 
 def _stream(files: Sequence[str]) -> Iterator[dict[str, Any]]:

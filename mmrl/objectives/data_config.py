@@ -1,5 +1,6 @@
 """Where the data of an objective are, and how they are read, laid out and corrupted."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -39,7 +40,12 @@ class PairsConfig(RowsConfig):
     """Training pairs, an image and its text per row."""
 
     source_column: ClassVar[str] = ""
-    """Column that holds the images before edits; empty where the images are no edits."""
+    """Column that holds the images before edits, or the second ones of preferences; empty where
+    there is one image a row."""
+    label_columns: ClassVar[Sequence[str]] = ()
+    """Columns that hold the labels of the two images of a preference."""
+    kind: ClassVar[str] = "pairs"
+    """What rows are, in words."""
 
     image_column: str = "image"
     """Column that holds the images."""

@@ -10,10 +10,12 @@ are means of the autoencoder's posterior. What is drawn for an example depends o
 the data alone, so it is the same for every number of processes and size of micro-batches.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from accelerate.utils import send_to_device
@@ -25,11 +27,12 @@ from mmrl.data.stream import StoredRows, stream_positions
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.pixels import image_to_pixels
 from mmrl.models.layouts.text_to_latents import TextToLatents
+from mmrl.models.network.pipeline_parts import VAE
 from mmrl.models.network.trained_text import TextAndNetwork, list_trained, new_encoders
 from mmrl.models.network.velocity_network import VelocityNetwork
 from mmrl.models.policy import Policy
 from mmrl.models.public_code import Source
-from mmrl.models.source import find_directory
+from mmrl.models.source import find_directory, find_whole
 from mmrl.models.weights import resolve_dtype
 from mmrl.objectives.image_pairs import Pair, describe_pairs, open_pairs
 from mmrl.objectives.options import FlowConfig
@@ -63,9 +66,15 @@ class NoisyBatch(NamedTuple):
 
 
 class Flow(PolicyObjective[FlowConfig]):
-    """The flow matching loss of a pipeline."""
+    """The flow matching loss of a pipeline.
 
-    Config = FlowConfig
+    Attributes:
+        noised: the images of an example, by their names in `Pair`. All of them get one noise and
+            one noise level; a batch holds the first image of every example, then the second.
+    """
+
+    Config: type[FlowConfig] = FlowConfig
+    noised: ClassVar[Sequence[str]] = ("image",)
 
     def _build(self, device: torch.device | str, deferred: bool) -> None:
         config, seed = self.config, self.seed
@@ -75,13 +84,14 @@ class Flow(PolicyObjective[FlowConfig]):
         self.data: dict[str, Items] = {"": open_pairs(config, seed)}
         self.held_out = read_held_out(config)
         self.policy = outline_start(config)
+        chosen, folder = self.policy.network.part_options, find_directory(config.model)
         network = self.load_start(device, deferred)
+        network.part_options = chosen
+        network.load_parts(find_whole(folder), resolve_dtype(config.dtype), device)
         self.task = replace(find_task(self.policy), network=network)
         if config.new_weights:
-            folder = find_directory(config.model)
             network.source = Source(config.model, folder)
-            network.load_parts(folder, resolve_dtype(config.dtype), device)
-        choose_trained(network, config, seed)
+        self.adapted: Any = choose_trained(network, config, seed)
         self.whole: nn.Module = network
         if config.train_text_encoder:
             self.whole = self._with_text(network)
@@ -126,32 +136,38 @@ class Flow(PolicyObjective[FlowConfig]):
             self.whole.save_encoders(directory, resolve_dtype(self.config.save_dtype))
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:
-        """The loss of held-out pairs at each of `EVALUATED`, and the mean of these; no text is
-        dropped, and the noise is the same at every evaluation."""
+        """The loss of held-out pairs at each of `EVALUATED`, and the mean of these and of other
+        metrics; no text is dropped, and the noise is the same at every evaluation."""
         if not self.held_out:
             return {}
-        losses = {f"eval/loss_{sigma}": self._evaluate(sigma) for sigma in EVALUATED}
-        return {**losses, "eval/loss": sum(losses.values()) / len(losses)}
+        found = [self._evaluate(sigma) for sigma in EVALUATED]
+        losses = {f"eval/loss_{s}": each["loss"] for s, each in zip(EVALUATED, found, strict=True)}
+        means = {f"eval/{key}": sum(each[key] for each in found) / len(found) for key in found[0]}
+        return {**losses, **means}
 
-    def _evaluate(self, sigma: float) -> float:
-        total = 0.0
+    def _evaluate(self, sigma: float) -> dict[str, float]:
+        total: dict[str, float] = defaultdict(float)
         for first in range(0, len(self.held_out), self.batch_size):
             pairs = self.held_out[first : first + self.batch_size]
             draws = [generator(self.seed, "evaluation", first + n) for n in range(len(pairs))]
             batch = self._noise(pairs, draws, torch.full((len(pairs),), sigma), dropped=0.0)
             there: Any = send_to_device(batch, self.policy.device)
-            total += float(self.loss(there)[0]) * len(pairs)
+            loss, metrics = self.loss(there)
+            for key, value in {"loss": loss, **metrics}.items():
+                total[key] += float(value) * len(pairs) / len(self.held_out)
             check_stop()
-        return total / len(self.held_out)
+        return total
 
     def _noise(
         self, pairs: Sequence[Pair], draws: Sequence[Generator], sigma: Tensor, dropped: float
     ) -> NoisyBatch:
         """Pairs with noise of `sigma` [B], and empty texts for a share of them."""
-        clean = torch.stack([self._encode(pair.image) for pair in pairs])
+        images, count = [getattr(pair, n) for n in self.noised for pair in pairs], len(self.noised)
+        clean = torch.stack([self._encode(image) for image in images])
         noise = torch.stack([torch.randn(clean.shape[1:], generator=draw) for draw in draws])
         empty = [float(torch.rand((), generator=draw)) < dropped for draw in draws]
-        texts = ["" if gone else pair.text for gone, pair in zip(empty, pairs, strict=True)]
+        texts = ["" if gone else pair.text for gone, pair in zip(empty, pairs, strict=True)] * count
+        noise, sigma = torch.cat([noise] * count), torch.cat([sigma] * count)
         inputs: dict[str, Any] = {"latents": clean.lerp(noise, sigma[:, None, None, None])}
         if isinstance(self.whole, TextAndNetwork):
             inputs["texts"] = texts
@@ -164,12 +180,17 @@ class Flow(PolicyObjective[FlowConfig]):
         """[C, H, W] float32 on the CPU, the latent of an image."""
         latent = self.known.get(image.digest)
         if latent is None:
-            pixels = image_to_pixels(image.open(), self.task.size)
-            scale = self.task.network.from_encoder
-            latent = self.task.parts.encode_images(pixels[None], scale)[0].cpu()
+            key = type(self.task.network).__name__, image.digest.hex(), str(self.task.size)
+            compute = partial(self._compute_latent, image)
+            latent = self.task.parts.recall([VAE], key, compute)["latent"]
             if self.config.keep_latents:
                 self.known[image.digest] = latent
         return latent
+
+    def _compute_latent(self, image: LazyImage) -> dict[str, Tensor]:
+        task = self.task
+        pixels = image_to_pixels(image.open(), task.size)[None]
+        return {"latent": task.parts.encode_images(pixels, task.network.from_encoder)[0]}
 
     def _with_text(self, network: VelocityNetwork) -> TextAndNetwork:
         """The network with its text encoders, which are new where its weights are."""

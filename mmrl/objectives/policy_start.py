@@ -126,8 +126,9 @@ def outline_policy(
     return Policy(network, tokenizer, layouts, network)
 
 
-def choose_trained(network: Any, config: StartConfig, seed: int = 0) -> None:
-    """Freeze what is not trained, and put the adapter on the network where one is wanted.
+def choose_trained(network: Any, config: StartConfig, seed: int = 0) -> nn.Module:
+    """Freeze what is not trained, and put the adapter on the network where one is wanted; return
+    the network, wrapped where it has an adapter.
 
     Raises:
         ConfigError: an adapter that is not that of the checkpoint, a pattern that matches nothing,
@@ -147,7 +148,7 @@ def choose_trained(network: Any, config: StartConfig, seed: int = 0) -> None:
     require_gradients(network)
     if network.sees:
         network.train_tower(False)
-    train_parts(network, wanted, seed)
+    return train_parts(network, wanted, seed)
 
 
 def outline_tokenizer(path_or_hub_id: str) -> ImageTokenizer:

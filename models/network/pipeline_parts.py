@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class PipelineParts:
         dtype: of the text encoders; the decoder is float32.
         device: where they compute.
         left_out: names of parts that are not read.
-        store: folder in which encodings are kept by content over runs; None keeps none.
+        store: folder in which encodings and latents are kept by content over runs; None keeps none.
         kept_on: device of the encodings.
 
     Attributes:
@@ -61,6 +61,7 @@ class PipelineParts:
         self.store = None if store is None else Path(store).expanduser()
         self.own: dict[str, nn.Module] = {}
         self.kept: dict[tuple[str, ...], dict[str, Tensor]] = {}
+        self.digests: dict[str, list[str]] = {}
         self._encoders: Any = None
         self._decoder: Any = None
 
@@ -80,19 +81,41 @@ class PipelineParts:
         """
         key = (*names, text)
         if key not in self.kept:
-            file = None if self.store is None else self.store / f"{self._name(key)}.safetensors"
-            if file is not None and file.is_file():
-                self.kept[key] = load_file(file, str(self.kept_on))
-            else:
-                self.kept[key] = self._compute(text, encode, file)
+            made_from = [str(self.dtype), *self.left_out, *key]
+            self.kept[key] = self.recall(
+                self._texts, made_from, partial(self._compute, text, encode)
+            )
             if len(self.kept) > KEPT:
                 del self.kept[next(iter(self.kept))]
         return self.kept[key]
 
-    def _compute(self, text: str, encode: Encode, file: Path | None) -> dict[str, Tensor]:
+    def _compute(self, text: str, encode: Encode) -> dict[str, Tensor]:
         with torch.autocast(self.device.type, enabled=False):
-            found = encode(self.encoders, text, self.device)
-        found = {name: tensor.to(self.kept_on).contiguous() for name, tensor in found.items()}
+            return encode(self.encoders, text, self.device)
+
+    @torch.no_grad()
+    def recall(
+        self, parts: Sequence[str], key: Sequence[str], compute: Callable[[], dict[str, Tensor]]
+    ) -> dict[str, Tensor]:
+        """What parts of the pipeline make of a text or an image: from the store, or computed and
+        put there.
+
+        Args:
+            parts: names of the parts, of whose files the contents count.
+            key: all else that it is made from.
+            compute: gives the tensors by name.
+
+        Returns:
+            The tensors, on `kept_on`.
+        """
+        file = None
+        if self.store is not None:
+            contents = [digest for part in parts for digest in self._digest(part)]
+            name = hashlib.sha256("\x1f".join([*contents, *key]).encode()).hexdigest()
+            file = self.store / name[:2] / f"{name}.safetensors"
+            if file.is_file():
+                return load_file(file, str(self.kept_on))
+        found = {name: x.to(self.kept_on).contiguous() for name, x in compute().items()}
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             aside = file.with_suffix(f".{os.getpid()}")
@@ -100,23 +123,12 @@ class PipelineParts:
             aside.rename(file)
         return found
 
-    def _name(self, key: tuple[str, ...]) -> str:
-        """Of an encoding, by all that it is made from."""
-        made_from = "\x1f".join([*self._contents, str(self.dtype), *self.left_out, *key])
-        return hashlib.sha256(made_from.encode()).hexdigest()
-
-    @cached_property
-    def _contents(self) -> list[str]:
-        """Digests of the files of tokenizers and text encoders."""
-        files = [path for name in self._texts for path in sorted((self.folder / name).iterdir())]
-        digests = []
-        for path in filter(Path.is_file, files):
-            digest = hashlib.sha256()
-            with path.open("rb") as file:
-                while block := file.read(2**24):
-                    digest.update(block)
-            digests.append(digest.hexdigest())
-        return digests
+    def _digest(self, part: str) -> list[str]:
+        """Digests of the files of a part, each read once."""
+        if part not in self.digests:
+            files = filter(Path.is_file, sorted((self.folder / part).iterdir()))
+            self.digests[part] = [_digest_file(path) for path in files]
+        return self.digests[part]
 
     @property
     def _texts(self) -> list[str]:
@@ -164,7 +176,7 @@ class PipelineParts:
 
     def _load(self, names: Sequence[str], **own: nn.Module) -> Any:
         """The pipeline with these parts, `own` among them, and nothing else."""
-        from diffusers import DiffusionPipeline
+        from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 
         parts: dict[str, Any] = {
             name: None for name in read_index(self.folder) if name not in names
@@ -204,6 +216,14 @@ def _frame(image: Tensor, vae: Any) -> Tensor:
     """[1, C, …] of pixels or latents [C, H, W]; a video of one frame for an autoencoder of videos,
     whose output then has the frame among its channels once these are flattened."""
     return image[None, :, None] if "temperal_downsample" in vae.config else image[None]
+
+
+def _digest_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**24):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 @contextmanager

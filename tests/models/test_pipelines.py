@@ -208,7 +208,7 @@ def test_each_text_is_encoded_once_and_kept_on_disk_by_content(
     for _ in range(2):
         first: Any = policy.canvas(ask(*texts))
     assert sorted(calls) == ["CLIPTextModelWithProjection"] * 6 + ["T5EncoderModel"] * 3
-    assert len(list(store.iterdir())) == 3 == len(first.texts["pooled"])
+    assert len(list(store.rglob("*.safetensors"))) == 3 == len(first.texts["pooled"])
     calls.clear()
     again: Any = load_sd3(encodings_dir=str(store)).canvas(ask(*texts))
     assert not calls

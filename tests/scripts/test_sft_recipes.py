@@ -36,8 +36,10 @@ RECIPES = {
     "llada_8b": "llada",
     "qwen3_gsm8k": "qwen3",
     "qwen_vl_geo3k": "qwen2_5_vl",
+    "sd3_diffusion_dpo": "sd3",
 }
 """Recipe -> the family of its checkpoint."""
+ADAPTERS = ("d1_s1k", "qwen_vl_geo3k", "sd3_diffusion_dpo")
 SMALL = [
     "max_steps=2",
     "bf16=false",
@@ -69,6 +71,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         "geo3k": [
             {"images": [f"{n}.jpg"], "problem": f"<image>{q}", "answer": a}
             for n, (q, a) in enumerate(sums)
+        ],
+        "preferences": [
+            {"caption": q, "jpg_0": "0.jpg", "jpg_1": "1.jpg", "label_0": n, "label_1": 1 - n}
+            for n, (q, _) in enumerate(sums[:2])
         ],
         "s1k": [{"question": q, "thinking_trajectories": [a], "attempt": a} for q, a in sums],
         "text": [{"prompt": prompt.format(q), "response": f"{a}<|eot_id|>"} for q, a in sums],
@@ -108,6 +114,8 @@ def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: 
     rows = "images" if name.endswith(("mmada_v", "lladav")) else rows
     words = [f"config=configs/sft/{name}.yaml", f"output_dir={output}", *SMALL]
     words += [f"objective.model={model}", "per_device_train_batch_size=1"]
+    if name == "sd3_diffusion_dpo":
+        return [*words, f"objective.data={folder / 'preferences'}.json", "objective.image_size=64"]
     if name == "maskgrpo_images":
         words += [f"objective.vq={skeletons['magvitv2']}", f"objective.data={folder / 'pairs.tar'}"]
         return words
@@ -135,10 +143,10 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
 ) -> None:
     monkeypatch.chdir(ROOT)
     config = load_config(SFTConfig, words(name, skeletons, data, tmp_path / "run"))
-    assert "memory" in str(describe(config))
+    assert ("memory" in str(describe(config))) == (RECIPES[name] != "sd3")  # not estimated yet
     run = train(config)
     assert [line["step"] for line in metrics(run) if "loss" in line] == [1, 2]
     assert all(0 < line["loss"] < 1000 for line in metrics(run) if "loss" in line)
-    kind = "adapter_model" if name in ("d1_s1k", "qwen_vl_geo3k") else "model"
+    kind = "adapter_model" if name in ADAPTERS else "model"
     weights = load_file(run / "final" / f"{kind}.safetensors")
     assert all(bool(torch.isfinite(value).all()) for value in weights.values())
