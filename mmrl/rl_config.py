@@ -53,6 +53,9 @@ class RLConfig(RunConfig):
     overlap_rewards: bool = True
     """Call rewards in background threads while the next groups are sampled; false calls them when
     all groups are sampled. The scores are the same."""
+    offload: bool = False
+    """Keep what no update reads in the memory of the host during updates: networks of rewards in
+    this process, text encoders and autoencoder of a pipeline of latents."""
     eval_steps: int = 0
     """Steps between evaluations on held-out prompts, besides the first and the last; 0 for none."""
     stop_on: StopConfig | None = None
@@ -88,7 +91,10 @@ class RLConfig(RunConfig):
         if self.stop_on is not None:
             allowed = "above 0 with stop_on, which follows evaluations"
             check(self.eval_steps > 0, "eval_steps", self.eval_steps, allowed)
-            check_choice("stop_on.metric", self.stop_on.metric, self.list_scores())
+            evaluated = [(n, task) for n, task in self.tasks.items() if task.eval_prompts]
+            scores = [(n, each) for n, t in evaluated for each in t.eval_rewards or t.rewards]
+            known = [f"eval/{name}/{key_of(entry)}" for name, entry in scores]
+            check_choice("stop_on.metric", self.stop_on.metric, known)
         iterations = {method.num_iterations for method in self.algorithms}
         check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
         rates = {each.value.learning_rate_scale for each in self.algorithms if each.value}
@@ -101,15 +107,6 @@ class RLConfig(RunConfig):
         """The methods of the tasks."""
         named = self.tasks.items()
         return [load_algorithm(task.algorithm, f"tasks.{name}.algorithm") for name, task in named]
-
-    def list_scores(self) -> list[str]:
-        """Metrics of evaluations: `eval/<task>/<key>` of each reward of held-out prompts."""
-        return [
-            f"eval/{name}/{key_of(entry)}"
-            for name, task in self.tasks.items()
-            if task.eval_prompts
-            for entry in task.eval_rewards or task.rewards
-        ]
 
     @property
     def value(self) -> ValueConfig | None:

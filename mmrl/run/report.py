@@ -94,18 +94,15 @@ def _summary(metrics: Mapping[str, Points]) -> list[str]:
 
 
 def _best(run: Path) -> list[str]:
-    """A sentence on the best evaluation by `stop_on`, and one on the end of the run by it."""
+    """A sentence on the end of the run by `stop_on`, or on the best evaluation so far."""
     file = run / "config.yaml"
     rule = yaml.safe_load(file.read_text("utf-8")).get("stop_on") if file.is_file() else None
     if not rule:
         return []
     rule = StopConfig(**rule)
-    standing = find_standing(rule, read_metrics(run / "metrics.jsonl"))
-    folder = run / "checkpoints" / str(standing.step)
-    kept = str(folder.relative_to(run)) if folder.is_dir() else "no checkpoint"
-    found = f"Best {rule.metric}: {standing.best:.4g} at step {standing.step}, {kept}."
-    end = standing.describe_end(rule)
-    return [found, f"Ended by {end}."] if end else [found] if standing.step >= 0 else []
+    found = find_standing(rule, read_metrics(run / "metrics.jsonl"))
+    end, best = found.describe_end(rule), f"{found.best:.4g} at step {found.step}."
+    return [f"Ended by {end}." if end else f"Best {rule.metric}: {best}"]
 
 
 def _scores(metrics: Mapping[str, Points]) -> list[list[str]]:

@@ -67,7 +67,7 @@ def test_a_run_ends_says_why_and_keeps_the_best_checkpoint(
     reason = f"stop_on: {METRIC} was best, 0.5, at step 0, and has not improved"
     assert reason in (run / "train.log").read_text()
     page = (run / "report.html").read_text()
-    assert f"Ended by {reason}" in page and "at step 0, no checkpoint" in page
+    assert f"Ended by {reason}" in page
 
 
 def test_a_resumed_run_ends_where_it_would_have(world: SimpleNamespace, tmp_path: Path) -> None:
