@@ -227,9 +227,8 @@ def dpg_bench(row: Row) -> Row:
 
 
 def geneval2(row: Row) -> Row:
-    """GenEval 2 (arXiv 2512.16853): `vqa_list` becomes the metadata `questions` of the reward
-    `dsg`, where the right answer to each is yes; its categories are the `skills`. The tag is the
-    number of atoms."""
+    """GenEval 2 (arXiv 2512.16853): `vqa_list` becomes `questions` of the reward `dsg`, where yes
+    is always right, in the categories `skills`. The tag is the number of atoms."""
     asked = zip(row["vqa_list"], row["skills"], strict=True)
     questions = [
         {"number": n, "question": _ask_for_yes(*pair), "category": skill}

@@ -69,8 +69,7 @@ def estimate(
 def _add_frozen(
     needs: Needs, config: RLConfig, network: Network, known: Known, placement: Placement
 ) -> None:
-    """Add the parts of a pipeline beside its network, in the phases that have them: updates may do
-    without those of latents, see `Network.move_parts`."""
+    """Add the parts of a pipeline, in the phases that have them; see `Network.move_parts`."""
     latents = any(hasattr(each, "unloads") for each in known.families[0].LAYOUTS.values())
     for name, number in network.count_parts().items():
         phase = offloaded_phase(config, placement) if latents else None

@@ -1,8 +1,6 @@
 """The end of a run whose score on held-out prompts no longer improves.
 
-A policy that exploits its reward scores ever higher by it, so the rule watches another scorer. What
-it says follows from the evaluations in `metrics.jsonl`, so a resumed run ends where it would have
-without the interruption.
+It follows from the lines of `metrics.jsonl` alone, so a resumed run ends where it would have.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,8 +28,7 @@ class StopConfig(Settings):
 
 
 class Standing(NamedTuple):
-    """Where a run stands by its rule: the step of its best evaluation and the value there, and the
-    evaluations since; step -1 before the first."""
+    """The step of the best evaluation, -1 before the first, its value, and the number since."""
 
     step: int
     best: float
@@ -48,8 +45,7 @@ class Standing(NamedTuple):
 
 
 def find_standing(rule: StopConfig, lines: Iterable[Mapping[str, Any]]) -> Standing:
-    """Apply a rule to the lines of `metrics.jsonl`. Those without a finite value count as none, as
-    where the reward applied to no prompt."""
+    """Apply a rule to the lines of `metrics.jsonl`; those without a finite value do not count."""
     standing, sign = Standing(-1, 0.0, 0), 1 if rule.mode == "max" else -1
     for line in lines:
         value = line.get(rule.metric)

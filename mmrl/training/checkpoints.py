@@ -59,11 +59,10 @@ class Checkpoints:
         """
         self.finish_saving()
         self.step, target = step, self.run.checkpoints / str(step)
-        kept = self.config.save_total_limit, self.best
 
         def complete(work: Callable[[], None]) -> None:
             work()
-            prune_checkpoints(self.run.checkpoints, step, *kept)
+            prune_checkpoints(self.run.checkpoints, step, self.config.save_total_limit, self.best)
 
         def begin(work: Callable[[], None]) -> None:
             self._writing = self._writer.submit(complete, work)

@@ -39,9 +39,7 @@ class Progress:
         trainer: its trainer, with its settings.
         evaluate: returns the lines of metrics of an evaluation of the present weights.
         at_ends: whether the first and the last step are evaluated too, where any is.
-
-    Attributes:
-        stopped: why the run ends before `max_steps`; empty where it does not.
+    `stopped` is why the run ends before `max_steps`; empty where it does not.
     """
 
     def __init__(
