@@ -59,9 +59,8 @@ class RLConfig(RunConfig):
     eval_steps: int = 0
     """Steps between evaluations on held-out prompts, besides the first and the last; 0 for none."""
     stop_on: StopConfig | None = None
-    """End the run, as `max_steps` does, where a score of its evaluations no longer improves; null
-    never does. A checkpoint of the step of the best evaluation is kept beside the last ones:
-    `save_steps` is best `eval_steps`."""
+    """End the run where a score of its evaluations no longer improves; null never does. A
+    checkpoint of the step of the best evaluation is kept: `save_steps` is best `eval_steps`."""
     eval_images: Annotated[int, at_least(0)] = 32
     """Images in the grid of an evaluation, and samples that trackers are shown."""
     save_dtype: Literal["float32", "bfloat16", "float16"] | None = None

@@ -48,8 +48,7 @@ class Needs:
         place[name] = place.get(name, 0.0) + size
 
     def add_for(self, phase: str | None, name: str, size: float) -> None:
-        """Add a part that is on the device in one phase alone, unless None; that of rollouts waits
-        in the memory of the host."""
+        """Add a part that one phase alone, or None, has; that of rollouts waits on the host."""
         self.add(name, size)
         if phase is not None:
             self.present[name] = (phase,)

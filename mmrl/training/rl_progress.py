@@ -60,9 +60,8 @@ class RLProgress(Progress):
         if rule is None or self.stopped or step not in (self.begun, self.evaluated):
             return
         standing = find_standing(rule, self.run.read_metrics() if self.run.is_main else [])
-        [(self.checkpoints.best, self.stopped), *_] = gather_object(
-            [(standing.step, standing.describe_end(rule))]
-        )
+        found = gather_object([(standing.step, standing.describe_end(rule))])
+        self.checkpoints.best, self.stopped = found[0]
         if self.stopped:
             logger.info("step %d: %s", step, self.stopped)
             if self.trainer.window.counts:  # steps since the last line of metrics

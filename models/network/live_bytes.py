@@ -10,8 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveBytes(TorchDispatchMode):
-    """A context that counts the tensors which operations make in it; those on `meta` take no
-    memory. `peak` is the most bytes alive at once, without what a kernel needs while it runs."""
+    """A context; `peak` is the most bytes of tensors alive at once that operations made in it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -108,8 +108,7 @@ class Network(nn.Module, ABC):
         return {}
 
     def count_decoding(self, tokens: int) -> float:
-        """Bytes beside weights that an autoencoder takes to decode an image of some tokens; 0 of
-        what is not counted."""
+        """Bytes beside weights to decode an image of some tokens; 0 where it is not counted."""
         return 0.0
 
     def move_parts(self, device: torch.device | str) -> None:

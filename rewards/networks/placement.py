@@ -75,8 +75,8 @@ def move_networks(away: bool) -> None:
 
 def count_bytes(networks: Iterable[Any]) -> int:
     """Bytes of the weights of some of `FROZEN`, without those whose options name the CPU."""
-    placed = [each for each in networks if FROZEN[each] != "cpu"]
-    return sum(p.numel() * p.element_size() for each in placed for p in each.parameters())
+    placed = (p for each in networks if FROZEN[each] != "cpu" for p in each.parameters())
+    return sum(p.numel() * p.element_size() for p in placed)
 
 
 def resolve_device(device: str) -> torch.device:
