@@ -7,7 +7,7 @@
 Held is also the copy of the state that a thread writes as a checkpoint.
 
 What is there for a moment counts as if it stayed. Text encoders that are freed before the first
-step have a phase of their own, `encoding`; what is offloaded counts in the phase that needs it. An
+step have the phase `encoding` alone; what is offloaded counts in the phase that needs it. An
 image tokenizer, rewards that are not on this machine and the reserve of the allocator come on top.
 """
 
