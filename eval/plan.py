@@ -82,5 +82,5 @@ def estimate_memory(config: EvalConfig, raw: Mapping[str, Any], device: str = "c
         length = config.model.max_prompt_length + written * (2 if config.task in EDITS else 1)
         rows, branches = config.batch_size, sampler.guidance.branches
         step = Pass(network, device, size, rows, length, written, columns, branches)
-        sampling = max(sampling, step.sample(sampler))
+        sampling = max(sampling, step.sample(sampler), network.count_decoding(written))
     return Needs({"weights": count_weights(network) * size, "sampling": sampling})

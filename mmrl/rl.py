@@ -96,7 +96,7 @@ def _train(
         ):
             with suppress(Interrupted):  # what is half done leaves no trace
                 progress.evaluate_when_due()  # the first, or one that a stop interrupted
-                while trainer.step < config.max_steps:
+                while not progress.done:
                     place = trainer.step, config.seed, rank, world_size
                     groups = {n: sample_groups(task, policy, *place) for n, task in tasks.items()}
                     batches = {name: fill_groups(some, policy) for name, some in groups.items()}

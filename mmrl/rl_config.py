@@ -8,9 +8,11 @@ from typing import Annotated, Literal
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.presets import resolve_method
-from mmrl.config import ConfigError, above, at_least, check
+from mmrl.config import ConfigError, above, at_least, check, check_choice
 from mmrl.pretrained.model_config import ModelConfig
+from mmrl.rewards.scoring.terms import key_of
 from mmrl.rollouts.task_config import TaskConfig
+from mmrl.run.stop_rule import StopConfig
 from mmrl.run_config import RunConfig, check_merge, check_schedule
 
 TASK_NAME = re.compile(r"(?!\.)[\w.-]{1,64}", re.ASCII)
@@ -51,8 +53,14 @@ class RLConfig(RunConfig):
     overlap_rewards: bool = True
     """Call rewards in background threads while the next groups are sampled; false calls them when
     all groups are sampled. The scores are the same."""
+    offload: bool = False
+    """Keep what no update reads in the memory of the host during updates: networks of rewards in
+    this process, text encoders and autoencoder of a pipeline of latents."""
     eval_steps: int = 0
     """Steps between evaluations on held-out prompts, besides the first and the last; 0 for none."""
+    stop_on: StopConfig | None = None
+    """End the run where a score of its evaluations no longer improves; null never does. A
+    checkpoint of the step of the best evaluation is kept: `save_steps` is best `eval_steps`."""
     eval_images: Annotated[int, at_least(0)] = 32
     """Images in the grid of an evaluation, and samples that trackers are shown."""
     save_dtype: Literal["float32", "bfloat16", "float16"] | None = None
@@ -79,6 +87,13 @@ class RLConfig(RunConfig):
         held_out = any(task.eval_prompts for task in self.tasks.values())
         allowed, advice = "0 without held-out prompts", "Set tasks.<name>.eval_prompts."
         check(held_out or self.eval_steps == 0, "eval_steps", self.eval_steps, allowed, advice)
+        if self.stop_on is not None:
+            allowed = "above 0 with stop_on, which follows evaluations"
+            check(self.eval_steps > 0, "eval_steps", self.eval_steps, allowed)
+            evaluated = [(n, task) for n, task in self.tasks.items() if task.eval_prompts]
+            scores = [(n, each) for n, t in evaluated for each in t.eval_rewards or t.rewards]
+            known = [f"eval/{name}/{key_of(entry)}" for name, entry in scores]
+            check_choice("stop_on.metric", self.stop_on.metric, known)
         iterations = {method.num_iterations for method in self.algorithms}
         check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
         rates = {each.value.learning_rate_scale for each in self.algorithms if each.value}

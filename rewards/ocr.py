@@ -20,7 +20,7 @@ from PIL import Image
 
 from mmrl.config import Settings, at_least, check
 from mmrl.rewards.networks.checkpoints import load_network, load_part
-from mmrl.rewards.networks.placement import resolve_device
+from mmrl.rewards.networks.placement import FROZEN, resolve_device
 from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
 
@@ -85,6 +85,7 @@ def got(options: OCRReward) -> Reader:
     network = load_network(AutoModelForImageTextToText, options.model, "ocr.model")
     device = resolve_device(options.device)
     network = network.to(device, getattr(torch, options.dtype)).eval().requires_grad_(False)
+    FROZEN[network] = options.device
     words = processor.tokenizer
     ends = words.convert_tokens_to_ids("<|im_end|>")
     greedy = {"do_sample": False, "max_new_tokens": options.max_tokens}

@@ -226,6 +226,21 @@ def dpg_bench(row: Row) -> Row:
     return {**prompt, "questions": questions}
 
 
+def geneval2(row: Row) -> Row:
+    """GenEval 2 (arXiv 2512.16853): `vqa_list` becomes `questions` of the reward `dsg`, where yes
+    is always right, in the categories `skills`. The tag is the number of atoms."""
+    asked = zip(row["vqa_list"], row["skills"], strict=True)
+    questions = [
+        {"number": n, "question": _ask_for_yes(*pair), "category": skill}
+        for n, (pair, skill) in enumerate(asked, start=1)
+    ]
+    return {"prompt": row["prompt"], "tag": f"{row['atom_count']} atoms", "questions": questions}
+
+
+def _ask_for_yes(question: str, answer: str) -> str:
+    return question if answer.lower() == "yes" else f"{question} Is the answer: {answer}?"
+
+
 def hps(row: Row) -> Row:
     """The prompts of HPSv2 (arXiv 2306.09341) and HPSv3 (2508.03789), as `tag_by_file` has them:
     the tag is the style, or the category."""
@@ -247,6 +262,7 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "rollouts": rollouts,
     "s1k": s1k,
     "dpg_bench": dpg_bench,
+    "geneval2": geneval2,
     "hps": hps,
     "seed_bench": questions.seed_bench,
     "mmmu": questions.mmmu,

@@ -40,7 +40,7 @@ def outline_policy(raw: Mapping[str, Any]) -> Network:
 
 def count_weights(network: Network) -> int:
     """Parameters of a network, and of what is loaded beside it."""
-    return sum(p.numel() for p in network.parameters()) + network.count_parts()
+    return sum(p.numel() for p in network.parameters()) + sum(network.count_parts().values())
 
 
 def count_columns(task: str, network: Network, raw: Mapping[str, Any]) -> int:

@@ -5,10 +5,13 @@ from typing import Any
 
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.models.network.network import Network
+from mmrl.models.network.pipeline_parts import AUTOENCODER, ENCODERS
 from mmrl.models.task_names import EDITS, writes_images
 from mmrl.planning.known_sizes import BYTES, count_columns, outline_policy
 from mmrl.planning.network_memory import (
     BUCKET,
+    ENCODING,
+    ROLLOUT,
     Needs,
     NetworkBytes,
     Pass,
@@ -45,12 +48,14 @@ def estimate(
     for task in tasks:
         micro, step = _find_passes(config, network, known, task, placement, computed)
         update = max(update, micro.train(recompute, _count_graphs(config, task, micro)))
-        sampling = max(sampling, step.sample(task.config.sampler))
+        decoding = network.count_decoding(step.scored) if writes_images(task.config.task) else 0.0
+        sampling = max(sampling, step.sample(task.config.sampler), decoding)
     weights, memory = sizes.weights + sizes.adapter, placement.memory or 0.0
     whole = gathers_once(config.rollout_weights, weights, memory) and sharded
     needs = estimate_network(
         sizes, placement, config, found, update, recompute, sampling, whole=whole
     )
+    _add_frozen(needs, config, network, known, placement)
     parts, away = placement.shards if sharded else 1, placement.weights_apart
     if config.needs_reference:
         # a sharded copy shares nothing with the policy
@@ -59,6 +64,24 @@ def estimate(
     if config.value is not None:
         _add_value(needs, config, network, sizes, placement)
     return needs
+
+
+def _add_frozen(
+    needs: Needs, config: RLConfig, network: Network, known: Known, placement: Placement
+) -> None:
+    """Add the parts of a pipeline, in the phases that have them; see `Network.move_parts`."""
+    latents = any(hasattr(each, "unloads") for each in known.families[0].LAYOUTS.values())
+    for name, number in network.count_parts().items():
+        phase = offloaded_phase(config, placement) if latents else None
+        if latents and name == ENCODERS and config.model.unload_text_encoders:
+            phase = ENCODING
+        size = 4 if name == AUTOENCODER else BYTES[config.model.dtype]
+        needs.add_for(phase, name, number * size)
+
+
+def offloaded_phase(config: RLConfig, placement: Placement) -> str | None:
+    """The phase in which what may be offloaded is on the device; None for all."""
+    return ROLLOUT if config.offload and placement.device != "cpu" else None
 
 
 def _add_value(

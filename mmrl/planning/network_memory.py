@@ -6,8 +6,9 @@
 
 Held is also the copy of the state that a thread writes as a checkpoint.
 
-What is there for a moment counts as if it stayed. Image tokenizer, rewards in the process and the
-reserve of the allocator come on top.
+What is there for a moment counts as if it stayed. Text encoders that are freed before the first
+step have the phase `encoding` alone; what is offloaded counts in the phase that needs it. An
+image tokenizer, rewards that are not on this machine and the reserve of the allocator come on top.
 """
 
 from dataclasses import dataclass, field
@@ -25,30 +26,47 @@ from mmrl.samplers import SamplerConfig
 
 BUCKET, LIVE = 2e9, 4e9
 """Bytes in float32 of DeepSpeed's `reduce_bucket_size` and `stage3_max_live_parameters`."""
-PASSING = ("sampling", "gradients", "update")
-"""What is held in one phase of a run and not in the other."""
+PHASES = ENCODING, ROLLOUT, UPDATE = "encoding", "rollout", "update"
+"""Of a run."""
+PRESENT = {"weights": PHASES, "adapter": PHASES, "sampling": (ROLLOUT,)}
+PRESENT |= dict.fromkeys(("gradients", "update"), (UPDATE,))
+"""The phases in which a part is there; of others, rollout and update."""
 
 
 @dataclass
 class Needs:
     """Bytes of a process by what holds them: on its device, where one on a CPU has everything,
-    and in the memory of its host."""
+    and in the memory of its host; `present` has the phases of each, see `PRESENT`."""
 
     device: dict[str, float] = field(default_factory=dict)
     host: dict[str, float] = field(default_factory=dict)
+    present: dict[str, tuple[str, ...]] = field(default_factory=lambda: {**PRESENT})
 
     def add(self, name: str, size: float, in_host: bool = False) -> None:
         """Add bytes to a part of the device, or of the host where they are offloaded."""
         place = self.host if in_host else self.device
         place[name] = place.get(name, 0.0) + size
 
+    def add_for(self, phase: str | None, name: str, size: float) -> None:
+        """Add a part that one phase alone, or None, has; that of rollouts waits on the host."""
+        self.add(name, size)
+        if phase is not None:
+            self.present[name] = (phase,)
+        if phase == ROLLOUT:
+            self.add(name, size, in_host=True)
+
     def phases(self) -> dict[str, float]:
-        """Bytes of the device in each phase: `rollout`, `update`."""
-        passing = [self.device.get(name, 0.0) for name in PASSING]
-        held = sum(self.device.values()) - sum(passing)
-        found = {"rollout": held + passing[0], "update": held + passing[1] + passing[2]}
-        present = {"rollout": "sampling", "update": "update"}
-        return {phase: size for phase, size in found.items() if present[phase] in self.device}
+        """Bytes of the device in each phase that the run has."""
+        alone = {each for name in self.device if len(each := self.present_in(name)) == 1}
+        return {
+            phase: sum(size for name, size in self.device.items() if phase in self.present_in(name))
+            for phase in PHASES
+            if (phase,) in alone
+        }
+
+    def present_in(self, name: str) -> tuple[str, ...]:
+        """The phases in which a part is on the device."""
+        return self.present.get(name, (ROLLOUT, UPDATE))
 
     def peak(self) -> tuple[str, float]:
         """The phase that needs most of the device, and its bytes."""
@@ -101,7 +119,7 @@ def count_network(
     networks = find_networks(network)
     blocks = [block for each in networks for block in each.blocks]
     in_blocks, inside = {id(p) for block in blocks for p in block.parameters()}, 0.0
-    found = NetworkBytes(weights=sum(each.count_parts() for each in networks) * frozen)
+    found = NetworkBytes()
     for name, p in network.named_parameters():
         number, own = p.numel(), p.requires_grad
         size = trained if own else frozen

@@ -8,7 +8,7 @@ from mmrl.models.families import get_family
 from mmrl.models.loading import outline
 from mmrl.planning.batch_sizes import settle_batch_sizes
 from mmrl.planning.known_sizes import find_sizes, outline_policy
-from mmrl.planning.memory import count_policy, estimate
+from mmrl.planning.memory import count_policy, estimate, offloaded_phase
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import add_probes, probe_task
@@ -53,12 +53,16 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
         plan.add("reference", moves)
     elif config.sync_ref_model:
         plan.add("no effect", "sync_ref_model is true, and no task has a KL to the reference")
+    rewards = 0
     for task in tasks:
         for row, text in _describe_task(config, task, world_size, raw):
             plan.add(row, text)
         for title, probes in probe_task(config, task):
             add_probes(plan, title, probes)
-    add_memory(plan, estimate(config, raw, tasks, placement), placement)
+            rewards += sum(probe.size for probe in probes)
+    needs = estimate(config, raw, tasks, placement)
+    needs.add_for(offloaded_phase(config, placement), "rewards", rewards)
+    add_memory(plan, needs, placement)
     return plan
 
 

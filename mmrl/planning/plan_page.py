@@ -114,7 +114,9 @@ def add_memory(plan: Plan, needs: Needs, placement: Placement) -> None:
     plan.add("", f"{format_size(peak)} at the peak, {phase}, {verdict}")
     for name, parts in (("held", needs.device), ("host memory", needs.host)):
         shown = parts.keys() - {"sampling", "update"}
-        held = [f"{key} {format_size(n)}" for key, n in parts.items() if n and key in shown]
+        times = {key: needs.present_in(key) if parts is needs.device else () for key in shown}
+        when = {key: f" in {each[0]}" if len(each) == 1 else "" for key, each in times.items()}
+        held = [f"{k} {format_size(n)}{when[k]}" for k, n in parts.items() if n and k in shown]
         plan.add("", *([f"{name}: {', '.join(held)}"] if held else []))
     peaks = (f"{name} {format_size(size)}" for name, size in needs.phases().items())
     plan.add("", f"peaks: {', '.join(peaks)}")

@@ -18,6 +18,7 @@ from mmrl.data.prompts import spread
 from mmrl.models.task_names import writes_images
 from mmrl.planning.plan_page import Plan, cut
 from mmrl.randomness import generator
+from mmrl.rewards.networks.placement import FROZEN, count_bytes
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
 from mmrl.rewards.scoring.failures import Failures, RewardError, TermScores
 from mmrl.rewards.scoring.returned import Failure, Result
@@ -72,6 +73,7 @@ class Probe:
         warnings: what to check before a run.
         failed: whether it can score nothing.
         refused: why a run would stop at its first samples; empty where it would not.
+        size: bytes of its networks on a device.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Probe:
     warnings: list[str] = field(default_factory=list)
     failed: bool = False
     refused: str = ""
+    size: int = 0
 
     def lines(self) -> Iterator[str]:
         """What was found out, in words, and each warning."""
@@ -128,7 +131,7 @@ def probe_rewards(
         FileNotFoundError, ValueError: a reward that can be built nowhere, or cannot score a prompt.
     """
     for n, entry in enumerate(entries):
-        name = f"{entry.get('weight', 1):g} x {key_of(entry)}"
+        name, before = f"{entry.get('weight', 1):g} x {key_of(entry)}", {*FROZEN}
         try:
             with offline() if dry else nullcontext():
                 term = build_term(entry, f"{where}[{n}]")
@@ -138,18 +141,20 @@ def probe_rewards(
         cutting = term.reward.cutting if isinstance(term.reward, CutsCompletions) else None
         check_chunks(cutting, task, f"{where}[{n}]")
         check_prompts(term, prompts, max_failures, writes_images(task))
-        served = isinstance(term.reward, Served)
+        size, served = count_bytes({*FROZEN} - before), isinstance(term.reward, Served)
         problem = term.reward.ready() if isinstance(term.reward, Served) else ""
         if in_step(term.reward):
-            yield Probe(name, note="not tried: the loop calls it itself, beside the policy")
+            found = Probe(name, note="not tried: the loop calls it itself, beside the policy")
         elif cutting is not None:
-            yield Probe(name, note="not tried: it scores chunks, which a sampler cuts")
+            found = Probe(name, note="not tried: it scores chunks, which a sampler cuts")
         elif problem:
-            yield Probe(name, note=f"cannot run here: {problem}", failed=True)
+            found = Probe(name, note=f"cannot run here: {problem}", failed=True)
         elif (dry and served) or not samples:
-            yield Probe(name, note="ready" if served else "ready, nothing to score")
+            found = Probe(name, note="ready" if served else "ready, nothing to score")
         else:
-            yield score_samples(name, term, samples, max_failures)
+            found = score_samples(name, term, samples, max_failures)
+        found.size = size
+        yield found
 
 
 def score_samples(

@@ -75,6 +75,7 @@ def estimate_memory(
     found, recompute = choose_planned(config.bf16, placement), options.gradient_checkpointing
     frozen = BYTES[options.dtype] if found.bf16 else 4
     sizes = count_network(network, config.optimizer, frozen, 4, bits=None, lora=0)
+    sizes.weights += sum(network.count_parts().values()) * frozen
     rows, shape = config.per_device_train_batch_size, _row_shape(options, network)
     micro = Pass(network, placement.device, 2 if found.bf16 else 4, rows, *shape)
     update = micro.train(recompute)

@@ -155,13 +155,14 @@ def check_within(step: int, max_steps: int, checkpoint: Path) -> None:
     check(step <= max_steps, "max_steps", max_steps, allowed, advice)
 
 
-def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
+def prune_checkpoints(folder: Path, step: int, keep: int | None = None, best: int = -1) -> None:
     """Remove later and surplus checkpoints of a run at `step`, and leftovers of interrupted writes.
 
     Args:
         folder: `checkpoints/` of the run.
         step: of the checkpoint just written or resumed from; later ones are of an abandoned run.
         keep: how many to keep up to `step`, the newest ones; None keeps all.
+        best: a step whose checkpoint is kept as well.
     """
     for ending in (ASIDE, _REMOVED):
         for entry in folder.glob("*" + ending):
@@ -170,6 +171,6 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
     earlier = [n for n in steps if n <= step]
     kept = earlier[-keep:] if keep else earlier
     for n in reversed(steps):  # those of an abandoned run first
-        if n not in kept:
+        if n not in (*kept, best):
             shutil.rmtree(_set_aside(folder / str(n)))
             logger.info("removed checkpoint %d", n)

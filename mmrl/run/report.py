@@ -12,11 +12,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import yaml
 from jinja2 import Environment, FileSystemLoader
 
 from mmrl.run.curves import WINDOW, Points, line_plot
 from mmrl.run.metrics_file import is_number, read_metrics
 from mmrl.run.sample_files import choose_samples
+from mmrl.run.stop_rule import StopConfig, find_standing
 
 FIGURES = {
     "Reward": r"^(.*/)?reward$",
@@ -48,7 +50,7 @@ def write_report(run: str | Path) -> Path:
     page = Environment(loader=places, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = page.get_template("report.html.j2").render(
         name=run.name,
-        summary=_summary(metrics),
+        summary=[*_summary(metrics), *_best(run)],
         scores=_scores(metrics),
         grids=_grids(run / "samples"),
         samples=choose_samples(run),
@@ -89,6 +91,18 @@ def _summary(metrics: Mapping[str, Points]) -> list[str]:
         said = f"{first:.3f} over the first and {last:.3f} over the last {size} of {len(points)}"
         sentences.append(f"Mean {name}: {said} logged steps.")
     return sentences
+
+
+def _best(run: Path) -> list[str]:
+    """A sentence on the end of the run by `stop_on`, or on the best evaluation so far."""
+    file = run / "config.yaml"
+    rule = yaml.safe_load(file.read_text("utf-8")).get("stop_on") if file.is_file() else None
+    if not rule:
+        return []
+    rule = StopConfig(**rule)
+    found = find_standing(rule, read_metrics(run / "metrics.jsonl"))
+    end, best = found.describe_end(rule), f"{found.best:.4g} at step {found.step}."
+    return [f"Ended by {end}." if end else f"Best {rule.metric}: {best}"]
 
 
 def _scores(metrics: Mapping[str, Points]) -> list[list[str]]:

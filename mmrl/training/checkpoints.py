@@ -29,11 +29,12 @@ class Checkpoints:
 
     Attributes:
         step: of the last checkpoint of this run that was begun, or resumed from; -1 without.
+        best: step whose checkpoint is kept beside the last ones; -1 for none.
     """
 
     def __init__(self, run: RunDirectory, config: RunConfig, accelerator: Accelerator) -> None:
         self.run, self.config, self.accelerator = run, config, accelerator
-        self.step = 0
+        self.step, self.best = 0, -1
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
 
@@ -61,7 +62,7 @@ class Checkpoints:
 
         def complete(work: Callable[[], None]) -> None:
             work()
-            prune_checkpoints(self.run.checkpoints, step, self.config.save_total_limit)
+            prune_checkpoints(self.run.checkpoints, step, self.config.save_total_limit, self.best)
 
         def begin(work: Callable[[], None]) -> None:
             self._writing = self._writer.submit(complete, work)

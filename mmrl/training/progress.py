@@ -39,6 +39,7 @@ class Progress:
         trainer: its trainer, with its settings.
         evaluate: returns the lines of metrics of an evaluation of the present weights.
         at_ends: whether the first and the last step are evaluated too, where any is.
+    `stopped` is why the run ends before `max_steps`; empty where it does not.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Progress:
     ) -> None:
         self.run, self.trainer, self.config = run, trainer, trainer.settings
         self.accelerator = trainer.accelerator
-        self.evaluate, self.at_ends = evaluate, at_ends
+        self.evaluate, self.at_ends, self.stopped = evaluate, at_ends, ""
         self.checkpoints = Checkpoints(run, self.config, self.accelerator)
 
     def __enter__(self) -> "Self":
@@ -83,6 +84,11 @@ class Progress:
         for tracker in self.accelerator.trackers:
             with warn_of_failure(f"the end of {tracker.name}", again):
                 tracker.finish()
+
+    @property
+    def done(self) -> bool:
+        """Whether no step is left."""
+        return bool(self.stopped) or self.trainer.step >= self.config.max_steps
 
     def take_time(self) -> float:
         """Seconds since the last call, or since the run began."""
@@ -134,7 +140,7 @@ class Progress:
             Whether the run reached its last step and evaluated it where that is due.
         """
         step = self.trainer.step
-        finished = step >= self.config.max_steps and not self._is_evaluation_due()
+        finished = self.done and not self._is_evaluation_due()
         if not finished and self.checkpoints.step != step:
             self.write_checkpoint()
         self.checkpoints.finish_saving()

@@ -8,10 +8,13 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from accelerate.utils import gather_object
+
 from mmrl.rollouts.held_out import Evaluation, evaluate, gather_evaluation, local_share
 from mmrl.rollouts.held_out_grid import write_grid
 from mmrl.rollouts.tasks import Task
 from mmrl.run.run_directory import RunDirectory
+from mmrl.run.stop_rule import find_standing
 from mmrl.runtime.activity import activity
 from mmrl.runtime.interrupt import leave_together
 from mmrl.training.completions import write_completions, write_evaluation
@@ -49,6 +52,20 @@ class RLProgress(Progress):
             write_completions(self.run, name, self.trainer.step, batch)
             scores = {"reward": batch.rewards.tolist(), **batch.scores}
             self._track(f"samples/{name}", Evaluation(batch.prompts, batch.completions, scores))
+
+    def evaluate_when_due(self) -> None:
+        """See `Progress.evaluate_when_due`; an evaluation may end the run, by `stop_on`."""
+        super().evaluate_when_due()
+        rule, step = self.trainer.settings.stop_on, self.trainer.step
+        if rule is None or self.stopped or step not in (self.begun, self.evaluated):
+            return
+        standing = find_standing(rule, self.run.read_metrics() if self.run.is_main else [])
+        found = gather_object([(standing.step, standing.describe_end(rule))])
+        self.checkpoints.best, self.stopped = found[0]
+        if self.stopped:
+            logger.info("step %d: %s", step, self.stopped)
+            if self.trainer.window.counts:  # steps since the last line of metrics
+                self._log(self.trainer.take_metrics())
 
     def _evaluate(self) -> list[Mapping[str, float]]:
         """Evaluate all tasks, or keep nothing of it where a stop is requested."""

@@ -103,9 +103,16 @@ class Network(nn.Module, ABC):
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
         """Load what a network needs of a folder beside its own tensors, as a text encoder."""
 
-    def count_parts(self) -> int:
-        """Parameters of what `load_parts` loads."""
-        return 0
+    def count_parts(self) -> dict[str, int]:
+        """Parameters of what `load_parts` loads: `text encoders`, `autoencoder`."""
+        return {}
+
+    def count_decoding(self, tokens: int) -> float:
+        """Bytes beside weights to decode an image of some tokens; 0 where it is not counted."""
+        return 0.0
+
+    def move_parts(self, device: torch.device | str) -> None:
+        """Move what `load_parts` loads and no forward pass reads, as far as it is read yet."""
 
     @property
     def sees(self) -> bool:

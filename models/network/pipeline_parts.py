@@ -19,6 +19,8 @@ from mmrl.models.source import list_folders, read_index
 from mmrl.models.weights import check_finite, list_first, read_headers
 
 VAE, TEXTS = "vae", ("tokenizer", "text_encoder")
+ENCODERS, AUTOENCODER = "text encoders", "autoencoder"
+"""What plans call the parts of a pipeline."""
 KEPT = 256
 """Prompts whose encodings are kept in memory: 700 MB in bfloat16 at SD3's width."""
 Encode = Callable[[Any, str | list[str], torch.device], dict[str, Tensor]]
@@ -147,6 +149,13 @@ class PipelineParts:
         """Free the text encoders; they are read again for a text that is not known."""
         self._encoders = None
 
+    def move(self, device: torch.device | str) -> None:
+        """Move the text encoders and the autoencoder, those that are read."""
+        for pipeline in filter(None, (self._encoders, self._decoder)):
+            for part in pipeline.components.values():
+                if isinstance(part, nn.Module):
+                    part.to(device)
+
     @torch.no_grad()
     def decode(self, latents: Tensor, scale: Scale) -> list[Any]:
         """Finished latents [B, …] -> images, decoded in float32, one at a time; `scale` gives what
@@ -245,14 +254,15 @@ def _without_bars() -> Iterator[None]:
             each.enable_progress_bar()
 
 
-def count_parameters(config: Mapping[str, Any], left_out: Sequence[str] = ()) -> int:
+def count_parameters(config: Mapping[str, Any], left_out: Sequence[str] = ()) -> dict[str, int]:
     """Parameters of the text encoders and the autoencoder of a pipeline, see `read_pipeline`."""
-    total = 0
+    found: dict[str, int] = {ENCODERS: 0, AUTOENCODER: 0}
     for name, sizes in config.items():
         if (name == VAE or name.startswith("text_encoder")) and name not in left_out:
             with torch.device("meta"):
-                total += sum(p.numel() for p in build_part(sizes).parameters())
-    return total
+                number = sum(p.numel() for p in build_part(sizes).parameters())
+            found[AUTOENCODER if name == VAE else ENCODERS] += number
+    return found
 
 
 def build_part(sizes: Mapping[str, Any]) -> nn.Module:

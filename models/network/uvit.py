@@ -64,7 +64,7 @@ class UVit(TokenNetwork):
         self.parts = PipelineParts(folder, dtype, torch.device(device), kept_on=device)
         self.parts.encoders  # noqa: B018  # read now, for every pass needs it
 
-    def count_parts(self) -> int:
+    def count_parts(self) -> dict[str, int]:
         return count_parameters(self.public_config)
 
     def set_attention(self, implementation: str) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from inspect import signature
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mmrl.models.network.live_bytes import LiveBytes
 from mmrl.models.network.network import Network
-from mmrl.models.network.pipeline_parts import PipelineParts, count_parameters
+from mmrl.models.network.pipeline_parts import VAE, PipelineParts, build_part, count_parameters
 from mmrl.types.guidance import Guidance
 
 
@@ -84,9 +86,27 @@ class VelocityNetwork(Network):
         """Remember where the other parts of the pipeline are; they are read when they are used."""
         self.parts = PipelineParts(folder, dtype, torch.device(device), **self.part_options)
 
-    def count_parts(self) -> int:
-        """Parameters of text encoders and decoder."""
+    def count_parts(self) -> dict[str, int]:
+        """See `Network.count_parts`."""
         return count_parameters(self.public_config, self.part_options.get("left_out", ()))
+
+    @torch.inference_mode()  # in which attention is one operation, as in a fused kernel
+    def count_decoding(self, tokens: int) -> float:
+        """See `Network.count_decoding`; of any shape of so many tokens."""
+        rows = next(n for n in range(isqrt(tokens), 0, -1) if tokens % n == 0)
+        channels = self.blank()[0]["latents"].shape[1]
+        shape = 1, channels, rows * self.patch, tokens // rows * self.patch
+        with torch.device("meta"):
+            vae: Any = build_part(self.public_config[VAE])
+            latents = torch.empty(shape)
+        with LiveBytes() as live:
+            vae.decode(self.to_decoder(latents, vae))
+        return float(live.peak)
+
+    def move_parts(self, device: torch.device | str) -> None:
+        """See `Network.move_parts`."""
+        if self.parts is not None:
+            self.parts.move(device)
 
     def set_attention(self, implementation: str) -> None:
         """Choose among the kernels; diffusers' networks always take PyTorch's own."""

@@ -14,7 +14,7 @@ from mmrl.rewards.http import stop
 from mmrl.rewards.http.service import Deadline
 from mmrl.rewards.judging.reply import CutReply
 from mmrl.rewards.networks.checkpoints import load_part
-from mmrl.rewards.networks.placement import resolve_device
+from mmrl.rewards.networks.placement import FROZEN, resolve_device
 
 PATCH_SIZE = 14
 """Side of a patch where the processor names none (Qwen2.5-VL)."""
@@ -41,6 +41,7 @@ class LocalJudge:
         network = load_part(AutoModelForImageTextToText, model, "judge.model", dtype=dtype)
         self.device = resolve_device(device)
         self.network = network.to(self.device).eval().requires_grad_(False)
+        FROZEN[self.network] = device
         self.batch_size = batch_size
 
     def ask(self, requests: Sequence[dict[str, Any]], deadline: Deadline) -> list[str | Exception]:

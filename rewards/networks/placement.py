@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 from mmrl.config import Settings, at_least
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 T = TypeVar("T")
+FROZEN: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""The networks of rewards of this process, and the devices that their options name."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -39,7 +42,8 @@ class NetworkOptions(Settings):
         return resolve_device(self.device)
 
     def freeze(self, network: Any) -> Any:
-        """Move a network to the device, frozen and in evaluation mode."""
+        """Move a network to the device, frozen and in evaluation mode; see `FROZEN`."""
+        FROZEN[network] = self.device
         return network.to(self.place).eval().requires_grad_(False)
 
     def split(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -61,6 +65,18 @@ class NetworkOptions(Settings):
 
         dtype = getattr(torch, self.dtype)
         return torch.autocast(self.place.type, dtype, enabled=dtype != torch.float32)
+
+
+def move_networks(away: bool) -> None:
+    """Move the networks of rewards to the memory of the host, or back to their devices."""
+    for network, device in [*FROZEN.items()]:
+        network.to("cpu" if away else resolve_device(device))
+
+
+def count_bytes(networks: Iterable[Any]) -> int:
+    """Bytes of the weights of some of `FROZEN`, without those whose options name the CPU."""
+    placed = (p for each in networks if FROZEN[each] != "cpu" for p in each.parameters())
+    return sum(p.numel() * p.element_size() for p in placed)
 
 
 def resolve_device(device: str) -> torch.device:

@@ -57,6 +57,13 @@ ROWS = {
     "math-ai/aime25": {"id": "0", "problem": "What is 1 + 2?", "answer": "3"},
     "HuggingFaceH4/MATH-500": published.ROWS["ankner/math-500"],
     "HuggingFaceH4/aime_2024": {"problem": "1 + 2?", "answer": "003"},
+    "nateraw/parti-prompts": {"Prompt": "a fox", "Category": "Animals", "Challenge": "Basic"},
+    "geneval2_data.jsonl": {
+        "prompt": "two red circles",
+        "atom_count": 3,
+        "vqa_list": [["How many circles are there?", "two"], ["Are they red?", "Yes"]],
+        "skills": ["count", "attribute"],
+    },
     "Gen-Verse/MATH500": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
 }
 QUESTIONS = {
@@ -78,6 +85,7 @@ HPS = {
     "HPDv3/benchmark/*.json": {"benchmark_Arts.json": [{"caption": "a vase"}]},
 }
 """The files of the prompts of HPSv2 and HPSv3."""
+SCORERS = ("hps", "hpsv3", "pickscore", "imagereward", "aesthetic", "clip")
 DPG = "a,a red circle,,1,0,entity,whole,t,is it red?\n"
 CLIP = str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")
 
@@ -91,7 +99,7 @@ def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_recipe(path: Path) -> tuple[Callable[[list[str]], int], EvalConfig]:
     """The command of an evaluation, and its settings."""
-    images = re.search("v_|_vl_|geneval|dpg|hps", path.stem)
+    images = re.search("v_|_vl_|geneval|dpg|hps|parti", path.stem)
     command = vision if images else text
     tasks = ("text_to_image", "image_to_text") if images else ("text",)
     return command.main, load_settings([f"config={path}"], tasks)
@@ -170,7 +178,7 @@ def test_an_evaluation_runs_on_a_skeleton(
         for entry in entries:
             if entry["name"] == "compositional":
                 entry |= {"model": str(segmenter_checkpoint), "clip_model": CLIP}
-            if entry["name"] in ("hps", "hpsv3"):  # 4 and 17 GB: images are scored by their size
+            if entry["name"] in SCORERS:  # up to 17 GB: images are scored by their size
                 entry |= {"name": "jpeg", "key": entry["name"]}
                 entry.pop("version", None)
             if entry["name"] == "dsg":

@@ -33,6 +33,9 @@ def test_the_checkpoint_just_written_stays_and_those_of_a_left_course_go(tmp_pat
     checkpoints(folder, 4)
     prune_checkpoints(folder, step=4, keep=2)
     assert checkpoint_steps(folder) == [3, 4]
+    checkpoints(folder, 5)
+    prune_checkpoints(folder, step=5, keep=1, best=3)
+    assert checkpoint_steps(folder) == [3, 5]
 
 
 def test_a_kill_while_checkpoints_are_removed_leaves_no_part_of_one_under_its_step(
