@@ -52,7 +52,6 @@ PUBLIC_SIZES = {
     "black-forest-labs/FLUX.2-klein-base-4B": "FLUX.2-klein-4B",
     "black-forest-labs/FLUX.2-klein-9B": "FLUX.2-klein-9B",
     "black-forest-labs/FLUX.2-klein-base-9B": "FLUX.2-klein-9B",
-    "Alpha-VLLM/Lumina-Image-2.0": "Lumina-Image-2.0",
     "Efficient-Large-Model/Sana_600M_512px": "Sana-0.6B-512px",
     "Efficient-Large-Model/Sana_600M_1024px": "Sana-0.6B-1024px",
     "Efficient-Large-Model/Sana_1600M_512px": "Sana-1.6B-512px",
