@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import diffusers
-import numpy as np
 import pytest
 import torch
 from peft import PeftModel
@@ -19,7 +18,6 @@ from mmrl.models.families import get_family
 from mmrl.models.loading import load_model
 from mmrl.pretrained.known import SIZES, find_here
 from mmrl.pretrained.model_config import LoraConfig
-from mmrl.samplers import SamplerConfig, sample
 from mmrl.training.adapter import add_adapter
 from tests import by_path
 from tests.models.flow import (
@@ -31,7 +29,6 @@ from tests.models.flow import (
     count_calls,
     load_cases,
     load_sd3,
-    scatter,
     seeded,
 )
 from tests.models.kept_bytes import count_kept
@@ -77,28 +74,6 @@ def diffusers_velocity(transformer: Any) -> Tensor:
         cases["in/prompts/pooled"],
         torch.tensor([1000.0, 400.0]),
     ).sample
-
-
-def test_a_written_pipeline_is_whole_and_draws_the_same_image(tmp_path: Path) -> None:
-    policy, prompts = load_sd3(), ask(*TEXTS, height=48, width=80)
-    scatter(policy, 0.05, 1)
-    policy.save(tmp_path, "float32")
-    settings = SamplerConfig(**{"name": "ode", "steps": 4, "cfg_scale": 1.5})
-    rollout = sample(policy, policy.canvas(prompts), settings, seeded([0, 1]))
-    start = rollout.canvas.written[0][:, 0].unflatten(1, rollout.canvas.shapes[0])
-    public: Any = LIBRARY.DiffusionPipeline.from_pretrained(tmp_path)
-    public.set_progress_bar_config(disable=True)
-    sizes = {"height": 48, "width": 80, "max_sequence_length": LENGTH}
-    drawn = public(
-        list(TEXTS), num_inference_steps=4, guidance_scale=2.5, latents=start.clone(), **sizes
-    ).images
-    images: Any = policy.decode(rollout.canvas, prompts)
-    for own, known in zip(images, drawn, strict=True):
-        assert own.size == known.size == (80, 48)
-        assert abs(np.array(own, dtype=int) - np.array(known, dtype=int)).max() <= 1
-    files = {path.relative_to(PIPELINE) for path in PIPELINE.rglob("*") if path.is_file()}
-    assert {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()} == files
-    assert torch.equal(velocity(load_model(tmp_path)), velocity(policy.network))
 
 
 def test_an_adapter_is_read_by_peft_and_merged_by_the_script(tmp_path: Path) -> None:
