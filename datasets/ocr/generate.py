@@ -1,6 +1,6 @@
 """Write prompts for images with written words, for the reward `ocr`.
 
-    python datasets/ocr/generate.py
+    python datasets/ocr/generate.py out=datasets/ocr
 
 Each line is a prompt whose words stand in double quotes. Words of the validation prompts are in no
 training prompt. Lines are in the order of a SHA-256 hash: the files are the same everywhere.
@@ -9,8 +9,15 @@ training prompt. Lines are in the order of a SHA-256 hash: the files are the sam
 from __future__ import annotations
 
 import hashlib
+import sys
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from mmrl.config import ConfigError, check, load_config  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
 
 PLACES = (
     "A wooden sign beside a forest path",
@@ -32,6 +39,20 @@ HELD_OUT = 8
 """Pairs of words for validation."""
 
 
+@dataclass(kw_only=True)
+class Config:
+    """Where to write."""
+
+    out: str = ""
+    """Folder of the files."""
+
+    def __post_init__(self) -> None:
+        check(self.out != "", "out", self.out, "a folder")
+
+
+USAGE = Usage("python datasets/ocr/generate.py", __doc__, Config)
+
+
 def rank(text: str) -> str:
     """Where a text is in the order of all."""
     return hashlib.sha256(text.encode()).hexdigest()
@@ -47,6 +68,19 @@ def prompts() -> dict[str, list[str]]:
     }
 
 
-if __name__ == "__main__":
+def write(folder: Path) -> None:
+    """Write the files."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, lines in prompts().items():
-        Path(__file__).with_name(f"{name}.txt").write_text("\n".join(lines) + "\n")
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def main(arguments: list[str]) -> int:
+    """Write as the command line says; return the exit status."""
+    return run_command(
+        USAGE, arguments, lambda: write(Path(load_config(Config, arguments).out)), ConfigError
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

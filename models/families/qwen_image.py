@@ -25,7 +25,7 @@ KEYS = {"transformer.": ""}
 SIDE = 128
 """Latents along the side of an image where no size is asked for, as in the pipeline."""
 NO_TEXT = " "
-"""What stands for the empty text: the pipeline's own example of a negative prompt."""
+"""In the place of the empty text: the pipeline's own example of a negative prompt."""
 
 
 def matches(config: Mapping[str, Any]) -> bool:

@@ -162,7 +162,7 @@ class PipelineParts:
         the autoencoder decodes."""
         vae = self.decoder.vae
         scaled = scale(latents.float().to(self.device), vae)
-        pixels = [vae.decode(_frame(each, vae)).sample.flatten(1, -3) for each in scaled]
+        pixels = [vae.decode(add_frame(each, vae)).sample.flatten(1, -3) for each in scaled]
         return self.decoder.image_processor.postprocess(torch.cat(pixels))
 
     @property
@@ -178,7 +178,7 @@ class PipelineParts:
         posterior where there is one, encoded one at a time; `scale` is the inverse of that of
         `decode`."""
         vae = self.decoder.vae
-        found = [vae.encode(_frame(each.to(self.device), vae)) for each in pixels]
+        found = [vae.encode(add_frame(each.to(self.device), vae)) for each in pixels]
         means = [x.latent if "latent" in x else x.latent_dist.mode() for x in found]
         means = [each.flatten(1, -3) for each in means]
         return scale(torch.cat(means), vae)
@@ -221,7 +221,7 @@ class PipelineParts:
         return model
 
 
-def _frame(image: Tensor, vae: Any) -> Tensor:
+def add_frame(image: Tensor, vae: Any) -> Tensor:
     """[1, C, …] of pixels or latents [C, H, W]; a video of one frame for an autoencoder of videos,
     whose output then has the frame among its channels once these are flattened."""
     return image[None, :, None] if "temperal_downsample" in vae.config else image[None]

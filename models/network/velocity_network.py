@@ -18,7 +18,13 @@ from torch import Tensor
 
 from mmrl.models.network.live_bytes import LiveBytes
 from mmrl.models.network.network import Network
-from mmrl.models.network.pipeline_parts import VAE, PipelineParts, build_part, count_parameters
+from mmrl.models.network.pipeline_parts import (
+    VAE,
+    PipelineParts,
+    add_frame,
+    build_part,
+    count_parameters,
+)
 from mmrl.types.guidance import Guidance
 
 
@@ -100,7 +106,7 @@ class VelocityNetwork(Network):
             vae: Any = build_part(self.public_config[VAE])
             latents = torch.empty(shape)
         with LiveBytes() as live:
-            vae.decode(self.to_decoder(latents, vae))
+            vae.decode(add_frame(self.to_decoder(latents, vae)[0], vae))
         return float(live.peak)
 
     def move_parts(self, device: torch.device | str) -> None:
