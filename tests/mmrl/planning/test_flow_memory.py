@@ -46,8 +46,9 @@ def words(model: Path, side: int, out: Path, *more: str) -> list[str]:
 
 def peak(command: list[str]) -> int:
     """Most bytes that the process of a run had in memory."""
-    program = "import resource, sys; from mmrl import rl; assert not rl.main(sys.argv[1:]);"
-    program += "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    # ru_maxrss begins with the peak of the process that starts this one
+    program = "import sys; from mmrl import rl; assert not rl.main(sys.argv[1:]);"
+    program += "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
     done = subprocess.run(
         [sys.executable, "-c", program, *command], cwd=ROOT, capture_output=True, text=True
     )
