@@ -179,9 +179,8 @@ class PipelineParts:
         `decode`."""
         vae = self.decoder.vae
         found = [vae.encode(add_frame(each.to(self.device), vae)) for each in pixels]
-        means = [x.latent if "latent" in x else x.latent_dist.mode() for x in found]
-        means = [each.flatten(1, -3) for each in means]
-        return scale(torch.cat(means), vae)
+        means = (x.latent if "latent" in x else x.latent_dist.mode() for x in found)
+        return scale(torch.cat([each.flatten(1, -3) for each in means]), vae)
 
     def _load(self, names: Sequence[str], **own: nn.Module) -> Any:
         """The pipeline with these parts, `own` among them, and nothing else."""

@@ -53,7 +53,8 @@ class LatentCanvas:
     def __getitem__(self, rows: slice | Tensor | list[int]) -> LatentCanvas:
         import torch
 
-        places = torch.arange(len(self), device=self.text.device)[rows].tolist()
+        here = rows.cpu() if isinstance(rows, torch.Tensor) else rows  # slices wait for no device
+        places = torch.arange(len(self))[here].tolist()
         own = {name: None if each is None else each[rows] for name, each in self._rows().items()}
         names = [self.names[place] for place in places] if self.names else ()
         return replace(self, shapes=[self.shapes[place] for place in places], names=names, **own)
