@@ -126,7 +126,7 @@ def shrink(
         "output_dir": folder / "run",
         "max_steps": 2,
         "eval_steps": 2,
-        "save_steps": 2,
+        "save_steps": 0,
         "model.path": skeletons[family],
         "model.dtype": "float32",
         "bf16": "false",
