@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,8 @@ def _train(
                 task.encode_prompts(policy)
                 task.bind_policy(policy, config.seed)
             trainer = Trainer(config, policy, accelerator)
+            for task in tasks.values():
+                task.acting = partial(trainer.acting, task.config.sample_with)
             if checkpoint is not None:
                 trainer.load(checkpoint)
         with (

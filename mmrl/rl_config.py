@@ -3,12 +3,12 @@
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.presets import resolve_method
-from mmrl.config import ConfigError, above, at_least, check, check_choice
+from mmrl.config import ConfigError, Settings, above, at_least, check, check_choice
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rewards.scoring.terms import key_of
 from mmrl.rollouts.task_config import TaskConfig
@@ -18,6 +18,24 @@ from mmrl.run_config import RunConfig, check_merge, check_schedule
 TASK_NAME = re.compile(r"(?!\.)[\w.-]{1,64}", re.ASCII)
 MAX_AUTO_BATCH = 16
 """Largest micro-batch, in rollouts, where per_device_train_batch_size is null."""
+
+
+@dataclass(kw_only=True)
+class OldPolicyConfig(Settings):
+    """The old policy of contrasts: old <- d old + (1 - d) policy after the updates of every step,
+    with d = min(`initial` + `uprate` max(0, n - `flat_steps`), `uphold`) after n optimiser steps;
+    the rules and names of DiffusionNFT and UniRL."""
+
+    where: ClassVar[str] = "old_policy"
+
+    initial: Annotated[float, at_least(0, up_to=1)] = 0.0
+    uprate: Annotated[float, at_least(0)] = 0.001
+    flat_steps: Annotated[int, at_least(0)] = 0
+    uphold: Annotated[float, at_least(0, up_to=1)] = 0.5
+
+    def decay(self, steps: int) -> float:
+        """d after so many optimiser steps."""
+        return min(self.initial + self.uprate * max(0, steps - self.flat_steps), self.uphold)
 
 
 @dataclass(kw_only=True)
@@ -50,6 +68,9 @@ class RLConfig(RunConfig):
     ref_model_sync_steps: Annotated[int, at_least(1)] = 512
     """Optimiser steps after which the reference follows; the next rollouts are the first to see
     it."""
+    old_policy: OldPolicyConfig | None = None
+    """The old policy that contrasts and `beta_old` compare with, an average of the trained weights;
+    null takes the policy as it was when the step began."""
     overlap_rewards: bool = True
     """Call rewards in background threads while the next groups are sampled; false calls them when
     all groups are sampled. The scores are the same."""
@@ -94,6 +115,10 @@ class RLConfig(RunConfig):
             scores = [(n, each) for n, t in evaluated for each in t.eval_rewards or t.rewards]
             known = [f"eval/{name}/{key_of(entry)}" for name, entry in scores]
             check_choice("stop_on.metric", self.stop_on.metric, known)
+        for name, task in self.tasks.items():
+            fits = task.sample_with == "policy" or self.old_policy is not None
+            allowed, advice = "policy without an old policy", "Set old_policy."
+            check(fits, f"tasks.{name}.sample_with", task.sample_with, allowed, advice)
         iterations = {method.num_iterations for method in self.algorithms}
         check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
         rates = {each.value.learning_rate_scale for each in self.algorithms if each.value}

@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar, Literal
 from mmrl.algorithms.advantages import BASELINES
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.bounds import BOUNDS
-from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, RATIO_LEVELS
+from mmrl.algorithms.contrasts import CONTRASTS
+from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, PREDICTION_KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import Settings, above, at_least, check, one_of
 from mmrl.config.chosen import Chosen
@@ -50,7 +51,7 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     """One row of the table: a choice for every column, with the options of the strategy and of the
     bound, and the loss around them."""
 
-    CHOICES = {"strategy": STRATEGIES, "bound": BOUNDS}
+    CHOICES = {"strategy": STRATEGIES, "bound": BOUNDS, "contrast": CONTRASTS}
     where: ClassVar[str] = "algorithm"
     presets: ClassVar = "algorithm"
     """Folder of `configs/` with values of `name`."""
@@ -66,6 +67,9 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     """What the policy is shown of finished rollouts, see `mmrl.generation.kinds`."""
     bound: Annotated[str, one_of(BOUNDS)] = "token"
     """What is formed from the log-probs, see `mmrl.algorithms.bounds`."""
+    contrast: Annotated[str, one_of(CONTRASTS)] = "none"
+    """Comparison of clean predictions that takes the place of ratio and surrogate, see
+    `mmrl.algorithms.contrasts`."""
     ratio_level: Annotated[str, one_of(RATIO_LEVELS)] = "token"
     """Over what the importance ratio is formed, see `mmrl.algorithms.ratios`."""
     surrogate: Annotated[str, one_of(SURROGATES)] = "clipped"
@@ -89,9 +93,12 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     (two-sided clipping, INTELLECT-2, arXiv 2505.07291); above 1 + `epsilon_high`, null for none."""
     beta: Annotated[float, at_least(0)] = 0.0
     """Weight of the KL; 0 needs no reference policy."""
-    kl: Annotated[str, one_of([*KL, *GAUSSIAN_KL])] = "k3"
+    beta_old: Annotated[float, at_least(0)] = 0.0
+    """Weight of a further KL, to the run's `old_policy`."""
+    kl: Annotated[str, one_of([*KL, *GAUSSIAN_KL, *PREDICTION_KL])] = "k3"
     """KL estimator: k1, k2 or k3 from log-probs; of denoising steps of a latent also gaussian or
-    gaussian_rate, which differ by their divisor, see `mmrl.algorithms.ratios`."""
+    gaussian_rate, which differ by their divisor; velocity where latents are noised again, see
+    `mmrl.algorithms.ratios`."""
     kl_to: Literal["reference", "old"] = "reference"
     """Policy the KL is taken to: reference, or old (as it was when it sampled)."""
     kl_level: Literal["token", "bound"] = "token"
@@ -162,17 +169,26 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     def needs_old(self, num_mini_batches: int = 1) -> bool:
         """Whether the policy that sampled is scored: for a ratio or the KL, once it has moved."""
         moved = self.num_iterations * num_mini_batches > 1 and self.old_logprobs == "replay"
-        return moved and (self.ratio_level != "none" or (self.beta > 0 and self.kl_to == "old"))
+        has_ratio = self.ratio_level != "none" and self.contrast == "none"
+        return moved and (has_ratio or (self.beta > 0 and self.kl_to == "old"))
 
     @property
-    def reads_gaussians(self) -> bool:
-        """Whether the loss compares the Gaussians of denoising steps, not their log-probs alone."""
-        return SURROGATES[self.surrogate].of_steps or (self.beta > 0 and self.kl in GAUSSIAN_KL)
+    def reads_averaged(self) -> bool:
+        """Whether the loss compares with the old policy of contrasts."""
+        return CONTRASTS[self.contrast].reads_old or self.beta_old > 0
+
+    @property
+    def reads_latents(self) -> bool:
+        """Whether the loss compares what policies say of latents, not log-probs alone."""
+        has_kl = self.beta > 0 or self.beta_old > 0
+        by_latents = SURROGATES[self.surrogate].of_steps or CONTRASTS[self.contrast].of_latents
+        return by_latents or (has_kl and self.kl not in KL)
 
     @property
     def needs_reference(self) -> bool:
         """Whether the reference policy is scored."""
-        return self.beta > 0 and self.kl_to == "reference"
+        has_kl = self.beta > 0 and self.kl_to == "reference"
+        return has_kl or CONTRASTS[self.contrast].reads_reference
 
     @property
     def value_epsilon(self) -> float:

@@ -5,7 +5,8 @@
 over the counted entries e of all passes: r_e the ratio at the chosen level, A the advantage of
 the rollout (with a value model: of the token), w_e the weight of the chosen aggregation, the
 surrogate the chosen one or that of the aggregation or the bound, f_e the factor of the passes, 1
-without. Only actions scored in a pass are counted. The KL is per scored token, or per response
+without. A contrast (`mmrl.algorithms.contrasts`) has terms of its own in their place, and a second
+KL, to an averaged policy, may be added. Only actions scored in a pass are counted. The KL is per scored token, or per response
 token of the bound's values (`kl_level: bound`), to the reference or old policy.
 
 The log-prob of a denoising step is the mean over the numbers of its latent, so that its ratio is a
@@ -21,7 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
 from mmrl.algorithms.bounds import BOUNDS, Quantity
-from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, RATIO_LEVELS
+from mmrl.algorithms.contrasts import CONTRASTS, Contrasted
+from mmrl.algorithms.ratios import KL, RATIO_LEVELS, kl_of_actions
 from mmrl.algorithms.surrogates import SURROGATES, Comparison, Terms, boundary
 from mmrl.types import Gaussian, Passes, Rollout, Scores
 
@@ -72,6 +74,9 @@ class LossInputs:
         old: those under the policy that sampled; None where it is the same policy.
         reference: those under the policy the KL is taken to; None without a KL.
         weights: where only some of the passes are at hand, those they have among all of them.
+        averaged: those under the old policy of contrasts, an average of the trained one; None where
+            it is the same policy.
+        slopes: [K, B, 1], coefficients of a contrast over groups.
     """
 
     passes: Passes
@@ -80,6 +85,8 @@ class LossInputs:
     old: Scores | None = None
     reference: Scores | None = None
     weights: Weights | None = None
+    averaged: Scores | None = None
+    slopes: Tensor | None = None
 
 
 def batch_weights(passes: Passes, config: AlgorithmConfig, size: BatchSize) -> Weights:
@@ -103,32 +110,58 @@ def policy_loss(
         Scalar loss, and metrics that add up over micro-batches and ranks, each already weighted by
         its share of the batch.
     """
+    weights = inputs.weights or batch_weights(inputs.passes, config, size)
+    part = _ratio_loss if config.contrast == "none" else _contrast_loss
+    loss, metrics = part(inputs, config, size, weights)
+    metrics = {"policy_loss": loss.detach(), **metrics}
+    if inputs.new.entropy is not None:
+        metrics["entropy"] = inputs.new.entropy.sum() / max(1, size.tokens)
+    if inputs.reference is not None and config.beta > 0:
+        divergence, metrics["kl"] = _divergence(inputs, weights, config, size)
+        loss = loss + config.beta * divergence
+    if config.beta_old > 0:
+        averaged = inputs.averaged or inputs.new.detach()
+        each = kl_of_actions(config.kl, inputs.new, averaged, inputs.passes.scored)
+        metrics["kl_old"] = each.detach().sum() / max(1, size.tokens)
+        loss = loss + config.beta_old * (each * weights.tokens).sum()
+    return loss, metrics
+
+
+def _ratio_loss(
+    inputs: LossInputs, config: AlgorithmConfig, size: BatchSize, weights: Weights
+) -> tuple[Tensor, dict[str, Tensor]]:
     passes, advantages = inputs.passes, inputs.advantages
     bound = BOUNDS[config.bound]
     new = bound(inputs.new.logprobs, passes, config, advantages)
     before = inputs.new.detach() if inputs.old is None else inputs.old
     old = bound(before.logprobs, passes, config, advantages).values
     counts = new.counts
-    weights = inputs.weights or batch_weights(passes, config, size)
     level = RATIO_LEVELS[config.ratio_level].log_ratio
     log_ratio = level(new.values, old, counts, new.sizes, passes.blocks)
     steps = inputs.new.gaussian, before.gaussian
     terms = _terms(log_ratio, new, old, advantages, config, steps)
     entries = weights.entries if passes.factor is None else weights.entries * passes.factor
-    loss = -(terms.values * entries).sum()
-    metrics = {
-        "policy_loss": loss.detach(),
+    return -(terms.values * entries).sum(), {
         "ratio": _mean(log_ratio.exp(), counts, size),
         "clip_ratio/low_mean": _mean(terms.below, counts, size),
         "clip_ratio/high_mean": _mean(terms.above, counts, size),
         "approx_kl": _mean(KL["k3"](log_ratio, log_ratio.new_zeros(())), counts, size),
     }
-    if inputs.new.entropy is not None:
-        metrics["entropy"] = inputs.new.entropy.sum() / max(1, size.tokens)
-    if inputs.reference is not None:
-        divergence, metrics["kl"] = _divergence(inputs, new, weights, config, size)
-        loss = loss + config.beta * divergence
-    return loss, metrics
+
+
+def _contrast_loss(
+    inputs: LossInputs, config: AlgorithmConfig, size: BatchSize, weights: Weights
+) -> tuple[Tensor, dict[str, Tensor]]:
+    contrast, new, scored = CONTRASTS[config.contrast], inputs.new, inputs.passes.scored
+    old = inputs.averaged or new.detach()
+    rows = inputs.advantages
+    rows = rows[None, :, None] if rows.dim() == 1 else rows
+    limit = config.adv_clip_max or 1.0
+    given = Contrasted(new, old, inputs.reference, rows, config.contrast_beta, limit)
+    terms = contrast.terms(given)
+    loss = ((terms if inputs.slopes is None else terms * inputs.slopes) * weights.entries).sum()
+    kl = "velocity" if contrast.of_latents else "k2"
+    return loss, {"old_deviation": _mean(kl_of_actions(kl, new, old, scored), scored, size)}
 
 
 def _terms(
@@ -152,27 +185,19 @@ def _terms(
 
 
 def _divergence(
-    inputs: LossInputs, new: Quantity, weights: Weights, config: AlgorithmConfig, size: BatchSize
+    inputs: LossInputs, weights: Weights, config: AlgorithmConfig, size: BatchSize
 ) -> tuple[Tensor, Tensor]:
     """The weighted KL, and its plain mean for the metrics."""
     passes, policy, reference = inputs.passes, inputs.new, inputs.reference
     assert reference is not None
     if config.kl_level == "bound":
+        new = BOUNDS[config.bound](policy.logprobs, passes, config, inputs.advantages)
         other = BOUNDS[config.bound](reference.logprobs, passes, config, inputs.advantages).values
         each = KL[config.kl](new.values * new.counts, other * new.counts)
         each = each / (1 if new.sizes is None else new.sizes.clamp(min=1))
         return (each * weights.entries).sum(), _mean(each, new.counts, size)
-    each = _kl_of_actions(config.kl, policy, reference, passes.scored)
+    each = kl_of_actions(config.kl, policy, reference, passes.scored)
     return (each * weights.tokens).sum(), each.detach().sum() / max(1, size.tokens)
-
-
-def _kl_of_actions(name: str, policy: Scores, reference: Scores, scored: Tensor) -> Tensor:
-    """[K, B, L]: the KL of every scored action, 0 elsewhere."""
-    if name in GAUSSIAN_KL:
-        assert policy.gaussian and reference.gaussian, "the strategy is checked with the method"
-        return GAUSSIAN_KL[name](policy.gaussian, reference.gaussian)[..., None] * scored
-    # both 0 elsewhere, so that nothing there can overflow and spoil the gradient
-    return KL[name](policy.logprobs * scored, reference.logprobs * scored)
 
 
 def _mean(values: Tensor, counts: Tensor, size: BatchSize) -> Tensor:

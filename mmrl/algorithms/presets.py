@@ -11,7 +11,8 @@ from omegaconf import OmegaConf
 
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
-from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, RATIO_LEVELS
+from mmrl.algorithms.contrasts import CONTRASTS
+from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, PREDICTION_KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import ConfigError, Settings, check, check_choice, merge, to_plain
 from mmrl.config.chosen import keep_read
@@ -74,12 +75,15 @@ def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
 def find_conflicts(method: AlgorithmConfig) -> list[str]:
     """Columns that cannot go together: messages, each beginning with a key to change."""
     found = []
+    if method.contrast in ("diffusion_nft", "lfpo") and method.adv_clip_max is None:
+        found.append(f"adv_clip_max is null, and contrast: {method.contrast} divides by it.")
     if method.follows_blocks and method.block_size is None:
         found.append(
             f"block_size is null, and strategy: {method.strategy} with ratio_level:"
             f" {method.ratio_level} needs blocks; give that of the sampler."
         )
-    for key, why, columns in (*_of_strategy(method), *_of_terms(method), *_of_credit(method)):
+    of = _of_strategy, _of_contrast, _of_terms, _of_credit
+    for key, why, columns in (need for each in of for need in each(method)):
         for column, allowed in columns.items():
             value = getattr(method, column, allowed[0])  # only some strategies have an option
             if value not in allowed:
@@ -99,20 +103,42 @@ def _of_strategy(m: AlgorithmConfig) -> Iterator[Need]:
         why = "follows an order instead of drawing, which slice_size or num_slices cuts"
         yield "strategy", why, {"num_draws": [1]}
         yield "strategy", "shows states in which tokens were written", {"prompt_mask_rate": [0]}
-    if strategy.of_steps:
-        yield "strategy", "scores denoising steps, which have none", {"temperature": [1]}
-        why = "scores denoising steps, whose entropy is given"
-        yield "strategy", why, {"top_entropy_quantile": [1]}
-    else:
-        compared = {"kl": [*KL], "surrogate": [n for n, s in SURROGATES.items() if not s.of_steps]}
-        yield "strategy", "scores tokens and no means of denoising steps", compared
+    if strategy.of_steps or strategy.of_predictions:
+        needs = {"temperature": [1], "top_entropy_quantile": [1]}
+        yield "strategy", "scores latents, which have neither temperature nor entropy", needs
+    if not strategy.of_steps:
+        compared = {
+            "kl": [*PREDICTION_KL] if strategy.of_predictions else [*KL],
+            "surrogate": [n for n, s in SURROGATES.items() if not s.of_steps],
+        }
+        if m.beta == 0 == m.beta_old:
+            del compared["kl"]
+        yield "strategy", "scores no means of denoising steps", compared
         why = "may show other states than those in which the sampler acted"
         yield "strategy", why, {"old_logprobs": ["replay"]}
-    if m.kl in GAUSSIAN_KL:
-        yield "kl", "is of single denoising steps", {"kl_level": ["token"]}
+    elif m.beta > 0 or m.beta_old > 0:
+        yield "strategy", "scores denoising steps", {"kl": [*KL, *GAUSSIAN_KL]}
+    if m.kl not in KL:
+        yield "kl", "is of latents", {"kl_level": ["token"]}
+    fitting = [n for n, c in CONTRASTS.items() if c.of_latents == strategy.of_predictions]
+    allowed = ["none", *fitting] if not (strategy.of_steps or strategy.reads_trace) else ["none"]
+    what = "predictions of latents" if strategy.of_predictions else "no predictions of latents"
+    yield "strategy", f"shows {what}", {"contrast": list(dict.fromkeys(allowed))}
     if not strategy.reads_trace:
         why = "shows states that the sampler did not go through, which have no next step"
         yield "strategy", why, {"value": [None]}
+
+
+def _of_contrast(m: AlgorithmConfig) -> Iterator[Need]:
+    if m.contrast == "none":
+        return
+    needs = {"bound": ["token"], "ratio_level": ["token"], "surrogate": ["clipped"]}
+    plain = [name for name, each in AGGREGATIONS.items() if each.surrogate is None]
+    needs |= {"delta": [None], "step_weights": [None], "aggregation": plain}
+    yield "contrast", "compares predictions in the place of a ratio", needs
+    if CONTRASTS[m.contrast].group is not None:
+        why = "is of whole groups"
+        yield "contrast", why, {"value": [None], "completion_value": [None]}
 
 
 def _of_terms(m: AlgorithmConfig) -> Iterator[Need]:

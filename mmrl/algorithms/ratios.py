@@ -26,7 +26,11 @@ level and a mean over the numbers of a row's latent,
     gaussian         mean[(mu - mu')^2] / (2 s^2), the KL of a number
     gaussian_rate    -dt mean[(mu - mu')^2] / (2 s^2), which counts a step by its length
 
-The public codes call both the KL, so a weight `beta` belongs to one of them: `gaussian` is that of
+and of latents that are noised again, with v and v' the velocities under two policies,
+
+    velocity         mean[(v - v')^2]
+
+The public codes call both of the first the KL, so a weight `beta` belongs to one of them: `gaussian` is that of
 UniRL, of flow_grpo for Wan and of every kernel whose deviation has no factor sqrt(-dt);
 `gaussian_rate` that of flow_grpo for SD3, FLUX, Qwen-Image and Bagel, and of verl-omni.
 """
@@ -36,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from mmrl.types import Gaussian
+from mmrl.types import Gaussian, Prediction, Scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -136,3 +140,21 @@ GAUSSIAN_KL: dict[str, Callable[[Gaussian, Gaussian], Tensor]] = {
     "gaussian_rate": gaussian_rate,
 }
 """KL of denoising steps by the name used in configurations."""
+
+
+def velocity(policy: Prediction, other: Prediction) -> Tensor:
+    """[K, B]: the mean squared difference of velocities."""
+    return policy.mean((policy.error - other.error).square())
+
+
+PREDICTION_KL = {"velocity": velocity}
+"""What takes the place of a KL of latents that are noised again, by name."""
+
+
+def kl_of_actions(name: str, policy: Scores, reference: Scores, scored: Tensor) -> Tensor:
+    """[K, B, N]: the KL of every scored action, 0 elsewhere."""
+    for table, kept in ((GAUSSIAN_KL, "gaussian"), (PREDICTION_KL, "prediction")):
+        if name in table:
+            return table[name](getattr(policy, kept), getattr(reference, kept))[..., None] * scored
+    # both 0 elsewhere, so that nothing there can overflow and spoil the gradient
+    return KL[name](policy.logprobs * scored, reference.logprobs * scored)

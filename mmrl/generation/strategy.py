@@ -60,6 +60,8 @@ class Strategy(NamedTuple):
     many denoising steps and response positions. `needs_blocks`: `block_size` must be set.
     `ordered`: the passes follow an order of writing, which is not drawn; `reads_trace`: the order
     is the recorded one. `of_steps`: actions are denoising steps of a latent, drawn from Gaussians.
+    `of_predictions`: finished latents are noised again, so nothing that the sampler recorded is
+    read.
     """
 
     plan: Callable[[Rollout, Any, Draw], Passes]
@@ -69,6 +71,7 @@ class Strategy(NamedTuple):
     ordered: bool = False
     reads_trace: bool = False
     of_steps: bool = False
+    of_predictions: bool = False
 
     def __call__(
         self,

@@ -61,6 +61,9 @@ def estimate(
         # a sharded copy shares nothing with the policy
         copied = sizes.weights if sharded and not sizes.adapter else sizes.trained - sizes.adapter
         needs.add("reference", (copied + sizes.adapter * config.sync_ref_model) / parts, away)
+    if config.old_policy is not None:
+        trained = sizes.trained / BYTES[config.model.dtype] * 4
+        needs.add("old policy", trained / parts, away)
     if config.value is not None:
         _add_value(needs, config, network, sizes, placement)
     return needs

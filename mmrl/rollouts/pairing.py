@@ -23,7 +23,8 @@ def check_pairing(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -
     _check_lacking(method, sampler, kind, f"{where}.algorithm")
     drawn = sorted(name for name, each in GENERATIONS[kind].samplers.items() if each.draws)
     names = f"{' or '.join(drawn)}, whose steps have log-probs"
-    check(SAMPLERS[sampler.name].draws, f"{where}.sampler.name", sampler.name, names)
+    fits = SAMPLERS[sampler.name].draws or STRATEGIES[method.strategy].of_predictions
+    check(fits, f"{where}.sampler.name", sampler.name, names)
     if STRATEGIES[method.strategy].reads_trace and count_steps(sampler, 2) == 1:
         raise ConfigError(
             f"{where}.algorithm.strategy is {method.strategy!r}, and {where}.sampler.steps is 1, so"

@@ -168,7 +168,12 @@ def sample_groups(
     pending, parts, samples = task.scorer.begin(len(prompts)), [], []
     started = time.perf_counter()
     forwards_differ = not _has_fixed_forwards(task, policy, chosen)
-    with activity("rollouts", len(prompts)), leave_together(), policy.sampling(forwards_differ):
+    with (
+        activity("rollouts", len(prompts)),
+        leave_together(),
+        task.acting(),
+        policy.sampling(forwards_differ),
+    ):
         seeds = (seed, "rollout", task.name, step)
         for part, completions in _sample_batches(task, policy, prompts, names, seeds):
             parts.append(part)

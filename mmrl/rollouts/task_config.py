@@ -1,7 +1,7 @@
 """Settings of one task of a run: its prompts, sampler, rewards and algorithm."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.advantages import OF_GROUP
@@ -61,6 +61,8 @@ class TaskConfig(Settings):
     """The same in evaluations; null takes `assistant_prefill`."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     """How rollouts are written."""
+    sample_with: Literal["policy", "old"] = "policy"
+    """What rollouts are written by: the policy, or the run's `old_policy`."""
     eval_sampler: SamplerConfig | None = None
     """Sampler of evaluations; null takes `sampler`."""
     eval_limit: Annotated[int | None, at_least(1)] = None
@@ -133,6 +135,9 @@ class TaskConfig(Settings):
         check_sampler(evaluation, f"{where}.eval_sampler", eval_length)
         algorithm = load_algorithm(self.algorithm, f"{where}.algorithm")
         check_pairing(algorithm, self.sampler, where)
+        fits = self.sample_with == "policy" or algorithm.contrast != "none"
+        allowed = "policy, as algorithm.contrast is none: ratios are to the policy that sampled"
+        check(fits, f"{where}.sample_with", self.sample_with, allowed)
         self._check_groups(algorithm, where)
         self._check_further(algorithm, where)
         self._check_lengths(where)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -77,6 +79,7 @@ class Task:
         where = f"tasks.{name}"
         self.name, self.config, self.dry = name, config, dry
         self.has_reward = False  # whether a reward has applied to any rollout yet
+        self.acting: Callable[[], AbstractContextManager[None]] = nullcontext  # what samples
         config.check(where)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
         for difference in find_differences(self.algorithm, config.sampler, exact_cache):

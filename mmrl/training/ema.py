@@ -18,7 +18,7 @@ class ExponentialAverage:
     """A float32 average of the parameters that require gradients.
 
     The effective decay starts low, `min(decay, (1 + n) / (10 + n))` after n updates, so that short
-    runs are not dominated by their starting weights.
+    runs are not dominated by their starting weights; where an update states its own, that is taken.
     """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
@@ -27,10 +27,11 @@ class ExponentialAverage:
         self.average = {n: copy_part(p, torch.float32) for n, p in self.parameters.items()}
 
     @torch.no_grad()
-    def update(self) -> None:
+    def update(self, decay: float | None = None) -> None:
         """Move the average towards the present parameters."""
         self.updates += 1
-        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        if decay is None:
+            decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         for name, parameter in self.parameters.items():
             self.average[name].lerp_(held_part(parameter).float(), 1 - decay)
 

@@ -30,6 +30,8 @@ class Prepared:
     Attributes:
         values: of the value model as it was, by micro-batch; empty without one.
         estimates: returns and advantages that follow from them.
+        averaged: under the old policy of contrasts, as `old`.
+        slopes: [K, B, 1] of a contrast over groups, see `mmrl.algorithms.contrasts`.
     """
 
     task: Task
@@ -41,6 +43,8 @@ class Prepared:
     reference: list[Scores | None] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
     estimates: list[Estimates] = field(default_factory=list)
+    averaged: list[Scores | None] = field(default_factory=list)
+    slopes: Tensor | None = None
 
     def add_values(self, rows: slice, values: Tensor) -> None:
         """Keep the values [K, b, L] of the next micro-batch, and estimate its advantages."""
@@ -76,9 +80,9 @@ class Part:
     def loss(self, new: Scores) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the loss, and of the metrics."""
         item, algorithm, draws = self.item, self.item.task.algorithm, self.draws
-        old, reference = (
+        old, reference, averaged = (
             None if known is None else known.select_draws(draws)
-            for known in (item.old[self.m], item.reference[self.m])
+            for known in (each[self.m] for each in (item.old, item.reference, item.averaged))
         )
         if algorithm.beta > 0 and algorithm.kl_to == "old":
             # with a single iteration old is new without its gradient
@@ -89,7 +93,9 @@ class Part:
             advantages = item.batch.token_advantages[None, self.rows].to(device)
         if item.estimates:
             advantages = item.estimates[self.m].advantages[draws]
-        inputs = LossInputs(self.passes, new, advantages, old, reference, self._weights())
+        slopes = None if item.slopes is None else item.slopes[draws, self.rows]
+        known = old, reference, self._weights(), averaged, slopes
+        inputs = LossInputs(self.passes, new, advantages, *known)
         return policy_loss(inputs, algorithm, item.size)
 
     def value_loss(self, values: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

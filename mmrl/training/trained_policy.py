@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from mmrl.pretrained.known import adapter_directory
 from mmrl.rl_config import RLConfig
 from mmrl.run_config import build_schedule
 from mmrl.runtime.sharding.tensors import held_part, write_part
+from mmrl.training.ema import ExponentialAverage
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.trainable import copy_start, freeze_copy, swap_values, train_parts
@@ -36,6 +37,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         reference_is_base: whether the reference of a run with an adapter is the model without it.
         initial_values: what an adapter's run trains in full, as it was, where there is a KL; the
             adapter too where the reference has one.
+        averaged: the old policy of contrasts, an average of what is trained; None without.
         value: the value model, if there is one, maybe wrapped for several processes.
     """
 
@@ -64,6 +66,9 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         self.reference_is_base = not self.reference_moves and adapter_directory(model.path) is None
         adapted = not self.reference_is_base
         self.initial_values = copy_start(policy.network, adapted) if keeps_start else {}
+        self.averaged = None
+        if config.old_policy is not None:
+            self.averaged = ExponentialAverage(policy.network, 0.0)
         self.modules, optimizers = [self.trained], build_optimizers(policy.model, config)
         if self.value is not None and config.value is not None:
             self.modules.append(self.value)
@@ -91,6 +96,12 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             yield
         finally:
             self.policy.model = trained
+
+    def acting(self, name: str) -> AbstractContextManager[None]:
+        """The policy, or with the name `old` the old one in its place."""
+        if name == "policy" or self.averaged is None:
+            return nullcontext()
+        return self.averaged.apply()
 
     @torch.no_grad()
     def sync_reference(self) -> None:
@@ -120,6 +131,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         the policy."""
         return {
             **({"reference": self._reference_tensors()} if self.reference_moves else {}),
+            **({} if self.averaged is None else {"old_policy": self.averaged.average}),
             "trained": [_trained_tensors(module) for module in self.modules],
         }
 
@@ -127,6 +139,8 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         """Continue from `state`."""
         for module, tensors in zip(self.modules, state["trained"], strict=True):
             self.sharding.assign(_trained_tensors(module), tensors)
+        if self.averaged is not None:
+            self.sharding.assign(self.averaged.average, state["old_policy"])
         if self.reference_moves and "reference" in state:
             self.sharding.assign(self._reference_tensors(), state["reference"])
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.algorithms.aggregation import BatchSize
+from mmrl.algorithms.contrasts import CONTRASTS
 from mmrl.algorithms.loss import count_batch
 from mmrl.estimators import draw_passes, score
 from mmrl.estimators.condition_dropout import drop_conditions
@@ -84,6 +85,8 @@ class Trainer(TrainedPolicy):
         done = self.step * len(plans)
         if self.reference_moves and done // every > (done - len(plans)) // every:
             self.sync_reference()
+        if self.averaged is not None and self.config.old_policy is not None:
+            self.averaged.update(self.config.old_policy.decay(done))
         metrics = self._reduce_metrics(sums, len(plans))
         metrics["learning_rate"] = self.next_rate
         metrics["time/score_s"] = prepared - started
@@ -108,7 +111,9 @@ class Trainer(TrainedPolicy):
         score old and reference policy."""
         algorithm, seed = task.algorithm, self.config.seed
         names = [(task.name, self.step, *name, iteration) for name in batch.names]
-        masks = [generator(seed, "masks", *name) for name in names]
+        contrast = CONTRASTS[algorithm.contrast]
+        drawn = [name[:-2] + name[-1:] if contrast.same_noise else name for name in names]
+        masks = [generator(seed, "masks", *name) for name in drawn]
         passes = draw_passes(batch.rollout, algorithm, masks, iteration)
         conditions = (generator(seed, "conditions", *name) for name in names)
         canvas = drop_conditions(batch.rollout.canvas, algorithm.cond_dropout_prob, conditions)
@@ -122,6 +127,9 @@ class Trainer(TrainedPolicy):
         seen = canvas.freeze(self.policy.model) if uncertain or needs_old else canvas
         if uncertain:
             self._restrict_to_uncertain(prepared, seen)
+        averages = algorithm.reads_averaged and self.averaged is not None
+        with self.acting("old"):
+            before = canvas.freeze(self.policy.model) if averages else canvas
         with self.reference() if algorithm.needs_reference else nullcontext():
             known = canvas.freeze(self.policy.model) if algorithm.needs_reference else canvas
         for rows in self._scoring_batches(len(batch)):
@@ -131,7 +139,12 @@ class Trainer(TrainedPolicy):
                 prepared.old[-1] = Scores(batch.rollout.logprobs[rows] * some.scored)
             elif needs_old:  # with a single step old is new without its gradient
                 old = self._score(prepared, rows, some, seen)
-                prepared.old[-1] = old.reduce(algorithm.reads_gaussians)
+                prepared.old[-1] = old.reduce(algorithm.reads_latents)
+            prepared.averaged.append(prepared.old[-1])
+            if averages:
+                with self.acting("old"):
+                    averaged = self._score(prepared, rows, some, before)
+                prepared.averaged[-1] = averaged.reduce(algorithm.reads_latents)
             if self.value is not None and algorithm.value is not None:
                 shown: Any = batch.rollout.canvas[rows]
                 prepared.add_values(rows, predict_values(self.value, shown, some))
@@ -139,7 +152,7 @@ class Trainer(TrainedPolicy):
             if algorithm.needs_reference:
                 with self.reference():
                     reference = self._score(prepared, rows, some, known)
-                prepared.reference[-1] = reference.reduce(algorithm.reads_gaussians)
+                prepared.reference[-1] = reference.reduce(algorithm.reads_latents)
         return prepared
 
     def _scoring_batches(self, count: int) -> Iterator[slice]:
@@ -178,6 +191,8 @@ class Trainer(TrainedPolicy):
         """One optimiser step on a prepared mini-batch of all tasks, which adds its metrics to
         `sums`; a stop may leave the context `leaving`, or else the step is finished."""
         work: list[Part] = []
+        for item in plan:
+            self._find_slopes(item)
         # the last part, which all wrapped models take part in, has to ask the value model
         for item in sorted(plan, key=lambda item: item.task.algorithm.value is not None):
             rows = self._micro_batches(len(item.batch))
@@ -194,6 +209,22 @@ class Trainer(TrainedPolicy):
             self.step_optimizers()
         for name, norm in norms.items():
             sums[name] += norm / self.accelerator.num_processes
+
+    @torch.no_grad()
+    def _find_slopes(self, item: Prepared) -> None:
+        """The slopes of a contrast over groups, by the policy before this optimiser step."""
+        algorithm, size = item.task.algorithm, item.task.config.num_generations
+        contrast = CONTRASTS[algorithm.contrast]
+        if contrast.group is None:
+            return
+        others = item.averaged if contrast.reads_old else item.reference
+        errors: list[tuple[Tensor, Tensor]] = []
+        for rows, other in zip(self._scoring_batches(len(item.batch)), others, strict=True):
+            new = self._score(item, rows, item.passes[rows])
+            errors.append((contrast.group.error(new), contrast.group.error(other or new)))
+        found = (torch.cat(each, 1) for each in zip(*errors, strict=True))
+        advantages = item.batch.advantages
+        item.slopes = contrast.group.slopes(*found, advantages, size, algorithm.contrast_beta)
 
     def _clipped_models(self) -> dict[str, nn.Module]:
         """What gradients are clipped of, by the name of its norm."""
@@ -235,6 +266,8 @@ class Trainer(TrainedPolicy):
         new = self._score(item, part.rows, passes)
         loss, metrics = part.loss(new)
         metrics["loss"] = loss.detach()
+        if new.prediction is not None:  # which is of no action of the sampler
+            return loss, metrics
         # how far the scored policy (other masks, its own guidance) is from the one that sampled
         recorded = item.batch.rollout.logprobs[part.rows]
         gap = (new.logprobs.detach() - recorded).abs() * passes.scored

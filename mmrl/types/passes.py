@@ -125,33 +125,65 @@ class Gaussian(NamedTuple):
         mean, deviation, interval = (each[draws] for each in self[:3])
         return Gaussian(mean, deviation, interval, self.size)
 
+    def detach(self) -> Gaussian:
+        """The same without a gradient."""
+        return self._replace(mean=self.mean.detach())
+
+
+class Prediction(NamedTuple):
+    """What a policy predicts of finished latents that are noised again, one level in each pass.
+
+    Attributes:
+        error: [K, B, D] float32, the predicted velocity minus the true one, noise - clean latent;
+            0 beyond the numbers of a smaller one. The clean prediction is off by -sigma error.
+        sigma: [K, B] float32, the noise level.
+        size: [B] int64, numbers of each row's latent.
+    """
+
+    error: Tensor
+    sigma: Tensor
+    size: Tensor
+
+    def select_draws(self, draws: slice) -> Prediction:
+        """Those of some passes."""
+        return Prediction(self.error[draws], self.sigma[draws], self.size)
+
+    def detach(self) -> Prediction:
+        """The same without a gradient."""
+        return self._replace(error=self.error.detach())
+
+    def mean(self, values: Tensor) -> Tensor:
+        """[K, B]: the mean of values [K, B, D] over the numbers of each row's latent."""
+        return values.sum(-1) / self.size
+
 
 class Scores(NamedTuple):
     """What a policy says of the scored actions of K passes over B rows, [K, B, N] float32 each, 0
     elsewhere.
 
-    `logprobs` of the actions; `entropy` of their distributions, detached, and None where they are
-    `gaussian`, which is None for tokens.
+    `logprobs` of the actions; `entropy` of their distributions, detached, and None for latents, of
+    which a pass gives the `gaussian` of a step, or the `prediction` where they are noised again:
+    there the log-prob is minus the error of that, as the strategy weighs it.
     """
 
     logprobs: Tensor
     entropy: Tensor | None = None
     gaussian: Gaussian | None = None
+    prediction: Prediction | None = None
 
     def detach(self) -> Scores:
         """The same without a gradient."""
-        known = self.gaussian
-        fixed = None if known is None else known._replace(mean=known.mean.detach())
-        return self._replace(logprobs=self.logprobs.detach(), gaussian=fixed)
+        own = (None if each is None else each.detach() for each in self)
+        return Scores(*own)
 
-    def reduce(self, gaussian: bool) -> Scores:
-        """What a loss compares with: log-probs, and the Gaussians where asked for."""
-        return Scores(self.logprobs, gaussian=self.gaussian if gaussian else None)
+    def reduce(self, latents: bool) -> Scores:
+        """What a loss compares with: log-probs, and what is said of latents where asked for."""
+        return self._replace(entropy=None) if latents else Scores(self.logprobs)
 
     def select_draws(self, draws: slice) -> Scores:
         """Those of some passes."""
-        gaussian = None if self.gaussian is None else self.gaussian.select_draws(draws)
-        return Scores(self.logprobs[draws], _take(self.entropy, draws), gaussian)
+        latents = (None if each is None else each.select_draws(draws) for each in self[2:])
+        return Scores(self.logprobs[draws], _take(self.entropy, draws), *latents)
 
 
 def _take(tensor: Tensor | None, index: Any) -> Tensor | None:

@@ -4,10 +4,11 @@
     python scripts/bench/families.py families=[sana] methods=[flow_grpo]
     accelerate launch --config_file configs/accelerate/fsdp2_cpu2.yaml scripts/bench/families.py
 
-The second reads the pipelines that the first has written. They have random weights and are trained for two steps by each method, all weights or an adapter, in
-float64. A JSON line for each run: `ratio` and `kl` of the first step, which are 1 and 0, `gap`, the
-largest difference between the log-probs of the sampler and those of the update, `later`, the KL
-of the second step, which is not 0; and `row`, how far a row of a batch is from the row alone.
+The last reads the pipelines that the first has written. They have random weights and are trained
+for two steps by each method, all weights or an adapter, in float64. A JSON line for each run:
+`ratio` and `kl` of the first step, which are 1 and 0; `gap`, the mean difference between log-probs
+of the sampler and of the update; `later`, the KL of the second step, which is not 0; and `row`, how
+far a row of a batch is from the row alone.
 """
 
 import os

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmrl.generation.flow.renoise import RENOISE
 from mmrl.generation.flow.replay import REPLAY
 from mmrl.generation.flow.sampler_config import FlowConfig, SolverConfig
 from mmrl.generation.generation import Generation, Sampler, late
@@ -37,7 +38,7 @@ SAMPLERS = {
 }
 FLOW = Generation(
     SAMPLERS,
-    {"replay": REPLAY},
+    {"replay": REPLAY, "renoise": RENOISE},
     late("mmrl.generation.flow.scoring:score"),
     unroll=lambda canvas, row: canvas.unroll(row),
 )

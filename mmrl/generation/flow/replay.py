@@ -17,14 +17,14 @@ A new weight is a function and a line in `STEP_WEIGHTS`. This file is read witho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 from mmrl.config import above, one_of
 from mmrl.generation.flow.sampler_config import FlowConfig
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
-from mmrl.types import Passes, Rollout
+from mmrl.types import Gaussian, Passes, Rollout, Scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,14 +85,34 @@ class AtStep:
 
     def show(
         self, canvas: LatentCanvas, k: int, asked: Tensor
-    ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:
-        """The states [B, D] before and after the step of each row, and their noise levels [B]."""
+    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """The state [B, D] before the step of each row, and its noise level [B]."""
+        path, sigmas = canvas.written
+        rows, step = self._find(canvas, k)
+        return (path[rows, step], sigmas[rows, step]), asked
+
+    def read(
+        self, canvas: LatentCanvas, k: int, state: Tensor, sigma: Tensor, velocity: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Log-prob [B], mean [B, D], deviation [B] and interval [B] of the step, by the velocity
+        [B, D] at its state."""
+        from mmrl.generation.flow.transitions import Step, logprob_of, predict
+
+        (path, sigmas), (rows, step) = canvas.written, self._find(canvas, k)
+        target, following = path[rows, step + 1, : state.shape[1]], sigmas[rows, step + 1]
+        known = Step(state, velocity, sigma, following, self.noise_level, sigmas[:, 1])
+        mean, deviation = predict(self.kernel, known)
+        logprob = logprob_of(self.kernel, target, mean, deviation)
+        return logprob, mean, deviation, sigma - following
+
+    def collect(self, logprobs: Tensor, moments: Sequence[Tensor], size: Tensor) -> Scores:
+        """The scores of all passes, from what `read` gives of each."""
+        return Scores(logprobs, gaussian=Gaussian(*moments, size=size))
+
+    def _find(self, canvas: LatentCanvas, k: int) -> tuple[Tensor, Tensor]:
         import torch
 
-        path, sigmas = canvas.written
-        rows, step = torch.arange(len(canvas), device=canvas.text.device), self.step[k]
-        before, after = (path[rows, step + n] for n in (0, 1))
-        return (before, after, sigmas[rows, step], sigmas[rows, step + 1]), asked
+        return torch.arange(len(canvas), device=canvas.text.device), self.step[k]
 
 
 def plan_replay(rollout: Rollout, config: ReplayConfig, draw: Draw) -> Passes:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
-from mmrl.generation.flow.transitions import Step, logprob_of, predict
-from mmrl.types import Gaussian, Passes, Scores
+from mmrl.types import Passes, Scores
 from mmrl.types.guidance import Guidance
 
 if TYPE_CHECKING:
@@ -26,23 +25,24 @@ def score(
     temperature: float = 1.0,
     image_guidance_scale: float = 0.0,
 ) -> Scores:
-    """Log-probs of the recorded steps that passes show, and the Gaussians that they are drawn from.
+    """Log-probs of what passes show of latents, and what their query reads beside them: Gaussians
+    of recorded steps, or predictions of latents that are noised again.
 
     One forward per pass, over the rows that it scores. Arguments as of `mmrl.estimators.score`;
     steps of latents have no temperature and no source image.
     """
-    guidance = Guidance(cfg_scale)
+    guidance, query = Guidance(cfg_scale), cast("Any", passes.query)
     found = [_score_pass(policy, canvas, passes, k, guidance) for k in range(len(passes))]
     logprobs, *moments = (torch.stack(each) for each in zip(*found, strict=True))
     sizes = torch.tensor([prod(shape) for shape in canvas.shapes], device=logprobs.device)
-    return Scores(logprobs[..., None] * passes.scored, gaussian=Gaussian(*moments, size=sizes))
+    return query.collect(logprobs[..., None] * passes.scored, moments, sizes)
 
 
 def _score_pass(
     policy: Policy, canvas: LatentCanvas, passes: Passes, k: int, guidance: Guidance
 ) -> tuple[Tensor, ...]:
-    """Log-prob [B], mean [B, D], deviation [B] and interval [B] of the steps of a pass, 0 in rows
-    that it does not score."""
+    """What the query reads of a pass, a log-prob [B], a tensor [B, D] and more [B], 0 in rows that
+    are not scored."""
     scored, rows = passes.scored[k].any(-1), torch.arange(len(canvas), device=canvas.text.device)
     if not policy.shares_forwards and not bool(scored.all()):
         # a pass that scores nothing has a (zero) gradient too, on every process
@@ -67,15 +67,12 @@ def _score_shape(
 ) -> tuple[Tensor, ...]:
     """The same of rows of one shape, all of which are scored."""
     query: Any = passes.query
-    (state, target, sigma, following), _ = query.show(canvas, k, passes.scored[k])
+    (state, sigma), _ = query.show(canvas, k, passes.scored[k])
     number, branches = prod(shape), conditions(canvas, guidance)
-    velocity = predict_velocity(policy, branches, shape, state[:, :number], sigma, guidance)
-    highest = canvas.written[1][:, 1]
-    step = Step(state[:, :number], velocity, sigma, following, query.noise_level, highest)
-    mean, deviation = predict(query.kernel, step)
-    logprob = logprob_of(query.kernel, target[:, :number], mean, deviation)
-    mean = F.pad(mean, (0, state.shape[1] - number))
-    return logprob, mean, deviation, sigma - following
+    state, beyond = state[:, :number], state.shape[1] - number
+    velocity = predict_velocity(policy, branches, shape, state, sigma, guidance)
+    logprob, wide, *rest = query.read(canvas, k, state, sigma, velocity)
+    return logprob, F.pad(wide, (0, beyond)), *rest
 
 
 def predict_velocity(
