@@ -123,12 +123,7 @@ def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
 
 
 def _find_passes(
-    config: RLConfig,
-    network: Network,
-    known: Known,
-    task: Task,
-    placement: Placement,
-    size: int,
+    config: RLConfig, network: Network, known: Known, task: Task, placement: Placement, size: int
 ) -> tuple[Pass, Pass]:
     """The forward passes of a micro-batch, and of a batch of rollouts that is sampled."""
     settings, world_size = task.config, placement.world_size

@@ -2,13 +2,7 @@
 
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError, check
-from mmrl.generation.kinds import (
-    GENERATIONS,
-    SAMPLER_KINDS,
-    SAMPLERS,
-    STRATEGIES,
-    STRATEGY_KINDS,
-)
+from mmrl.generation.kinds import GENERATIONS, SAMPLER_KINDS, SAMPLERS, STRATEGIES, STRATEGY_KINDS
 from mmrl.samplers import SamplerConfig, count_steps
 
 

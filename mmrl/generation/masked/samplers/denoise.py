@@ -147,11 +147,7 @@ def count_steps(canvas: MaskedCanvas, config: LoopConfig, size: int) -> int:
 
 
 def write_block(
-    network: OpenBlock,
-    rollout: Rollout,
-    rule: Rule,
-    seeds: list[int],
-    stream: Stream | None = None,
+    network: OpenBlock, rollout: Rollout, rule: Rule, seeds: list[int], stream: Stream | None = None
 ) -> None:
     """Write the masked positions of one block of an unfinished rollout, in place."""
     canvas, config, block = rollout.canvas, network.config, network.block
