@@ -175,11 +175,8 @@ def build_schedule(optimizer: Optimizer, settings: RunConfig, steps: int) -> Lam
 
 
 def check_schedule(settings: RunConfig, steps: int) -> None:
-    """Build the schedule of a run of `steps` for a dummy optimiser.
-
-    Raises:
-        ConfigError: an unknown schedule, or unknown, missing or impossible arguments.
-    """
+    """Build the schedule of a run of `steps` for a dummy optimiser. Raises ConfigError: an unknown
+    schedule, or unknown, missing or impossible arguments."""
     name, arguments = settings.lr_scheduler_type, dict(settings.lr_scheduler_kwargs)
     if name in PLAIN_SCHEDULES and not arguments:
         return

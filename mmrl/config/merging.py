@@ -21,12 +21,8 @@ T = TypeVar("T")
 
 def merge(cls: type[T], *layers: Any, where: str = "") -> T:
     """Build a `cls` from its defaults and layers of mappings, later layers winning; `where` is the
-    dotted key of the section, for messages.
-
-    Raises:
-        ConfigError: an unknown key, a value of the wrong type or none where one is required, or
-            whatever the dataclasses' own checks reject.
-    """
+    dotted key of the section, for messages. Raises ConfigError: an unknown key, a value of the
+    wrong type or none where one is required, or whatever the dataclasses' own checks reject."""
     contents = [_plain(layer) for layer in layers]
     for content in contents:
         _check_kind(cls, content, where)

@@ -51,12 +51,9 @@ class LazyImage:
     place: str = field(default="", compare=False)
 
     def open(self) -> Image.Image:
-        """Open the image in mode RGB, upright.
-
-        Raises:
-            ConfigError: it is damaged, truncated, too large, of another format than `FORMATS`, or
-                has samples without a defined white (32 bits, floats).
-        """
+        """Open the image in mode RGB, upright. Raises ConfigError: it is damaged, truncated, too
+        large, of another format than `FORMATS`, or has samples without a defined white (32 bits,
+        floats)."""
         with self._stream() as stream:
             image = _header(stream)
             if image.format == "PNG":  # has checksums, which `load` skips

@@ -139,10 +139,7 @@ def _fits(prompt: Prompt, fits: Callable[[Prompt], bool]) -> bool:
 
 def spread(rows: Sequence[T], limit: int | None) -> list[T]:
     """Take at most `limit` rows at even distances, so that a file sorted by tag keeps all its tags.
-
-    Raises:
-        ConfigError: a limit below 1.
-    """
+    Raises ConfigError: a limit below 1."""
     if limit is None:
         return list(rows)
     check(limit >= 1, "limit", limit, "null or at least 1")

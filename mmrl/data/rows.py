@@ -81,11 +81,8 @@ def read_rows(source: str, config: str | None = None, split: str | None = None) 
 
 
 def open_rows(source: str, config: str | None = None, split: str | None = None) -> IterableDataset:
-    """Open rows to be read one after the other, each by `read_row`; see `read_rows`.
-
-    Raises:
-        NotHereError, ConfigError: see `read_rows`.
-    """
+    """Open rows to be read one after the other, each by `read_row`; see `read_rows`. Raises
+    NotHereError, ConfigError: see `read_rows`."""
     from datasets import IterableDataset
 
     files = _find_files(source, config, split)
@@ -106,11 +103,8 @@ def read_row(row: Any, place: str) -> Row:
 
 def _find_files(source: str, config: str | None, split: str | None) -> list[str]:
     """The files of a source in the order of their names; none for a hub id, or for a folder other
-    than of images with texts beside them, which is its own file.
-
-    Raises:
-        ConfigError: see `read_rows`.
-    """
+    than of images with texts beside them, which is its own file. Raises ConfigError: see
+    `read_rows`."""
     path, files = Path(source), [source]
     if has_magic(source) and not path.exists():
         files = sorted(name for name in glob(source, recursive=True) if Path(name).is_file())

@@ -78,11 +78,8 @@ class RowStream(Generic[T]):
 
     def take(self, positions: Sequence[int]) -> list[T]:
         """The items at positions of the stream, which ascend from call to call; others are found by
-        reading from the beginning again.
-
-        Raises:
-            ConfigError: a row that cannot be read, or an epoch without an item.
-        """
+        reading from the beginning again. Raises ConfigError: a row that cannot be read, or an epoch
+        without an item."""
         found = []
         for position in positions:
             if position < self.position:
@@ -128,11 +125,8 @@ def read_items(source: Source, read: Read[T]) -> list[T]:
 
 
 def describe_rows(source: Source, read: Read[Any], kind: str, streaming: bool) -> str:
-    """Say how many items of a `kind` rows have; with `streaming` one row is read.
-
-    Raises:
-        ConfigError: a row that cannot be read, or no rows.
-    """
+    """Say how many items of a `kind` rows have; with `streaming` one row is read. Raises
+    ConfigError: a row that cannot be read, or no rows."""
     said = f"{kind} of {source[0]}"
     try:
         if not streaming:

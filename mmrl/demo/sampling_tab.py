@@ -176,11 +176,8 @@ def _read_form(
     positions: float | None,
     more: str,
 ) -> Callable[..., Trace]:
-    """What samples a prompt by a policy as the inputs say; equal inputs give equal draws.
-
-    Raises:
-        ConfigError: an empty input, and see `read_sampler`.
-    """
+    """What samples a prompt by a policy as the inputs say; equal inputs give equal draws. Raises
+    ConfigError: an empty input, and see `read_sampler`."""
     scales = {"temperature": temperature, "cfg_scale": cfg_scale}
     for label, number in {"steps": steps, **scales, "seed": seed, "positions": positions}.items():
         check(number is not None, label, number, "a number")

@@ -21,11 +21,8 @@ class ObjectiveEntry(NamedTuple):
     path: str
 
     def load(self) -> type[Any]:
-        """Import the class, see `mmrl.objectives.objective.Objective`.
-
-        Raises:
-            ConfigError: there is no such class, or it lacks a method of an objective.
-        """
+        """Import the class, see `mmrl.objectives.objective.Objective`. Raises ConfigError: there is
+        no such class, or it lacks a method of an objective."""
         found = find(self.path, "objective.name")
         missing = [name for name in METHODS if not callable(getattr(found, name, None))]
         check(not missing, "objective.name", self.path, f"a class with {', '.join(METHODS)}")

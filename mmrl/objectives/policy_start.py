@@ -110,11 +110,8 @@ class PolicyObjective(Generic[C]):
 def outline_policy(
     config: StartConfig, options: LayoutConfig, vq: ImageTokenizer | None = None
 ) -> Policy:
-    """The policy of an objective, its network without weights on the meta device.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_policy`.
-    """
+    """The policy of an objective, its network without weights on the meta device. Raises
+    FileNotFoundError, ValueError: see `load_policy`."""
     directory = find_directory(config.model)
     if config.new_weights:
         with torch.device("meta"):
@@ -128,11 +125,8 @@ def outline_policy(
 
 def choose_trained(network: Any, config: StartConfig, seed: int = 0) -> nn.Module:
     """Freeze what is not trained, and put the adapter on the network where one is wanted; return
-    the network, wrapped where it has an adapter.
-
-    Raises:
-        ConfigError: an adapter that is not that of the checkpoint, a pattern that matches nothing,
-            or a tower is to be trained that does not exist.
+    the network, wrapped where it has an adapter. Raises ConfigError: an adapter that is not that of
+    the checkpoint, a pattern that matches nothing, or a tower is to be trained that does not exist.
     """
     tower, allowed = config.train_vision_tower, "false for a network without a vision tower"
     fits = network.sees or not tower

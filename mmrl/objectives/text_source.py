@@ -21,9 +21,7 @@ from mmrl.randomness import generator
 
 class Source:
     """The examples of a data set, and rows of them; the seed gives their order and every mask.
-
-    Raises:
-        NotHereError, ConfigError: see `mmrl.data.rows.read_rows` and `ExampleReader.read_all`.
+    Raises NotHereError, ConfigError: see `mmrl.data.rows.read_rows` and `ExampleReader.read_all`.
     """
 
     def __init__(self, config: SourceConfig, layouts: AnswerLayouts, seed: int) -> None:

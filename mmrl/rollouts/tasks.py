@@ -120,11 +120,8 @@ class Task:
 
     def leave_out_long_prompts(self, policy: Policy) -> None:
         """Keep the prompts that the policy can take, by `model.long_prompts`; the log counts the
-        others.
-
-        Raises:
-            ConfigError: a file without any such prompt, or a prompt of impossible layout.
-        """
+        others. Raises ConfigError: a file without any such prompt, or a prompt of impossible
+        layout."""
         config = self.config
         fits = partial(policy.fits, length=config.max_completion_length)
         more = {"cuts": policy.cuts, "rule": policy.long_prompts}
@@ -150,12 +147,9 @@ class Task:
         return [term for term in self.scorer.terms if term.key in self.config.accuracy_keys]
 
     def build_rewards(self) -> tuple[Scorer, Scorer]:
-        """Build all rewards and check the prompts with them, before the policy loads.
-
-        Raises:
-            ConfigError, FileNotFoundError, ValueError: a reward that cannot be built, or a prompt
-                that one cannot score.
-        """
+        """Build all rewards and check the prompts with them, before the policy loads. Raises
+        ConfigError, FileNotFoundError, ValueError: a reward that cannot be built, or a prompt that
+        one cannot score."""
         for scorer, shown in ((self.scorer, self.prompts), (self.eval_scorer, self.eval_prompts)):
             scorer.check(shown, writes_images(self.config.task))
         self._check_chunks()

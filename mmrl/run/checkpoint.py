@@ -130,11 +130,8 @@ def model_folders(run: Path) -> list[Path]:
 
 def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | None:
     """Return the checkpoint a run starts from: for `auto` the newest one in `folder`, its
-    `checkpoints/`, if there is any; None for a fresh start.
-
-    Raises:
-        ConfigError: the path is not a checkpoint.
-    """
+    `checkpoints/`, if there is any; None for a fresh start. Raises ConfigError: the path is not a
+    checkpoint."""
     if resume_from_checkpoint is None:
         return None
     steps = checkpoint_steps(folder)

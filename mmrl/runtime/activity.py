@@ -190,11 +190,8 @@ def watch(watcher: Watcher) -> Iterator[None]:
 
 
 def advance(count: int = 1) -> None:
-    """Count items of the current activity as done; the phase may be left here.
-
-    Raises:
-        Interrupted: a stop is requested, see `mmrl.runtime.interrupt.leave_together`.
-    """
+    """Count items of the current activity as done; the phase may be left here. Raises Interrupted:
+    a stop is requested, see `mmrl.runtime.interrupt.leave_together`."""
     display = _display.get()
     if count and display is not None and display.stack:
         display.stack[-1].reach(display.stack[-1].done + count)
@@ -202,11 +199,8 @@ def advance(count: int = 1) -> None:
 
 
 def reach(done: int) -> None:
-    """Set the number that is done of the current activity; the phase may be left here.
-
-    Raises:
-        Interrupted: as `advance`.
-    """
+    """Set the number that is done of the current activity; the phase may be left here. Raises
+    Interrupted: as `advance`."""
     display = _display.get()
     advance(done - display.stack[-1].done if display is not None and display.stack else 0)
 

@@ -109,10 +109,7 @@ def native_bfloat16(device: torch.device) -> tuple[bool, str]:
 
 def find_device(name: str) -> torch.device:
     """The device of a single-process program, by its torch name; `auto` is the GPU if there is one.
-
-    Raises:
-        ConfigError: there is no such device, or not on this machine.
-    """
+    Raises ConfigError: there is no such device, or not on this machine."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

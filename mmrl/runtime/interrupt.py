@@ -92,11 +92,8 @@ _request: ContextVar[StopRequest] = ContextVar("stop request", default=StopReque
 
 
 def check() -> None:
-    """Leave the phase if a stop is requested; without effect outside `leave_together`.
-
-    Raises:
-        Interrupted: a stop is requested.
-    """
+    """Leave the phase if a stop is requested; without effect outside `leave_together`. Raises
+    Interrupted: a stop is requested."""
     request = _request.get()
     if request.in_step is None:
         return

@@ -81,11 +81,8 @@ class Checkpoints:
         return writing is not None and writing.done() and writing.exception() is not None
 
     def finish_saving(self) -> None:
-        """Wait until the last checkpoint is complete; all processes call this.
-
-        Raises:
-            CheckpointError: it could not be written, on any process.
-        """
+        """Wait until the last checkpoint is complete; all processes call this. Raises
+        CheckpointError: it could not be written, on any process."""
         if self._writing is not None and not self._writing.done():
             with activity(f"writing checkpoint {self.step}"):
                 wait([self._writing])

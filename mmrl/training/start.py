@@ -30,11 +30,8 @@ longer than a process may be idle: the first to end says most."""
 
 
 def start_processes(config: RunConfig) -> Accelerator:
-    """Join the processes that the run was launched on.
-
-    Raises:
-        ConfigError: a way of launching, or of compiling, that cannot run.
-    """
+    """Join the processes that the run was launched on. Raises ConfigError: a way of launching, or
+    of compiling, that cannot run."""
     begin()
     if config.deterministic:
         # cuBLAS reads this when it starts; torch warns of kernels that have no deterministic form

@@ -99,10 +99,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
     @torch.no_grad()
     def evaluate(self, folder: Path) -> dict[str, float]:
         """Return the objective's metrics of the weights that would be saved; empty off rank 0.
-
-        Raises:
-            Interrupted: a stop is requested on any rank.
-        """
+        Raises Interrupted: a stop is requested on any rank."""
         metrics: dict[str, float] = {}
         self.network.eval()
         averaged = self._saved_weights()

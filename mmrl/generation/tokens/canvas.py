@@ -169,11 +169,8 @@ class TokenCanvas:
         raise ValueError("image_guidance_scale > 0 needs a source image to drop; set it to 0.")
 
     def drop_conditions(self, rows: Tensor) -> Self:
-        """Replace the prompts of some rows ([B] bool) by those of `unconditional`.
-
-        Raises:
-            ValueError: there is no such branch, or there are images that are not tokens.
-        """
+        """Replace the prompts of some rows ([B] bool) by those of `unconditional`. Raises
+        ValueError: there is no such branch, or there are images that are not tokens."""
         import torch
 
         if self.features is not None:

@@ -117,11 +117,8 @@ class Sharding:
 
     @torch.no_grad()
     def assign(self, targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-        """Copy whole tensors into those of the same names, as these are held.
-
-        Raises:
-            ValueError: the names are not the same.
-        """
+        """Copy whole tensors into those of the same names, as these are held. Raises ValueError:
+        the names are not the same."""
         if wrong := sorted(targets.keys() ^ values.keys()):
             raise ValueError(f"{len(wrong)} tensors differ from those trained here: {wrong[:4]}")
         for name, target in targets.items():
@@ -143,11 +140,8 @@ class Sharding:
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
-    """The blocks of a model's networks, the units in which it is sharded.
-
-    Raises:
-        ConfigError: a model without a network that names its blocks, or with weights of 4 bits.
-    """
+    """The blocks of a model's networks, the units in which it is sharded. Raises ConfigError: a
+    model without a network that names its blocks, or with weights of 4 bits."""
     blocks = [block for network in find_networks(model) for block in network.blocks]
     packed = not all(parameter.is_floating_point() for parameter in model.parameters())
     if packed or not blocks:

@@ -72,12 +72,8 @@ def denoise(
 def begin_rollout(
     canvas: MaskedCanvas, config: LoopConfig, generator: Generator | Sequence[Generator]
 ) -> tuple[Rollout, list[int]]:
-    """An unwritten rollout of a copy of the canvas, and the seed of each row.
-
-    Raises:
-        ConfigError: the end of a text where there is none, or a cache that the network does not
-            have.
-    """
+    """An unwritten rollout of a copy of the canvas, and the seed of each row. Raises ConfigError:
+    the end of a text where there is none, or a cache that the network does not have."""
     if config.eos != "free" and not canvas.stop_ids:
         raise ConfigError(
             f"sampler.eos is {config.eos!r} and these completions have no end token; set it to"
