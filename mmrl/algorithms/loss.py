@@ -32,15 +32,9 @@ if TYPE_CHECKING:
 def count_batch(
     rollout: Rollout, passes: Passes, config: AlgorithmConfig, left_out: Tensor | None = None
 ) -> BatchSize:
-    """The counts by which the loss of these rollouts is divided.
-
-    Args:
-        rollout: B rows: the whole batch, or this process's part of it, see
-            `BatchSize.over_processes`.
-        passes: over them.
-        config: bound.
-        left_out: [B] bool, rows that the update leaves out; None for none.
-    """
+    """The counts by which the loss of these rollouts is divided: of the whole batch, or of this
+    process's part of it, see `BatchSize.over_processes`. `left_out` [B] bool: rows that the update
+    leaves out; None for none."""
     counts = BOUNDS[config.bound](passes.weight, passes, config).counts
     return BatchSize(
         rollouts=len(rollout) - (0 if left_out is None else int(left_out.sum())),
@@ -92,17 +86,8 @@ def batch_weights(passes: Passes, config: AlgorithmConfig, size: BatchSize) -> W
 def policy_loss(
     inputs: LossInputs, config: AlgorithmConfig, size: BatchSize
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """This micro-batch's share of the batch's loss, and sums for the metrics.
-
-    Args:
-        inputs: log-probs and advantages.
-        config: bound, ratio level, clip range, KL.
-        size: counts of the whole batch, see `count_batch`.
-
-    Returns:
-        Scalar loss, and metrics that add up over micro-batches and ranks, each already weighted by
-        its share of the batch.
-    """
+    """This micro-batch's share of the loss of a batch of this size, a scalar, and sums for the
+    metrics: they add up over micro-batches and ranks, each already weighted by its share."""
     passes, advantages = inputs.passes, inputs.advantages
     bound = BOUNDS[config.bound]
     new = bound(inputs.new.logprobs, passes, config, advantages)

@@ -39,15 +39,9 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
 
 
 def build_options(registry: Mapping[str, Any], options: Mapping[str, Any], where: str) -> Any:
-    """Build the typed options of a component from `{name: …, option: …}`.
-
-    Args:
-        registry: name -> class with a nested `Config` dataclass.
-        options: the section at the dotted key `where`, with its `name`.
-
-    Raises:
-        ConfigError: the name is missing or unknown, or an option is.
-    """
+    """Build the typed options of a component from `{name: …, option: …}`, the section at the dotted
+    key `where`, by a registry of classes with a nested `Config` dataclass. Raises ConfigError: the
+    name is missing or unknown, or an option is."""
     name = options.get("name")
     check_choice(f"{where}.name", name, registry)
     rest = {key: value for key, value in options.items() if key != "name"}

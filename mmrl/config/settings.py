@@ -77,14 +77,9 @@ def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
 
 
 def read_key(arguments: Sequence[str], key: str) -> Any:
-    """Read one key of the top level from command-line words, or else from the YAML they name.
-
-    Returns:
-        The value; None where neither has the key.
-
-    Raises:
-        ConfigError: a word without `=`, or a missing or unreadable YAML file.
-    """
+    """Read one key of the top level from command-line words, or else from the YAML they name; None
+    where neither has it. Raises ConfigError: a word without `=`, or a missing or unreadable YAML
+    file."""
     words = _words(arguments)
     if key in words or "config" not in words:
         return words.get(key)

@@ -108,11 +108,7 @@ class LazyImage:
 
 @dataclass(frozen=True)
 class LazyImages(Sequence[Image.Image]):
-    """The images of a prompt, each opened again at every access.
-
-    Attributes:
-        sources: the images, not open.
-    """
+    """The images of a prompt, each opened again at every access."""
 
     sources: Sequence[LazyImage]
 

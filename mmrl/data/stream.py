@@ -44,12 +44,7 @@ def _epoch_order(seed: int, epoch: int, count: int) -> list[int]:
 
 @dataclass
 class StoredRows(Generic[T]):
-    """Items in memory, shuffled anew in every epoch.
-
-    Attributes:
-        items: of all rows.
-        seed: of all orders.
-    """
+    """Items of all rows in memory, shuffled anew in every epoch by the seed."""
 
     items: Sequence[T]
     seed: int

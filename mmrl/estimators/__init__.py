@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 def draw_passes(
     rollout: Rollout, config: AlgorithmConfig, generators: Sequence[Generator], iteration: int = 0
 ) -> Passes:
-    """The passes of an inner iteration, on which all policies are scored.
-
-    Args:
-        rollout: B finished rows.
-        config: strategy and its options.
-        generators: one per row.
-        iteration: inner iteration, 0 .. num_iterations - 1.
-    """
+    """The passes of an inner iteration, 0 .. num_iterations - 1, over B finished rows with a
+    generator each, on which all policies are scored; `config` has the strategy and its options."""
     return STRATEGIES[config.strategy](rollout, config, generators, iteration)
 
 

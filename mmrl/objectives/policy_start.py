@@ -55,15 +55,12 @@ class PolicyObjective(Generic[C]):
         raise NotImplementedError
 
     def load_start(self, device: torch.device | str, deferred: bool) -> Any:
-        """Load the weights of the outlined policy onto a device, or draw new ones from the seed.
+        """Load the weights of the outlined policy onto a device, or draw new ones from the seed;
+        return the network in training mode.
 
         Those of a checkpoint are read tensor by tensor in `config.dtype`, so that no process holds
         a copy of them in the memory of the host, or stay unread where that is `deferred`, see
-        `load_model`.
-
-        Returns:
-            The network, in training mode.
-        """
+        `load_model`."""
         config, policy = self.config, self.policy
         if config.new_weights:
             draw = generator(self.seed, "initial weights")

@@ -177,14 +177,9 @@ def local_share(count: int, accelerator: Accelerator) -> slice:
 def gather_evaluation(
     part: Evaluation, prompts: Sequence[Prompt], mine: slice, num_images: int
 ) -> Evaluation:
-    """The evaluation of all prompts from the parts of all processes; all call this.
-
-    Args:
-        part: of this process, one completion per prompt.
-        prompts: all of them.
-        mine: places of this process's prompts among them.
-        num_images: how many completions are kept, spread over all; the others become empty texts.
-    """
+    """The evaluation of all prompts from the parts of all processes, one completion per prompt
+    each; all call this. `mine` are the places of this process's prompts. `num_images` completions
+    are kept, spread over all; the others become empty texts."""
     wanted = set(spread(range(len(prompts)), num_images)) if num_images else set()
     kept = [
         completion if place in wanted else ""

@@ -145,17 +145,9 @@ def sample_groups(
     world_size: int,
     names: Sequence[tuple[int, int]] | None = None,
 ) -> Groups:
-    """Sample the groups of one step; the rewards get each when it is finished.
-
-    Args:
-        task: prompts, sampler, rewards.
-        policy: what samples; called without gradient.
-        step: step of the run.
-        seed: seed of the run.
-        rank: this process.
-        world_size: number of processes.
-        names: (prompt, sample) places of whole groups, as many on every process; None for those of
-            the step.
+    """Sample the groups of one step of a run, without gradient; the rewards get each when it is
+    finished. `names` are (prompt, sample) places of whole groups, as many on every process; None
+    for those of the step.
 
     Raises:
         RewardError: a reward failed more often than the configuration allows.

@@ -32,25 +32,15 @@ logger = logging.getLogger(__name__)
 
 
 def completion_length(task: TaskConfig, known: Known) -> int:
-    """Response positions of a task's rollouts, before the policy is loaded.
-
-    Args:
-        task: settings of the task.
-        known: of the policy.
-    """
+    """Response positions of a task's rollouts, before the policy is loaded."""
     if writes_images(task.task):
         return known.count_image_tokens()
     return task.max_completion_length or MAX_COMPLETION_LENGTH
 
 
 def check_chunks(cutting: Cutting | None, task: str, where: str) -> None:
-    """Raise a ConfigError where rewards score the chunks of a text and completions are images.
-
-    Args:
-        cutting: of the rewards; None where they score no chunks.
-        task: layout of the prompts.
-        where: dotted key of the rewards, for messages.
-    """
+    """Raise a ConfigError where rewards at the dotted key `where` score the chunks of a text, or
+    None, and completions are images."""
     if cutting is not None and writes_images(task):
         raise ConfigError(
             f"{where} judge chunks of a text (chunk_size is {cutting.size}), and the task {task}"

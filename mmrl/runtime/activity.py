@@ -158,14 +158,9 @@ def write(text: str) -> None:
 
 @contextmanager
 def activity(name: str, total: int = 0, done: int = 0, timed: bool = True) -> Iterator[Activity]:
-    """Report a phase; inside another activity it is a part of that.
-
-    Args:
-        name: such as `rollouts`.
-        total: number of items; 0 where they are not counted.
-        done: number done before the start, as in a resumed run.
-        timed: False for a phase that may take any time, such as a download.
-    """
+    """Report a phase, such as `rollouts`, of `total` items, 0 where they are not counted, of which
+    a resumed run has `done` some before; inside another activity it is a part of that. One that is
+    not `timed` may take any time, such as a download."""
     mine, display = Activity(name, total, done, timed=timed), _display.get() or Display()
     display.stack.append(mine)
     try:

@@ -37,7 +37,6 @@ def choose(
     """Choose how a run computes.
 
     Args:
-        bf16: the setting.
         device: of this process; None for the device of a run with one process.
         natives: `native_bfloat16` of every process; empty for this device alone.
         attn_implementation: the setting; None where the run has none.

@@ -110,15 +110,9 @@ def take_save_request() -> bool:
 
 @contextmanager
 def leave_together(in_step: bool = False) -> Iterator[None]:
-    """A phase that all processes leave if one is to stop; without a `StopRequest`, no effect.
-
-    Args:
-        in_step: whether all processes make the same calls of `check`, because they communicate
-            between them.
-
-    Raises:
-        Interrupted: at the end at the latest, on every process.
-    """
+    """A phase that all processes leave if one is to stop; without a `StopRequest`, no effect. If
+    `in_step`, all make the same calls of `check`, because they communicate between them. Raises
+    Interrupted: at the end at the latest, on every process."""
     request = _request.get()
     try:
         with request.phase(in_step):

@@ -77,12 +77,8 @@ ALONE = Placement()
 
 
 def read_placement(world_size: int | None = None, named: Device | None = None) -> Placement:
-    """The placement of the launch that set the environment variables of this process.
-
-    Args:
-        world_size: number of processes; None for those of the launch.
-        named: a device to plan for in the place of that of this machine.
-    """
+    """The placement of the launch that set the environment variables of this process, or of so many
+    processes; on a `named` device to plan for, or else that of this machine."""
     size = world_size or count_processes()
     found = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     elsewhere = found.type == "cpu" and not is_set("ACCELERATE_USE_CPU", "true")

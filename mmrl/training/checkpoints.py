@@ -48,15 +48,9 @@ class Checkpoints:
         self.step = step if any_process(step in (0, *kept)) else -1
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
-        """Write a checkpoint and remove those beyond `save_total_limit`; all processes call this.
-
-        Args:
-            step: of the run.
-            save: fills the directory it is given.
-
-        Raises:
-            CheckpointError: this one, or the last one in the background, could not be written.
-        """
+        """Write a checkpoint of a step by `save`, which fills the directory it is given, and remove
+        those beyond `save_total_limit`; all processes call this. Raises CheckpointError: this one,
+        or the last one in the background, could not be written."""
         self.finish_saving()
         self.step, target = step, self.run.checkpoints / str(step)
 

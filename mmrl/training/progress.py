@@ -128,11 +128,8 @@ class Progress:
             self.write_checkpoint()
 
     def finish(self) -> bool:
-        """Write the final model, or the checkpoint of a run that was stopped, and the report.
-
-        Returns:
-            Whether the run reached its last step and evaluated it where that is due.
-        """
+        """Write the final model, or the checkpoint of a run that was stopped, and the report;
+        return whether the run reached its last step and evaluated it where that is due."""
         step = self.trainer.step
         finished = self.done and not self._is_evaluation_due()
         if not finished and self.checkpoints.step != step:

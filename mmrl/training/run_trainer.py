@@ -115,15 +115,10 @@ class RunTrainer(ABC, Generic[Config]):
     def clip_gradients(
         self, models: Mapping[str, nn.Module], losses: Sequence[tuple[Sequence[str], Tensor]]
     ) -> dict[str, Tensor]:
-        """Clip the gradients of models to `max_grad_norm`; all processes call this.
-
-        Args:
-            models: by the name of the norm of their gradient; returned are these norms before.
-            losses: what each micro-batch of this process was about, and its loss.
-
-        Raises:
-            DivergenceError: one is not finite; the weights are left as they were.
-        """
+        """Clip the gradients of models to `max_grad_norm` and return their norms before, by the
+        same names; all processes call this. `losses`: what each micro-batch of this process was
+        about, and its loss. Raises DivergenceError: a norm is not finite; the weights are left as
+        they were."""
         limit = self.config.max_grad_norm or float("inf")
         norms = {n: self.sharding.clip_gradient(each, limit) for n, each in models.items()}
         if all(torch.isfinite(norm) for norm in norms.values()):

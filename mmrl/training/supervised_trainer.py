@@ -48,10 +48,8 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         self.ema = ExponentialAverage(self.network, config.ema_decay) if config.ema_decay else None
 
     def train_step(self) -> float:
-        """Run one optimiser step and add its metrics to the window.
-
-        Returns:
-            The mean loss of the step over all ranks.
+        """Run one optimiser step and add its metrics to the window; return its mean loss over all
+        ranks.
 
         Raises:
             DivergenceError: the gradient is not finite; the weights are left as they were.

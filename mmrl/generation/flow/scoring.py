@@ -86,19 +86,9 @@ def predict_velocity(
     sigma: Tensor,
     guidance: Guidance,
 ) -> Tensor:
-    """Noise minus clean latents, as the network predicts it; the branches of guidance are one
-    batch.
-
-    Args:
-        policy: whose network predicts.
-        branches: of `conditions`, one for each branch of `guidance`.
-        shape: of a latent.
-        latents: [B, D], flat.
-        sigma: [B] float32 noise levels.
-
-    Returns:
-        [B, D] float32.
-    """
+    """[B, D] float32, noise minus clean latents, as the network predicts it of flat latents [B, D]
+    of a shape at noise levels [B] float32; the branches of guidance, see `conditions`, are one
+    batch."""
     noisy, number = latents.unflatten(1, shape), len(branches)
     given = {key: torch.cat([each[key] for each in branches]) for key in branches[0]}
     noisy, sigma = noisy.repeat(number, *[1] * len(shape)), sigma.repeat(number)

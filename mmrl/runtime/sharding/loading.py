@@ -88,12 +88,8 @@ def find_rows(shard: DTensor) -> slice:
 
 
 def divide_parameters(model: nn.Module, settings: Mapping[str, Any]) -> None:
-    """Leave this process its slice of every parameter; all processes call this.
-
-    Args:
-        model: weights that are not read yet are read; of others, the first process's are taken.
-        settings: of DeepSpeed.
-    """
+    """Leave this process its slice of every parameter, by the settings of DeepSpeed; all processes
+    call this. Weights that are not read yet are read; of others, the first process's are taken."""
     from deepspeed.runtime.zero.partition_parameters import Init
 
     # with a module, DeepSpeed also replaces the linear function by one that keeps no gathered

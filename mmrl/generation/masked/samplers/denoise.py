@@ -236,14 +236,8 @@ class OpenBlock(Protocol):
 
 
 class BlockNetwork:
-    """The network for one block: open rows only, fewer columns with a cache.
-
-    Args:
-        policy: whose network it is.
-        canvas: all rows.
-        block: the block.
-        config: guidance and cache.
-        exact: the cache of a network whose attention is causal between blocks.
+    """The network for one block: open rows only, fewer columns with a cache, which is `exact` where
+    the network's attention is causal between blocks.
 
     Attributes:
         columns: half-open range of canvas columns that the next forward pass computes.

@@ -87,14 +87,9 @@ def take_distinct(rows: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor
 def read_prompts(
     policy: Policy, given: Mapping[str, Tensor], columns: tuple[int, int], cache: Any
 ) -> None:
-    """Put the keys and values of prompts into a cache, each distinct one computed once.
-
-    Args:
-        policy: whose network reads them.
-        given: its inputs, [R, n] each.
-        columns: those of the response vocabulary, of which no logit is computed.
-        cache: that of the network, set to the columns of the prompts; it then holds R rows.
-    """
+    """Put the keys and values of prompts, inputs [R, n] of the network, into its cache, set to
+    their columns, each distinct one computed once; it then holds R rows. No logit of the response
+    vocabulary is computed."""
     distinct, original = take_distinct(given)
     nowhere = torch.zeros_like(distinct["input_ids"], dtype=torch.bool)
     policy.model(**distinct, positions=nowhere, columns=columns, cache=cache)
