@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mmrl.generation.kinds import GENERATIONS, STRATEGIES
 from mmrl.types import Canvas, Passes, Rollout, Scores
+from mmrl.types.guidance import Guidance
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -41,5 +42,5 @@ def score(
         temperature: divides the logits.
         image_guidance_scale: guidance by the source image.
     """
-    scales = cfg_scale, temperature, image_guidance_scale
-    return GENERATIONS[canvas.kind].score(policy, canvas, passes, *scales)
+    guidance = Guidance(cfg_scale, image_guidance_scale)
+    return GENERATIONS[canvas.kind].score(policy, canvas, passes, guidance, temperature)

@@ -77,7 +77,7 @@ class Generation(NamedTuple):
     Attributes:
         samplers: by the name used in configurations.
         strategies: what a policy is shown of finished canvases, by name.
-        score: scores canvases, with the arguments of `mmrl.estimators.score`.
+        score: scores canvases, as `mmrl.estimators.score` with the scales as a `Guidance`.
         finish: `finish(policy, rollout, unwritten)` gives the canvases of rollouts of which the
             actions `unwritten` [B, N] are taken again, in one pass; None where there is no such
             pass.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from mmrl.algorithms.advantages import (
     equal_groups,
@@ -145,10 +146,7 @@ def _gather_slices(lookaheads: Sequence[float | None], count: int) -> Tensor:
 def _gather_columns(outcomes: list[float], chunks: list[list[float]]) -> Tensor:
     """Rewards of all processes' rollouts and their chunks, NaN where one has fewer than another."""
     rows = gather_object([[first, *rest] for first, rest in zip(outcomes, chunks, strict=True)])
-    columns = torch.full((len(rows), max(map(len, rows))), torch.nan)
-    for n, row in enumerate(rows):
-        columns[n, : len(row)] = torch.tensor(row)
-    return columns
+    return pad_sequence([torch.tensor(row) for row in rows], True, torch.nan)
 
 
 def place_at_end(outcomes: Tensor, length: int) -> Tensor:

@@ -22,7 +22,6 @@ class Placement:
         world_size: number of processes.
         shards: processes among which one copy of the model is divided; fewer than `world_size`
             where it is replicated across nodes.
-        per_host: processes of one machine.
         offload_optimizer: whether optimiser and gradients are in the memory of the host.
         offload_weights: whether the weights are too.
         device: type of the device.
@@ -33,7 +32,6 @@ class Placement:
     way: Way = "whole"
     world_size: int = 1
     shards: int = 1
-    per_host: int = 1
     offload_optimizer: bool = False
     offload_weights: bool = False
     device: str = "cpu"
@@ -89,7 +87,6 @@ def read_placement(world_size: int | None = None, named: Device | None = None) -
         way=way,
         world_size=size,
         shards=shards,
-        per_host=int(os.environ.get("LOCAL_WORLD_SIZE", size)),
         offload_optimizer=optimizer,
         offload_weights=weights,
         device=kind,

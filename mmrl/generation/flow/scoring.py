@@ -19,19 +19,13 @@ if TYPE_CHECKING:
 
 
 def score(
-    policy: Policy,
-    canvas: LatentCanvas,
-    passes: Passes,
-    cfg_scale: float = 0.0,
-    temperature: float = 1.0,
-    image_guidance_scale: float = 0.0,
+    policy: Policy, canvas: LatentCanvas, passes: Passes, guidance: Guidance, temperature: float
 ) -> Scores:
     """Log-probs of the recorded steps that passes show, and the Gaussians that they are drawn from.
 
     One forward per pass, over the rows that it scores. Arguments as of `mmrl.estimators.score`;
-    steps of latents have no temperature and no source image.
+    steps of latents have no temperature.
     """
-    guidance = Guidance(cfg_scale)
     found = [_score_pass(policy, canvas, passes, k, guidance) for k in range(len(passes))]
     logprobs, *moments = (torch.stack(each) for each in zip(*found, strict=True))
     sizes = torch.tensor([prod(shape) for shape in canvas.shapes], device=logprobs.device)

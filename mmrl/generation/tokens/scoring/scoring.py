@@ -24,19 +24,13 @@ if TYPE_CHECKING:
 
 
 def score(
-    policy: Policy,
-    canvas: TokenCanvas,
-    passes: Passes,
-    cfg_scale: float = 0.0,
-    temperature: float = 1.0,
-    image_guidance_scale: float = 0.0,
+    policy: Policy, canvas: TokenCanvas, passes: Passes, guidance: Guidance, temperature: float
 ) -> Scores:
     """Log-probs of the scored tokens, and the entropy of their distributions.
 
     One forward per pass, over the rows it scores. The head runs only over the response vocabulary
     and only at scored positions. Arguments as of `mmrl.estimators.score`.
     """
-    guidance = Guidance(cfg_scale, image_guidance_scale)
     canvas, dropped = canvas.encode(policy.model).trim()
     passes = passes.drop_columns(dropped)
     whole = torch.is_grad_enabled() or policy.shares_forwards
