@@ -40,12 +40,8 @@ _DATA_URL = re.compile(r"data:(?:image(?:/[\w.+-]+)?)?(?:;[\w-]+=[\w-]+)*;base64
 
 @dataclass(frozen=True)
 class LazyImage:
-    """An image that is not open yet.
-
-    Attributes:
-        source: a file, or the bytes of one, which may stay in a data set.
-        place: the row it belongs to, for messages.
-    """
+    """An image that is not open yet: a file, or the bytes of one, which may stay in a data set;
+    `place` is the row it belongs to, for messages."""
 
     source: Path | bytes | StoredBytes
     place: str = field(default="", compare=False)

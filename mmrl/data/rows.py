@@ -32,13 +32,8 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class StoredBytes:
-    """Bytes in a row of a data set.
-
-    Attributes:
-        table: the data set, in the format `arrow`.
-        row: number of the row.
-        keys: the column, and where they are in its value.
-    """
+    """Bytes in a row of a data set, a table in the format `arrow`; `keys` are the column, and where
+    they are in its value."""
 
     table: Any
     row: int

@@ -55,17 +55,11 @@ class StoredRows(Generic[T]):
 
 
 class RowStream(Generic[T]):
-    """An endless stream of items, read from rows.
+    """An endless stream of items, in orders by the seed, read from rows, see `mmrl.data.rows`, and
+    shuffled in a buffer of `size` rows, which is all that is held in memory. `read` makes the items
+    of a row from its place and the row; none for one that is left out.
 
-    Args:
-        source: place, configuration and split of the rows, see `mmrl.data.rows`.
-        read: makes the items of a row from its place and the row; none for one that is left out.
-        seed: of all orders.
-        size: rows of the buffer that shuffles them, which is all that is held in memory.
-
-    Raises:
-        NotHereError, ConfigError: see `open_rows`.
-    """
+    Raises NotHereError, ConfigError: see `open_rows`."""
 
     def __init__(self, source: Source, read: Read[T], seed: int, size: int) -> None:
         self.source, self.read, self.seed, self.size = source, read, seed, size

@@ -28,18 +28,9 @@ EXAMPLES = DATASETS / "shapes" / "questions_validation.jsonl"
 
 @dataclass(frozen=True)
 class SamplingTab:
-    """What a tab samples, and its inputs as the page opens.
-
-    Attributes:
-        name: of the tab, and of its button.
-        task: that its checkpoints are able to.
-        about: the line at its top.
-        prompt: first prompt.
-        sampler: rule, steps, temperature, and other settings.
-        positions: of a text; 0 for images.
-        likes: part of the name of the checkpoint that comes first.
-        view: how the result is shown.
-    """
+    """What a tab samples, and its inputs as the page opens: a sampler has rule, steps, temperature,
+    and other settings, `positions` of a text are 0 for images, and the checkpoint comes first whose
+    name has `likes` in it."""
 
     name: str
     task: str

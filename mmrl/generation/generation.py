@@ -11,14 +11,8 @@ from mmrl.types import Rollout, Scores
 
 
 class Place(NamedTuple):
-    """The place of rows of a batch in a run, for samplers whose draws rollouts of a prompt share.
-
-    Attributes:
-        step: of the run.
-        groups: a seed for each row, the same in all rows of a group.
-        members: the number of each row in its group.
-        size: rows of a group.
-    """
+    """The place of rows of a batch in a run, for samplers whose draws rollouts of a prompt share: a
+    seed of its group for each row, its number among the `members`, and the rows of a group."""
 
     step: int
     groups: Sequence[int]

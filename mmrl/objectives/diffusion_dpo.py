@@ -20,11 +20,8 @@ from mmrl.training.trainable import copy_start
 
 
 class DiffusionDPO(Flow):
-    """Preferences between two images.
-
-    Attributes:
-        start: of a run without an adapter, the trained weights as they were.
-    """
+    """Preferences between two images; of a run without an adapter `start` has the trained weights
+    as they were."""
 
     Config = DiffusionDPOConfig
     config: DiffusionDPOConfig

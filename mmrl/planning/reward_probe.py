@@ -65,16 +65,9 @@ def _text(n: int, prompt: Prompt, other: Prompt) -> str:
 
 @dataclass
 class Probe:
-    """What a probe found out about one reward.
-
-    Attributes:
-        name: its weight and key.
-        note: its scores, or why it was not called.
-        warnings: what to check before a run.
-        failed: whether it can score nothing.
-        refused: why a run would stop at its first samples; empty where it would not.
-        size: bytes of its networks on a device.
-    """
+    """What a probe found out about one reward: its scores, or why it was not called, what to check
+    before a run, whether it can score nothing, why a run would stop at its first samples (empty
+    where it would not), and the bytes of its networks on a device."""
 
     name: str
     note: str

@@ -96,17 +96,11 @@ def evaluate(
     num_samples: int = 1,
     length: int | None = None,
 ) -> Evaluation:
-    """Sample completions of prompts and score them.
+    """Sample completions of prompts of one task, `num_samples` of each, and score them; without a
+    scorer only sample.
 
-    Args:
-        policy: what is evaluated.
-        prompts: of one task.
-        sampler: settings of the sampler.
-        scorer: rewards; None only samples.
-        seed: names the draws.
-        batch_size: rows sampled at once; changes speed and memory only.
-        num_samples: completions per prompt.
-        length: response positions; None takes those of the prompts' task.
+    The seed names the draws, `batch_size` is how many rows are sampled at once, and `length` the
+    response positions, None for those of the task.
 
     Raises:
         RewardError: a reward failed more often than the scorer allows.

@@ -113,17 +113,10 @@ class RolloutBatch:
 class Groups:
     """This process's groups of one step, sampled and being scored.
 
-    Attributes:
-        task: of the groups.
-        place: step, seed of the run, this process and the number of processes.
-        prompts: B prompts, group by group.
-        names: B (prompt, sample) places in the step.
-        rollout: their finished canvases.
-        samples: inputs of the rewards.
-        pending: their scores, once they are known.
-        lookaheads: the scores of what they were about to become; None without.
-        metrics: of sampling.
-    """
+    `place` is step, seed of the run, this process and the number of processes; `names` are B
+    (prompt, sample) places in the step, `samples` the inputs of the rewards, `pending` their
+    scores, once they are known, and `lookaheads` those of what they were about to become, None
+    without."""
 
     task: Task
     place: tuple[int, int, int, int]

@@ -49,17 +49,11 @@ def check_chunks(cutting: Cutting | None, task: str, where: str) -> None:
 
 
 class Task:
-    """A task of a run with its prompts; its rewards are built when first needed.
+    """A task of a run with its prompts; its rewards are built when first needed. If `dry`, prompts
+    that are only on the hub may be missing, and there are then none. `exact_cache`: the policy
+    samples the same with a cache.
 
-    Args:
-        name: of the task.
-        config: its settings, which are checked.
-        dry: whether prompts that are only on the hub may be missing; there are then none.
-        exact_cache: whether the policy samples the same with a cache.
-
-    Raises:
-        ConfigError: a setting that cannot run, or a prompt file that cannot be read.
-    """
+    Raises ConfigError: a setting that cannot run, or a prompt file that cannot be read."""
 
     def __init__(
         self, name: str, config: TaskConfig, dry: bool = False, exact_cache: bool = False

@@ -42,11 +42,8 @@ _watcher: ContextVar[Watcher] = ContextVar("watcher", default=lambda _: nullcont
 
 @dataclass
 class Activity:
-    """A phase: how much of it is done, and a remark that is shown with it.
-
-    Attributes:
-        timed: whether a run ends in which the phase makes no progress.
-    """
+    """A phase: how much of it is done, and a remark that is shown with it. A run ends in which one
+    that is `timed` makes no progress."""
 
     name: str
     total: int = 0

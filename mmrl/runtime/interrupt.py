@@ -37,13 +37,10 @@ class Interrupted(KeyboardInterrupt):
 
 class StopRequest:
     """While open, the first Ctrl-C (or SIGTERM) sets `requested`, a later one ends the process and
-    its children, and SIGUSR1 sets `save`.
+    its children, and SIGUSR1 sets `save`. `agreed`: whether a flag is set on any process; all call
+    it.
 
-    Opened when the model is loaded: before that there is nothing to save.
-
-    Args:
-        agreed: whether a flag is set on any process; all call it.
-    """
+    Opened when the model is loaded: before that there is nothing to save."""
 
     def __init__(self, agreed: Callable[[bool], bool] = bool) -> None:
         self.requested, self.save, self.agreed = False, False, agreed

@@ -25,12 +25,9 @@ from mmrl.types import Passes, Scores
 
 @dataclass
 class Prepared:
-    """One task's rollouts of one optimiser step: drawn passes, frozen scores by micro-batch.
-
-    Attributes:
-        values: of the value model as it was, by micro-batch; empty without one.
-        estimates: returns and advantages that follow from them.
-    """
+    """One task's rollouts of one optimiser step: drawn passes, frozen scores by micro-batch, and of
+    a value model, if there is one, values as they were, with the returns and advantages that
+    follow."""
 
     task: Task
     batch: RolloutBatch

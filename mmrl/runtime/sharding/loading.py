@@ -20,13 +20,9 @@ Read = Callable[[StoredWeights, str, Any], Any]
 
 
 def read_shards(model: nn.Module, device: torch.device) -> None:
-    """Read this process's part of the networks in a model whose weights are not read yet.
-
-    Args:
-        model: sharded by rows; parameters that are not sharded are read whole, and those that are
-            not on the meta device stay as they are.
-        device: of the shards.
-    """
+    """Read this process's part of the networks in a model, sharded by rows, whose weights are not
+    read yet. Parameters that are not sharded are read whole, and those that are not on the meta
+    device stay as they are."""
 
     def read(stored: StoredWeights, name: str, parameter: nn.Parameter) -> nn.Parameter:
         if not isinstance(parameter, DTensor):

@@ -49,16 +49,10 @@ class Sharding:
         return self.shards or self.accelerator.is_main_process
 
     def shard(self, model: nn.Module, trained: bool = True, whole: bool = False) -> None:
-        """Leave this process its part of every parameter, in place; before the optimiser is built.
-
-        Args:
-            model: to be given to `prepare` or `wrap` where it is trained.
-            trained: whether it is.
-            whole: whether rollouts have whole weights; those that are not trained then stay whole.
-
-        Raises:
-            ConfigError: a model that cannot be sharded in this way.
-        """
+        """Leave this process its part of every parameter of a model, in place, to be given to
+        `prepare` where it is `trained`; before the optimiser is built. Where rollouts have `whole`
+        weights, those that are not trained stay whole. Raises ConfigError: a model that cannot be
+        sharded in this way."""
 
     def shard_policy(
         self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
