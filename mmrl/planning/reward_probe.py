@@ -108,8 +108,8 @@ def probe_rewards(
     dry: bool = True,
 ) -> Iterator[Probe]:
     """Build rewards at the dotted key `where` one after the other, check all prompts with them, and
-    score samples. Above 0 `max_failures` prompts that cannot be scored are no error. If `dry`,
-    nothing is downloaded, and a served reward is only asked whether it is ready.
+    score samples; where `max_failures` is above 0, prompts that cannot be scored are no error. With
+    `dry` nothing is downloaded, and a served reward is only asked whether it is ready.
 
     Raises:
         FileNotFoundError, ValueError: a reward that can be built nowhere, or cannot score a prompt.

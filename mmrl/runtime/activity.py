@@ -156,8 +156,8 @@ def write(text: str) -> None:
 @contextmanager
 def activity(name: str, total: int = 0, done: int = 0, timed: bool = True) -> Iterator[Activity]:
     """Report a phase, such as `rollouts`, of `total` items, 0 where they are not counted, of which
-    a resumed run has `done` some before; inside another activity it is a part of that. One that is
-    not `timed` may take any time, such as a download."""
+    a resumed run has `done` some before; inside another activity it is a part of that. A phase that
+    is not `timed`, such as a download, may take any time."""
     mine, display = Activity(name, total, done, timed=timed), _display.get() or Display()
     display.stack.append(mine)
     try:
