@@ -31,17 +31,9 @@ USAGE = Usage("python -m mmrl.probe", __doc__, ProbeConfig, "rl")
 
 
 def probe_run(config: ProbeConfig) -> int:
-    """Score samples with the rewards of a run and print what was found out.
-
-    Args:
-        config: of the run, with `num_samples`.
-
-    Returns:
-        1 where a reward can score nothing, otherwise 0.
-
-    Raises:
-        ConfigError, FileNotFoundError, ValueError: settings that cannot run.
-    """
+    """Score samples with the rewards of a run and print what was found out; return 1 where a reward
+    can score nothing, otherwise 0. Raises ConfigError, FileNotFoundError, ValueError: settings that
+    cannot run."""
     from mmrl.planning.reward_probe import probe_task
     from mmrl.planning.run_checks import check_run
 

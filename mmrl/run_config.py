@@ -145,12 +145,8 @@ class RunConfig(Settings):
 
 
 def check_merge(settings: RunConfig, model: Any) -> None:
-    """Refuse `merge_adapter` where there is no adapter, or where its base is rounded to 4 bits.
-
-    Args:
-        settings: of the run.
-        model: settings of the trained model: `lora` and `quantization_config`, if it has them.
-    """
+    """Refuse `merge_adapter` where there is no adapter, or where its base is rounded to 4 bits, by
+    `lora` and `quantization_config` of the trained model, if it has them."""
     if settings.merge_adapter:
         adapter = getattr(model, "lora", None) is not None
         check(adapter, "merge_adapter", True, "false for a run without an adapter")
@@ -175,11 +171,8 @@ def build_schedule(optimizer: Optimizer, settings: RunConfig, steps: int) -> Lam
 
 
 def check_schedule(settings: RunConfig, steps: int) -> None:
-    """Build the schedule of a run of `steps` for a dummy optimiser.
-
-    Raises:
-        ConfigError: an unknown schedule, or unknown, missing or impossible arguments.
-    """
+    """Build the schedule of a run of `steps` for a dummy optimiser. Raises ConfigError: an unknown
+    schedule, or unknown, missing or impossible arguments."""
     name, arguments = settings.lr_scheduler_type, dict(settings.lr_scheduler_kwargs)
     if name in PLAIN_SCHEDULES and not arguments:
         return

@@ -37,16 +37,9 @@ class SamplerConfig(Chosen):
 
 
 def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | None = None) -> None:
-    """Refuse a sampler that cannot run, before any model loads.
-
-    Args:
-        config: the sampler; its single values are checked already.
-        where: dotted key of the section, for messages.
-        length: actions of a rollout, where known.
-
-    Raises:
-        ConfigError: settings that do not go together, or not with the length.
-    """
+    """Refuse a sampler, whose single values are checked already, that cannot run, for so many
+    actions of a rollout where that is known; `where` is its dotted key. Raises ConfigError:
+    settings that do not go together, or not with the length."""
     SAMPLERS[config.name].check(config, config.name, where, length)
 
 

@@ -46,16 +46,9 @@ class SFTConfig(RunConfig):
 
 
 def count_steps(config: SFTConfig, examples: int | None, world_size: int) -> int:
-    """Optimiser steps of a run, the last of which may begin another pass over the data.
-
-    Args:
-        config: of the run.
-        examples: of a pass; None where that is not known.
-        world_size: number of processes.
-
-    Raises:
-        ConfigError: epochs of data whose length is not known.
-    """
+    """Optimiser steps of a run, the last of which may begin another pass over the data, of so many
+    examples or None where that is not known. Raises ConfigError: epochs of data whose length is not
+    known."""
     epochs = config.num_train_epochs
     if epochs is None:
         return config.max_steps

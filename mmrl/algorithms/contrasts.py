@@ -3,8 +3,8 @@ log-probs.
 
 A finished sample is noised or masked again, and the policy, the old policy and the reference say
 what it was. On latents (strategy: renoise), with u = noise - x0 the true velocity, e = v - u the
-error of the policy's at noise level t, e' that of the old policy, A the advantage, <.> the mean over
-a latent's numbers and c = `adv_clip_max`:
+error of the policy's at noise level t, e' that of the old policy, A the advantage, <.> the mean
+over a latent's numbers and c = `adv_clip_max`:
 
     diffusion_nft   c / b (r <(t e+)^2 / w+> + (1 - r) <(t e-)^2 / w->), r = A / 2c + 1/2 in [0, 1],
                     e+ = b e + (1 - b) e', e- = (1 + b) e' - b e, w = <|t e|>, at least 1e-5 and
@@ -23,13 +23,13 @@ token that was written:
                     diffusion_nft with a cross-entropy in place of the squared error. The prediction
                     of a masked token is the mean of the samples that fit, so it is probabilities
                     that mix linearly. LFPO (arXiv 2603.01563) mixes logits of the whole vocabulary
-    gdsd            (log p - log p' - A / b)^2 / 2: the policy meets the teacher p' exp(A / b), whose
-                    normaliser is left out, as advantages are centred (GDSD, arXiv 2605.29398, which
-                    meets the logits of the whole vocabulary)
+    gdsd            (log p - log p' - A / b)^2 / 2: the policy meets the teacher p' exp(A / b) with
+                    no normaliser, as advantages are centred (GDSD, arXiv 2605.29398, which meets
+                    the logits of the whole vocabulary)
 
-A term of `flow_dpo`, `dgpo` or `crd` is of a group. Its gradient is the sum of those of its rollouts'
-errors, times slopes that are known when all are scored: that is done before each optimiser step, so
-a group need not be in one micro-batch. A new contrast is a function and a line in `CONTRASTS`.
+A term of `flow_dpo`, `dgpo` or `crd` is of a group. Its gradient is that of its rollouts' errors,
+times slopes that are known when all are scored: that is done before each optimiser step, so a group
+need not be in one micro-batch. A new contrast is a function and a line in `CONTRASTS`.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ class Contrast(NamedTuple):
     """A row of `CONTRASTS`.
 
     `terms(contrasted)`: [K, B, N] to minimise; of a contrast over groups the errors of `group`,
-    which are multiplied by its slopes. `of_latents`: whether it compares predictions of latents. `reads_old`,
-    `reads_reference`: whether it compares with the old policy and with the reference.
+    which are multiplied by its slopes. `of_latents`: whether it compares predictions of latents.
+    `reads_old`, `reads_reference`: whether it compares with the old policy and with the reference.
     `same_noise`: whether a group is shown noised alike.
     """
 

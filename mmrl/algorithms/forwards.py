@@ -36,19 +36,13 @@ def count_forwards(
     num_mini_batches: int = 1,
     block_size: int | None = None,
 ) -> Forwards:
-    """The forwards of a rollout in one inner iteration, every branch of a guided one counted.
+    """The forwards of a rollout in one inner iteration of `num_mini_batches` optimiser steps, every
+    branch of a guided one counted; the rollout has so many denoising `steps`, and `length` response
+    positions that count.
 
     Exact for strategies that draw (but for the empty complement of a full draw, which costs none);
     with an order of writing the most there can be, reached when every denoising step writes
-    something that counts.
-
-    Args:
-        method: the method.
-        steps: denoising steps of the rollout.
-        length: response positions that count.
-        num_mini_batches: optimiser steps of an inner iteration.
-        block_size: see `passes_per_rollout`.
-    """
+    something that counts. `block_size`: see `passes_per_rollout`."""
     passes = passes_per_rollout(method, steps, length, block_size)
     each = passes * method.guidance.branches
     measured = _planned(method, steps, length, block_size) * method.guidance.branches

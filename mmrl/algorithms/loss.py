@@ -6,8 +6,9 @@ over the counted entries e of all passes: r_e the ratio at the chosen level, A t
 the rollout (with a value model: of the token), w_e the weight of the chosen aggregation, the
 surrogate the chosen one or that of the aggregation or the bound, f_e the factor of the passes, 1
 without. A contrast (`mmrl.algorithms.contrasts`) has terms of its own in their place, and a second
-KL, to an averaged policy, may be added. Only actions scored in a pass are counted. The KL is per scored token, or per response
-token of the bound's values (`kl_level: bound`), to the reference or old policy.
+KL, to an averaged policy, may be added. Only actions scored in a pass are counted. The KL is per
+scored token, or per response token of the bound's values (`kl_level: bound`), to the reference or
+old policy.
 
 The log-prob of a denoising step is the mean over the numbers of its latent, so that its ratio is a
 root of the true one and clip ranges are small.
@@ -34,15 +35,9 @@ if TYPE_CHECKING:
 def count_batch(
     rollout: Rollout, passes: Passes, config: AlgorithmConfig, left_out: Tensor | None = None
 ) -> BatchSize:
-    """The counts by which the loss of these rollouts is divided.
-
-    Args:
-        rollout: B rows: the whole batch, or this process's part of it, see
-            `BatchSize.over_processes`.
-        passes: over them.
-        config: bound.
-        left_out: [B] bool, rows that the update leaves out; None for none.
-    """
+    """The counts by which the loss of these rollouts is divided: of the whole batch, or of this
+    process's part of it, see `BatchSize.over_processes`. `left_out` [B] bool: rows that the update
+    leaves out; None for none."""
     counts = BOUNDS[config.bound](passes.weight, passes, config).counts
     return BatchSize(
         rollouts=len(rollout) - (0 if left_out is None else int(left_out.sum())),
@@ -99,17 +94,8 @@ def batch_weights(passes: Passes, config: AlgorithmConfig, size: BatchSize) -> W
 def policy_loss(
     inputs: LossInputs, config: AlgorithmConfig, size: BatchSize
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """This micro-batch's share of the batch's loss, and sums for the metrics.
-
-    Args:
-        inputs: log-probs and advantages.
-        config: bound, ratio level, clip range, KL.
-        size: counts of the whole batch, see `count_batch`.
-
-    Returns:
-        Scalar loss, and metrics that add up over micro-batches and ranks, each already weighted by
-        its share of the batch.
-    """
+    """This micro-batch's share of the loss of a batch of this size, a scalar, and sums for the
+    metrics: they add up over micro-batches and ranks, each already weighted by its share."""
     weights = inputs.weights or batch_weights(inputs.passes, config, size)
     part = _ratio_loss if config.contrast == "none" else _contrast_loss
     loss, metrics = part(inputs, config, size, weights)

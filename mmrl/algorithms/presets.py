@@ -26,12 +26,9 @@ RESOLVED_FROM = "resolved_from"
 
 
 def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> AlgorithmConfig:
-    """The preset named by `options["name"]` with the other options on top.
-
-    Raises:
-        ConfigError: an unknown preset, option or column value, columns that cannot go together, or
-            those of one preset under the name of another.
-    """
+    """The preset named by `options["name"]` with the other options on top. Raises ConfigError: an
+    unknown preset, option or column value, columns that cannot go together, or those of one preset
+    under the name of another."""
     presets = {path.stem: path for path in sorted(configs().glob("algorithm/*.yaml"))}
     name = options.get("name", DEFAULT_PRESET)
     check_choice(f"{where}.name", name, presets)

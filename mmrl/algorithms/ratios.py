@@ -30,9 +30,9 @@ and of latents that are noised again, with v and v' the velocities under two pol
 
     velocity         mean[(v - v')^2]
 
-The public codes call both of the first the KL, so a weight `beta` belongs to one of them: `gaussian` is that of
-UniRL, of flow_grpo for Wan and of every kernel whose deviation has no factor sqrt(-dt);
-`gaussian_rate` that of flow_grpo for SD3, FLUX, Qwen-Image and Bagel, and of verl-omni.
+The public codes call both of the first the KL, so a weight `beta` belongs to one of them:
+`gaussian` is that of UniRL, of flow_grpo for Wan and of every kernel whose deviation has no factor
+sqrt(-dt); `gaussian_rate` that of flow_grpo for SD3, FLUX, Qwen-Image and Bagel, and of verl-omni.
 """
 
 from __future__ import annotations

@@ -83,14 +83,12 @@ def compute_advantages(
 def estimate_gae(
     rewards: Tensor, values: Tensor, written: Tensor, gamma: float, lam: float
 ) -> Estimates:
-    """Returns and advantages [B, S] of the steps of rows.
+    """Returns and advantages [B, S] of the steps of rows, with discount gamma and lambda in [0, 1].
 
     Args:
         rewards: [B, S] float, what is paid in each step.
         values: [B, S] float, predicted before the step.
         written: [B, S] bool. A step in which a row writes nothing is skipped.
-        gamma: discount per step, in [0, 1].
-        lam: lambda of GAE, in [0, 1].
     """
     returns, advantages = values.new_zeros(values.shape), values.new_zeros(values.shape)
     later = values.new_zeros(3, len(values))  # return, value and advantage of the next step

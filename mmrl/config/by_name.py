@@ -26,11 +26,8 @@ def is_by_name(name: Any) -> bool:
 
 
 def find(name: str, where: str) -> Any:
-    """Find the object of a name; `where` is its dotted key, for messages.
-
-    Raises:
-        ConfigError: no such file, module or object, or a file that cannot be loaded.
-    """
+    """Find the object of a name; `where` is its dotted key, for messages. Raises ConfigError: no
+    such file, module or object, or a file that cannot be loaded."""
     place, _, path = name.rpartition(":")
     if "<" in path or " " in path or place == "__main__":
         raise ConfigError(

@@ -46,11 +46,8 @@ class Chosen(Settings):
 
     @classmethod
     def choose(cls, content: Mapping[str, Any], where: str = "") -> Any:
-        """The class of a section with this content; `where` is its dotted key.
-
-        Raises:
-            ConfigError: an unknown choice.
-        """
+        """The class of a section with this content; `where` is its dotted key. Raises ConfigError:
+        an unknown choice."""
         if "CHOICES" not in vars(cls):
             return cls
         defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]

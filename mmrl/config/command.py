@@ -49,14 +49,11 @@ def write_out(text: str) -> None:
 
 
 def exit_status(work: Callable[[], int | None], *errors: type[Exception]) -> int:
-    """Do the work of a command; return its exit status.
+    """Do the work of a command, which returns the status or None for 0; return its exit status.
 
-    Args:
-        work: returns the status, or None for 0.
-        errors: errors of the user besides ValueError (which ConfigError is) and OSError: they
-            become one line on stderr and status 1. Ctrl-C is status 130, and a KeyboardInterrupt
-            with a `status` has that; any other error is a defect and keeps its traceback.
-    """
+    Errors of the user, which are ValueError (so ConfigError too), OSError and `errors`, become one
+    line on stderr and status 1. Ctrl-C is status 130, and a KeyboardInterrupt with a `status` has
+    that; any other error is a defect and keeps its traceback."""
     try:
         return work() or 0
     except (ValueError, OSError, *errors) as error:

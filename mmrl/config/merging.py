@@ -21,12 +21,8 @@ T = TypeVar("T")
 
 def merge(cls: type[T], *layers: Any, where: str = "") -> T:
     """Build a `cls` from its defaults and layers of mappings, later layers winning; `where` is the
-    dotted key of the section, for messages.
-
-    Raises:
-        ConfigError: an unknown key, a value of the wrong type or none where one is required, or
-            whatever the dataclasses' own checks reject.
-    """
+    dotted key of the section, for messages. Raises ConfigError: an unknown key, a value of the
+    wrong type or none where one is required, or whatever the dataclasses' own checks reject."""
     contents = [_plain(layer) for layer in layers]
     for content in contents:
         _check_kind(cls, content, where)
@@ -43,15 +39,9 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
 
 
 def build_options(registry: Mapping[str, Any], options: Mapping[str, Any], where: str) -> Any:
-    """Build the typed options of a component from `{name: …, option: …}`.
-
-    Args:
-        registry: name -> class with a nested `Config` dataclass.
-        options: the section at the dotted key `where`, with its `name`.
-
-    Raises:
-        ConfigError: the name is missing or unknown, or an option is.
-    """
+    """Build the typed options of a component from `{name: …, option: …}`, the section at the dotted
+    key `where`, by a registry of classes with a nested `Config` dataclass. Raises ConfigError: the
+    name is missing or unknown, or an option is."""
     name = options.get("name")
     check_choice(f"{where}.name", name, registry)
     rest = {key: value for key, value in options.items() if key != "name"}

@@ -6,7 +6,6 @@ components names their dict or dataclass: `{"holds": "mmrl.rewards:REWARDS"}`.
 
 import ast
 import dataclasses
-import importlib
 import inspect
 import math
 import re
@@ -15,6 +14,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal, NamedTuple
 
 import yaml
@@ -90,7 +90,7 @@ def walk(cls: Any, components: bool = True) -> Iterator[Setting]:
 
 def options_class(entry: Any) -> Any:
     """The class with the options of a component, from its entry in a dict of components."""
-    cls = _import(entry) if isinstance(entry, str) else entry
+    cls = resolve_name(entry) if isinstance(entry, str) else entry
     return getattr(cls, "Config", cls)
 
 
@@ -138,7 +138,7 @@ def as_yaml(value: Any) -> str:
 def _field(field: Any, hint: Any, cls: Any) -> Setting:
     held, many = _held(hint)
     if "holds" in field.metadata:
-        held = _import(field.metadata["holds"])
+        held = resolve_name(field.metadata["holds"])
     is_section = dataclasses.is_dataclass(bare_type(hint)) and field.default is not None
     default = "" if is_section else _default(field)
     read_by = readers(cls, field.name).items()
@@ -177,8 +177,3 @@ def _type(hint: Any) -> str:
         return "section"
     name = getattr(origin or hint, "__name__", str(hint))
     return f"{name}[{', '.join(map(_type, arguments))}]" if arguments else name
-
-
-def _import(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)

@@ -55,12 +55,9 @@ def load_config(cls: type[T], arguments: Sequence[str]) -> T:
 
 
 def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
-    """`load_config` for a command that runs: its inputs must exist.
-
-    Raises:
-        ConfigError: see `load_config`; or an input is missing, with its key, and the commands that
-            write it where the YAML that names it has them in its comments, see `COMMAND`.
-    """
+    """`load_config` for a command that runs: its inputs must exist. Raises ConfigError: see
+    `load_config`; or an input is missing, with its key, and the commands that write it where the
+    YAML that names it has them in its comments, see `COMMAND`."""
     config: Any = load_config(cls, arguments)
     words = {key: value for key, _, value in (word.partition("=") for word in arguments)}
     files = find_chain(words["config"]) if "config" in words else ()
@@ -80,14 +77,9 @@ def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
 
 
 def read_key(arguments: Sequence[str], key: str) -> Any:
-    """Read one key of the top level from command-line words, or else from the YAML they name.
-
-    Returns:
-        The value; None where neither has the key.
-
-    Raises:
-        ConfigError: a word without `=`, or a missing or unreadable YAML file.
-    """
+    """Read one key of the top level from command-line words, or else from the YAML they name; None
+    where neither has it. Raises ConfigError: a word without `=`, or a missing or unreadable YAML
+    file."""
     words = _words(arguments)
     if key in words or "config" not in words:
         return words.get(key)

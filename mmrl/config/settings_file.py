@@ -12,11 +12,8 @@ UNBOUNDED = "lambda_min_clipped"
 
 
 def read_settings_file(path: Path) -> dict[str, Any]:
-    """The settings of a JSON file.
-
-    Raises:
-        ConfigError: it cannot be read, is no JSON object, or a number is not finite.
-    """
+    """The settings of a JSON file. Raises ConfigError: it cannot be read, is no JSON object, or a
+    number is not finite."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_finite)
     except (OSError, ValueError, RecursionError) as error:

@@ -25,20 +25,14 @@ BASE = "config"
 
 
 def read_yaml(path: str) -> DictConfig:
-    """Read a YAML merged over the one it starts from.
-
-    Raises:
-        ConfigError: a file that is missing or unreadable, or that starts from itself.
-    """
+    """Read a YAML merged over the one it starts from. Raises ConfigError: a file that is missing or
+    unreadable, or that starts from itself."""
     return DictConfig(OmegaConf.merge(*(layer for _, layer in reversed(_read_chain(path)))))
 
 
 def find_chain(path: str) -> list[Path]:
-    """The file of a YAML, then the one it starts from, and so on.
-
-    Raises:
-        ConfigError: see `read_yaml`.
-    """
+    """The file of a YAML, then the one it starts from, and so on. Raises ConfigError: see
+    `read_yaml`."""
     return [file for file, _ in _read_chain(path)]
 
 

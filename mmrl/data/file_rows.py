@@ -23,11 +23,8 @@ MAX_FIELD = 2**30
 
 def read_file(path: Path) -> Iterator[Row]:
     """Read the rows of a file with one of the endings in `READERS`, or of a folder for which
-    `has_captions` is true, one after the other.
-
-    Raises:
-        ConfigError: names the file and the row that cannot be read.
-    """
+    `has_captions` is true, one after the other. Raises ConfigError: names the file and the row that
+    cannot be read."""
     try:
         yield from (_captions if path.is_dir() else READERS[path.suffix])(path)
     except (UnicodeDecodeError, csv.Error) as error:

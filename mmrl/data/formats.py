@@ -305,16 +305,9 @@ prompt."""
 
 
 def adapt_row(row: Any, name: str, place: str, key: str, advice: str) -> Row:
-    """Map a row of a data set of the format `name` to the columns of prompts and rewards.
-
-    Args:
-        place: the row, for messages.
-        key: dotted key of the format, for messages.
-        advice: what to do about a missing column.
-
-    Raises:
-        ConfigError: it is no mapping of columns, or does not fit the format.
-    """
+    """Map a row of a data set of the format `name` to the columns of prompts and rewards; for
+    messages are its place, the dotted `key` of the format, and the advice about a missing column.
+    Raises ConfigError: it is no mapping of columns, or does not fit the format."""
     if not isinstance(row, dict):
         raise ConfigError(f"{place} is not a mapping of columns but {type(row).__name__}.")
     try:

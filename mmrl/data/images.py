@@ -40,23 +40,16 @@ _DATA_URL = re.compile(r"data:(?:image(?:/[\w.+-]+)?)?(?:;[\w-]+=[\w-]+)*;base64
 
 @dataclass(frozen=True)
 class LazyImage:
-    """An image that is not open yet.
-
-    Attributes:
-        source: a file, or the bytes of one, which may stay in a data set.
-        place: the row it belongs to, for messages.
-    """
+    """An image that is not open yet: a file, or the bytes of one, which may stay in a data set;
+    `place` is the row it belongs to, for messages."""
 
     source: Path | bytes | StoredBytes
     place: str = field(default="", compare=False)
 
     def open(self) -> Image.Image:
-        """Open the image in mode RGB, upright.
-
-        Raises:
-            ConfigError: it is damaged, truncated, too large, of another format than `FORMATS`, or
-                has samples without a defined white (32 bits, floats).
-        """
+        """Open the image in mode RGB, upright. Raises ConfigError: it is damaged, truncated, too
+        large, of another format than `FORMATS`, or has samples without a defined white (32 bits,
+        floats)."""
         with self._stream() as stream:
             image = _header(stream)
             if image.format == "PNG":  # has checksums, which `load` skips
@@ -111,11 +104,7 @@ class LazyImage:
 
 @dataclass(frozen=True)
 class LazyImages(Sequence[Image.Image]):
-    """The images of a prompt, each opened again at every access.
-
-    Attributes:
-        sources: the images, not open.
-    """
+    """The images of a prompt, each opened again at every access."""
 
     sources: Sequence[LazyImage]
 

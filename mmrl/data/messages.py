@@ -27,18 +27,10 @@ def read_messages(
 ) -> tuple[list[Message], list[Any]]:
     """Read the messages of a row.
 
-    Args:
-        given: the messages.
-        column: values of images beside the messages. They fill empty parts; where there is no part
-            at all they are put at the start of the first message of the user, as in TRL.
-        place: the row, for messages.
-
-    Returns:
-        The messages, and the values of their images in the order of their parts.
-
-    Raises:
-        ConfigError: no message, no part of one, or not as many images as parts.
-    """
+    Values of images in a `column` beside them fill empty parts; where there is no part at all they
+    are put at the start of the first message of the user, as in TRL. Returns the messages, and the
+    values of their images in the order of their parts. Raises ConfigError: no message, no part of
+    one, or not as many images as parts."""
     messages, own = [], []
     for message in given:
         if not is_message(message):

@@ -43,12 +43,8 @@ WITHOUT_IMAGES = ("text", "text_to_image")
 def load_prompts(
     path_or_hub_id: str, task: str, data: DataConfig | None = None, limit: int | None = None
 ) -> list[Prompt]:
-    """Load the prompts of a file or of a hub data set, see `mmrl.data.rows.read_rows`.
-
-    Args:
-        task: layout of the prompts.
-        data: how rows are read; None for rows with the names above.
-        limit: at most this many prompts, see `spread`; None loads all.
+    """Load the prompts of a task from a file or a hub data set, see `mmrl.data.rows.read_rows`;
+    with a `limit` at most so many, see `spread`. Without `data` rows have the names above.
 
     Raises:
         NotHereError: a data set of the hub that does not exist or cannot be downloaded.
@@ -95,18 +91,12 @@ def drop_long(
     cuts: Callable[[Prompt], bool] = lambda prompt: False,
     rule: str | None = None,
 ) -> list[Prompt]:
-    """Drop the prompts that are too long; warnings count them, and those that are cut.
+    """Drop the prompts that are too long, as `fits` says; warnings count them, and those that a
+    model takes without a part, as `cuts` says. `rule` is `model.long_prompts`; None leaves out what
+    does not fit.
 
-    Args:
-        fits: whether a prompt is short enough for the model.
-        source: the file, for messages.
-        cuts: whether the model takes a prompt without a part of it.
-        rule: `model.long_prompts`; None leaves out what does not fit.
-
-    Raises:
-        ConfigError: all are too long, one has no layout at any length, or one is too long and the
-            rule refuses it, or asks for a cut that its layout does not make.
-    """
+    Raises ConfigError, with the file: all are too long, one has no layout at any length, or one is
+    too long and the rule refuses it, or asks for a cut that its layout does not make."""
     kept = [prompt for prompt in prompts if _fits(prompt, fits)]
     if rule in ("leave_out", "refuse"):
         kept = [prompt for prompt in kept if not cuts(prompt)]
@@ -139,10 +129,7 @@ def _fits(prompt: Prompt, fits: Callable[[Prompt], bool]) -> bool:
 
 def spread(rows: Sequence[T], limit: int | None) -> list[T]:
     """Take at most `limit` rows at even distances, so that a file sorted by tag keeps all its tags.
-
-    Raises:
-        ConfigError: a limit below 1.
-    """
+    Raises ConfigError: a limit below 1."""
     if limit is None:
         return list(rows)
     check(limit >= 1, "limit", limit, "null or at least 1")

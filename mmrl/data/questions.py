@@ -161,11 +161,8 @@ def _mathvista_number(row: Row) -> Row:
 
 
 def read_texts(value: Any, name: str) -> list[str]:
-    """Read a list of texts, or the text of one, as files without lists hold it.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """Read a list of texts, or the text of one, as files without lists hold it. Raises ValueError:
+    it is neither."""
     try:
         found = ast.literal_eval(value) if isinstance(value, str) else value
     except (ValueError, SyntaxError, MemoryError, RecursionError):

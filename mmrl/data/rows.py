@@ -32,13 +32,8 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class StoredBytes:
-    """Bytes in a row of a data set.
-
-    Attributes:
-        table: the data set, in the format `arrow`.
-        row: number of the row.
-        keys: the column, and where they are in its value.
-    """
+    """Bytes in a row of a data set, a table in the format `arrow`; `keys` are the column, and where
+    they are in its value."""
 
     table: Any
     row: int
@@ -81,11 +76,8 @@ def read_rows(source: str, config: str | None = None, split: str | None = None) 
 
 
 def open_rows(source: str, config: str | None = None, split: str | None = None) -> IterableDataset:
-    """Open rows to be read one after the other, each by `read_row`; see `read_rows`.
-
-    Raises:
-        NotHereError, ConfigError: see `read_rows`.
-    """
+    """Open rows to be read one after the other, each by `read_row`; see `read_rows`. Raises
+    NotHereError, ConfigError: see `read_rows`."""
     from datasets import IterableDataset
 
     files = _find_files(source, config, split)
@@ -106,11 +98,8 @@ def read_row(row: Any, place: str) -> Row:
 
 def _find_files(source: str, config: str | None, split: str | None) -> list[str]:
     """The files of a source in the order of their names; none for a hub id, or for a folder other
-    than of images with texts beside them, which is its own file.
-
-    Raises:
-        ConfigError: see `read_rows`.
-    """
+    than of images with texts beside them, which is its own file. Raises ConfigError: see
+    `read_rows`."""
     path, files = Path(source), [source]
     if has_magic(source) and not path.exists():
         files = sorted(name for name in glob(source, recursive=True) if Path(name).is_file())

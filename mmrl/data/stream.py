@@ -44,12 +44,7 @@ def _epoch_order(seed: int, epoch: int, count: int) -> list[int]:
 
 @dataclass
 class StoredRows(Generic[T]):
-    """Items in memory, shuffled anew in every epoch.
-
-    Attributes:
-        items: of all rows.
-        seed: of all orders.
-    """
+    """Items of all rows in memory, shuffled anew in every epoch by the seed."""
 
     items: Sequence[T]
     seed: int
@@ -60,17 +55,11 @@ class StoredRows(Generic[T]):
 
 
 class RowStream(Generic[T]):
-    """An endless stream of items, read from rows.
+    """An endless stream of items, in orders by the seed, read from rows, see `mmrl.data.rows`, and
+    shuffled in a buffer of `size` rows, which is all that is held in memory. `read` makes the items
+    of a row from its place and the row; none for one that is left out.
 
-    Args:
-        source: place, configuration and split of the rows, see `mmrl.data.rows`.
-        read: makes the items of a row from its place and the row; none for one that is left out.
-        seed: of all orders.
-        size: rows of the buffer that shuffles them, which is all that is held in memory.
-
-    Raises:
-        NotHereError, ConfigError: see `open_rows`.
-    """
+    Raises NotHereError, ConfigError: see `open_rows`."""
 
     def __init__(self, source: Source, read: Read[T], seed: int, size: int) -> None:
         self.source, self.read, self.seed, self.size = source, read, seed, size
@@ -78,11 +67,8 @@ class RowStream(Generic[T]):
 
     def take(self, positions: Sequence[int]) -> list[T]:
         """The items at positions of the stream, which ascend from call to call; others are found by
-        reading from the beginning again.
-
-        Raises:
-            ConfigError: a row that cannot be read, or an epoch without an item.
-        """
+        reading from the beginning again. Raises ConfigError: a row that cannot be read, or an epoch
+        without an item."""
         found = []
         for position in positions:
             if position < self.position:
@@ -128,11 +114,8 @@ def read_items(source: Source, read: Read[T]) -> list[T]:
 
 
 def describe_rows(source: Source, read: Read[Any], kind: str, streaming: bool) -> str:
-    """Say how many items of a `kind` rows have; with `streaming` one row is read.
-
-    Raises:
-        ConfigError: a row that cannot be read, or no rows.
-    """
+    """Say how many items of a `kind` rows have; with `streaming` one row is read. Raises
+    ConfigError: a row that cannot be read, or no rows."""
     said = f"{kind} of {source[0]}"
     try:
         if not streaming:

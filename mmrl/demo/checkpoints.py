@@ -27,11 +27,7 @@ UNREADABLE = (YAMLError, OmegaConfBaseException, OSError, ValueError, AttributeE
 
 
 def find_checkpoints(config: DemoConfig) -> dict[str, ModelConfig]:
-    """Settings of every checkpoint by its path.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Settings of every checkpoint by its path. Raises ConfigError: there is none."""
     size, length = config.image_size, config.max_prompt_length
     base = ModelConfig(vq=config.vq, image_size=size, max_prompt_length=length)
     listed = {path: replace(base, path=path, dtype=config.dtype) for path in config.checkpoints}

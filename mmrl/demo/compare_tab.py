@@ -19,17 +19,9 @@ SIDE = 128
 
 
 def compare(run: Path, name: str, other: str = NONE) -> dict[str, Any]:
-    """The completions of a file as the value of a table: highest reward first.
-
-    Args:
-        run: directory of the run.
-        name: of the file, see `find_completions`.
-        other: of a second file, or `none`; completions of prompts in both are then shown, with
-            a column for those of the second.
-
-    Raises:
-        ConfigError: no such file, or one without completions.
-    """
+    """The completions of a file of a run as the value of a table: highest reward first. With an
+    `other` file than `none`, those of prompts in both, with a column for those of the other. Raises
+    ConfigError: no such file, or one without completions."""
     files = find_completions(run)
     for chosen in (name, other):
         check(chosen in (*files, NONE), "completions", chosen, "a file of the run, chosen anew")

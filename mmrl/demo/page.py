@@ -32,12 +32,8 @@ footer {display: none !important}
 
 
 def serve(config: DemoConfig) -> None:
-    """Serve the page until Ctrl-C.
-
-    Raises:
-        ConfigError: Gradio is not installed, there is no checkpoint or none that loads, or the port
-            is taken.
-    """
+    """Serve the page until Ctrl-C. Raises ConfigError: Gradio is not installed, there is no
+    checkpoint or none that loads, or the port is taken."""
     address, _ = start(config)
     write_out(f"{address} (Ctrl-C stops)\n")
     while True:
@@ -45,11 +41,8 @@ def serve(config: DemoConfig) -> None:
 
 
 def start(config: DemoConfig) -> tuple[str, Any]:
-    """Start the server in a thread; return its address and the page, whose `close` ends it.
-
-    Raises:
-        ConfigError: see `serve`.
-    """
+    """Start the server in a thread; return its address and the page, whose `close` ends it. Raises
+    ConfigError: see `serve`."""
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1"}
     gr = import_extra("gradio", "demo")
     from starlette.middleware import Middleware

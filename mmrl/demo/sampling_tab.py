@@ -28,18 +28,9 @@ EXAMPLES = DATASETS / "shapes" / "questions_validation.jsonl"
 
 @dataclass(frozen=True)
 class SamplingTab:
-    """What a tab samples, and its inputs as the page opens.
-
-    Attributes:
-        name: of the tab, and of its button.
-        task: that its checkpoints are able to.
-        about: the line at its top.
-        prompt: first prompt.
-        sampler: rule, steps, temperature, and other settings.
-        positions: of a text; 0 for images.
-        likes: part of the name of the checkpoint that comes first.
-        view: how the result is shown.
-    """
+    """What a tab samples, and its inputs as the page opens: a sampler has rule, steps, temperature,
+    and other settings, `positions` of a text are 0 for images, and the checkpoint comes first whose
+    name has `likes` in it."""
 
     name: str
     task: str
@@ -176,11 +167,8 @@ def _read_form(
     positions: float | None,
     more: str,
 ) -> Callable[..., Trace]:
-    """What samples a prompt by a policy as the inputs say; equal inputs give equal draws.
-
-    Raises:
-        ConfigError: an empty input, and see `read_sampler`.
-    """
+    """What samples a prompt by a policy as the inputs say; equal inputs give equal draws. Raises
+    ConfigError: an empty input, and see `read_sampler`."""
     scales = {"temperature": temperature, "cfg_scale": cfg_scale}
     for label, number in {"steps": steps, **scales, "seed": seed, "positions": positions}.items():
         check(number is not None, label, number, "a number")

@@ -39,13 +39,8 @@ Color = tuple[int, int, int]
 
 
 def show_traces(traces: Mapping[str, Trace], after: int, view: View) -> str:
-    """What each trace has written after a step, under its name and above how it was written.
-
-    Args:
-        traces: by the names of their checkpoints; what models wrote is escaped.
-        after: steps done, 0 for none.
-        view: as it is, or a colour for each position.
-    """
+    """What each trace has written after some steps, 0 for none, under the name of its checkpoint
+    and above how it was written; what models wrote is escaped."""
     if not traces:
         return ""
     parts = []

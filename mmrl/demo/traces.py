@@ -57,11 +57,8 @@ class Trace:
 
 
 def read_sampler(settings: Mapping[str, Any], more: str = "") -> SamplerConfig:
-    """A sampler from single settings and a line `key=value key=value` of others.
-
-    Raises:
-        ConfigError: an unknown setting, a wrong value, or a rule that cannot run.
-    """
+    """A sampler from single settings and a line `key=value key=value` of others. Raises
+    ConfigError: an unknown setting, a wrong value, or a rule that cannot run."""
     words = more.split()
     for word in words:
         check("=" in word, "more settings", word, "key=value, separated by spaces")
@@ -76,11 +73,8 @@ def read_sampler(settings: Mapping[str, Any], more: str = "") -> SamplerConfig:
 def sample_trace(
     policy: Policy, prompt: Prompt, config: SamplerConfig, seed: int, length: int | None = None
 ) -> Trace:
-    """Sample one completion; equal seeds and settings give equal draws for every checkpoint.
-
-    Raises:
-        ValueError: see `Policy.canvas` and `sample`.
-    """
+    """Sample one completion; equal seeds and settings give equal draws for every checkpoint. Raises
+    ValueError: see `Policy.canvas` and `sample`."""
     began = time.perf_counter()
     canvas = policy.canvas([prompt], length)
     rollout = sample(policy, canvas, config, [generator(seed, "demo", prompt.text)])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mmrl.generation.kinds import GENERATIONS, STRATEGIES
 from mmrl.types import Canvas, Passes, Rollout, Scores
+from mmrl.types.guidance import Guidance
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -18,14 +19,8 @@ if TYPE_CHECKING:
 def draw_passes(
     rollout: Rollout, config: AlgorithmConfig, generators: Sequence[Generator], iteration: int = 0
 ) -> Passes:
-    """The passes of an inner iteration, on which all policies are scored.
-
-    Args:
-        rollout: B finished rows.
-        config: strategy and its options.
-        generators: one per row.
-        iteration: inner iteration, 0 .. num_iterations - 1.
-    """
+    """The passes of an inner iteration, 0 .. num_iterations - 1, over B finished rows with a
+    generator each, on which all policies are scored; `config` has the strategy and its options."""
     return STRATEGIES[config.strategy](rollout, config, generators, iteration)
 
 
@@ -47,5 +42,5 @@ def score(
         temperature: divides the logits.
         image_guidance_scale: guidance by the source image.
     """
-    scales = cfg_scale, temperature, image_guidance_scale
-    return GENERATIONS[canvas.kind].score(policy, canvas, passes, *scales)
+    guidance = Guidance(cfg_scale, image_guidance_scale)
+    return GENERATIONS[canvas.kind].score(policy, canvas, passes, guidance, temperature)

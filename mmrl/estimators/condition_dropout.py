@@ -16,16 +16,9 @@ from mmrl.types import Canvas
 
 
 def drop_conditions(canvas: Canvas, prob: float, generators: Iterable[Generator]) -> Canvas:
-    """Replace the prompts of some rows by those of their unconditional branches.
-
-    Args:
-        canvas: B finished rows.
-        prob: of each row to lose its prompt.
-        generators: one per row; each gives one draw. None is made where `prob` is 0.
-
-    Raises:
-        ValueError: rows without an unconditional branch, or with the features of an image.
-    """
+    """Replace the prompts of some of B finished rows by those of their unconditional branches, each
+    with probability `prob`, by one draw of its generator; none is made where that is 0. Raises
+    ValueError: rows without an unconditional branch, or with the features of an image."""
     if prob == 0:
         return canvas
     draws = torch.stack([torch.rand((), generator=each) for each in generators])

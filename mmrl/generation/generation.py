@@ -11,14 +11,8 @@ from mmrl.types import Rollout, Scores
 
 
 class Place(NamedTuple):
-    """The place of rows of a batch in a run, for samplers whose draws rollouts of a prompt share.
-
-    Attributes:
-        step: of the run.
-        groups: a seed for each row, the same in all rows of a group.
-        members: the number of each row in its group.
-        size: rows of a group.
-    """
+    """The place of rows of a batch in a run, for samplers whose draws rollouts of a prompt share: a
+    seed of its group for each row, its number among the `members`, and the rows of a group."""
 
     step: int
     groups: Sequence[int]
@@ -77,7 +71,7 @@ class Generation(NamedTuple):
     Attributes:
         samplers: by the name used in configurations.
         strategies: what a policy is shown of finished canvases, by name.
-        score: scores canvases, with the arguments of `mmrl.estimators.score`.
+        score: scores canvases, as `mmrl.estimators.score` with the scales as a `Guidance`.
         finish: `finish(policy, rollout, unwritten)` gives the canvases of rollouts of which the
             actions `unwritten` [B, N] are taken again, in one pass; None where there is no such
             pass.

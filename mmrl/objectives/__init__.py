@@ -21,11 +21,8 @@ class ObjectiveEntry(NamedTuple):
     path: str
 
     def load(self) -> type[Any]:
-        """Import the class, see `mmrl.objectives.objective.Objective`.
-
-        Raises:
-            ConfigError: there is no such class, or it lacks a method of an objective.
-        """
+        """Import the class, see `mmrl.objectives.objective.Objective`. Raises ConfigError: there is
+        no such class, or it lacks a method of an objective."""
         found = find(self.path, "objective.name")
         missing = [name for name in METHODS if not callable(getattr(found, name, None))]
         check(not missing, "objective.name", self.path, f"a class with {', '.join(METHODS)}")
@@ -47,13 +44,9 @@ OBJECTIVES = {
 def find_objective(section: Mapping[str, Any]) -> tuple[ObjectiveEntry, Any]:
     """Find the objective of a section `{name: …, option: …}` and build its options.
 
-    Args:
-        section: the name is a key of `OBJECTIVES`; or `path/to/file.py:NAME` or `module:NAME`,
-            where NAME is an `ObjectiveEntry`, or an objective class with a dataclass `Config`.
-
-    Raises:
-        ConfigError: there is no such objective, or an option is unknown or impossible.
-    """
+    The name is a key of `OBJECTIVES`; or `path/to/file.py:NAME` or `module:NAME`, where NAME is an
+    `ObjectiveEntry`, or an objective class with a dataclass `Config`. Raises ConfigError: there is
+    no such objective, or an option is unknown or impossible."""
     name: str = section.get("name", "")
     if is_by_name(name):
         entry = _as_entry(find(name, "objective.name"), name)

@@ -27,11 +27,8 @@ class ImageCodes:
         self.known: dict[bytes, Tensor] = {}
 
     def encode(self, images: Sequence[LazyImage]) -> Tensor:
-        """Codes [len(images), N] int64 of images, on the CPU.
-
-        Raises:
-            ConfigError: an image that cannot be read, see `LazyImage.open`; it names the row.
-        """
+        """Codes [len(images), N] int64 of images, on the CPU. Raises ConfigError: an image that
+        cannot be read, see `LazyImage.open`; it names the row."""
         keys, device = [image.digest for image in images], next(self.vq.parameters()).device
         new = {k: i for k, i in zip(keys, images, strict=True) if k not in self.known}
         for first in range(0, len(new), self.at_once):

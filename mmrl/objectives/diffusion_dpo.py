@@ -20,11 +20,8 @@ from mmrl.training.trainable import copy_start
 
 
 class DiffusionDPO(Flow):
-    """Preferences between two images.
-
-    Attributes:
-        start: of a run without an adapter, the trained weights as they were.
-    """
+    """Preferences between two images; of a run without an adapter `start` has the trained weights
+    as they were."""
 
     Config = DiffusionDPOConfig
     config: DiffusionDPOConfig
@@ -62,16 +59,9 @@ def measure(predicted: Tensor, velocity: Tensor) -> Tensor:
 
 
 def compare(errors: Tensor, start: Tensor, beta: float) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of P preferences, and metrics by TRL's names.
-
-    Args:
-        errors: [2 P] float32 of the network, of all preferred images and then of the others.
-        start: those of the network before the run.
-        beta: weight of the differences.
-
-    Returns:
-        The mean loss, and the implicit rewards: how much less than its start the network errs.
-    """
+    """The mean loss of P preferences, and by TRL's names the implicit rewards: how much less than
+    its start the network errs. Errors [2 P] float32 are of all preferred images and then of the
+    others."""
     chosen, rejected = (beta / 2 * (start - errors)).chunk(2)
     margins = chosen - rejected
     metrics = {

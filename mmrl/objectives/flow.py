@@ -36,12 +36,7 @@ from mmrl.models.source import find_directory, find_whole
 from mmrl.models.weights import resolve_dtype
 from mmrl.objectives.image_pairs import Pair, describe_pairs, open_pairs
 from mmrl.objectives.options import FlowConfig
-from mmrl.objectives.policy_start import (
-    Items,
-    PolicyObjective,
-    choose_trained,
-    outline_policy,
-)
+from mmrl.objectives.policy_start import Items, PolicyObjective, choose_trained, outline_policy
 from mmrl.pretrained.known import find_here
 from mmrl.randomness import generator, stable_seed
 from mmrl.runtime.interrupt import check as check_stop

@@ -20,11 +20,8 @@ class Pair(NamedTuple):
 
 
 def open_pairs(config: PairsConfig, seed: int) -> StoredRows[Pair] | RowStream[Pair]:
-    """Open pairs of an image and a text.
-
-    Raises:
-        NotHereError, ConfigError: see `mmrl.data.rows.read_rows`; also a row that is no pair.
-    """
+    """Open pairs of an image and a text. Raises NotHereError, ConfigError: see
+    `mmrl.data.rows.read_rows`; also a row that is no pair."""
     read = _reader(config)
     if config.streaming:
         return RowStream(config.source, read, seed, config.shuffle_buffer)

@@ -180,11 +180,8 @@ class Masked(PolicyObjective[MaskedConfig]):
 
 
 def outline_start(config: MaskedConfig, vq: ImageTokenizer) -> Policy:
-    """The policy without weights.
-
-    Raises:
-        ConfigError: of a checkpoint that has not the rows of all parts, see `outline_policy`.
-    """
+    """The policy without weights. Raises ConfigError: of a checkpoint that has not the rows of all
+    parts, see `outline_policy`."""
     length, size = config.max_prompt_length, config.image_size
     policy = outline_policy(config, LayoutConfig(max_prompt_length=length, image_size=size), vq)
     task = policy.layouts.get("text_to_image")

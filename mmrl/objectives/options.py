@@ -14,13 +14,6 @@ PARTS = ("text_to_image", "image_to_text", "text", "image_edit")
 
 
 @dataclass(kw_only=True)
-class ObjectiveLora(LoraConfig):
-    """Low-rank adapters of a supervised run; peft's names."""
-
-    where: ClassVar[str] = "objective.lora"
-
-
-@dataclass(kw_only=True)
 class StartConfig(Settings):
     """The network that the training of a policy starts from, and how it is saved."""
 
@@ -37,7 +30,7 @@ class StartConfig(Settings):
     adapters are."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass, also those of a trained vision tower."""
-    lora: ObjectiveLora | None = None
+    lora: LoraConfig | None = None
     """Train a low-rank adapter of `model` instead of all weights."""
     train_vision_tower: bool = False
     """Train the vision tower too; its projector always is."""

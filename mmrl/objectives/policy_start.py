@@ -55,15 +55,12 @@ class PolicyObjective(Generic[C]):
         raise NotImplementedError
 
     def load_start(self, device: torch.device | str, deferred: bool) -> Any:
-        """Load the weights of the outlined policy onto a device, or draw new ones from the seed.
+        """Load the weights of the outlined policy onto a device, or draw new ones from the seed;
+        return the network in training mode.
 
         Those of a checkpoint are read tensor by tensor in `config.dtype`, so that no process holds
         a copy of them in the memory of the host, or stay unread where that is `deferred`, see
-        `load_model`.
-
-        Returns:
-            The network, in training mode.
-        """
+        `load_model`."""
         config, policy = self.config, self.policy
         if config.new_weights:
             draw = generator(self.seed, "initial weights")
@@ -110,11 +107,8 @@ class PolicyObjective(Generic[C]):
 def outline_policy(
     config: StartConfig, options: LayoutConfig, vq: ImageTokenizer | None = None
 ) -> Policy:
-    """The policy of an objective, its network without weights on the meta device.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_policy`.
-    """
+    """The policy of an objective, its network without weights on the meta device. Raises
+    FileNotFoundError, ValueError: see `load_policy`."""
     directory = find_directory(config.model)
     if config.new_weights:
         with torch.device("meta"):
@@ -128,11 +122,8 @@ def outline_policy(
 
 def choose_trained(network: Any, config: StartConfig, seed: int = 0) -> nn.Module:
     """Freeze what is not trained, and put the adapter on the network where one is wanted; return
-    the network, wrapped where it has an adapter.
-
-    Raises:
-        ConfigError: an adapter that is not that of the checkpoint, a pattern that matches nothing,
-            or a tower is to be trained that does not exist.
+    the network, wrapped where it has an adapter. Raises ConfigError: an adapter that is not that of
+    the checkpoint, a pattern that matches nothing, or a tower is to be trained that does not exist.
     """
     tower, allowed = config.train_vision_tower, "false for a network without a vision tower"
     fits = network.sees or not tower

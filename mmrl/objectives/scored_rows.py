@@ -102,15 +102,12 @@ def build_pair_mask(real: Tensor, block: Tensor, copy: Tensor) -> Tensor:
 def compute_loss(
     module: nn.Module, network: TokenNetwork, rows: Rows, vocab: tuple[int, int] | None
 ) -> Tensor:
-    """The sum of weight times cross-entropy in nats over the scored tokens, in one forward pass.
+    """The sum of weight times cross-entropy in nats over the scored tokens, in one forward pass of
+    the maybe wrapped `module`; `vocab` is first and end of the tokens that the softmax is over,
+    None is all.
 
     Logits of many rows are computed in parts (`mmrl.runtime.logits_budget.rows_scored_at_once`),
-    which a trained head computes again in the backward pass.
-
-    Args:
-        module: the network, possibly wrapped; reads the rows.
-        vocab: first and end of the tokens that the softmax is over; None is all.
-    """
+    which a trained head computes again in the backward pass."""
     scored = rows.weight > 0
     first, end = vocab or (0, network.vocab_size)
     targets = rows.targets[scored] - first

@@ -126,13 +126,9 @@ def outline_start(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy
 
 def check_corruption(network: TokenNetwork, corruption: Mapping[str, Any]) -> None:
     """Refuse a corruption whose scored tokens the network has read, or with other blocks than its
-    attention has.
-
-    Raises:
-        ConfigError: copies of blocks for a network that shifts its logits, whose output before a
-            copied token has read that token; `causal` for one that does not shift them; anything
-            but copies of its blocks for a network whose attention is causal between blocks.
-    """
+    attention has. Raises ConfigError: copies of blocks for a network that shifts its logits, whose
+    output before a copied token has read that token; `causal` for one that does not shift them;
+    anything but copies of its blocks for a network whose attention is causal between blocks."""
     where, name, size = "objective.corruption", corruption["name"], network.block_size
     copies, shifts = ("block", "block_trace"), network.shifts
     others = ", ".join(sorted(CORRUPTIONS.keys() - {*copies}))

@@ -89,11 +89,8 @@ class ExampleReader:
         self.left_out = Counter[str]()
 
     def read(self, place: str, row: Any) -> list[Example]:
-        """The examples of a row that can be learned.
-
-        Raises:
-            ConfigError: a row that is no example; the message names its place.
-        """
+        """The examples of a row that can be learned. Raises ConfigError: a row that is no example;
+        the message names its place."""
         examples, config = [], self.config
         for pair in read_pairs(place, row, config, self.root):
             example = self._read_example(pair, place)
@@ -113,10 +110,7 @@ class ExampleReader:
 
     def read_all(self) -> list[Example]:
         """Read the examples of the whole data set, in its order; log how many are left out and why.
-
-        Raises:
-            ConfigError: a row that is no example, with its place; or nothing is left.
-        """
+        Raises ConfigError: a row that is no example, with its place; or nothing is left."""
         try:
             return read_items(self.config.source, self.read)
         finally:

@@ -31,10 +31,8 @@ class Pair(NamedTuple):
 
 def read_pairs(place: str, row: Any, config: SourceConfig, root: Path | None) -> list[Pair]:
     """Read the pairs of a row, one for each answer that is learned; `root` is the folder of images.
-
-    Raises:
-        ConfigError: the row at `place` lacks a column, or something is no message, part or image.
-    """
+    Raises ConfigError: the row at `place` lacks a column, or something is no message, part or
+    image."""
     row = adapt_row(row, config.format, place, f"{config.where}.format", "Choose another format.")
     values, find = read_image_values(row, place), partial(find_image, root=root, place=place)
     completion, turns = row.get(config.completion_column), row.get("messages")

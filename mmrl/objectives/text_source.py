@@ -21,9 +21,7 @@ from mmrl.randomness import generator
 
 class Source:
     """The examples of a data set, and rows of them; the seed gives their order and every mask.
-
-    Raises:
-        NotHereError, ConfigError: see `mmrl.data.rows.read_rows` and `ExampleReader.read_all`.
+    Raises NotHereError, ConfigError: see `mmrl.data.rows.read_rows` and `ExampleReader.read_all`.
     """
 
     def __init__(self, config: SourceConfig, layouts: AnswerLayouts, seed: int) -> None:
@@ -100,14 +98,11 @@ def build_row(
     Args:
         example: n completion tokens.
         album: of the micro-batch, for images, which are opened here; None where there are none.
-        view: of its `trained` tokens, m columns.
-        mask_id: replaces hidden tokens.
+        view: of its `trained` tokens, m columns, of which hidden ones become `mask_id`.
         block_size: of the prompt, where attention is causal between blocks; None lets it attend to
             all of itself.
 
-    Returns:
-        Tensors [P + m + n - trained], P the positions of the prompt and its images.
-    """
+    Returns tensors [P + m + n - trained], P the positions of the prompt and its images."""
     (prompt, at), rest = _show_prompt(example, album), len(example.completion) - example.trained
     first = len(prompt)
     index = torch.cat((view.index, torch.arange(example.trained, len(example.completion))))

@@ -19,11 +19,7 @@ CODES = 8192
 
 def find_sizes(path_or_hub_id: str) -> tuple[str | None, Mapping[str, Any]]:
     """None and `config.json` of a checkpoint; where that is not on this machine, name and sizes of
-    the published one that it is.
-
-    Raises:
-        ConfigError: it is neither here nor published.
-    """
+    the published one that it is. Raises ConfigError: it is neither here nor published."""
     raw = known_config(path_or_hub_id)
     if raw is not None and find_family(raw) is not None:
         return None, raw

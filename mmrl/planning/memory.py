@@ -32,12 +32,9 @@ from mmrl.training.trainable import trained_in_full
 def estimate(
     config: RLConfig, raw: Mapping[str, Any], tasks: Sequence[Task], placement: Placement = ALONE
 ) -> Needs:
-    """Bytes of a process of a run, by what holds them, for `config.json` of its policy.
-
-    Returns:
-        What `estimate_network` names, `reference`, and `value`: a value model with its gradients
-        and moments. A sharded one shares nothing with the policy, as `reference` does not.
-    """
+    """Bytes of a process of a run, by what holds them, for `config.json` of its policy: what
+    `estimate_network` names, `reference`, and `value`, a value model with its gradients and
+    moments. A sharded one shares nothing with the policy, as `reference` does not."""
     network, size = outline_policy(raw), BYTES[config.model.dtype]
     network.part_options["left_out"] = config.model.without_parts
     sizes, recompute = count_policy(config, network), config.model.gradient_checkpointing
@@ -126,12 +123,7 @@ def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
 
 
 def _find_passes(
-    config: RLConfig,
-    network: Network,
-    known: Known,
-    task: Task,
-    placement: Placement,
-    size: int,
+    config: RLConfig, network: Network, known: Known, task: Task, placement: Placement, size: int
 ) -> tuple[Pass, Pass]:
     """The forward passes of a micro-batch, and of a batch of rollouts that is sampled."""
     settings, world_size = task.config, placement.world_size

@@ -110,12 +110,9 @@ def count_network(
 ) -> NetworkBytes:
     """Sizes of a network on any device, whose parameters say whether they are trained.
 
-    Args:
-        optimizer: name of it.
-        frozen, trained: bytes of a number that is not trained, and of one that is.
-        bits: of a number of the matrices of blocks that are not trained, where these are packed.
-        lora: numbers of an adapter that the network does not have yet.
-    """
+    `frozen` and `trained` are bytes of a number that is not trained and of one that is, `bits`
+    those of a number of the matrices of blocks that are not trained, where these are packed, and
+    `lora` the numbers of an adapter that the network does not have yet."""
     networks = find_networks(network)
     blocks = [block for each in networks for block in each.blocks]
     in_blocks, inside = {id(p) for block in blocks for p in block.parameters()}, 0.0
@@ -161,17 +158,14 @@ def estimate_network(
     sampling: float | None = None,
     whole: bool = False,
 ) -> Needs:
-    """Bytes of a process that trains a network, by what holds them.
+    """Bytes of a process that trains a network, by what holds them, with `update` bytes of
+    activations and logits of a micro-batch and `sampling` bytes of a batch of rollouts, None
+    without.
 
     FSDP2 and ZeRO-3 divide weights, gradients and moments, ZeRO-2 all but the weights. DDP reduces
     a copy of the gradients, ZeRO buckets of them, and ZeRO keeps float32 weights of its part.
-
-    Args:
-        update: bytes of activations and logits of a micro-batch.
-        recompute: whether blocks are computed again for the backward pass.
-        sampling: bytes of a batch of rollouts; None where there are none.
-        whole: whether rollouts gather weights once: what is not trained is whole then.
-    """
+    `recompute`: blocks are computed again for the backward pass. `whole`: rollouts gather weights
+    once, so that what is not trained is whole then."""
     needs, way = Needs(), placement.way
     away, apart = placement.weights_apart, placement.state_apart
     parts = placement.shards if way in ("fsdp2", "zero3") else 1

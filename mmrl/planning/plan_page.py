@@ -23,13 +23,8 @@ NEAR = 0.9
 
 @dataclass
 class Plan:
-    """What a run would do.
-
-    Attributes:
-        config: its settings, with `verbose`.
-        rows: name and text; one without a name belongs to the row above it.
-        refused: why the run would be refused.
-    """
+    """What a run with these settings would do, as rows of name and text, one without a name
+    belonging to the row above it; and why it would be refused."""
 
     config: Any
     rows: list[tuple[str, str]] = field(default_factory=list)

@@ -17,11 +17,8 @@ P = TypeVar("P")
 @contextmanager
 def use_launch(path: str | None, devices: str | None = None) -> Iterator[None]:
     """Set the environment variables inside the context that `accelerate launch --config_file PATH`
-    would set, with a process for each of the devices; None sets nothing.
-
-    Raises:
-        ConfigError: there is no such file, or accelerate does not accept it; or unknown devices.
-    """
+    would set, with a process for each of the devices; None sets nothing. Raises ConfigError: there
+    is no such file, or accelerate does not accept it; or unknown devices."""
     before = dict(os.environ)
     try:
         if path is not None:
@@ -58,10 +55,7 @@ def plan_placement(config: Any, world_size: int) -> Placement:
 
 def read_config_file(path: str) -> dict[str, str]:
     """The environment variables of a process that accelerate launches with a configuration file.
-
-    Raises:
-        ConfigError: there is no such file, or accelerate does not accept it.
-    """
+    Raises ConfigError: there is no such file, or accelerate does not accept it."""
     from accelerate.commands import launch
     from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 

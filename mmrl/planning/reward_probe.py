@@ -65,16 +65,9 @@ def _text(n: int, prompt: Prompt, other: Prompt) -> str:
 
 @dataclass
 class Probe:
-    """What a probe found out about one reward.
-
-    Attributes:
-        name: its weight and key.
-        note: its scores, or why it was not called.
-        warnings: what to check before a run.
-        failed: whether it can score nothing.
-        refused: why a run would stop at its first samples; empty where it would not.
-        size: bytes of its networks on a device.
-    """
+    """What a probe found out about one reward: its scores, or why it was not called, what to check
+    before a run, whether it can score nothing, why a run would stop at its first samples (empty
+    where it would not), and the bytes of its networks on a device."""
 
     name: str
     note: str
@@ -92,11 +85,8 @@ class Probe:
 def probe_task(
     config: RLConfig, task: Task, count: int = FEW, dry: bool = True
 ) -> Iterator[tuple[str, list[Probe]]]:
-    """Score dummy samples with the rewards of a task and of its evaluations; see `probe_rewards`.
-
-    Yields:
-        A title that names the rewards and the samples, and a probe of each reward.
-    """
+    """Score dummy samples with the rewards of a task and of its evaluations, see `probe_rewards`;
+    yield a title that names the rewards and the samples, and a probe of each reward."""
     options = task.config
     held_out = [] if options.eval_rewards else task.eval_prompts
     checked = {"rewards": [*task.prompts, *held_out], "eval_rewards": task.eval_prompts}
@@ -117,15 +107,9 @@ def probe_rewards(
     max_failures: float = 0.0,
     dry: bool = True,
 ) -> Iterator[Probe]:
-    """Build rewards one after the other, check prompts with them, and score samples.
-
-    Args:
-        entries: of a configuration.
-        where: their dotted key, for messages.
-        task: layout of the prompts.
-        prompts: all are checked; above 0 `max_failures` such as cannot be scored are no error.
-        samples: what is scored.
-        dry: whether nothing is downloaded, and a served reward is only asked whether it is ready.
+    """Build rewards at the dotted key `where` one after the other, check all prompts with them, and
+    score samples; where `max_failures` is above 0, prompts that cannot be scored are no error. With
+    `dry` nothing is downloaded, and a served reward is only asked whether it is ready.
 
     Raises:
         FileNotFoundError, ValueError: a reward that can be built nowhere, or cannot score a prompt.

@@ -25,13 +25,9 @@ from mmrl.samplers import check_sampler
 
 
 def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[str, Task]:
-    """Check the launch, the batch geometry, the checkpoints of the policy, the tasks and prompts.
-
-    Args:
-        dry: whether nothing is downloaded; a task whose prompts are only on the hub has none.
-
-    Returns:
-        The tasks by name, with their prompts; their rewards are not built.
+    """Check the launch, the batch geometry, the checkpoints of the policy, the tasks and prompts;
+    return the tasks by name, with their prompts, and their rewards not built. If `dry`, nothing is
+    downloaded, and a task whose prompts are only on the hub has none.
 
     Raises:
         ConfigError, FileNotFoundError, ValueError: what the run cannot start with.
@@ -87,11 +83,8 @@ def _check_divides(rollouts: int, key: str, number: int, of: str, otherwise: str
 
 
 def check_model(config: RLConfig, known: Known) -> Policy | None:
-    """Raise a ConfigError where it is known that the policy cannot do what the tasks ask.
-
-    Returns:
-        The policy without weights; None where it is not on this machine.
-    """
+    """The policy without weights, None where it is not on this machine. Raises ConfigError: it is
+    known that it cannot do what the tasks ask."""
     for name, task in config.tasks.items():
         purpose = f"for the task {task.task} of tasks.{name}"
         tokens = check_task(known, task.task, purpose)

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 def check_checkpoints(known: Known) -> Policy | None:
     """Check where the checkpoints are and, where they are here, what the headers of their files
-    say.
-
-    Returns:
-        The policy without weights; None where it is not on this machine.
+    say; return the policy without weights, None where it is not on this machine.
 
     Raises:
         ConfigError: one that is neither a directory nor possibly on the hub.
@@ -111,14 +108,9 @@ def check_vision_tower(known: Known, purpose: str) -> None:
 
 
 def check_task(known: Known, task: str, purpose: str) -> int | None:
-    """Check what is known of the policy's checkpoints against what a task needs of them. Raises
-    ConfigError: a family without such a task, no image tokenizer, or an impossible image size; it
-    says the purpose.
-
-    Returns:
-        The number of tokens of an image that is written or read as codes; None where there is
-        none, or where only checkpoints that are not here say it.
-    """
+    """The number of tokens of an image that a task writes or reads as codes; None where there is
+    none, or where only checkpoints that are not here say it. Raises ConfigError, which says the
+    purpose: a family without such a task, no image tokenizer, or an impossible image size."""
     from mmrl.models.families import FAMILIES
 
     model, config = known.model, known.config or find_published(known.model.path)[1]
@@ -179,13 +171,9 @@ def check_cache(known: Known, sampler: SamplerConfig, where: str = "sampler") ->
 def check_network_blocks(
     known: Known, sampler: SamplerConfig, length: int | None, where: str, length_key: str
 ) -> None:
-    """Compare a sampler with the blocks in which the policy's network is known to write. Raises
-    ConfigError: blocks of another size, or that do not divide what they must.
-
-    Args:
-        length: response positions; None for the default of texts.
-        where: dotted key of the sampler, and `length_key` that of the length.
-    """
+    """Compare a sampler at the dotted key `where` with the blocks in which the policy's network is
+    known to write, for a `length` at `length_key`, None for the default of texts. Raises
+    ConfigError: blocks of another size, or that do not divide what they must."""
     own = known.blocks
     if own is None:
         return

@@ -22,51 +22,10 @@ if TYPE_CHECKING:
 
 HOLDERS = ("Alpha-VLLM/Lumina-DiMOO", "amused/")
 """Beginnings of hub ids of checkpoints that hold their own image tokenizer."""
-PUBLIC_SIZES = {
-    "GSAI-ML/LLaDA-V": "LLaDA-V-8B",
-    "GSAI-ML/LLaDA-8B": "LLaDA-8B",
-    "GSAI-ML/LLaDA-1.5": "LLaDA-8B",
-    "Gen-Verse/MMaDA-8B": "MMaDA-8B",
-    "Alpha-VLLM/Lumina-DiMOO": "Lumina-DiMOO-8B",
-    "Dream-org/Dream-v0": "Dream-7B",
-    "apple/DiffuCoder-7B": "Dream-7B",
-    "JetLM/SDAR-4B": "SDAR-4B",
-    "JetLM/SDAR-8B": "SDAR-8B",
-    "Gen-Verse/TraDo-4B": "SDAR-4B",
-    "Gen-Verse/TraDo-8B": "SDAR-8B",
-    "Qwen/Qwen3-0.6B": "Qwen3-0.6B",
-    "Qwen/Qwen3-1.7B": "Qwen3-1.7B",
-    "Qwen/Qwen3-4B": "Qwen3-4B",
-    "Qwen/Qwen3-8B": "Qwen3-8B",
-    "Qwen/Qwen2.5-VL-3B": "Qwen2.5-VL-3B",
-    "Qwen/Qwen2.5-VL-7B": "Qwen2.5-VL-7B",
-    "Qwen/Qwen3-VL-2B": "Qwen3-VL-2B",
-    "Qwen/Qwen3-VL-4B": "Qwen3-VL-4B",
-    "Qwen/Qwen3-VL-8B": "Qwen3-VL-8B",
-    "stabilityai/stable-diffusion-3-medium": "SD3-medium",
-    "stabilityai/stable-diffusion-3.5-medium": "SD3.5-medium",
-    "stabilityai/stable-diffusion-3.5-large": "SD3.5-large",
-    "black-forest-labs/FLUX.1-dev": "FLUX.1-dev",
-    "black-forest-labs/FLUX.1-schnell": "FLUX.1-schnell",
-    "black-forest-labs/FLUX.2-klein-4B": "FLUX.2-klein-4B",
-    "black-forest-labs/FLUX.2-klein-base-4B": "FLUX.2-klein-4B",
-    "black-forest-labs/FLUX.2-klein-9B": "FLUX.2-klein-9B",
-    "black-forest-labs/FLUX.2-klein-base-9B": "FLUX.2-klein-9B",
-    "Efficient-Large-Model/Sana_600M_512px": "Sana-0.6B-512px",
-    "Efficient-Large-Model/Sana_600M_1024px": "Sana-0.6B-1024px",
-    "Efficient-Large-Model/Sana_1600M_512px": "Sana-1.6B-512px",
-    "Efficient-Large-Model/Sana_1600M_1024px": "Sana-1.6B-1024px",
-    "Efficient-Large-Model/SANA1.5_1.6B_1024px": "SANA-1.5-1.6B-1024px",
-    "Qwen/Qwen-Image": "Qwen-Image",
-    "Tongyi-MAI/Z-Image-Turbo": "Z-Image-Turbo",
-    "Tongyi-MAI/Z-Image": "Z-Image",
-    "amused/amused-256": "aMUSEd-256",
-    "amused/amused-512": "aMUSEd-512",
-}
+HERE = Path(__file__).parent
+PUBLIC_SIZES: dict[str, str] = yaml.safe_load((HERE / "published_ids.yaml").read_text("utf-8"))
 """Beginnings of hub ids of published checkpoints, and whose sizes these have."""
-SIZES: dict[str, dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("published_sizes.yaml").read_text(encoding="utf-8")
-)
+SIZES: dict[str, Any] = yaml.safe_load((HERE / "published_sizes.yaml").read_text("utf-8"))
 """What of the `config.json` of published checkpoints says their sizes, by the names above."""
 CONFIGS = ("config.json", "model_index.json", "adapter_config.json", "*/config.json", "pre*.json")
 """Files of a checkpoint that say what it is."""

@@ -15,12 +15,7 @@ from mmrl.types import Chunk, Cutting
 
 def cut(tokenizer: Any, canvas: TokenCanvas, cutting: Cutting) -> list[tuple[Chunk, ...]]:
     """The chunks of the B texts on a finished canvas, in order; none where there are no words.
-
-    Args:
-        tokenizer: decodes the tokens of the canvas.
-        canvas: every response position written. Positions that do not count have no part in this.
-        cutting: where chunks end.
-    """
+    Positions that do not count have no part in this."""
     ends = set(canvas.stop_ids)
     rows = []
     for tokens, scorable in zip(canvas.tokens.tolist(), canvas.counted.tolist(), strict=True):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from mmrl.algorithms.advantages import (
     equal_groups,
@@ -69,17 +70,8 @@ def assign_credit(
     world_size: int,
     lookaheads: Sequence[float | None] | None = None,
 ) -> Credit:
-    """Advantages of this process's rollouts, from the rewards of all.
-
-    Args:
-        task: groups, method, and whether advantages are shuffled.
-        scores: of this process's rollouts, group by group.
-        step: step of the run.
-        seed: seed of the run.
-        rank: this process.
-        world_size: number of processes, each with as many rollouts.
-        lookaheads: rewards of their lookaheads, slice by slice; None without.
-    """
+    """Advantages of this process's rollouts, group by group, from the rewards of all; each process
+    has as many. `lookaheads` are the rewards of theirs, slice by slice; None without."""
     rewards = [float("nan") if total is None else total for total in scores.total]
     everyone = torch.tensor(gather_object(rewards))
     method, number = task.algorithm, task.config.num_generations
@@ -127,14 +119,8 @@ def accuracies(scores: RewardScores, terms: Sequence[Term]) -> list[float]:
 
 
 def outside_band(accuracy: Tensor, num_generations: int, band: Sequence[float]) -> Tensor:
-    """[B] bool: rollouts of groups whose mean accuracy is below or above a band; groups of which
-    none is known are inside.
-
-    Args:
-        accuracy: [B], group by group, NaN where it is not known.
-        num_generations: G, rollouts per prompt.
-        band: lowest and highest mean that is inside.
-    """
+    """[B] bool: rollouts of groups of G whose mean accuracy is below or above a band; groups of
+    which none is known are inside. Accuracies [B] are NaN where they are not known."""
     means = accuracy.double().view(-1, num_generations).nanmean(1, keepdim=True)
     outside = (means < band[0]) | (means > band[1])
     return outside.expand(-1, num_generations).flatten()
@@ -160,10 +146,7 @@ def _gather_slices(lookaheads: Sequence[float | None], count: int) -> Tensor:
 def _gather_columns(outcomes: list[float], chunks: list[list[float]]) -> Tensor:
     """Rewards of all processes' rollouts and their chunks, NaN where one has fewer than another."""
     rows = gather_object([[first, *rest] for first, rest in zip(outcomes, chunks, strict=True)])
-    columns = torch.full((len(rows), max(map(len, rows))), torch.nan)
-    for n, row in enumerate(rows):
-        columns[n, : len(row)] = torch.tensor(row)
-    return columns
+    return pad_sequence([torch.tensor(row) for row in rows], True, torch.nan)
 
 
 def place_at_end(outcomes: Tensor, length: int) -> Tensor:
@@ -172,16 +155,9 @@ def place_at_end(outcomes: Tensor, length: int) -> Tensor:
 
 
 def place_rewards(columns: Tensor, chunks: Sequence[Sequence[Chunk] | None], length: int) -> Tensor:
-    """Put the advantages of the outcome and of chunks at their positions.
-
-    Args:
-        columns: [B, 1 + chunks], the outcome first.
-        chunks: of each rollout, no more than there are columns for; None where it was not cut.
-        length: L of the canvas.
-
-    Returns:
-        [B, L]: a chunk's at its last position, the outcome's at the end of the row, 0 elsewhere.
-    """
+    """[B, L]: advantages of the outcome and of chunks at their positions, a chunk's at its last
+    one, the outcome's at the end of the row, 0 elsewhere. Columns [B, 1 + chunks] have the outcome
+    first, and no fewer than a rollout has chunks; None where it was not cut."""
     rewards = place_at_end(columns[:, 0], length)
     for row, own in enumerate(chunks):
         for n, chunk in enumerate(own or (), start=1):

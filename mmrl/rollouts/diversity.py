@@ -99,17 +99,9 @@ def measure(names: Sequence[str], completions: Completions, size: int) -> Divers
 
 
 def check_metrics(names: Sequence[str], task: str, key: str) -> None:
-    """Check the metrics of a task.
-
-    Args:
-        names: of the metrics.
-        task: layout of the prompts.
-        key: dotted key of the names, for messages.
-
-    Raises:
-        ConfigError: an unknown name, a metric that cannot read the completions of the task, or one
-            that is named twice.
-    """
+    """Check the metrics of a task; `key` is the dotted one of their names, for messages. Raises
+    ConfigError: an unknown name, a metric that cannot read the completions of the task, or one that
+    is named twice."""
     images = writes_images(task)
     fits = [n for n, metric in DIVERSITY.items() if metric.images in (images, None)]
     advice = f"The task {task} makes {'images' if images else 'texts'}."

@@ -28,15 +28,8 @@ SUMMED = ("time/rollout_s", "time/reward_s", "time/reward_wait_s")
 
 
 def fill_groups(groups: Groups, policy: Policy) -> RolloutBatch:
-    """The scored rollouts of a step, with further groups in the places of those left out.
-
-    Args:
-        groups: the groups of the step, sampled.
-        policy: samples the further ones.
-
-    Raises:
-        RewardError, Interrupted: see `sample_groups` and `score_groups`.
-    """
+    """The scored rollouts of a step, with further groups, which the policy samples, in the places
+    of those left out. Raises RewardError, Interrupted: see `sample_groups` and `score_groups`."""
     batch, config = score_groups(groups), groups.task.config
     size, sampled = config.num_generations, 1
     while sampled < config.max_num_gen_batches:

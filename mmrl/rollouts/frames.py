@@ -19,19 +19,11 @@ NEAREST = Image.Resampling.NEAREST
 def draw_frames(
     policy: Policy, rollout: Rollout, row: int, prompt: Prompt, image: Image.Image, steps: int
 ) -> list[Image.Image]:
-    """Draw a row of a rollout before its first step and after each.
+    """Draw a row of a finished rollout before its first step and after each; `image` is what it
+    became, maybe scaled.
 
     Where every state can be decoded it is; elsewhere what is not yet written is painted grey in the
-    finished image.
-
-    Args:
-        policy: decodes.
-        rollout: finished.
-        row: of it.
-        prompt: of the row.
-        image: that the row is, maybe scaled.
-        steps: of the rollout.
-    """
+    finished image."""
     canvas: Any = rollout.canvas
     unroll = GENERATIONS[canvas.kind].unroll
     if unroll is not None:

@@ -96,17 +96,11 @@ def evaluate(
     num_samples: int = 1,
     length: int | None = None,
 ) -> Evaluation:
-    """Sample completions of prompts and score them.
+    """Sample completions of prompts of one task, `num_samples` of each, and score them; without a
+    scorer only sample.
 
-    Args:
-        policy: what is evaluated.
-        prompts: of one task.
-        sampler: settings of the sampler.
-        scorer: rewards; None only samples.
-        seed: names the draws.
-        batch_size: rows sampled at once; changes speed and memory only.
-        num_samples: completions per prompt.
-        length: response positions; None takes those of the prompts' task.
+    The seed names the draws, `batch_size` is how many rows are sampled at once, and `length` the
+    response positions, None for those of the task.
 
     Raises:
         RewardError: a reward failed more often than the scorer allows.
@@ -177,14 +171,9 @@ def local_share(count: int, accelerator: Accelerator) -> slice:
 def gather_evaluation(
     part: Evaluation, prompts: Sequence[Prompt], mine: slice, num_images: int
 ) -> Evaluation:
-    """The evaluation of all prompts from the parts of all processes; all call this.
-
-    Args:
-        part: of this process, one completion per prompt.
-        prompts: all of them.
-        mine: places of this process's prompts among them.
-        num_images: how many completions are kept, spread over all; the others become empty texts.
-    """
+    """The evaluation of all prompts from the parts of all processes, one completion per prompt
+    each; all call this. `mine` are the places of this process's prompts. `num_images` completions
+    are kept, spread over all; the others become empty texts."""
     wanted = set(spread(range(len(prompts)), num_images)) if num_images else set()
     kept = [
         completion if place in wanted else ""

@@ -25,18 +25,11 @@ if TYPE_CHECKING:
 def score_lookaheads(
     task: Task, policy: Policy, prompts: Sequence[Prompt], rollout: Rollout
 ) -> Pending | None:
-    """Hand the lookaheads of B rollouts over to the rewards of their task.
+    """Hand the lookaheads of B rollouts over to the rewards of their task, whose algorithm says in
+    how many slices K.
 
-    Args:
-        task: its algorithm says in how many slices K.
-        policy: what writes them, without gradient.
-        prompts: B prompts, group by group.
-        rollout: their finished canvases.
-
-    Returns:
-        The scores to come, of the lookaheads after the first slice of the trace, then after the
-        second, and so on; None where the algorithm has no use for them.
-    """
+    Returns the scores to come, of the lookaheads after the first slice of the trace, then after the
+    second, and so on, group by group; None where the algorithm has no use for them."""
     value = task.algorithm.completion_value
     if value is None:
         return None
@@ -65,14 +58,8 @@ def find_slices(rollout: Rollout, slices: int) -> Tensor:
 def look_ahead(
     policy: Policy, rollout: Rollout, slices: int, rows: int
 ) -> Iterator[tuple[slice, Canvas]]:
-    """Yield rows and their lookaheads, after each slice but the last, slice by slice.
-
-    Args:
-        policy: what writes them, without gradient.
-        rollout: B finished rows, and how they were written.
-        slices: K.
-        rows: how many are written at once.
-    """
+    """Yield rows of B finished ones and their lookaheads, after each of the K slices but the last,
+    slice by slice, so many `rows` at once; the policy writes them without gradient."""
     place, finish = find_slices(rollout, slices), GENERATIONS[rollout.canvas.kind].finish
     assert finish is not None, "completion_value is checked with the configuration"
     for k in range(1, slices):

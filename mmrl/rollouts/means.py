@@ -24,11 +24,8 @@ UNTAGGED, OVER_TAGS, OVER_PROMPTS = "all", "mean over tags", "mean over prompts"
 
 
 def mean_over_prompts(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """`mean`, `stderr` and number `n` of (prompt id, score) pairs.
-
-    Args:
-        pairs: at least one; the standard error of a single prompt is 0.
-    """
+    """`mean`, `stderr` and number `n` of (prompt id, score) pairs, one or more; the standard error
+    of a single prompt is 0."""
     prompts: dict[str, list[float]] = defaultdict(list)
     for name, score in pairs:
         prompts[name].append(score)
@@ -40,12 +37,9 @@ def mean_over_prompts(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def mean_by_tag(prompts: Sequence[Prompt], scores: Sequence[float]) -> Table:
-    """Scores by tag, then `mean over tags` and `mean over prompts`; empty without any score.
-
-    Args:
-        prompts: one per score; `metadata["tag"]` names the row, `all` where there is none.
-        scores: NaN where the reward did not apply; left out.
-    """
+    """Scores by tag, then `mean over tags` and `mean over prompts`; empty without any score. A
+    prompt's `metadata["tag"]` names the row, `all` where there is none; scores that are NaN, as the
+    reward did not apply, are left out."""
     groups: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for prompt, score in zip(prompts, scores, strict=True):
         if not math.isnan(score):

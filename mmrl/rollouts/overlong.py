@@ -43,13 +43,8 @@ def find_overlong(canvas: TokenCanvas) -> list[bool]:
 def fail_overlong(
     scores: RewardScores, terms: Sequence[Term], overlong: Sequence[bool]
 ) -> RewardScores:
-    """Set the known scores of overlong completions to 0, and their sums accordingly.
-
-    Args:
-        scores: of B samples.
-        terms: the rewards that measure accuracy.
-        overlong: of each sample.
-    """
+    """Set the known scores of overlong completions to 0 in the terms that measure accuracy, and
+    their sums accordingly."""
     components, total = dict(scores.components), list(scores.total)
     for term in terms:
         components[term.key] = column = list(components[term.key])
@@ -76,13 +71,8 @@ def punish_overlong(
 
 
 def soft_overlong_punishment(lengths: Tensor, longest: int, cache: int) -> list[float]:
-    """The punishment of each of B completions, from -1 to 0.
-
-    Args:
-        lengths: [B] int64, tokens of each.
-        longest: tokens of the longest possible.
-        cache: how many of these are punished, the more the later.
-    """
+    """The punishment from -1 to 0 of each of B completions with `lengths` [B] int64 tokens, of
+    which the last `cache` up to the longest possible are punished, the more the later."""
     return ((longest - cache - lengths).double() / cache).clamp(-1, 0).tolist()
 
 

@@ -2,13 +2,7 @@
 
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError, check
-from mmrl.generation.kinds import (
-    GENERATIONS,
-    SAMPLER_KINDS,
-    SAMPLERS,
-    STRATEGIES,
-    STRATEGY_KINDS,
-)
+from mmrl.generation.kinds import GENERATIONS, SAMPLER_KINDS, SAMPLERS, STRATEGIES, STRATEGY_KINDS
 from mmrl.samplers import SamplerConfig, count_steps
 
 
@@ -47,12 +41,7 @@ def find_differences(
     method: AlgorithmConfig, sampler: SamplerConfig, exact_cache: bool = False
 ) -> list[str]:
     """How the scored policy differs from the one that samples; empty where it does not.
-
-    Args:
-        method: scores.
-        sampler: of the rollouts.
-        exact_cache: whether a cache changes nothing, as where attention is causal between blocks.
-    """
+    `exact_cache`: a cache changes nothing, as where attention is causal between blocks."""
     found = []
     for key in ("cfg_scale", "image_guidance_scale", "temperature"):
         scoring = getattr(method, key)

@@ -25,17 +25,9 @@ if TYPE_CHECKING:
 
 
 def check_queries(entries: Sequence[Mapping[str, Any]], where: str, known: Known) -> None:
-    """Check that the policy can answer what rewards ask of it.
-
-    Args:
-        entries: rewards of a configuration.
-        where: their dotted key, for messages.
-        known: of the policy.
-
-    Raises:
-        ConfigError: a wrong entry, a policy that is known not to have the task of its questions, or
-            a sampler that cannot write the answers.
-    """
+    """Check that the policy can answer what rewards at the dotted key `where` ask of it. Raises
+    ConfigError: a wrong entry, a policy that is known not to have the task of its questions, or a
+    sampler that cannot write the answers."""
     if entries:
         check_entries(entries, where)
     for n, entry in enumerate(entries):
@@ -57,15 +49,9 @@ def check_queries_unsharded(entries: Sequence[Mapping[str, Any]], sharded: bool)
 
 
 def bind_policy(scorer: Scorer, policy: Policy, seed: int) -> None:
-    """Give the rewards that query the policy access to it; other rewards are not changed.
-
-    Args:
-        scorer: its rewards.
-        policy: what answers, with its weights at the time of the query.
-        seed: of the run; names the draws of the answers with the ids of the prompts.
-
-    Raises:
-        ConfigError: a reward that queries the policy without `in_step`.
+    """Give the rewards that query the policy access to it, with its weights at the time of the
+    query; other rewards are not changed. The seed of the run names the draws of the answers with
+    the ids of the prompts. Raises ConfigError: a reward that queries the policy without `in_step`.
     """
     for term in scorer.terms:
         if isinstance(term.reward, AsksPolicy):

@@ -113,17 +113,10 @@ class RolloutBatch:
 class Groups:
     """This process's groups of one step, sampled and being scored.
 
-    Attributes:
-        task: of the groups.
-        place: step, seed of the run, this process and the number of processes.
-        prompts: B prompts, group by group.
-        names: B (prompt, sample) places in the step.
-        rollout: their finished canvases.
-        samples: inputs of the rewards.
-        pending: their scores, once they are known.
-        lookaheads: the scores of what they were about to become; None without.
-        metrics: of sampling.
-    """
+    `place` is step, seed of the run, this process and the number of processes; `names` are B
+    (prompt, sample) places in the step, `samples` the inputs of the rewards, `pending` their
+    scores, once they are known, and `lookaheads` those of what they were about to become, None
+    without."""
 
     task: Task
     place: tuple[int, int, int, int]
@@ -145,17 +138,9 @@ def sample_groups(
     world_size: int,
     names: Sequence[tuple[int, int]] | None = None,
 ) -> Groups:
-    """Sample the groups of one step; the rewards get each when it is finished.
-
-    Args:
-        task: prompts, sampler, rewards.
-        policy: what samples; called without gradient.
-        step: step of the run.
-        seed: seed of the run.
-        rank: this process.
-        world_size: number of processes.
-        names: (prompt, sample) places of whole groups, as many on every process; None for those of
-            the step.
+    """Sample the groups of one step of a run, without gradient; the rewards get each when it is
+    finished. `names` are (prompt, sample) places of whole groups, as many on every process; None
+    for those of the step.
 
     Raises:
         RewardError: a reward failed more often than the configuration allows.

@@ -119,14 +119,9 @@ class TaskConfig(Settings):
         check(fits, "accuracy_band", band, allowed)
 
     def check(self, where: str) -> None:
-        """Check names and options, and whether they fit together; nothing is loaded.
-
-        Args:
-            where: dotted key of the task, for messages.
-
-        Raises:
-            ConfigError, ValueError: an impossible sampler, method or reward.
-        """
+        """Check names and options of the task at the dotted key `where`, and whether they fit
+        together; nothing is loaded. Raises ConfigError, ValueError: an impossible sampler, method
+        or reward."""
         self.settle_rewards()
         length = self.max_completion_length
         check_sampler(self.sampler, f"{where}.sampler", length)

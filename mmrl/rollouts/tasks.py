@@ -34,25 +34,15 @@ logger = logging.getLogger(__name__)
 
 
 def completion_length(task: TaskConfig, known: Known) -> int:
-    """Response positions of a task's rollouts, before the policy is loaded.
-
-    Args:
-        task: settings of the task.
-        known: of the policy.
-    """
+    """Response positions of a task's rollouts, before the policy is loaded."""
     if writes_images(task.task):
         return known.count_image_tokens()
     return task.max_completion_length or MAX_COMPLETION_LENGTH
 
 
 def check_chunks(cutting: Cutting | None, task: str, where: str) -> None:
-    """Raise a ConfigError where rewards score the chunks of a text and completions are images.
-
-    Args:
-        cutting: of the rewards; None where they score no chunks.
-        task: layout of the prompts.
-        where: dotted key of the rewards, for messages.
-    """
+    """Raise a ConfigError where rewards at the dotted key `where` score the chunks of a text, or
+    None, and completions are images."""
     if cutting is not None and writes_images(task):
         raise ConfigError(
             f"{where} judge chunks of a text (chunk_size is {cutting.size}), and the task {task}"
@@ -61,17 +51,11 @@ def check_chunks(cutting: Cutting | None, task: str, where: str) -> None:
 
 
 class Task:
-    """A task of a run with its prompts; its rewards are built when first needed.
+    """A task of a run with its prompts; its rewards are built when first needed. If `dry`, prompts
+    that are only on the hub may be missing, and there are then none. `exact_cache`: the policy
+    samples the same with a cache.
 
-    Args:
-        name: of the task.
-        config: its settings, which are checked.
-        dry: whether prompts that are only on the hub may be missing; there are then none.
-        exact_cache: whether the policy samples the same with a cache.
-
-    Raises:
-        ConfigError: a setting that cannot run, or a prompt file that cannot be read.
-    """
+    Raises ConfigError: a setting that cannot run, or a prompt file that cannot be read."""
 
     def __init__(
         self, name: str, config: TaskConfig, dry: bool = False, exact_cache: bool = False
@@ -123,11 +107,8 @@ class Task:
 
     def leave_out_long_prompts(self, policy: Policy) -> None:
         """Keep the prompts that the policy can take, by `model.long_prompts`; the log counts the
-        others.
-
-        Raises:
-            ConfigError: a file without any such prompt, or a prompt of impossible layout.
-        """
+        others. Raises ConfigError: a file without any such prompt, or a prompt of impossible
+        layout."""
         config = self.config
         fits = partial(policy.fits, length=config.max_completion_length)
         more = {"cuts": policy.cuts, "rule": policy.long_prompts}
@@ -153,12 +134,9 @@ class Task:
         return [term for term in self.scorer.terms if term.key in self.config.accuracy_keys]
 
     def build_rewards(self) -> tuple[Scorer, Scorer]:
-        """Build all rewards and check the prompts with them, before the policy loads.
-
-        Raises:
-            ConfigError, FileNotFoundError, ValueError: a reward that cannot be built, or a prompt
-                that one cannot score.
-        """
+        """Build all rewards and check the prompts with them, before the policy loads. Raises
+        ConfigError, FileNotFoundError, ValueError: a reward that cannot be built, or a prompt that
+        one cannot score."""
         for scorer, shown in ((self.scorer, self.prompts), (self.eval_scorer, self.eval_prompts)):
             scorer.check(shown, writes_images(self.config.task))
         self._check_chunks()

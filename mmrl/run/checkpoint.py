@@ -130,11 +130,8 @@ def model_folders(run: Path) -> list[Path]:
 
 def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | None:
     """Return the checkpoint a run starts from: for `auto` the newest one in `folder`, its
-    `checkpoints/`, if there is any; None for a fresh start.
-
-    Raises:
-        ConfigError: the path is not a checkpoint.
-    """
+    `checkpoints/`, if there is any; None for a fresh start. Raises ConfigError: the path is not a
+    checkpoint."""
     if resume_from_checkpoint is None:
         return None
     steps = checkpoint_steps(folder)
@@ -158,12 +155,8 @@ def check_within(step: int, max_steps: int, checkpoint: Path) -> None:
 def prune_checkpoints(folder: Path, step: int, keep: int | None = None, best: int = -1) -> None:
     """Remove later and surplus checkpoints of a run at `step`, and leftovers of interrupted writes.
 
-    Args:
-        folder: `checkpoints/` of the run.
-        step: of the checkpoint just written or resumed from; later ones are of an abandoned run.
-        keep: how many to keep up to `step`, the newest ones; None keeps all.
-        best: a step whose checkpoint is kept as well.
-    """
+    Later ones than the one just written or resumed from are of an abandoned run. Of those up to
+    `step` the newest `keep` are kept, None keeps all, and that of the step `best` as well."""
     for ending in (ASIDE, _REMOVED):
         for entry in folder.glob("*" + ending):
             shutil.rmtree(entry, ignore_errors=True)

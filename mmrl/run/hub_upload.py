@@ -27,13 +27,8 @@ def check_upload(repository: str | None) -> None:
 
 def upload(folder: Path, repository: str, private: bool | None) -> None:
     """Upload a finished model to a repository of the hub, which is made where it does not exist; a
-    failure is a warning.
-
-    Args:
-        folder: of the model.
-        repository: `owner/name`, or a name below the owner of the token.
-        private: whether a new repository is; None follows the default of its owner.
-    """
+    failure is a warning. It is `owner/name`, or a name below the owner of the token; a new one is
+    `private` or not, and follows with None the default of its owner."""
     command = shlex.join(["hf", "upload", repository, str(folder)])
     what = f"hub_model_id: the upload of '{folder}' to '{repository}'"
     with warn_of_failure(what, f"Correct that and upload it: {command}"):

@@ -22,18 +22,12 @@ def run_planned(
     plan: str,
     load: Callable[[Sequence[str]], Any] | None = None,
 ) -> int:
-    """Work as the command line says, or print the plan for `dry_run=true`.
+    """Work as the command line says, or print the plan for `dry_run=true`; return the exit status,
+    1 for a plan of what would be refused.
 
-    Args:
-        usage: of the command.
-        arguments: of the command line; `--verbose` is `verbose=true`.
-        work: trains or evaluates with the settings, an instance of `usage.config`.
-        plan: module with `describe(config)`, imported for a dry run only.
-        load: reads the settings; None for `load_ready`.
-
-    Returns:
-        The exit status; 1 for a plan of what would be refused.
-    """
+    `work` gets the settings, an instance of `usage.config`, as `load` reads them, None for
+    `load_ready`; `--verbose` is `verbose=true`. `plan` is a module with `describe(config)`,
+    imported for a dry run only."""
     words = ["verbose=true" if word == "--verbose" else word for word in arguments]
 
     def run() -> None:

@@ -20,13 +20,8 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def trace_steps(folder: Path, steps: Sequence[int], begun: int) -> Iterator[profile]:
-    """A profiler whose `step()` ends a step, and which writes traces with the names of phases.
-
-    Args:
-        folder: of the traces.
-        steps: that are traced, counted from 1 as this command takes them.
-        begun: steps that the run has done before.
-    """
+    """A profiler whose `step()` ends a step, and which writes traces of `steps`, counted from 1 as
+    this command takes them, with the names of phases; the run has done `begun` before."""
 
     def schedule(done: int) -> ProfilerAction:
         return ProfilerAction.RECORD_AND_SAVE if done + 1 in steps else ProfilerAction.NONE

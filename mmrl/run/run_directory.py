@@ -38,15 +38,9 @@ class RunDirectory:
 
     def starting_point(self, config: Any) -> Path | None:
         """Find the checkpoint that a run resumes from, None to start at step 0; nothing is changed.
-
-        Args:
-            config: of the run, a RunConfig; its `resume_from_checkpoint` may be `auto` also for the
-                directory of a run that ended before its first checkpoint.
-
-        Raises:
-            ConfigError: the directory cannot be written or its run would be lost, or there is no
-                such checkpoint or its step is beyond the last one.
-        """
+        `auto` is also for the directory of a run that ended before its first checkpoint. Raises
+        ConfigError: the directory cannot be written or its run would be lost, or there is no such
+        checkpoint or its step is beyond the last one."""
         check_writable("output_dir", self.path)
         checkpoint = find_checkpoint(config.resume_from_checkpoint, self.checkpoints)
         if checkpoint is None:

@@ -15,18 +15,12 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def lock_directory(folder: Path, is_main: bool = True) -> Iterator[None]:
-    """Keep other runs out of a directory, which is made if it does not exist.
+    """Keep other runs out of a directory, which is made if it does not exist; the main process
+    takes the lock for all of its run.
 
     The kernel drops the lock when the process ends, so the file of a killed run does not block the
-    next one. On a file system without such locks a warning is logged.
-
-    Args:
-        folder: the directory.
-        is_main: whether this process takes the lock for all of its run.
-
-    Raises:
-        ConfigError: the directory cannot be written, or another run has the lock.
-    """
+    next one. On a file system without such locks a warning is logged. Raises ConfigError: the
+    directory cannot be written, or another run has the lock."""
     check_writable("output_dir", folder)
     if not is_main:
         yield

@@ -48,11 +48,8 @@ def find_samples(folder: Path, kind: str) -> dict[str, dict[int, Path]]:
 
 
 def read_samples(path: Path) -> pyarrow.Table:
-    """The completions of a file, see `mmrl.training.completions`.
-
-    Raises:
-        ConfigError: it is too large, or holds no completions.
-    """
+    """The completions of a file, see `mmrl.training.completions`. Raises ConfigError: it is too
+    large, or holds no completions."""
     import pyarrow
     import pyarrow.parquet as pq
 

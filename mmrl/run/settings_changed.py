@@ -35,16 +35,9 @@ def dump_settings(config: Any) -> str:
 
 
 def check_unchanged(stored: Mapping[str, Any] | None, config: Any, allowed: bool) -> None:
-    """Compare the settings of a checkpoint with those of the run that goes on from it.
-
-    Args:
-        stored: what `dump_settings` wrote; None for a checkpoint without.
-        config: of this run.
-        allowed: whether all differences are only logged.
-
-    Raises:
-        ConfigError: settings that shape the run differ, besides those that no longer exist.
-    """
+    """Compare the settings of a checkpoint, as `dump_settings` wrote them, None without, with those
+    of the run that goes on from it; if `allowed`, differences are only logged. Raises ConfigError:
+    settings that shape the run differ, besides those that no longer exist."""
     if stored is None:
         return
     settings = stored, json.loads(dump_settings(config))

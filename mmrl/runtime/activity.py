@@ -42,11 +42,8 @@ _watcher: ContextVar[Watcher] = ContextVar("watcher", default=lambda _: nullcont
 
 @dataclass
 class Activity:
-    """A phase: how much of it is done, and a remark that is shown with it.
-
-    Attributes:
-        timed: whether a run ends in which the phase makes no progress.
-    """
+    """A phase: how much of it is done, and a remark that is shown with it. A run ends in which one
+    that is `timed` makes no progress."""
 
     name: str
     total: int = 0
@@ -158,14 +155,9 @@ def write(text: str) -> None:
 
 @contextmanager
 def activity(name: str, total: int = 0, done: int = 0, timed: bool = True) -> Iterator[Activity]:
-    """Report a phase; inside another activity it is a part of that.
-
-    Args:
-        name: such as `rollouts`.
-        total: number of items; 0 where they are not counted.
-        done: number done before the start, as in a resumed run.
-        timed: False for a phase that may take any time, such as a download.
-    """
+    """Report a phase, such as `rollouts`, of `total` items, 0 where they are not counted, of which
+    a resumed run has `done` some before; inside another activity it is a part of that. A phase that
+    is not `timed`, such as a download, may take any time."""
     mine, display = Activity(name, total, done, timed=timed), _display.get() or Display()
     display.stack.append(mine)
     try:
@@ -190,11 +182,8 @@ def watch(watcher: Watcher) -> Iterator[None]:
 
 
 def advance(count: int = 1) -> None:
-    """Count items of the current activity as done; the phase may be left here.
-
-    Raises:
-        Interrupted: a stop is requested, see `mmrl.runtime.interrupt.leave_together`.
-    """
+    """Count items of the current activity as done; the phase may be left here. Raises Interrupted:
+    a stop is requested, see `mmrl.runtime.interrupt.leave_together`."""
     display = _display.get()
     if count and display is not None and display.stack:
         display.stack[-1].reach(display.stack[-1].done + count)
@@ -202,11 +191,8 @@ def advance(count: int = 1) -> None:
 
 
 def reach(done: int) -> None:
-    """Set the number that is done of the current activity; the phase may be left here.
-
-    Raises:
-        Interrupted: as `advance`.
-    """
+    """Set the number that is done of the current activity; the phase may be left here. Raises
+    Interrupted: as `advance`."""
     display = _display.get()
     advance(done - display.stack[-1].done if display is not None and display.stack else 0)
 

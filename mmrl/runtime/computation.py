@@ -37,7 +37,6 @@ def choose(
     """Choose how a run computes.
 
     Args:
-        bf16: the setting.
         device: of this process; None for the device of a run with one process.
         natives: `native_bfloat16` of every process; empty for this device alone.
         attn_implementation: the setting; None where the run has none.
@@ -109,10 +108,7 @@ def native_bfloat16(device: torch.device) -> tuple[bool, str]:
 
 def find_device(name: str) -> torch.device:
     """The device of a single-process program, by its torch name; `auto` is the GPU if there is one.
-
-    Raises:
-        ConfigError: there is no such device, or not on this machine.
-    """
+    Raises ConfigError: there is no such device, or not on this machine."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -27,11 +27,8 @@ class Device(NamedTuple):
 
 
 def read_devices(text: str) -> tuple[int | None, Device]:
-    """The number of devices, None where there is none, and one of them.
-
-    Raises:
-        ConfigError: an unknown device, or none at all.
-    """
+    """The number of devices, None where there is none, and one of them. Raises ConfigError: an
+    unknown device, or none at all."""
     found = FORM.fullmatch(text.strip().upper())
     allowed = "a number, x, and a name or memory, such as 8xA100-80GB or 2x24GB"
     check(bool(found and (found[2] or found[3])) and "0" not in text[:1], "devices", text, allowed)

@@ -23,11 +23,8 @@ class LostError(RuntimeError):
 
 @contextmanager
 def explain_losses() -> Iterator[None]:
-    """Turn torch's errors of memory and of connections into one line of what to do.
-
-    Raises:
-        LostError: with the phase and the sizes where no memory is left.
-    """
+    """Turn torch's errors of memory and of connections into one line of what to do. Raises
+    LostError: with the phase and the sizes where no memory is left."""
     try:
         yield
     except RuntimeError as error:

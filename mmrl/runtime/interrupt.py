@@ -37,13 +37,10 @@ class Interrupted(KeyboardInterrupt):
 
 class StopRequest:
     """While open, the first Ctrl-C (or SIGTERM) sets `requested`, a later one ends the process and
-    its children, and SIGUSR1 sets `save`.
+    its children, and SIGUSR1 sets `save`. `agreed`: whether a flag is set on any process; all call
+    it.
 
-    Opened when the model is loaded: before that there is nothing to save.
-
-    Args:
-        agreed: whether a flag is set on any process; all call it.
-    """
+    Opened when the model is loaded: before that there is nothing to save."""
 
     def __init__(self, agreed: Callable[[bool], bool] = bool) -> None:
         self.requested, self.save, self.agreed = False, False, agreed
@@ -92,11 +89,8 @@ _request: ContextVar[StopRequest] = ContextVar("stop request", default=StopReque
 
 
 def check() -> None:
-    """Leave the phase if a stop is requested; without effect outside `leave_together`.
-
-    Raises:
-        Interrupted: a stop is requested.
-    """
+    """Leave the phase if a stop is requested; without effect outside `leave_together`. Raises
+    Interrupted: a stop is requested."""
     request = _request.get()
     if request.in_step is None:
         return
@@ -113,15 +107,9 @@ def take_save_request() -> bool:
 
 @contextmanager
 def leave_together(in_step: bool = False) -> Iterator[None]:
-    """A phase that all processes leave if one is to stop; without a `StopRequest`, no effect.
-
-    Args:
-        in_step: whether all processes make the same calls of `check`, because they communicate
-            between them.
-
-    Raises:
-        Interrupted: at the end at the latest, on every process.
-    """
+    """A phase that all processes leave if one is to stop; without a `StopRequest`, no effect. If
+    `in_step`, all make the same calls of `check`, because they communicate between them. Raises
+    Interrupted: at the end at the latest, on every process."""
     request = _request.get()
     try:
         with request.phase(in_step):

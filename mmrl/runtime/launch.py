@@ -15,12 +15,8 @@ from accelerate.utils import InitProcessGroupKwargs, gather_object, patch_enviro
 
 
 def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelerator:
-    """Join the processes that this one was launched with.
-
-    Args:
-        timeout: of communication between them; None for torch's.
-        **options: of `Accelerator`.
-    """
+    """Join the processes that this one was launched with; `timeout` of communication between them,
+    None for torch's, and options of `Accelerator`."""
     # without a device, launched processes find each other only where the CPU is asked for, or with
     # DeepSpeed, which accelerate leaves out on the CPU, where a backend is
     cpu, deepspeed = not torch.accelerator.is_available(), find_sharding() == "DEEPSPEED"

@@ -42,16 +42,9 @@ _DEEPSPEED: Fixed = {
 
 
 def check_launch(optimizer: str = "adamw", torch_compile: bool = False) -> None:
-    """Check the accelerate configuration that the launcher has passed on.
-
-    Args:
-        optimizer: name of the optimiser of the run.
-        torch_compile: setting of the run.
-
-    Raises:
-        ConfigError: a kind of sharding, or a key of it, that is not followed, or not with this
-            optimiser; or no compiler.
-    """
+    """Check the accelerate configuration that the launcher has passed on, for the optimiser of the
+    run. Raises ConfigError: a kind of sharding, or a key of it, that is not followed, or not with
+    this optimiser; or no compiler."""
     if torch_compile and not torch.accelerator.is_available():
         names = (os.environ.get("CXX", "g++"), "clang++")
         allowed = f"true where a C++ compiler is installed ({' or '.join(names)}), or false"
@@ -71,21 +64,13 @@ def check_launch(optimizer: str = "adamw", torch_compile: bool = False) -> None:
 
 
 def check_images(key: str, value: object, mixed: bool, trained: bool) -> None:
-    """Refuse data of which one process may show images to a tower while another reads words alone.
+    """Refuse data, by the setting `key` with this value, of which one process may show images to a
+    tower while another reads words alone: some rows have images and others none, and the tower or
+    its projector is trained.
 
     DeepSpeed reduces gradients and gathers weights in the order in which modules compute, which
     depends on whether there are images: sums would be wrong, or processes would wait for each
-    other.
-
-    Args:
-        key: of the setting that names the data.
-        value: of it.
-        mixed: whether some rows have images and others none.
-        trained: whether the tower or its projector is.
-
-    Raises:
-        ConfigError: the data are mixed, and the launch has several processes.
-    """
+    other. Raises ConfigError: the data are mixed, and the launch has several processes."""
     if find_sharding() == "DEEPSPEED" and count_processes() > 1:
         allowed = "rows that all have images, or none, with DeepSpeed and a vision tower"
         advice = "Launch with configs/accelerate/fsdp2.yaml, or make a task of each kind."

@@ -22,7 +22,6 @@ class Placement:
         world_size: number of processes.
         shards: processes among which one copy of the model is divided; fewer than `world_size`
             where it is replicated across nodes.
-        per_host: processes of one machine.
         offload_optimizer: whether optimiser and gradients are in the memory of the host.
         offload_weights: whether the weights are too.
         device: type of the device.
@@ -33,7 +32,6 @@ class Placement:
     way: Way = "whole"
     world_size: int = 1
     shards: int = 1
-    per_host: int = 1
     offload_optimizer: bool = False
     offload_weights: bool = False
     device: str = "cpu"
@@ -77,12 +75,8 @@ ALONE = Placement()
 
 
 def read_placement(world_size: int | None = None, named: Device | None = None) -> Placement:
-    """The placement of the launch that set the environment variables of this process.
-
-    Args:
-        world_size: number of processes; None for those of the launch.
-        named: a device to plan for in the place of that of this machine.
-    """
+    """The placement of the launch that set the environment variables of this process, or of so many
+    processes; on a `named` device to plan for, or else that of this machine."""
     size = world_size or count_processes()
     found = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     elsewhere = found.type == "cpu" and not is_set("ACCELERATE_USE_CPU", "true")
@@ -93,7 +87,6 @@ def read_placement(world_size: int | None = None, named: Device | None = None) -
         way=way,
         world_size=size,
         shards=shards,
-        per_host=int(os.environ.get("LOCAL_WORLD_SIZE", size)),
         offload_optimizer=optimizer,
         offload_weights=weights,
         device=kind,

@@ -9,13 +9,9 @@ from torch import nn
 
 
 def widen(network: nn.Module, everything: bool = False) -> None:
-    """Hold the trained weights of a network in float32, where optimisers sum small updates.
-
-    Args:
-        network: with weights of lower precision, one tensor of which is converted at a time.
-        everything: whether to convert the others too, for a run that does not compute under
-            autocast.
-    """
+    """Hold the trained weights of a network in float32, where optimisers sum small updates, one
+    converted at a time; `everything` converts the others too, for a run that does not compute under
+    autocast."""
     for parameter in network.parameters():
         half = parameter.dtype in (torch.bfloat16, torch.float16)
         if half and (everything or parameter.requires_grad):

@@ -30,18 +30,11 @@ from mmrl.training.adapter_dropout import replace_dropout
 def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "") -> nn.Module:
     """Freeze the network (but a value head) and put an adapter on every layer of the chosen roles.
 
-    Roles are mapped to the core's own layer names, so no checkpoint dialect can leave some out.
-    The first factor is drawn from a generator named by the seed; the second is zero, so the policy
-    starts as it was.
-
-    Args:
-        network: of the checkpoint, or of the base of the adapter that is continued.
-        path: directory or hub id of the checkpoint, which the adapter names as its base, or of the
-            adapter that is continued.
-
-    Raises:
-        ConfigError: a role that no layer of the network has.
-    """
+    Roles are mapped to the core's own layer names, so no checkpoint dialect can leave some out. The
+    first factor is drawn from a generator named by the seed; the second is zero, so the policy
+    starts as it was. `path` is that of the checkpoint, which the adapter names as its base, or of
+    the adapter that is continued, of whose base the network is. Raises ConfigError: a role that no
+    layer of the network has."""
     options = {name: getattr(settings, name) for name in OPTIONS}
     for role in settings.target_modules:
         check_choice("model.lora.target_modules", role, network.layer_roles)

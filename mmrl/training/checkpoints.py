@@ -48,15 +48,9 @@ class Checkpoints:
         self.step = step if any_process(step in (0, *kept)) else -1
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
-        """Write a checkpoint and remove those beyond `save_total_limit`; all processes call this.
-
-        Args:
-            step: of the run.
-            save: fills the directory it is given.
-
-        Raises:
-            CheckpointError: this one, or the last one in the background, could not be written.
-        """
+        """Write a checkpoint of a step by `save`, which fills the directory it is given, and remove
+        those beyond `save_total_limit`; all processes call this. Raises CheckpointError: this one,
+        or the last one in the background, could not be written."""
         self.finish_saving()
         self.step, target = step, self.run.checkpoints / str(step)
 
@@ -81,11 +75,8 @@ class Checkpoints:
         return writing is not None and writing.done() and writing.exception() is not None
 
     def finish_saving(self) -> None:
-        """Wait until the last checkpoint is complete; all processes call this.
-
-        Raises:
-            CheckpointError: it could not be written, on any process.
-        """
+        """Wait until the last checkpoint is complete; all processes call this. Raises
+        CheckpointError: it could not be written, on any process."""
         if self._writing is not None and not self._writing.done():
             with activity(f"writing checkpoint {self.step}"):
                 wait([self._writing])

@@ -25,14 +25,10 @@ from mmrl.types import Passes, Scores
 
 @dataclass
 class Prepared:
-    """One task's rollouts of one optimiser step: drawn passes, frozen scores by micro-batch.
-
-    Attributes:
-        values: of the value model as it was, by micro-batch; empty without one.
-        estimates: returns and advantages that follow from them.
-        averaged: under the old policy of contrasts, as `old`.
-        slopes: [K, B, 1] of a contrast over groups, see `mmrl.algorithms.contrasts`.
-    """
+    """One task's rollouts of one optimiser step: drawn passes, frozen scores by micro-batch, and of
+    a value model, if there is one, values as they were, with the returns and advantages that
+    follow. `averaged` are scores under the old policy of contrasts, `slopes` [K, B, 1] those of a
+    contrast over groups, see `mmrl.algorithms.contrasts`."""
 
     task: Task
     batch: RolloutBatch
@@ -134,19 +130,14 @@ def split_parts(
 def split_mini_batches(
     batch: RolloutBatch, number: int, num_generations: int, *names: int | str
 ) -> list[RolloutBatch]:
-    """Split this process's rollouts into mini-batches, each of which gives one optimiser step.
+    """Split this process's rollouts, which are whole groups, into a number of mini-batches that
+    divides theirs, each of which gives one optimiser step; with 1 the batch stays as it is.
 
-    Blocks of consecutive groups, as small as divide evenly, are shuffled and then split. So every
-    mini-batch has as many rollouts of each block as any other, each process as many as any other,
-    and which rollouts it has depends on neither the number of processes nor the micro-batch. A
-    group need not stay together: its advantages are computed before.
-
-    Args:
-        batch: of whole groups; its length is a multiple of `number`.
-        number: of mini-batches; with 1 the batch stays as it is.
-        num_generations: size of a group.
-        names: name the draw of the order.
-    """
+    Blocks of consecutive groups, as small as divide evenly, are shuffled, by a draw of these names,
+    and then split. So every mini-batch has as many rollouts of each block as any other, each
+    process as many as any other, and which rollouts it has depends on neither the number of
+    processes nor the micro-batch. A group need not stay together: its advantages are computed
+    before."""
     if number == 1:
         return [batch]
     size = lcm(number, num_generations)

@@ -23,11 +23,8 @@ from mmrl.run_config import RunConfig
 def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
     """Return the optimisers that together train every parameter requiring a gradient.
 
-    Weight decay applies to matrices and convolutions, not to biases and norm scales.
-
-    Raises:
-        ValueError: nothing is trainable.
-    """
+    Weight decay applies to matrices and convolutions, not to biases and norm scales. Raises
+    ValueError: nothing is trainable."""
     trained = [p for p in module.parameters() if p.requires_grad]
     if not trained:
         raise ValueError("The objective has no trainable parameter: every one is frozen.")

@@ -107,11 +107,8 @@ class Progress:
             self._log(self.trainer.take_metrics())
 
     def evaluate_when_due(self) -> None:
-        """Evaluate every `eval_steps`, and at the ends where that is wanted.
-
-        Raises:
-            Interrupted: a stop is requested on any process; nothing of it is kept.
-        """
+        """Evaluate every `eval_steps`, and at the ends where that is wanted. Raises Interrupted: a
+        stop is requested on any process; nothing of it is kept."""
         if self._is_evaluation_due():
             lines = [*self.evaluate()]
             self.evaluated = self.trainer.step
@@ -121,11 +118,8 @@ class Progress:
                 self.clock, self.steps.started = time.perf_counter(), time.monotonic()
 
     def checkpoint_when_due(self) -> None:
-        """Write a checkpoint every `save_steps`, and after SIGUSR1 on any process.
-
-        Raises:
-            CheckpointError: the last one could not be written in the background.
-        """
+        """Write a checkpoint every `save_steps`, and after SIGUSR1 on any process. Raises
+        CheckpointError: the last one could not be written in the background."""
         if asked := take_save_request():
             logger.info("SIGUSR1: a checkpoint is written after this step, and the run goes on")
         wishes = gather_object([(asked, self.checkpoints.failed)])
@@ -134,11 +128,8 @@ class Progress:
             self.write_checkpoint()
 
     def finish(self) -> bool:
-        """Write the final model, or the checkpoint of a run that was stopped, and the report.
-
-        Returns:
-            Whether the run reached its last step and evaluated it where that is due.
-        """
+        """Write the final model, or the checkpoint of a run that was stopped, and the report;
+        return whether the run reached its last step and evaluated it where that is due."""
         step = self.trainer.step
         finished = self.done and not self._is_evaluation_due()
         if not finished and self.checkpoints.step != step:

@@ -115,15 +115,10 @@ class RunTrainer(ABC, Generic[Config]):
     def clip_gradients(
         self, models: Mapping[str, nn.Module], losses: Sequence[tuple[Sequence[str], Tensor]]
     ) -> dict[str, Tensor]:
-        """Clip the gradients of models to `max_grad_norm`; all processes call this.
-
-        Args:
-            models: by the name of the norm of their gradient; returned are these norms before.
-            losses: what each micro-batch of this process was about, and its loss.
-
-        Raises:
-            DivergenceError: one is not finite; the weights are left as they were.
-        """
+        """Clip the gradients of models to `max_grad_norm` and return their norms before, by the
+        same names; all processes call this. `losses`: what each micro-batch of this process was
+        about, and its loss. Raises DivergenceError: a norm is not finite; the weights are left as
+        they were."""
         limit = self.config.max_grad_norm or float("inf")
         norms = {n: self.sharding.clip_gradient(each, limit) for n, each in models.items()}
         if all(torch.isfinite(norm) for norm in norms.values()):
@@ -138,11 +133,8 @@ class RunTrainer(ABC, Generic[Config]):
 
     def save_model(self, folder: Path, merge: bool | None = None) -> None:
         """Write the model in its public format, the whole of an adapter's with `merge`, where None
-        follows `merge_adapter`. All processes call this, and rank 0 writes.
-
-        Raises:
-            DivergenceError: weights or the state of the optimisers are not finite.
-        """
+        follows `merge_adapter`. All processes call this, and rank 0 writes. Raises DivergenceError:
+        weights or the state of the optimisers are not finite."""
         # gradients are checked before they are applied, but the step itself may be too long
         bad = next((name for name, tensor in self._saved_tensors() if not _is_finite(tensor)), "")
         if any_process(bool(bad)):
@@ -175,12 +167,9 @@ class RunTrainer(ABC, Generic[Config]):
                 write_or_defer(partial(torch.save, state, folder / STATE_FILE))
 
     def load(self, checkpoint: Path) -> None:
-        """Continue from a directory written by `save`; all processes call this.
-
-        Raises:
-            ConfigError: it is damaged, beyond the last step, belongs to another model or optimiser,
-                or is of a run with other settings.
-        """
+        """Continue from a directory written by `save`; all processes call this. Raises ConfigError:
+        it is damaged, beyond the last step, belongs to another model or optimiser, or is of a run
+        with other settings."""
         path = checkpoint / STATE_FILE
         with explain_damage(path):
             if not self.sharding.shards:  # which else each process would read whole
@@ -236,10 +225,7 @@ def describe_nonfinite(losses: Sequence[tuple[Sequence[str], Tensor]]) -> str:
 
 def check_sums(path: Path) -> None:
     """Compare a file of `torch.save` with the check sums in it, which `torch.load` does not read.
-
-    Raises:
-        ValueError: a part of it differs.
-    """
+    Raises ValueError: a part of it differs."""
     with ZipFile(path) as parts:
         if damaged := parts.testzip():
             raise ValueError(f"{damaged} is not as it was written")

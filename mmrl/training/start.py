@@ -30,11 +30,8 @@ longer than a process may be idle: the first to end says most."""
 
 
 def start_processes(config: RunConfig) -> Accelerator:
-    """Join the processes that the run was launched on.
-
-    Raises:
-        ConfigError: a way of launching, or of compiling, that cannot run.
-    """
+    """Join the processes that the run was launched on. Raises ConfigError: a way of launching, or
+    of compiling, that cannot run."""
     begin()
     if config.deterministic:
         # cuBLAS reads this when it starts; torch warns of kernels that have no deterministic form
@@ -58,15 +55,9 @@ def start_processes(config: RunConfig) -> Accelerator:
 def open_directory(
     config: RunConfig, accelerator: Accelerator
 ) -> Iterator[tuple[RunDirectory, Path | None]]:
-    """Keep other runs out of the run directory inside the context.
-
-    Yields:
-        The directory, and the checkpoint that the run continues from; None for its first step.
-
-    Raises:
-        ConfigError: a directory that cannot be written, that another run holds or whose run would
-            be lost, or no such checkpoint.
-    """
+    """Keep other runs out of the run directory inside the context; yield it, and the checkpoint
+    that the run continues from, None for its first step. Raises ConfigError: a directory that
+    cannot be written, that another run holds or whose run would be lost, or no such checkpoint."""
     if config.push_to_hub:
         check_upload(config.hub_model_id)
     run = RunDirectory(config.output_dir, accelerator.is_main_process)

@@ -48,10 +48,8 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         self.ema = ExponentialAverage(self.network, config.ema_decay) if config.ema_decay else None
 
     def train_step(self) -> float:
-        """Run one optimiser step and add its metrics to the window.
-
-        Returns:
-            The mean loss of the step over all ranks.
+        """Run one optimiser step and add its metrics to the window; return its mean loss over all
+        ranks.
 
         Raises:
             DivergenceError: the gradient is not finite; the weights are left as they were.
@@ -99,10 +97,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
     @torch.no_grad()
     def evaluate(self, folder: Path) -> dict[str, float]:
         """Return the objective's metrics of the weights that would be saved; empty off rank 0.
-
-        Raises:
-            Interrupted: a stop is requested on any rank.
-        """
+        Raises Interrupted: a stop is requested on any rank."""
         metrics: dict[str, float] = {}
         self.network.eval()
         averaged = self._saved_weights()

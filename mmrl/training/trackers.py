@@ -38,15 +38,7 @@ def start_trackers(accelerator: Accelerator, run: Path, config: Any, resumed: bo
 def log_samples(
     accelerator: Accelerator, name: str, step: int, result: Evaluation, count: int
 ) -> None:
-    """Show samples in every started tracker.
-
-    Args:
-        accelerator: its trackers.
-        name: tag of the samples.
-        step: of the run.
-        result: prompts, completions and scores.
-        count: largest number of samples, spread over all.
-    """
+    """Show at most `count` samples, spread over all, under a name in every started tracker."""
     if count < 1 or not result.completions:
         return
     image, rows = draw_grid(result, count), _rows(result, count)

@@ -29,11 +29,8 @@ class Guidance(NamedTuple):
         return 1 + (self.text != 0) + (self.image != 0)
 
     def build_branches(self, canvas: AnyCanvas) -> list[AnyCanvas]:
-        """The canvas, and the unconditional branches that the scales need.
-
-        Raises:
-            ValueError: the canvas has no such branch.
-        """
+        """The canvas, and the unconditional branches that the scales need. Raises ValueError: the
+        canvas has no such branch."""
         text = [canvas.unconditional()] if self.text != 0 else []
         image = [canvas.image_unconditional()] if self.image != 0 else []
         return [canvas, *text, *image]

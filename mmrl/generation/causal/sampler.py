@@ -94,12 +94,8 @@ def _begin(canvas: CausalCanvas, config: AutoregressiveConfig, seeds: list[int])
 
 
 class _Reader:
-    """The network in the middle of the rows of a canvas.
-
-    Attributes:
-        rows: [R] int64, the rows of the canvas that go on.
-        logits: [R, C] of the next token of each.
-    """
+    """The network in the middle of the `rows` of a canvas that go on, [R] int64; `logits` [R, C]
+    are of the next token of each."""
 
     def __init__(self, policy: Policy, canvas: CausalCanvas, first: int) -> None:
         self.policy, self.canvas = policy, canvas

@@ -1,8 +1,8 @@
 """The strategy `renoise`: finished latents are noised again, to one level in each pass.
 
-A pass shows x = (1 - sigma) x0 + sigma noise, and asks for the velocity noise - x0: the loss by which
-the model was trained. What was recorded on the way to the sample is not read, so any sampler will
-do. With e the error of the velocity, its log-prob is minus the mean of e^2, weighed: `matching`
+A pass shows x = (1 - sigma) x0 + sigma noise, and asks for the velocity noise - x0, as the loss did
+by which the model was trained. What was recorded on the way to the sample is not read, so any
+sampler will do. With e the error of the velocity, its log-prob is minus the mean of e^2, weighed: `matching`
 (AWM, arXiv 2509.25050).
 
     uniform   1 e^2          sigma    sigma e^2          sigma2    sigma^2 e^2

@@ -116,11 +116,8 @@ class AtStep:
 
 
 def plan_replay(rollout: Rollout, config: ReplayConfig, draw: Draw) -> Passes:
-    """One pass per trained step of a row; rows with fewer have empty passes at the end.
-
-    Raises:
-        ValueError: a row without a stochastic step.
-    """
+    """One pass per trained step of a row; rows with fewer have empty passes at the end. Raises
+    ValueError: a row without a stochastic step."""
     import torch
 
     counted = rollout.canvas.counted

@@ -49,11 +49,8 @@ def denoise(
     size: int | None = None,
     place: Place | None = None,
 ) -> Rollout:
-    """Write the latents of a canvas; see `mmrl.samplers.sample`.
-
-    Raises:
-        ValueError: a latent is not finite.
-    """
+    """Write the latents of a canvas; see `mmrl.samplers.sample`. Raises ValueError: a latent is not
+    finite."""
     seeds = row_seeds(generator, len(canvas))
     place = place or Place.alone(seeds)
     device, width = canvas.text.device, max(map(prod, canvas.shapes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -18,20 +18,15 @@ if TYPE_CHECKING:
 
 
 def score(
-    policy: Policy,
-    canvas: LatentCanvas,
-    passes: Passes,
-    cfg_scale: float = 0.0,
-    temperature: float = 1.0,
-    image_guidance_scale: float = 0.0,
+    policy: Policy, canvas: LatentCanvas, passes: Passes, guidance: Guidance, temperature: float
 ) -> Scores:
     """Log-probs of what passes show of latents, and what their query reads beside them: Gaussians
     of recorded steps, or predictions of latents that are noised again.
 
     One forward per pass, over the rows that it scores. Arguments as of `mmrl.estimators.score`;
-    steps of latents have no temperature and no source image.
+    steps of latents have no temperature.
     """
-    guidance, query = Guidance(cfg_scale), cast("Any", passes.query)
+    query: Any = passes.query
     found = [_score_pass(policy, canvas, passes, k, guidance) for k in range(len(passes))]
     logprobs, *moments = (torch.stack(each) for each in zip(*found, strict=True))
     sizes = torch.tensor([prod(shape) for shape in canvas.shapes], device=logprobs.device)
@@ -83,19 +78,9 @@ def predict_velocity(
     sigma: Tensor,
     guidance: Guidance,
 ) -> Tensor:
-    """Noise minus clean latents, as the network predicts it; the branches of guidance are one
-    batch.
-
-    Args:
-        policy: whose network predicts.
-        branches: of `conditions`, one for each branch of `guidance`.
-        shape: of a latent.
-        latents: [B, D], flat.
-        sigma: [B] float32 noise levels.
-
-    Returns:
-        [B, D] float32.
-    """
+    """[B, D] float32, noise minus clean latents, as the network predicts it of flat latents [B, D]
+    of a shape at noise levels [B] float32; the branches of guidance, see `conditions`, are one
+    batch."""
     noisy, number = latents.unflatten(1, shape), len(branches)
     given = {key: torch.cat([each[key] for each in branches]) for key in branches[0]}
     noisy, sigma = noisy.repeat(number, *[1] * len(shape)), sigma.repeat(number)

@@ -130,20 +130,11 @@ class WindowConfig(Settings):
 def choose_steps(
     config: WindowConfig, steps: int, iteration: int, generator: Generator, rows: int
 ) -> Tensor:
-    """Choose the stochastic steps of one group.
+    """Choose the stochastic steps of one group, in an iteration of training, from 0.
 
-    Args:
-        steps: denoising steps S.
-        iteration: of training, from 0.
-        generator: of the group; it gives one number, whatever the rule.
-        rows: rollouts of the group.
-
-    Returns:
-        [rows, S] bool, true where a step is stochastic; as many in each row.
-
-    Raises:
-        ConfigError: see `WindowConfig.find_place`.
-    """
+    Returns [rows, S] bool, true where a step is stochastic, as many in each of the group's
+    rollouts; the generator gives one number, whatever the rule. Raises ConfigError: see
+    `WindowConfig.find_place`."""
     import numpy as np
     import torch
 

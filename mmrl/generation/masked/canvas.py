@@ -89,11 +89,8 @@ class MaskedCanvas(TokenCanvas):
         return blocks.where(self.response, blocks.amax() + 1).amin(-1, keepdim=True)
 
     def unconditional(self) -> MaskedCanvas:
-        """The branch without the text of the prompt, with the response written so far.
-
-        Raises:
-            ValueError: the canvas was laid out without that branch.
-        """
+        """The branch without the text of the prompt, with the response written so far. Raises
+        ValueError: the canvas was laid out without that branch."""
         if self.uncond_tokens is None:
             return super().unconditional()
         return self._branch(self.uncond_tokens, self.uncond_attend)

@@ -92,14 +92,10 @@ class TokenCanvas:
         return replace(self, **{name: x if x is None else x[:, columns] for name, x in own})
 
     def trim(self) -> tuple[Self, int]:
-        """Drop the columns on the left that no row attends to, and what then says that every
-        position is attended to.
+        """The canvas without the columns on the left that no row attends to, and without what then
+        says that every position is attended to; and the number of columns dropped.
 
-        Attention to all positions has the fastest kernels, and rows that share a prompt are so.
-
-        Returns:
-            The canvas and the number of columns dropped.
-        """
+        Attention to all positions has the fastest kernels, and rows that share a prompt are so."""
         import torch
 
         given = [name for name, rows in self.ATTENDED.items() if getattr(self, rows) is not None]
@@ -169,11 +165,8 @@ class TokenCanvas:
         raise ValueError("image_guidance_scale > 0 needs a source image to drop; set it to 0.")
 
     def drop_conditions(self, rows: Tensor) -> Self:
-        """Replace the prompts of some rows ([B] bool) by those of `unconditional`.
-
-        Raises:
-            ValueError: there is no such branch, or there are images that are not tokens.
-        """
+        """Replace the prompts of some rows ([B] bool) by those of `unconditional`. Raises
+        ValueError: there is no such branch, or there are images that are not tokens."""
         import torch
 
         if self.features is not None:
@@ -186,11 +179,8 @@ class TokenCanvas:
         return replace(self, tokens=other.tokens.where(dropped, self.tokens), attend=attend)
 
     def encode(self, model: Callable[..., Any]) -> Self:
-        """Compute the image embeddings with a model, each image once for all passes.
-
-        Returns:
-            The canvas with them; the same canvas without images, or where they are final.
-        """
+        """The canvas with its image embeddings computed by a model, each image once for all passes;
+        the same canvas without images, or where they are final."""
         if self.features is None or self.features.source is None:
             return self
         features = self.features.drop_unused()

@@ -35,18 +35,13 @@ def row_seeds(generator: Generator | Sequence[Generator], rows: int) -> list[int
 
 
 class Draws:
-    """Float32 uniforms in [0, 1) for the steps of a block, one per position and purpose.
+    """Float32 uniforms in [0, 1) for the steps of a block, of all of the rollout, one per position
+    and purpose. `begins`: the step of the rollout that is step 0 for each row, where steps are
+    counted so.
 
     A row's numbers follow from its seed, the step and the purpose alone, so a step that draws
     nothing for some rows changes nothing later. Drawn on the CPU, so that a GPU run gets the same;
-    there, many steps ahead, so that no step waits for a copy.
-
-    Args:
-        seeds: one per row.
-        positions: of the block.
-        steps: of the block, of all steps of the rollout.
-        begins: step of the rollout that is step 0 for each row; None where `steps` are of all.
-    """
+    there, many steps ahead, so that no step waits for a copy."""
 
     def __init__(
         self,

@@ -15,13 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Positions:
-    """The N True entries of `where` in row-major order.
-
-    Attributes:
-        where: [B, L] bool.
-        index: [N] int64, into the flattened `where`.
-        counts: [B] int64, True entries of each row.
-        numbers: the same on the host.
+    """The N True entries of `where` [B, L] bool in row-major order: their `index` [N] int64 into
+    the flattened `where`, their `counts` [B] int64 in each row, and the same `numbers` on the host.
     """
 
     where: Tensor
@@ -77,12 +72,9 @@ class Positions:
         x.view(-1).index_copy_(0, self.index, values)
 
     def in_columns(self, width: int) -> tuple[Tensor, Tensor]:
-        """The positions row by row, in `width` columns, enough for every row.
-
-        Returns:
-            [B, width] int64 columns of `where`, in which rows with fewer name others that are not
-            chosen, and [N] int64 indices of the positions into the flattened first result.
-        """
+        """The positions row by row, in `width` columns, enough for every row: [B, width] int64
+        columns of `where`, in which rows with fewer name others that are not chosen, and [N] int64
+        indices of the positions into the flattened first result."""
         import torch
 
         order = self.where.to(torch.int8).argsort(dim=1, descending=True, stable=True)

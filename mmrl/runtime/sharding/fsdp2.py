@@ -41,13 +41,9 @@ HALF = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=F
 
 
 class FSDP2(Sharding):
-    """Processes share one copy of the model, or one per node, by `fully_shard`.
-
-    Args:
-        accelerator: of this process.
-        half: whether blocks gather their weights in bfloat16. Not with compiled blocks: the norms
-            are then separate units, which would split every block.
-    """
+    """Processes share one copy of the model, or one per node, by `fully_shard`. With `half` blocks
+    gather their weights in bfloat16: not with compiled blocks, as norms are then separate units,
+    which would split every block."""
 
     shards = gathers = True
 

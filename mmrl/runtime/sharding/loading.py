@@ -20,13 +20,9 @@ Read = Callable[[StoredWeights, str, Any], Any]
 
 
 def read_shards(model: nn.Module, device: torch.device) -> None:
-    """Read this process's part of the networks in a model whose weights are not read yet.
-
-    Args:
-        model: sharded by rows; parameters that are not sharded are read whole, and those that are
-            not on the meta device stay as they are.
-        device: of the shards.
-    """
+    """Read this process's part of the networks in a model, sharded by rows, whose weights are not
+    read yet. Parameters that are not sharded are read whole, and those that are not on the meta
+    device stay as they are."""
 
     def read(stored: StoredWeights, name: str, parameter: nn.Parameter) -> nn.Parameter:
         if not isinstance(parameter, DTensor):
@@ -88,12 +84,8 @@ def find_rows(shard: DTensor) -> slice:
 
 
 def divide_parameters(model: nn.Module, settings: Mapping[str, Any]) -> None:
-    """Leave this process its slice of every parameter; all processes call this.
-
-    Args:
-        model: weights that are not read yet are read; of others, the first process's are taken.
-        settings: of DeepSpeed.
-    """
+    """Leave this process its slice of every parameter, by the settings of DeepSpeed; all processes
+    call this. Weights that are not read yet are read; of others, the first process's are taken."""
     from deepspeed.runtime.zero.partition_parameters import Init
 
     # with a module, DeepSpeed also replaces the linear function by one that keeps no gathered

@@ -49,16 +49,10 @@ class Sharding:
         return self.shards or self.accelerator.is_main_process
 
     def shard(self, model: nn.Module, trained: bool = True, whole: bool = False) -> None:
-        """Leave this process its part of every parameter, in place; before the optimiser is built.
-
-        Args:
-            model: to be given to `prepare` or `wrap` where it is trained.
-            trained: whether it is.
-            whole: whether rollouts have whole weights; those that are not trained then stay whole.
-
-        Raises:
-            ConfigError: a model that cannot be sharded in this way.
-        """
+        """Leave this process its part of every parameter of a model, in place, to be given to
+        `prepare` where it is `trained`; before the optimiser is built. Where rollouts have `whole`
+        weights, those that are not trained stay whole. Raises ConfigError: a model that cannot be
+        sharded in this way."""
 
     def shard_policy(
         self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
@@ -117,11 +111,8 @@ class Sharding:
 
     @torch.no_grad()
     def assign(self, targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-        """Copy whole tensors into those of the same names, as these are held.
-
-        Raises:
-            ValueError: the names are not the same.
-        """
+        """Copy whole tensors into those of the same names, as these are held. Raises ValueError:
+        the names are not the same."""
         if wrong := sorted(targets.keys() ^ values.keys()):
             raise ValueError(f"{len(wrong)} tensors differ from those trained here: {wrong[:4]}")
         for name, target in targets.items():
@@ -143,11 +134,8 @@ class Sharding:
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
-    """The blocks of a model's networks, the units in which it is sharded.
-
-    Raises:
-        ConfigError: a model without a network that names its blocks, or with weights of 4 bits.
-    """
+    """The blocks of a model's networks, the units in which it is sharded. Raises ConfigError: a
+    model without a network that names its blocks, or with weights of 4 bits."""
     blocks = [block for network in find_networks(model) for block in network.blocks]
     packed = not all(parameter.is_floating_point() for parameter in model.parameters())
     if packed or not blocks:

@@ -17,12 +17,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 def gather_whole(value: Any, keep: bool = True) -> Any:
     """A nested state with copies of whole tensors, on the CPU, in place of shards; called on all
-    processes.
-
-    Args:
-        value: tensors, in dicts and lists.
-        keep: False returns None for each: a process that only gives its shards needs no memory.
-    """
+    processes. With `keep` False None for each: a process that only gives its shards needs no
+    memory."""
 
     def gather(part: Tensor) -> Tensor | None:
         whole = gather_slices(part) if hasattr(part, "parameter") else part

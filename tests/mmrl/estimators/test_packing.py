@@ -10,9 +10,8 @@ from torch import Generator, Tensor
 from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.value import compute_advantages
-from mmrl.estimators import draw_passes
+from mmrl.estimators import draw_passes, score
 from mmrl.generation.masked.canvas import MaskedCanvas
-from mmrl.generation.tokens.scoring.scoring import score
 from mmrl.models import load_model
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Rollout

@@ -30,7 +30,7 @@ from mmrl.samplers import SamplerConfig
 from mmrl.training.micro_batches import split_parts
 from tests.mmrl.runs import LORA, ROOT, rollouts, run_config, trainer_of
 
-SHARED = Placement("fsdp2", 8, 8, 8, device="cuda", memory=2.0**36)
+SHARED = Placement("fsdp2", 8, 8, device="cuda", memory=2.0**36)
 COLUMNS = 126_464
 
 

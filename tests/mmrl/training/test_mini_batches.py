@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
+from mmrl.estimators import score
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.generation.masked.hidden import Hidden
-from mmrl.generation.tokens.scoring.scoring import score
 from mmrl.planning.plan import describe
 from mmrl.planning.run_checks import check_geometry
 from mmrl.rl_config import RLConfig

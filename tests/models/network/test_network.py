@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.estimators import score
 from mmrl.generation.masked.strategies.strategy import passes_of
-from mmrl.generation.tokens.scoring.scoring import score
 from mmrl.models import Policy
 from mmrl.models.network.network import Network
 from mmrl.models.quantization import list_quantized

@@ -129,13 +129,9 @@ def is_full(step: int, config: LoopConfig) -> bool:
 
 
 def find_lowest(largest: Tensor, attend: Tensor | None, cache_ratio: float) -> Tensor:
-    """Positions [R, n] whose largest logit is in the lowest part of their row.
-
-    Args:
-        largest: [R, L] float32, the largest logit of each position.
-        attend: [R, L] bool, False on padding, which is never computed again; None without.
-        cache_ratio: share of positions that are kept.
-    """
+    """Positions [R, n] whose `largest` logit [R, L] float32 is in the lowest part of their row, so
+    that a share `cache_ratio` is kept. `attend` [R, L] bool is False on padding, which is never
+    computed again; None without."""
     if attend is not None:
         largest = largest.masked_fill(~attend, torch.nan)
     bound = largest.nanquantile(1 - cache_ratio, dim=1, keepdim=True)

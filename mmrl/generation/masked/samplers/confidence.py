@@ -137,14 +137,9 @@ def ranked(
 ) -> Rule:
     """The row of a rule that ranks the open positions of each row and writes the first of them.
 
-    Args:
-        count: `count(state, config)`, how many a step writes in each row, [B] int64.
-        score: what ranks them, see `Rule`.
-        config: its settings.
-        scale: `scale(state, config)`, of the Gumbel noise that is added to the scores; None adds
-            none.
-        row: the rest of `Rule`.
-    """
+    `count(state, config)`: how many a step writes in each row, [B] int64. `score`: what ranks them,
+    see `Rule`. `scale(state, config)`: of the Gumbel noise that is added to the scores; None adds
+    none. `row`: the rest of `Rule`."""
 
     def candidates(state: State, config: Any) -> Tensor:
         return state.masked & (count(state, config) > 0)[:, None]

@@ -72,12 +72,8 @@ def denoise(
 def begin_rollout(
     canvas: MaskedCanvas, config: LoopConfig, generator: Generator | Sequence[Generator]
 ) -> tuple[Rollout, list[int]]:
-    """An unwritten rollout of a copy of the canvas, and the seed of each row.
-
-    Raises:
-        ConfigError: the end of a text where there is none, or a cache that the network does not
-            have.
-    """
+    """An unwritten rollout of a copy of the canvas, and the seed of each row. Raises ConfigError:
+    the end of a text where there is none, or a cache that the network does not have."""
     if config.eos != "free" and not canvas.stop_ids:
         raise ConfigError(
             f"sampler.eos is {config.eos!r} and these completions have no end token; set it to"
@@ -147,11 +143,7 @@ def count_steps(canvas: MaskedCanvas, config: LoopConfig, size: int) -> int:
 
 
 def write_block(
-    network: OpenBlock,
-    rollout: Rollout,
-    rule: Rule,
-    seeds: list[int],
-    stream: Stream | None = None,
+    network: OpenBlock, rollout: Rollout, rule: Rule, seeds: list[int], stream: Stream | None = None
 ) -> None:
     """Write the masked positions of one block of an unfinished rollout, in place."""
     canvas, config, block = rollout.canvas, network.config, network.block
@@ -244,14 +236,8 @@ class OpenBlock(Protocol):
 
 
 class BlockNetwork:
-    """The network for one block: open rows only, fewer columns with a cache.
-
-    Args:
-        policy: whose network it is.
-        canvas: all rows.
-        block: the block.
-        config: guidance and cache.
-        exact: the cache of a network whose attention is causal between blocks.
+    """The network for one block: open rows only, fewer columns with a cache, which is `exact` where
+    the network's attention is causal between blocks.
 
     Attributes:
         columns: half-open range of canvas columns that the next forward pass computes.

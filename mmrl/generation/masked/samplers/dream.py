@@ -20,20 +20,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from mmrl.config import at_least
-from mmrl.generation.masked.samplers.confidence import (
-    margin,
-    negative_entropy,
-    probability,
-    ranked,
-)
+from mmrl.generation.masked.samplers.confidence import margin, negative_entropy, probability, ranked
 from mmrl.generation.masked.samplers.loop_config import LoopConfig
-from mmrl.generation.masked.samplers.rule import (
-    Prediction,
-    Rule,
-    State,
-    filter_logits,
-    write_all,
-)
+from mmrl.generation.masked.samplers.rule import Prediction, Rule, State, filter_logits, write_all
 
 if TYPE_CHECKING:
     from torch import Tensor

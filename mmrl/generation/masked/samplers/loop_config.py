@@ -66,11 +66,8 @@ class LoopConfig(DrawConfig):
 
 
 def check_blocks(config: LoopConfig, length: int, where: str = "sampler") -> int:
-    """The number of blocks of a response of `length` positions.
-
-    Raises:
-        ConfigError: blocks that do not divide the response, or steps that do not divide among them.
-    """
+    """The number of blocks of a response of `length` positions. Raises ConfigError: blocks that do
+    not divide the response, or steps that do not divide among them."""
     size = config.block_size or max(1, length)
     allowed = f"a divisor of the {length} response positions"
     check(length % size == 0, f"{where}.block_size", size, allowed)

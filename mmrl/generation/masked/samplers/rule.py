@@ -34,15 +34,10 @@ class ResponseBlock(NamedTuple):
 
 @dataclass
 class State:
-    """One denoising step of one block.
+    """One denoising step of one block, 0 .. block.steps - 1.
 
-    Attributes:
-        block: its positions and steps.
-        step: 0 .. block.steps - 1.
-        opened: [B, L] bool, positions that were unwritten when the block began.
-        masked: [B, L] bool, those that still are.
-        draws: random numbers of the block.
-    """
+    `opened` [B, L] bool are the positions that were unwritten when the block began, `masked` those
+    that still are; `draws` are the random numbers of the block."""
 
     block: ResponseBlock
     step: int

@@ -32,12 +32,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from mmrl.config import at_least, one_of
 from mmrl.generation.masked.samplers.confidence import ranked
 from mmrl.generation.masked.samplers.loop_config import LoopConfig
-from mmrl.generation.masked.samplers.rule import (
-    Prediction,
-    Rule,
-    State,
-    write_all,
-)
+from mmrl.generation.masked.samplers.rule import Prediction, Rule, State, write_all
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -111,14 +111,8 @@ class PanelPrediction(Prediction):
 
 
 class Stream:
-    """How one rollout draws from a network that hands over its head, see `Network.forward`.
-
-    Args:
-        canvas: all rows.
-        config: of the loop.
-        rule: which confidence it needs.
-        forbidden_columns: columns that are never written.
-    """
+    """How one rollout draws from a network that hands over its head, see `Network.forward`; the
+    rule says which confidence it needs, and some columns are never written."""
 
     def __init__(
         self,

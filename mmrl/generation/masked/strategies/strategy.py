@@ -64,16 +64,11 @@ def hiding(
 def passes_of(
     canvas: MaskedCanvas, hidden: Sequence[Tensor], weight: Sequence[Tensor] | None = None
 ) -> Passes:
-    """Passes that score every hidden position that counts.
+    """Passes of K masks [B, L] bool that score every hidden position that counts, with K weights
+    [B, L], 1 if not given.
 
     Response positions that do not count (after the end of a text) are hidden too: their tokens
-    would reveal where the text ends.
-
-    Args:
-        canvas: B rows.
-        hidden: K masks [B, L] bool.
-        weight: K weights [B, L], 1 if not given.
-    """
+    would reveal where the text ends."""
     import torch
 
     masks = torch.stack(list(hidden))

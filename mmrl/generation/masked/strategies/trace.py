@@ -107,17 +107,12 @@ def rank_steps(order: Tensor, block: Tensor) -> Tensor:
 
 
 def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig) -> Passes:
-    """Each pass hides a slice and all later ones and scores the slice.
+    """Each pass hides a slice and all later ones and scores the slice. `order` [B, L] int64: when
+    each position was written, negative where it was given.
 
     Slices without a position that counts are left out; rows with fewer slices than others have
     empty passes at the end. Weights carry the factor K, for the estimate is a mean over passes and
-    a likelihood of a trace a sum.
-
-    Args:
-        rollout: B rows.
-        order: [B, L] int64, when each position was written, negative where it was given.
-        config: how it is cut.
-    """
+    a likelihood of a trace a sum."""
     import torch
 
     scorable, blocks = rollout.canvas.counted, rollout.canvas.split()

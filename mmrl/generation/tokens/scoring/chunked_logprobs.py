@@ -144,11 +144,7 @@ def _score_rows(
 
 
 def _recompute(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    gradient: Tensor,
-    ctx: Any,
+    x: Tensor, weight: Tensor, bias: Tensor | None, gradient: Tensor, ctx: Any
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gradients of states, weight and bias, from logits that are computed again."""
     what: LogProbReduction = ctx.what

@@ -25,20 +25,13 @@ def guided_output(
     cache: Any = None,
     reduce: Callable[..., Any] | None = None,
 ) -> Any:
-    """Logits [N, C] at the N True entries of `where` [B, L], guidance applied.
+    """Logits [N, C] at the N True entries of `where` [B, L], guidance applied; of a canvas of B
+    rows, which needs the unconditional branches.
 
-    What is never written has the logit -inf, where it lies in the response vocabulary.
-
-    Args:
-        policy: whose network predicts.
-        canvas: B rows; with guidance it needs its unconditional branches.
-        where: positions.
-        guidance: its scales.
-        shared: whether identical rows are computed once.
-        cache: the network's cache; only the columns of its span are computed.
-        reduce: called with the final states of the branches and the head, see `Network.forward`;
-            what it returns takes the place of the logits.
-    """
+    What is never written has the logit -inf, where it lies in the response vocabulary. `shared`:
+    identical rows are computed once. `cache`: only the columns of its span are computed. What
+    `reduce` makes of the final states of the branches and the head, see `Network.forward`, takes
+    the place of the logits."""
     branches = guidance.build_branches(canvas)
     inputs = network_inputs(branches)
     inputs |= {"positions": where.repeat(len(branches), 1), "columns": canvas.columns}
@@ -72,11 +65,8 @@ def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:
 
 
 def take_distinct(rows: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-    """One of each set of rows that are equal in all of some tensors [R, n].
-
-    Returns:
-        The tensors of these rows, and [R] int64, which of them equals each row.
-    """
+    """One of each set of rows that are equal in all of some tensors [R, n]: the tensors of these
+    rows, and [R] int64, which of them equals each row."""
     key = torch.cat([each.long() for each in rows.values()], 1)
     _, original = key.unique(dim=0, return_inverse=True)
     kept = torch.zeros(int(original.max()) + 1, dtype=torch.long, device=key.device)
@@ -87,14 +77,9 @@ def take_distinct(rows: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor
 def read_prompts(
     policy: Policy, given: Mapping[str, Tensor], columns: tuple[int, int], cache: Any
 ) -> None:
-    """Put the keys and values of prompts into a cache, each distinct one computed once.
-
-    Args:
-        policy: whose network reads them.
-        given: its inputs, [R, n] each.
-        columns: those of the response vocabulary, of which no logit is computed.
-        cache: that of the network, set to the columns of the prompts; it then holds R rows.
-    """
+    """Put the keys and values of prompts, inputs [R, n] of the network, into its cache, set to
+    their columns, each distinct one computed once; it then holds R rows. No logit of the response
+    vocabulary is computed."""
     distinct, original = take_distinct(given)
     nowhere = torch.zeros_like(distinct["input_ids"], dtype=torch.bool)
     policy.model(**distinct, positions=nowhere, columns=columns, cache=cache)

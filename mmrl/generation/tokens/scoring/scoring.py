@@ -24,19 +24,13 @@ if TYPE_CHECKING:
 
 
 def score(
-    policy: Policy,
-    canvas: TokenCanvas,
-    passes: Passes,
-    cfg_scale: float = 0.0,
-    temperature: float = 1.0,
-    image_guidance_scale: float = 0.0,
+    policy: Policy, canvas: TokenCanvas, passes: Passes, guidance: Guidance, temperature: float
 ) -> Scores:
     """Log-probs of the scored tokens, and the entropy of their distributions.
 
     One forward per pass, over the rows it scores. The head runs only over the response vocabulary
     and only at scored positions. Arguments as of `mmrl.estimators.score`.
     """
-    guidance = Guidance(cfg_scale, image_guidance_scale)
     canvas, dropped = canvas.encode(policy.model).trim()
     passes = passes.drop_columns(dropped)
     whole = torch.is_grad_enabled() or policy.shares_forwards
@@ -105,19 +99,12 @@ def choose_logprobs(logits: Tensor, targets: Tensor, temperature: float) -> Chos
 
 
 def predict_values(model: Callable[..., Tensor], canvas: TokenCanvas, passes: Passes) -> Tensor:
-    """Values of the states in which each pass begins, at its scored positions.
+    """[K, B, L] float32, values of the states in which each of K passes over B finished rows
+    begins, at its scored positions, 0 elsewhere.
 
     One forward per pass, over the rows it scores, of the conditional canvas: guidance concerns
-    which token is written, not what the state is worth.
-
-    Args:
-        model: `mmrl.models.network.value_head.ValueNetwork`, possibly wrapped.
-        canvas: B finished rows.
-        passes: K passes over them.
-
-    Returns:
-        [K, B, L] float32, 0 where not scored.
-    """
+    which token is written, not what the state is worth. The model is a
+    `mmrl.models.network.value_head.ValueNetwork`, possibly wrapped."""
     values = []
     canvas, dropped = canvas.trim()
     passes = passes.drop_columns(dropped)
