@@ -98,11 +98,8 @@ def list_evaluations(config: EvalConfig) -> dict[str, EvalConfig]:
 
 
 def compare_evaluations(first: Evaluation, second: Evaluation) -> dict[str, Row]:
-    """The differences of each reward; None of a reward that scored no sample of both.
-
-    Raises:
-        ConfigError: the evaluations are of different prompts.
-    """
+    """The differences of each reward; None of a reward that scored no sample of both. Raises
+    ConfigError: the evaluations are of different prompts."""
     ours, theirs = ([(p.id, p.text) for p in each.prompts] for each in (first, second))
     if ours != theirs:
         differ = sorted({name for name, _ in set(ours) ^ set(theirs)})

@@ -103,12 +103,9 @@ def follow_parents(questions: Sequence[Question], said: Mapping[int, bool]) -> d
 
 
 def read_questions(metadata: Mapping[str, Any]) -> list[Question]:
-    """The questions of a prompt; none where it has no `questions`.
-
-    Raises:
-        ValueError: one without text or number, a number twice, a parent that does not exist, or
-            questions that depend on each other in a circle.
-    """
+    """The questions of a prompt; none where it has no `questions`. Raises ValueError: one without
+    text or number, a number twice, a parent that does not exist, or questions that depend on each
+    other in a circle."""
     rows = metadata.get("questions") or []
     check(isinstance(rows, list), "questions", rows, "a list of questions")
     questions = [_read_question(row) for row in rows]

@@ -108,11 +108,8 @@ class ClientReward(ServiceOptions, ABC):
 
     @abstractmethod
     def item(self, sample: Sample, files: Files[bytes]) -> Any:
-        """Encode a sample for the protocol.
-
-        Raises:
-            ValueError: it cannot be sent, with the reason.
-        """
+        """Encode a sample for the protocol. Raises ValueError: it cannot be sent, with the
+        reason."""
 
     @abstractmethod
     def request(self, items: Mapping[str, Any]) -> bytes:
@@ -120,11 +117,8 @@ class ClientReward(ServiceOptions, ABC):
 
     @abstractmethod
     def scores(self, body: bytes, ids: Sequence[str]) -> Mapping[str, Outcome]:
-        """Read the outcome of each item from an answer.
-
-        Raises:
-            AnswerError, PickleRefused: the answer does not fit the request.
-        """
+        """Read the outcome of each item from an answer. Raises AnswerError, PickleRefused: the
+        answer does not fit the request."""
 
     def state(self, answer: Any) -> str:
         """Why a server could not score, by what it answered at `health` (JSON that names its
@@ -168,11 +162,8 @@ class ClientReward(ServiceOptions, ABC):
 
 
 def read_lists(body: bytes, keys: Sequence[str], count: int) -> list[list[dict[str, Any]]]:
-    """Lists of objects in an answer, one object per item.
-
-    Raises:
-        AnswerError: the answer has another form.
-    """
+    """Lists of objects in an answer, one object per item. Raises AnswerError: the answer has
+    another form."""
     try:
         answer = json.loads(body)
         found = [answer[key] for key in keys]
@@ -195,11 +186,7 @@ def _checked(score: Any) -> Outcome:
 
 
 def plain_metadata(sample: Sample) -> dict[str, Any]:
-    """The metadata of a sample, as JSON carries it.
-
-    Raises:
-        ValueError: JSON cannot carry it.
-    """
+    """The metadata of a sample, as JSON carries it. Raises ValueError: JSON cannot carry it."""
     try:
         return json.loads(json.dumps(sample.metadata, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:

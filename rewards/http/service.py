@@ -191,11 +191,8 @@ class Service:
         return wrong if all(found) else ""
 
     async def exchange(self, path: str, body: bytes, kind: str, deadline: Deadline) -> bytes:
-        """Send bytes of a content type, and return the bytes that are answered.
-
-        Raises:
-            Unreachable, Refused: see `post_all`.
-        """
+        """Send bytes of a content type, and return the bytes that are answered. Raises Unreachable,
+        Refused: see `post_all`."""
         turn, statuses, problems = next(self._turns), [], dict[str, _Passing]()
         while deadline.left:
             url = self.urls[(turn + len(statuses)) % len(self.urls)]
@@ -222,12 +219,7 @@ class Service:
     async def _try(
         self, url: str, method: str, path: str, body: bytes | None, kind: str, seconds: float
     ) -> bytes:
-        """Make one try.
-
-        Raises:
-            _Passing: another try may succeed.
-            Refused: it would not.
-        """
+        """Make one try. Raises _Passing: another try may succeed. Raises Refused: it would not."""
         place, headers = url + path, {} if body is None else {"Content-Type": kind}
         sending = self._send(method, place, content=body, headers=headers)
         try:  # httpx's own timeouts start again with every byte

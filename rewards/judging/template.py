@@ -90,11 +90,8 @@ class Template(Settings):
 
 
 def load_template(name: str, where: str = "judge.template") -> Template:
-    """The template of a shipped name, or in a YAML file.
-
-    Raises:
-        ConfigError: it does not exist or is not valid; the message begins with `where`.
-    """
+    """The template of a shipped name, or in a YAML file. Raises ConfigError: it does not exist or
+    is not valid; the message begins with `where`."""
     folder = configs() / "judge"
     shipped = folder / f"{name}.yaml"
     path = shipped if shipped.is_file() else Path(name).expanduser()

@@ -69,12 +69,9 @@ def load_encoder(
 
 
 def resolve_architecture(model: str, key: str) -> str:
-    """The name open_clip's loader takes for `OpenCLIPReward.model`.
-
-    Raises:
-        FileNotFoundError: a directory without `open_clip_config.json`; the message names `key`.
-        ValueError: neither a directory nor a built-in architecture, or no open_clip.
-    """
+    """The name open_clip's loader takes for `OpenCLIPReward.model`. Raises FileNotFoundError: a
+    directory without `open_clip_config.json`; the message names `key`. Raises ValueError: neither a
+    directory nor a built-in architecture, or no open_clip."""
     open_clip = import_extra("open_clip", "clip")
     if model.startswith("hf-hub:"):
         return model

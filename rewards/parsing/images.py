@@ -44,11 +44,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
     """Any PIL image in mode RGB, of prompts, completions and requests alike.
 
     16 bits are scaled to 8 (Pillow's own conversion clips them), and transparent parts show white,
-    as on a page.
-
-    Raises:
-        ConfigError: samples without a defined white (32 bits, floats).
-    """
+    as on a page. Raises ConfigError: samples without a defined white (32 bits, floats)."""
     image = _eight_bits(image)
     if image.has_transparency_data:
         layer = image.convert("RGBA")

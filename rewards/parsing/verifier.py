@@ -37,11 +37,8 @@ class Verifier:
         self._lock = threading.Lock()
 
     def equal(self, gold: str, answer: str) -> bool | None:
-        """Whether both say the same; None when the comparison used up its time.
-
-        Raises:
-            VerifierError: the process ended or went silent without using up its time.
-        """
+        """Whether both say the same; None when the comparison used up its time. Raises
+        VerifierError: the process ended or went silent without using up its time."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self.close()

@@ -126,11 +126,8 @@ class Sandbox:
         self._try()
 
     def run(self, jobs: Sequence[Job]) -> list[JobVerdict]:
-        """Run jobs, several at a time, and return their verdicts in order.
-
-        Raises:
-            SandboxError: the sandbox itself failed.
-        """
+        """Run jobs, several at a time, and return their verdicts in order. Raises SandboxError: the
+        sandbox itself failed."""
         with ThreadPoolExecutor(self.workers) as pool:
             return list(pool.map(self._run, jobs))
 

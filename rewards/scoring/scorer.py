@@ -82,11 +82,8 @@ class Scorer:
         return Pending(self, expected)
 
     def score(self, samples: Sequence[Sample]) -> RewardScores:
-        """Score a batch.
-
-        Raises:
-            RewardError: a reward failed more often than `max_failures` allows.
-        """
+        """Score a batch. Raises RewardError: a reward failed more often than `max_failures`
+        allows."""
         pending = self.begin(len(samples))
         pending.add(samples)
         return pending.scores()
@@ -125,11 +122,8 @@ class Pending:
             self.overlap.checks.append(self.check)
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Hand over the next samples.
-
-        Raises:
-            RewardError: a reward has failed more often than allowed by now.
-        """
+        """Hand over the next samples. Raises RewardError: a reward has failed more often than
+        allowed by now."""
         self.samples += samples
         if self.overlap is None:
             return
@@ -146,11 +140,8 @@ class Pending:
             self.scorer.failures.count(column, self.samples, self.expected)
 
     def scores(self) -> RewardScores:
-        """Wait for the scores of all samples. Called once, after the last hand-over.
-
-        Raises:
-            RewardError: a reward failed more often than allowed.
-        """
+        """Wait for the scores of all samples. Called once, after the last hand-over. Raises
+        RewardError: a reward failed more often than allowed."""
         started = time.perf_counter()
         for column in self._called_here:
             column.call(self.samples)

@@ -106,11 +106,8 @@ class RewardWorker:
             raise Refusal(429, "busy", reason, retry_after=1)
 
     async def score(self, samples: Sequence[Sample], seconds: float) -> list[Outcome]:
-        """Score samples; those without a score after `seconds` are a `timeout`.
-
-        Raises:
-            Refusal: too many samples wait.
-        """
+        """Score samples; those without a score after `seconds` are a `timeout`. Raises Refusal: too
+        many samples wait."""
         self.check_ready(len(samples))
         waiting = self.queue.put(samples)
         if waiting:

@@ -80,11 +80,8 @@ class ScoreRequest(Wire):
 
 
 def read_request(body: bytes, max_items: int) -> ScoreRequest:
-    """A request from the bytes of its body.
-
-    Raises:
-        Refusal: it is not JSON, not of this form, or exceeds a limit.
-    """
+    """A request from the bytes of its body. Raises Refusal: it is not JSON, not of this form, or
+    exceeds a limit."""
     if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise Refusal(413, "too_complex", f"A body may have {MAX_VALUES:,} values.")
     try:

@@ -81,11 +81,7 @@ def receive(fd: int, limit: int = 1 << 32) -> Any:
 
 
 def encode(value: Any, number: Callable[[Any], int], depth: int = 0) -> Any:
-    """JSON of a value; `number` numbers objects.
-
-    Raises:
-        TypeError: it is nested too deep.
-    """
+    """JSON of a value; `number` numbers objects. Raises TypeError: it is nested too deep."""
     if depth > MAX_DEPTH:
         raise TypeError("nested too deep to be sent")
     if value is None or isinstance(value, bool):
