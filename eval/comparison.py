@@ -46,11 +46,8 @@ interval of paired differences.
 
 
 def run(config: EvalConfig) -> Report | None:
-    """Evaluate `model.path`, and all of `compare_to`; see `run_benchmark`.
-
-    Returns:
-        What was written; None on all processes but the main one.
-    """
+    """Evaluate `model.path`, and all of `compare_to`; see `run_benchmark`. What was written; None
+    on all processes but the main one."""
     if not config.compare_to:
         outcome = run_benchmark(config)
         return None if outcome is None else outcome[0]

@@ -86,14 +86,8 @@ class ClientReward(ServiceOptions, ABC):
         self._service = self.open_service(self.url, self.token_env, keys)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Score a batch.
-
-        Returns:
-            The raw score of each sample, or None where the reward does not apply.
-
-        Raises:
-            PartialFailure: some samples have no score, with the reason of each.
-        """
+        """The raw score of each sample, or None where the reward does not apply. Raises
+        PartialFailure: some samples have no score, with the reason of each."""
         deadline, call = Deadline(self.deadline_s), secrets.token_hex(8)
         files = Files(self.encode_image)
         named = [(f"{call}-{n}", sample) for n, sample in enumerate(samples)]

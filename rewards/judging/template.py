@@ -70,13 +70,8 @@ class Template(Settings):
         }
 
     def words(self, sample: Sample, chunk: Chunk | None, longest: int) -> tuple[str, str]:
-        """The message of the system and the question about a sample, or about a chunk of it.
-
-        Args:
-            sample: what is judged.
-            chunk: the chunk of it; None for the whole.
-            longest: characters that are shown of each text.
-        """
+        """The message of the system and the question about a sample, or about a chunk of it; of
+        each text at most `longest` characters are shown."""
         texts = {"prompt": sample.prompt}
         if "answer" in self.fields:
             texts["answer"] = str(sample.metadata["answer"])

@@ -51,17 +51,9 @@ def write_value(value: Any, name: str) -> str:
 def read_values(
     metadata: Mapping[str, Any], reward: str, *keys: str, of: str = "a prompt"
 ) -> list[Any] | None:
-    """Read one value per key; None if no key is present, and the reward does not apply.
-
-    Args:
-        metadata: of a prompt or sample.
-        reward: name of the reward, for messages.
-        keys: keys that occur together.
-        of: owner of the metadata, for messages.
-
-    Raises:
-        ValueError: only some of the keys are present.
-    """
+    """Read the values of keys that occur together; None if no key is present, and the reward does
+    not apply. Messages name the reward, and the owner `of` the metadata. Raises ValueError: only
+    some of the keys are present."""
     missing = [key for key in keys if metadata.get(key) is None]
     if keys and len(missing) == len(keys):
         return None

@@ -25,11 +25,8 @@ class VerifierError(RuntimeError):
 
 
 class Verifier:
-    """Compares answers with references by math-verify.
-
-    Args:
-        timeout: seconds of processor time for one comparison.
-    """
+    """Compares answers with references by math-verify; a comparison has `timeout` seconds of
+    processor time."""
 
     def __init__(self, timeout: float = 5.0) -> None:
         self.timeout = timeout

@@ -19,11 +19,8 @@ class Reward(Protocol):
 
 
 class PartialFailure(RuntimeError):
-    """Some samples of a batch could not be scored.
-
-    Attributes:
-        results: what the call would have returned, with an exception for each of those samples.
-    """
+    """Some samples of a batch could not be scored; `results` is what the call would have returned,
+    with an exception for each of those samples."""
 
     def __init__(self, results: Sequence[float | Sequence[float] | None | Exception]) -> None:
         self.results = list(results)

@@ -22,11 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ScoringService:
-    """The rewards of a server and the memory that requests share.
-
-    Args:
-        config: of the server.
-    """
+    """The rewards of a server and the memory that requests share."""
 
     def __init__(self, config: ServerConfig) -> None:
         self.limits, self.timeout, self.held = config.limits, config.timeout_s, 0

@@ -20,14 +20,10 @@ Id = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class Refusal(Exception):
-    """A request that is answered with an error.
-
-    Args:
-        status: of HTTP. 4xx must not be tried again, except 408 and 429.
-        code: the reason in one word, for programs.
-        message: the reason for people; nothing of what was sent beyond short names.
-        retry_after: seconds after which another try may succeed.
-    """
+    """A request that is answered with an error: a status of HTTP (4xx must not be tried again,
+    except 408 and 429), the reason in one word for programs and in a `message` for people, with
+    nothing of what was sent beyond short names, and the seconds after which another try may
+    succeed."""
 
     def __init__(self, status: int, code: str, message: str, retry_after: int | None = None):
         super().__init__(message)

@@ -29,12 +29,8 @@ _VIEWS = type({}.keys()), type({}.values()), type({}.items())
 
 
 class Session:
-    """Starts a candidate and talks to it.
-
-    Attributes:
-        gone: why the candidate has ended; empty while it runs.
-        unfit: why something of the tests cannot be handed over; empty if all can.
-    """
+    """Starts a candidate and talks to it; `gone` says why the candidate has ended, and `unfit` why
+    something of the tests cannot be handed over. Both are empty at first."""
 
     def __init__(self, limits: JobLimits, null: int) -> None:
         ours, theirs = socket.socketpair()
