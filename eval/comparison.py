@@ -46,11 +46,8 @@ interval of paired differences.
 
 
 def run(config: EvalConfig) -> Report | None:
-    """Evaluate `model.path`, and all of `compare_to`; see `run_benchmark`.
-
-    Returns:
-        What was written; None on all processes but the main one.
-    """
+    """Evaluate `model.path`, and all of `compare_to`; see `run_benchmark`. What was written; None
+    on all processes but the main one."""
     if not config.compare_to:
         outcome = run_benchmark(config)
         return None if outcome is None else outcome[0]
@@ -98,11 +95,8 @@ def list_evaluations(config: EvalConfig) -> dict[str, EvalConfig]:
 
 
 def compare_evaluations(first: Evaluation, second: Evaluation) -> dict[str, Row]:
-    """The differences of each reward; None of a reward that scored no sample of both.
-
-    Raises:
-        ConfigError: the evaluations are of different prompts.
-    """
+    """The differences of each reward; None of a reward that scored no sample of both. Raises
+    ConfigError: the evaluations are of different prompts."""
     ours, theirs = ([(p.id, p.text) for p in each.prompts] for each in (first, second))
     if ours != theirs:
         differ = sorted({name for name, _ in set(ours) ^ set(theirs)})

@@ -201,10 +201,7 @@ class EvalConfig(Settings):
 
     def rows(self) -> dict[str, SamplerRow]:
         """Sampler and length of each row of the table, by label; for images there is one row.
-
-        Raises:
-            ConfigError: a row that cannot be sampled, or two with one label.
-        """
+        Raises ConfigError: a row that cannot be sampled, or two with one label."""
         if writes_images(self.task):
             return {self.sampler.name: SamplerRow(self.sampler)}
         rows: dict[str, SamplerRow] = {}
@@ -237,10 +234,7 @@ def same_checkpoint(path: str) -> str:
 
 def load_settings(arguments: Sequence[str], tasks: Sequence[str]) -> EvalConfig:
     """Settings from a command line and its YAML, of one of some tasks; the first is the default.
-
-    Raises:
-        ConfigError: another task; see also `load_ready`.
-    """
+    Raises ConfigError: another task; see also `load_ready`."""
     task = read_key(arguments, "task")
     if task in BENCHMARKS and task not in tasks:
         command = "mmrl.eval" if task in TEXT_TASKS else "mmrl.eval_v"

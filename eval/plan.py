@@ -27,11 +27,8 @@ from mmrl.samplers import count_steps
 @for_launch
 def describe(config: EvalConfig) -> Plan:
     """Plan and rewards of a benchmark; nothing is written, and nothing downloaded but files that
-    say what a checkpoint is.
-
-    Raises:
-        ConfigError, FileNotFoundError, ValueError: what the benchmark itself would refuse.
-    """
+    say what a checkpoint is. Raises ConfigError, FileNotFoundError, ValueError: what the benchmark
+    itself would refuse."""
     plan, paths = Plan(config), [config.model.path, *config.compare_to]
     here = {
         path: find_here("model.path", path, config.model.without_parts) is not None

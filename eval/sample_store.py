@@ -31,11 +31,8 @@ class SampleStore:
         self.folder = folder
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Refuse to continue from batches that were sampled with other settings.
-
-        Raises:
-            ConfigError: names what differs.
-        """
+        """Refuse to continue from batches that were sampled with other settings. Raises
+        ConfigError: names what differs."""
         path = self.folder / _SETTINGS
         if not path.is_file() or not any(p.name != _SETTINGS for p in self.folder.glob("*.json")):
             return
@@ -67,11 +64,7 @@ class SampleStore:
         self._put(f"{name}.json", asdict(replace(batch, completions=[])) | {"completions": texts})
 
     def read(self, name: str) -> Batch:
-        """Read a finished batch.
-
-        Raises:
-            ConfigError: it cannot be read.
-        """
+        """Read a finished batch. Raises ConfigError: it cannot be read."""
         values = _read(self.folder / f"{name}.json")
         completions = [
             self._image(f"{name}-{n}.png") if text is None else text

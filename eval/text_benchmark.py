@@ -74,13 +74,9 @@ def report(config: EvalConfig, results: Results) -> Report:
 
 
 def cost_row(batches: Sequence[Batch]) -> Row:
-    """Cost of the completions of one setting.
-
-    Returns:
-        `length` (mean), `cut_off` (share without an end), `nfe` (forward passes of a completion's
-        batch, mean over completions), `tokens_per_s` (of `length`) and `raw_tokens_per_s` (of all
-        positions) of one device.
-    """
+    """Cost of the completions of one setting: `length` (mean), `cut_off` (share without an end),
+    `nfe` (forward passes of a completion's batch, mean over completions), `tokens_per_s` (of
+    `length`) and `raw_tokens_per_s` (of all positions) of one device."""
     lengths = [length for batch in batches for length in batch.lengths]
     count, positions = len(lengths), batches[0].positions
     seconds = math.fsum(batch.seconds for batch in batches)

@@ -88,11 +88,7 @@ def group_places(
 ) -> dict[str, dict[str, list[int]]]:
     """Places of the prompts that share a value of their metadata, by key and value; a prompt whose
     value is a list belongs to each of its members. Without keys those of `USUAL_KEYS` are taken in
-    which prompts differ.
-
-    Raises:
-        ConfigError: no prompt has such a key.
-    """
+    which prompts differ. Raises ConfigError: no prompt has such a key."""
     groups = {key: _places(prompts, key) for key in (USUAL_KEYS if keys is None else keys)}
     if keys is None:
         return {key: places for key, places in groups.items() if len(places) > 1}

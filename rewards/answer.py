@@ -83,12 +83,7 @@ def extract_answer(completion: str) -> str | None:
 
 def is_short_answer(said: str, answer: str, decimals: int | None = None) -> bool:
     """Whether an answer, or what it states as "the answer is …", has the words of the reference.
-
-    Args:
-        said: the part of a completion that answers.
-        answer: the reference.
-        decimals: of both that count where the reference is a number; None compares words.
-    """
+    `decimals` of both count where the reference is a number; None compares words."""
     stated, value = find_stated(said), read_number(answer)
     if decimals is not None and value is not None:
         found = {number and number.value for number in map(find_number, stated or [said])}

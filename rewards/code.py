@@ -57,12 +57,8 @@ class CodeReward(Settings):
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """1.0 where all tests pass and else 0.0 (with `partial` the share that passes); None
-        without `tests`.
-
-        Raises:
-            PartialFailure: the tests of some samples cannot be run.
-            SandboxError: the sandbox failed for a reason that is not the code.
-        """
+        without `tests`. Raises PartialFailure: the tests of some samples cannot be run. Raises
+        SandboxError: the sandbox failed for a reason that is not the code."""
         rows: dict[int, list[_Case]] = {}
         results: list[float | None | Exception] = [None] * len(samples)
         for n, sample in enumerate(samples):

@@ -74,11 +74,8 @@ def solves(written: str, numbers: list[int], target: int) -> bool:
 
 
 def read_whole_numbers(values: Any, key: str) -> list[int]:
-    """Numbers of a problem, as JSON, tables and d1's files write them: 3, 3.0 or "3".
-
-    Raises:
-        ValueError: no list, or something other than whole numbers in it; says which, under `key`.
-    """
+    """Numbers of a problem, as JSON, tables and d1's files write them: 3, 3.0 or "3". Raises
+    ValueError: no list, or something other than whole numbers in it; says which, under `key`."""
     if not isinstance(values, list | tuple):
         raise ValueError(
             f"{key} is {values!r}; it must be a list of whole numbers, such as [49, 55, 53]."
@@ -105,12 +102,8 @@ def normalise(written: str) -> str:
 
 def evaluate(text: str) -> tuple[Fraction, list[int]]:
     """The value of an expression of whole numbers, + - * / and brackets, and the numbers in it; a
-    number behind a minus sign is negative.
-
-    Raises:
-        ValueError: anything else, or more than `MAX_CHARS` characters.
-        ZeroDivisionError: a division by zero.
-    """
+    number behind a minus sign is negative. Raises ValueError: anything else, or more than
+    `MAX_CHARS` characters. Raises ZeroDivisionError: a division by zero."""
     text = text.strip()
     if len(text) > MAX_CHARS or not re.fullmatch(r"[\d+\-*/() ]+", text):
         raise ValueError("not arithmetic")

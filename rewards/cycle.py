@@ -75,11 +75,7 @@ class CycleReward(Settings):
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None where the metadata has nothing to ask about. The policy is asked
-        once for the whole batch.
-
-        Raises:
-            RuntimeError: no policy was given.
-        """
+        once for the whole batch. Raises RuntimeError: no policy was given."""
         if self._answer is None:
             raise RuntimeError(
                 "the cycle reward asks the policy and was given none: bind(answer) comes first"

@@ -88,12 +88,8 @@ class DSGReward(JudgeReward):
 
 
 def follow_parents(questions: Sequence[Question], said: Mapping[int, bool]) -> dict[int, float]:
-    """1.0 for each question that was answered with yes and all of whose parents hold, else 0.0.
-
-    Args:
-        questions: without a circle of parents.
-        said: whether the answer was yes, by number.
-    """
+    """1.0 for each question that was answered with yes (`said`, by number) and all of whose parents
+    hold, else 0.0; the questions have no circle of parents."""
     parents = {question.number: question.parents for question in questions}
 
     def holds(number: int) -> bool:
@@ -103,12 +99,9 @@ def follow_parents(questions: Sequence[Question], said: Mapping[int, bool]) -> d
 
 
 def read_questions(metadata: Mapping[str, Any]) -> list[Question]:
-    """The questions of a prompt; none where it has no `questions`.
-
-    Raises:
-        ValueError: one without text or number, a number twice, a parent that does not exist, or
-            questions that depend on each other in a circle.
-    """
+    """The questions of a prompt; none where it has no `questions`. Raises ValueError: one without
+    text or number, a number twice, a parent that does not exist, or questions that depend on each
+    other in a circle."""
     rows = metadata.get("questions") or []
     check(isinstance(rows, list), "questions", rows, "a list of questions")
     questions = [_read_question(row) for row in rows]

@@ -83,13 +83,8 @@ class FormatReward(TextReward):
 
 
 def has_layout(text: str, tags: list[str], strict: bool) -> bool:
-    """Whether a text has each tag once, in order, not empty, with nothing before them.
-
-    Args:
-        text: a whole completion.
-        tags: names of the tags, in order.
-        strict: whether every tag must have its own line and nothing may follow but a line end.
-    """
+    """Whether a text has each tag once, in order, not empty, with nothing before them; `strict`:
+    and every tag in its own line, and nothing behind but a line end."""
     inside = [text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0] for tag in tags]
     marks = [f"<{slash}{tag}>" for tag in tags for slash in ("", "/")]
     if not all(part.strip() for part in inside) or any(text.count(mark) != 1 for mark in marks):
@@ -101,14 +96,9 @@ def has_layout(text: str, tags: list[str], strict: bool) -> bool:
 
 
 def matches(text: str, tags: list[str], strict: bool, multiline: bool) -> bool:
-    """Whether a text begins with the tags in their order, white space between them.
-
-    Args:
-        text: a completion.
-        tags: names of the tags.
-        strict: whether it is these alone, every tag in its own line, a line end after the last.
-        multiline: whether text in a tag may have several lines.
-    """
+    """Whether a text begins with the tags in their order, white space between them; `strict`: it is
+    these alone, every tag in its own line, a line end after the last; `multiline`: text in a tag
+    may have several lines."""
     soft = r"\s*".join(f"<{tag}>.*?</{tag}>" for tag in tags)
     lines = "".join(rf"<{tag}>\n.*?\n</{tag}>\n" for tag in tags)
     expression = f"{lines}$" if strict else soft
@@ -147,12 +137,8 @@ def read_answer(text: str, tag: str) -> str:
 
 
 def score_tags_and_box(text: str, tag: str) -> float:
-    r"""d1's format term for MATH: half for an opening tag, and half, or a quarter, for a box in it.
-
-    Args:
-        text: a completion; without the tag the box may be anywhere.
-        tag: name of the tag.
-    """
+    r"""d1's format term for MATH: half for an opening tag, and half, or a quarter, for a box in it,
+    which without the tag may be anywhere."""
     _, opening, rest = text.partition(f"<{tag}>")
     inside = rest.split(f"</{tag}>")[0].split(f"<{tag}>")[0] if opening else text
     return 0.5 * bool(opening) + (0.5 if "\\boxed" in inside else 0.25)

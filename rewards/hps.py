@@ -67,12 +67,8 @@ class HPSReward(ReadsTarget, EncoderReward):
 
 
 def letterbox(image: Image.Image, side: int) -> Tensor:
-    """[3, side, side] float32: longest side scaled to `side`, zeros around, normalised.
-
-    Args:
-        image: mode RGB, any size.
-        side: input size of the image tower in pixels.
-    """
+    """An RGB image as [3, side, side] float32: longest side scaled to `side`, zeros around,
+    normalised."""
     import torch
     from torch.nn import functional as F
 

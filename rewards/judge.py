@@ -120,13 +120,9 @@ class JudgeReward(ServiceOptions):
         self._backend = self._build_backend()
 
     def __call__(self, samples: list[Sample]) -> list[float | list[float] | None]:
-        """Score a batch.
-
-        Returns:
-            A raw score per sample; with `chunk_size` one per chunk, and a sample without chunks is
-            judged as a single one. None where a template shows the answer and there is none, and
-            where a completion has no chunks.
-        """
+        """A raw score per sample; with `chunk_size` one per chunk, and a sample without chunks is
+        judged as a single one. None where a template shows the answer and there is none, and where
+        a completion has no chunks."""
         files = Files(self._encode)
         asked = [
             [self._draws(request) for request in self._requests(sample, files)]

@@ -57,11 +57,8 @@ class MathReward(TextReward):
         return read_reference(*values)
 
     def score(self, completion: str, reference: str) -> float:
-        """1.0 for a right answer, `partial` for a marked wrong one, 0.0 for another or none.
-
-        Raises:
-            VerifierError: the verifying process failed for a reason that is not the answer.
-        """
+        """1.0 for a right answer, `partial` for a marked wrong one, 0.0 for another or none. Raises
+        VerifierError: the verifying process failed for a reason that is not the answer."""
         found = extract(completion, self.sources)
         if found is None:
             return 0.0
@@ -93,10 +90,7 @@ class MathReward(TextReward):
 
 def read_reference(answer: Any) -> str:
     """The bare answer in a reference: the last box, else what follows `####`, else all of it.
-
-    Raises:
-        ValueError: it is empty, or neither text nor a number.
-    """
+    Raises ValueError: it is empty, or neither text nor a number."""
     if isinstance(answer, bool) or not isinstance(answer, str | int | float):
         raise ValueError(f"answer={answer!r} must be text or a number.")
     if not isinstance(answer, str):

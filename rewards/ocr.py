@@ -129,11 +129,8 @@ ENGINES: dict[str, Callable[[OCRReward], Reader]] = {"got": got, "paddleocr": pa
 
 def find_wanted_text(prompt: str, metadata: Mapping[str, Any]) -> str | None:
     """The text an image should show: the metadata `text`, else the first part of the prompt in
-    straight or curved double quotes that has a letter or digit; None where there is neither.
-
-    Raises:
-        ValueError: the metadata `text` is empty or no text.
-    """
+    straight or curved double quotes that has a letter or digit; None where there is neither. Raises
+    ValueError: the metadata `text` is empty or no text."""
     given = metadata.get("text")
     if given is not None:
         holds = isinstance(given, str) and bool(given.strip())

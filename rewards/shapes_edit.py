@@ -57,13 +57,8 @@ class ShapesEditReward(Settings):
 
 
 def judge(source: Image.Image, edited: Image.Image, metadata: Mapping[str, Any]) -> list[Condition]:
-    """The conditions of an edit, each with whether it holds.
-
-    Args:
-        source: the image before the edit.
-        edited: the image after it.
-        metadata: with `include`, `edited` and, optionally, `exclude`.
-    """
+    """The conditions of an edit from the image before it to the image after it, each with whether
+    it holds; metadata has `include`, `edited` and, optionally, `exclude`."""
     before, after = detect(source), detect(edited)
     return [*conditions(after, metadata), *_kept(before, after, metadata)]
 

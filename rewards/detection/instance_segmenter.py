@@ -69,13 +69,8 @@ class InstanceSegmenter:
     def __call__(
         self, images: Sequence[Image.Image], names: Sequence[str], threshold: float
     ) -> list[list[Found]]:
-        """The objects in each image that score more than `threshold`, best first.
-
-        Args:
-            images: mode RGB, all of one size.
-            names: classes out of `COCO_NAMES`.
-            threshold: in [0, 1].
-        """
+        """The objects in each of some images, mode RGB and all of one size, that score more than
+        `threshold` in [0, 1], best first; `names` are classes out of `COCO_NAMES`."""
         wanted = {COCO_NAMES.index(name): name for name in names}
         return [
             list(_find(classes, masks, wanted, threshold))

@@ -49,15 +49,9 @@ _PALETTE_NORMS = (_PALETTE**2).sum(1)
 
 @dataclass(frozen=True)
 class DetectedObject:
-    """One object found in an image.
-
-    Attributes:
-        shape: One of `SHAPES`.
-        color: One of `COLORS`.
-        size: One of `SIZES`.
-        box: Left, top, right, bottom as shares of the image's side, in [0, 1].
-        fit: Overlap with the best template, in [0, 1]; corresponds to a detector's confidence.
-    """
+    """One object found in an image: a shape out of `SHAPES`, a colour of `COLORS`, a size of
+    `SIZES`; `box` is left, top, right, bottom as shares of the image's side, `fit` the overlap with
+    the best template in [0, 1], which corresponds to a detector's confidence."""
 
     shape: str
     color: str
@@ -68,13 +62,8 @@ class DetectedObject:
 
 @dataclass(frozen=True)
 class Detection:
-    """What an image shows.
-
-    Attributes:
-        background: One of `BACKGROUNDS`; None if it is none of them.
-        objects: The shapes found, best fit first.
-        strays: Number of patches that differ from the background and are no shape of the world.
-    """
+    """What an image shows: one of `BACKGROUNDS` or None, the shapes found, best fit first, and the
+    number of patches that differ from the background and are no shape of the world (`strays`)."""
 
     background: str | None
     objects: tuple[DetectedObject, ...]
@@ -82,15 +71,9 @@ class Detection:
 
 
 def detect(image: Image.Image) -> Detection:
-    """Find background and objects.
-
-    Args:
-        image: An image of any size and mode.
-
-    Returns:
-        The objects, best fit first. Patches that are no shape of the world, or have none of its
-        colours, are counted as strays; specks below `STRAY_PIXELS` are not.
-    """
+    """Find background and objects in an image of any size and mode. Patches that are no shape of
+    the world, or have none of its colours, are counted as strays; specks below `STRAY_PIXELS` are
+    not."""
     from scipy import ndimage
 
     pixels = _working_pixels(image)

@@ -7,11 +7,8 @@ from mmrl.config import check
 
 
 def read_token(variable: str, key: str) -> str:
-    """The bearer token in an environment variable; empty where none is named.
-
-    Raises:
-        ConfigError: the variable is not set, or holds what no header can carry.
-    """
+    """The bearer token in an environment variable; empty where none is named. Raises ConfigError:
+    the variable is not set, or holds what no header can carry."""
     token = os.environ.get(variable, "").strip() if variable else ""
     is_token = re.fullmatch(r"[!-~]+", token) is not None
     allowed = "the name of an environment variable that holds a token, without spaces, in ASCII"

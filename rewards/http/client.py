@@ -86,14 +86,8 @@ class ClientReward(ServiceOptions, ABC):
         self._service = self.open_service(self.url, self.token_env, keys)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Score a batch.
-
-        Returns:
-            The raw score of each sample, or None where the reward does not apply.
-
-        Raises:
-            PartialFailure: some samples have no score, with the reason of each.
-        """
+        """The raw score of each sample, or None where the reward does not apply. Raises
+        PartialFailure: some samples have no score, with the reason of each."""
         deadline, call = Deadline(self.deadline_s), secrets.token_hex(8)
         files = Files(self.encode_image)
         named = [(f"{call}-{n}", sample) for n, sample in enumerate(samples)]
@@ -108,11 +102,8 @@ class ClientReward(ServiceOptions, ABC):
 
     @abstractmethod
     def item(self, sample: Sample, files: Files[bytes]) -> Any:
-        """Encode a sample for the protocol.
-
-        Raises:
-            ValueError: it cannot be sent, with the reason.
-        """
+        """Encode a sample for the protocol. Raises ValueError: it cannot be sent, with the
+        reason."""
 
     @abstractmethod
     def request(self, items: Mapping[str, Any]) -> bytes:
@@ -120,11 +111,8 @@ class ClientReward(ServiceOptions, ABC):
 
     @abstractmethod
     def scores(self, body: bytes, ids: Sequence[str]) -> Mapping[str, Outcome]:
-        """Read the outcome of each item from an answer.
-
-        Raises:
-            AnswerError, PickleRefused: the answer does not fit the request.
-        """
+        """Read the outcome of each item from an answer. Raises AnswerError, PickleRefused: the
+        answer does not fit the request."""
 
     def state(self, answer: Any) -> str:
         """Why a server could not score, by what it answered at `health` (JSON that names its
@@ -168,11 +156,8 @@ class ClientReward(ServiceOptions, ABC):
 
 
 def read_lists(body: bytes, keys: Sequence[str], count: int) -> list[list[dict[str, Any]]]:
-    """Lists of objects in an answer, one object per item.
-
-    Raises:
-        AnswerError: the answer has another form.
-    """
+    """Lists of objects in an answer, one object per item. Raises AnswerError: the answer has
+    another form."""
     try:
         answer = json.loads(body)
         found = [answer[key] for key in keys]
@@ -195,11 +180,7 @@ def _checked(score: Any) -> Outcome:
 
 
 def plain_metadata(sample: Sample) -> dict[str, Any]:
-    """The metadata of a sample, as JSON carries it.
-
-    Raises:
-        ValueError: JSON cannot carry it.
-    """
+    """The metadata of a sample, as JSON carries it. Raises ValueError: JSON cannot carry it."""
     try:
         return json.loads(json.dumps(sample.metadata, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:

@@ -55,11 +55,8 @@ class Unreachable(ConnectionError):
 
 
 class Refused(RuntimeError):
-    """The service answered, and another try would not help.
-
-    Attributes:
-        status: of the answer; 0 if the status is not the reason.
-    """
+    """The service answered, and another try would not help; `status` of the answer, 0 if that is
+    not the reason."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -167,13 +164,9 @@ class Service:
         return await asyncio.gather(*map(one, things))
 
     def why_not_ready(self, path: str, problem: Callable[[Any], str], name: str) -> str:
-        """Why no address could score now; empty if one could, or is busy. The others are logged.
-
-        Args:
-            path: that is asked for with `GET`.
-            problem: why a service cannot score, by its answer (JSON or a `Refused`), or empty.
-            name: of the reward, for the log.
-        """
+        """Why no address could score now; empty if one could, or is busy. The others are logged,
+        under the `name` of the reward. `path` is asked for with `GET`, and `problem` says why a
+        service cannot score by its answer (JSON or a `Refused`), or nothing."""
 
         async def look(url: str) -> str:
             try:
@@ -191,11 +184,8 @@ class Service:
         return wrong if all(found) else ""
 
     async def exchange(self, path: str, body: bytes, kind: str, deadline: Deadline) -> bytes:
-        """Send bytes of a content type, and return the bytes that are answered.
-
-        Raises:
-            Unreachable, Refused: see `post_all`.
-        """
+        """Send bytes of a content type, and return the bytes that are answered. Raises Unreachable,
+        Refused: see `post_all`."""
         turn, statuses, problems = next(self._turns), [], dict[str, _Passing]()
         while deadline.left:
             url = self.urls[(turn + len(statuses)) % len(self.urls)]
@@ -222,12 +212,7 @@ class Service:
     async def _try(
         self, url: str, method: str, path: str, body: bytes | None, kind: str, seconds: float
     ) -> bytes:
-        """Make one try.
-
-        Raises:
-            _Passing: another try may succeed.
-            Refused: it would not.
-        """
+        """Make one try. Raises _Passing: another try may succeed. Raises Refused: it would not."""
         place, headers = url + path, {} if body is None else {"Content-Type": kind}
         sending = self._send(method, place, content=body, headers=headers)
         try:  # httpx's own timeouts start again with every byte
@@ -273,16 +258,9 @@ class ServiceOptions:
     """Simultaneous requests of each process."""
 
     def open_service(self, urls: Sequence[str], variable: str, keys: tuple[str, str]) -> Service:
-        """Open a service.
-
-        Args:
-            urls: its addresses.
-            variable: environment variable with its token; empty for none.
-            keys: configuration keys of both, for messages.
-
-        Raises:
-            ConfigError: the variable holds no token, or an address is not valid.
-        """
+        """Open a service at some addresses, with the token in an environment variable, empty for
+        none; messages name the configuration `keys` of both. Raises ConfigError: the variable holds
+        no token, or an address is not valid."""
         secret = read_token(variable, keys[1])
         try:
             return Service(urls, secret, self.concurrency, self.timeout_s)

@@ -8,11 +8,8 @@ from mmrl.rewards.judging.reply import CutReply, ReplyError
 
 
 class Endpoint:
-    """Sends the requests of the judge to a service.
-
-    Args:
-        service: its addresses end where `/chat/completions` begins.
-    """
+    """Sends the requests of the judge to a service whose addresses end where `/chat/completions`
+    begins."""
 
     def __init__(self, service: Service) -> None:
         self.service = service

@@ -21,17 +21,8 @@ PATCH_SIZE = 14
 
 
 class LocalJudge:
-    """Generates replies greedily.
-
-    Args:
-        model: directory or hub id of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL checkpoint.
-        device: a torch device; "auto" takes the current CUDA device if there is one.
-        dtype: of the weights.
-        batch_size: requests answered at once.
-
-    Raises:
-        ConfigError: qwen-vl-utils is missing, or there is no such checkpoint.
-    """
+    """Generates replies greedily, `batch_size` at once, by a Qwen2-VL, Qwen2.5-VL or Qwen3-VL
+    checkpoint. Raises ConfigError: qwen-vl-utils is missing, or there is no such checkpoint."""
 
     def __init__(self, model: str, device: str, dtype: str, batch_size: int) -> None:
         self._read_images = import_extra("qwen_vl_utils", "judge").process_vision_info

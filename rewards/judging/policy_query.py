@@ -20,14 +20,8 @@ neither on the other prompts of a call nor on the number of calls."""
 
 @dataclass(frozen=True)
 class PolicyQuery:
-    """How a reward asks.
-
-    Attributes:
-        task: layout of its prompts.
-        length: response positions of an answer.
-        sampler: settings of the sampler.
-        batch_size: prompts answered at once; changes speed and memory only.
-    """
+    """How a reward asks: the task of its prompts, response positions and sampler of an answer, and
+    how many are answered at once, which changes speed and memory only."""
 
     task: str
     length: int

@@ -24,11 +24,8 @@ class CutReply(str):
 
 
 def read_score(reply: str, template: Template) -> float:
-    """The raw score in a reply.
-
-    Raises:
-        ReplyError: it is not of the template's form, or a number is out of range or none.
-    """
+    """The raw score in a reply. Raises ReplyError: it is not of the template's form, or a number is
+    out of range or none."""
     text = reply.rpartition("</think>")[2].strip()
     fence = _FENCE.fullmatch(text)
     parse = {"json": _from_json, "labels": _from_labels}[template.reply]

@@ -34,10 +34,7 @@ class Question(NamedTuple):
 
 def build_questions(metadata: Mapping[str, Any], kinds: tuple[str, ...]) -> list[Question]:
     """The questions of some kinds about every clause of `include`; equal metadata, equal questions.
-
-    Raises:
-        ValueError: metadata with `include` that is not of GenEval's schema.
-    """
+    Raises ValueError: metadata with `include` that is not of GenEval's schema."""
     clauses = _clauses(metadata)
     return [
         question

@@ -70,13 +70,8 @@ class Template(Settings):
         }
 
     def words(self, sample: Sample, chunk: Chunk | None, longest: int) -> tuple[str, str]:
-        """The message of the system and the question about a sample, or about a chunk of it.
-
-        Args:
-            sample: what is judged.
-            chunk: the chunk of it; None for the whole.
-            longest: characters that are shown of each text.
-        """
+        """The message of the system and the question about a sample, or about a chunk of it; of
+        each text at most `longest` characters are shown."""
         texts = {"prompt": sample.prompt}
         if "answer" in self.fields:
             texts["answer"] = str(sample.metadata["answer"])
@@ -90,11 +85,8 @@ class Template(Settings):
 
 
 def load_template(name: str, where: str = "judge.template") -> Template:
-    """The template of a shipped name, or in a YAML file.
-
-    Raises:
-        ConfigError: it does not exist or is not valid; the message begins with `where`.
-    """
+    """The template of a shipped name, or in a YAML file. Raises ConfigError: it does not exist or
+    is not valid; the message begins with `where`."""
     folder = configs() / "judge"
     shipped = folder / f"{name}.yaml"
     path = shipped if shipped.is_file() else Path(name).expanduser()

@@ -18,18 +18,10 @@ if TYPE_CHECKING:
 
 
 def load_network(cls: Any, name: str, key: str) -> Any:
-    """A network of transformers in float32 with every weight from its checkpoint.
-
-    Args:
-        cls: has `from_pretrained`.
-        name: directory or hub id.
-        key: configuration key, for messages.
-
-    Raises:
-        ConfigError: no such checkpoint, one of another kind, or one with weights missing (which
-            transformers alone would draw at random, with a warning); NotHereError for a hub id
-            that is neither here nor can be downloaded.
-    """
+    """A network of transformers, by directory or hub id, in float32 with every weight from its
+    checkpoint; messages name the configuration `key`. Raises ConfigError: no such checkpoint, one
+    of another kind, or one with weights missing (which transformers alone would draw at random,
+    with a warning); NotHereError for a hub id that is neither here nor can be downloaded."""
     network, report = load_part(cls, name, key, dtype="float32", output_loading_info=True)
     missing, misshapen = sorted(report["missing_keys"]), report["mismatched_keys"]
     if missing or misshapen:
@@ -56,17 +48,9 @@ def load_part(cls: Any, name: str, key: str, **options: Any) -> Any:
 
 
 def find_checkpoint(checkpoint: str, file_name: str, key: str) -> Path:
-    """The checkpoint file named by a path, a directory or a hub id (downloaded if necessary).
-
-    Args:
-        checkpoint: the file, a directory that holds `file_name`, or a hub id of one that does.
-        file_name: as it is published.
-        key: configuration key, for messages.
-
-    Raises:
-        FileNotFoundError: nothing is there.
-        NotHereError: a hub id whose file is not here and cannot be downloaded.
-    """
+    """The checkpoint file that a path, a directory with `file_name` or a hub id of one (downloaded
+    if necessary) names; messages name the configuration `key`. Raises FileNotFoundError: nothing is
+    there. Raises NotHereError: a hub id whose file is not here and cannot be downloaded."""
     from huggingface_hub import hf_hub_download
 
     path = Path(checkpoint)
@@ -88,18 +72,10 @@ def find_checkpoint(checkpoint: str, file_name: str, key: str) -> Path:
 def read_weights(
     path: Path, key: str, within: str | None = None, device: str | torch.device = "cpu"
 ) -> dict[str, Tensor]:
-    """Tensors by name.
-
-    Args:
-        path: a safetensors file, or one that torch wrote. Nothing in it is executed: it is read
-            with `weights_only`.
-        key: configuration key, for messages.
-        within: where the file holds a dict of several things, the name of the weights in it.
-        device: where they are put.
-
-    Raises:
-        ValueError: the file is truncated, not such a dict, or contains more than weights.
-    """
+    """Tensors by name, of a safetensors file or one that torch wrote, of which nothing is executed:
+    it is read with `weights_only`. Where it holds a dict of several things, the weights are
+    `within` one of them; messages name the configuration `key`. Raises ValueError: the file is
+    truncated, not such a dict, or contains more than weights."""
     import torch
     from safetensors.torch import load_file
 
@@ -127,7 +103,6 @@ def fill_network(
     """Load all weights of a network.
 
     Args:
-        network: receives the weights.
         weights: by the names in the state of the network.
         what: begins messages: "… does not fit …".
         stale: suffixes of names in checkpoints that are ignored.

@@ -39,11 +39,8 @@ def rename_weight(published: str) -> str | None:
 
 
 class HPSv3Network(nn.Module):
-    """Tokens and patches of images to scores.
-
-    Args:
-        config: transformers' `Qwen2VLConfig`; its vocabulary includes the reward token.
-    """
+    """Tokens and patches of images to scores, of transformers' `Qwen2VLConfig`, whose vocabulary
+    includes the reward token."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -92,17 +89,10 @@ class HPSv3Network(nn.Module):
 def build_network(
     weights: Mapping[str, Tensor], config: Any, dtype: torch.dtype, what: str
 ) -> HPSv3Network:
-    """The network that published weights belong to, filled with them where they are.
-
-    Args:
-        weights: by their published names.
-        config: of the backbone before the reward token was added.
-        dtype: of the backbone; the head is float32, as published.
-        what: the checkpoint, for messages.
-
-    Raises:
-        ValueError: weights are missing, unknown, or have other shapes.
-    """
+    """The network that published weights belong to, filled with them where they are; `config` is
+    that of the backbone before the reward token was added, `dtype` the backbone's (the head is
+    float32, as published), and `what` names the checkpoint in messages. Raises ValueError: weights
+    are missing, unknown, or have other shapes."""
     ours = {rename_weight(name): value for name, value in weights.items()}
     ours.pop(None, None)
     config = copy.deepcopy(config)

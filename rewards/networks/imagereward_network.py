@@ -99,11 +99,8 @@ class ImageRewardNetwork(nn.Module):
 
 
 def build_network(weights: Mapping[str, Tensor], what: str) -> ImageRewardNetwork:
-    """The network, filled with published weights; `what` begins messages.
-
-    Raises:
-        ValueError: weights are missing, unknown, or of other shapes.
-    """
+    """The network, filled with published weights; `what` begins messages. Raises ValueError:
+    weights are missing, unknown, or of other shapes."""
     network = ImageRewardNetwork()
     ours = {rename_weight(name): value for name, value in weights.items()}
     ours.pop(None, None)

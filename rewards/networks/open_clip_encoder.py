@@ -31,18 +31,10 @@ class OpenCLIPReward(EncoderReward):
 def load_encoder(
     prefix: str, model: str, pretrained: str | None, options: NetworkOptions
 ) -> DualEncoder:
-    """Load a model with its own tokenizer and image transform, without running anything.
-
-    Args:
-        prefix: of the configuration keys `model` and `pretrained`, for messages: "clip.".
-        model: see `OpenCLIPReward`.
-        pretrained: see `OpenCLIPReward`.
-        options: of the reward.
-
-    Raises:
-        FileNotFoundError, ValueError: model or weights that do not exist or cannot be read;
-            NotHereError where they are to come from the hub.
-    """
+    """Load the `model` of an `OpenCLIPReward` with its own tokenizer and image transform, without
+    running anything; `prefix` is that of its configuration keys, for messages: "clip.". Raises
+    FileNotFoundError, ValueError: model or weights that do not exist or cannot be read;
+    NotHereError where they are to come from the hub."""
     open_clip = import_extra("open_clip", "clip")
     architecture = resolve_architecture(model, f"{prefix}model")
     weights = _resolve_weights(architecture, pretrained, f"{prefix}pretrained")
@@ -69,12 +61,9 @@ def load_encoder(
 
 
 def resolve_architecture(model: str, key: str) -> str:
-    """The name open_clip's loader takes for `OpenCLIPReward.model`.
-
-    Raises:
-        FileNotFoundError: a directory without `open_clip_config.json`; the message names `key`.
-        ValueError: neither a directory nor a built-in architecture, or no open_clip.
-    """
+    """The name open_clip's loader takes for `OpenCLIPReward.model`. Raises FileNotFoundError: a
+    directory without `open_clip_config.json`; the message names `key`. Raises ValueError: neither a
+    directory nor a built-in architecture, or no open_clip."""
     open_clip = import_extra("open_clip", "clip")
     if model.startswith("hf-hub:"):
         return model

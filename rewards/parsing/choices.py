@@ -56,11 +56,8 @@ def read_choices(prompt: str) -> list[str] | None:
 
 
 def find_reference(answer: str, choices: Sequence[str] | None) -> int | None:
-    """The index of the right choice; None if there are no choices.
-
-    Raises:
-        ValueError: the answer is empty, or neither the letter nor the text of a choice.
-    """
+    """The index of the right choice; None if there are no choices. Raises ValueError: the answer is
+    empty, or neither the letter nor the text of a choice."""
     if not answer.strip():
         raise ValueError("answer is empty; give the right answer.")
     if choices is None:

@@ -94,17 +94,10 @@ SOURCES: dict[str, Callable[[str], str | None]] = {
 
 
 def extract(text: str, sources: Sequence[str] = tuple(SOURCES)) -> tuple[str, str] | None:
-    """The answer of a completion and where it was found.
-
-    Args:
-        text: a completion.
-        sources: keys of `SOURCES`, tried in this order; one that finds nothing, or nothing but
-            space, passes on to the next.
-
-    Returns:
-        The source and the answer as written but for Markdown's emphasis around it, or None where no
-        source finds one or the completion was truncated in its answer.
-    """
+    """The answer of a completion and where it was found: the source, a key of `SOURCES`, and the
+    answer as written but for Markdown's emphasis around it. Sources are tried in their order; one
+    that finds nothing, or nothing but space, passes on to the next. None where none finds one, or
+    the completion was truncated in its answer."""
     for source in () if is_truncated(text) else sources:
         content = SOURCES[source](text)
         if content:

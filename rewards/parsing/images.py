@@ -22,15 +22,8 @@ OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 def image_of(sample: Sample, reward: str) -> Image.Image:
-    """The completion of `sample` in mode RGB.
-
-    Args:
-        sample: its completion must be a PIL image of any mode.
-        reward: name of the asking reward, for the message.
-
-    Raises:
-        ValueError: the completion is not an image.
-    """
+    """The completion of `sample`, a PIL image of any mode, in mode RGB; messages name the asking
+    `reward`. Raises ValueError: the completion is not an image."""
     if not isinstance(sample.completion, Image.Image):
         raise ValueError(
             f"reward {reward!r} scores images, but the completion for prompt {sample.prompt[:80]!r}"
@@ -44,11 +37,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
     """Any PIL image in mode RGB, of prompts, completions and requests alike.
 
     16 bits are scaled to 8 (Pillow's own conversion clips them), and transparent parts show white,
-    as on a page.
-
-    Raises:
-        ConfigError: samples without a defined white (32 bits, floats).
-    """
+    as on a page. Raises ConfigError: samples without a defined white (32 bits, floats)."""
     image = _eight_bits(image)
     if image.has_transparency_data:
         layer = image.convert("RGBA")
@@ -73,11 +62,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 class Files(Generic[T]):
-    """Encodes the images of a call as files, each once.
-
-    Args:
-        encode: makes a file of an image.
-    """
+    """Encodes the images of a call as files, each once."""
 
     def __init__(self, encode: Callable[[Image.Image], T]) -> None:
         self._encode = encode

@@ -23,11 +23,7 @@ def equal_strings(one: str, other: str) -> bool:
 
 
 def normalise(text: str) -> str:
-    """An answer in MATH's canonical spelling.
-
-    Raises:
-        ValueError: a rule cannot be applied.
-    """
+    """An answer in MATH's canonical spelling. Raises ValueError: a rule cannot be applied."""
     for part in _DELETED:
         text = text.replace(part, "")
     text = text.replace("\\\\", "\\").replace("tfrac", "frac").replace("dfrac", "frac")

@@ -39,11 +39,8 @@ class TextReward(Settings, ABC):
 
 
 def write_value(value: Any, name: str) -> str:
-    """A text as it is, or a number with all its digits: 0.00001, and not 1e-05.
-
-    Raises:
-        ValueError: it is neither, or not finite; says which, under `name`.
-    """
+    """A text as it is, or a number with all its digits: 0.00001, and not 1e-05. Raises ValueError:
+    it is neither, or not finite; says which, under `name`."""
     if isinstance(value, int | str):
         return str(value)
     if isinstance(value, float | Decimal) and math.isfinite(value):
@@ -54,17 +51,9 @@ def write_value(value: Any, name: str) -> str:
 def read_values(
     metadata: Mapping[str, Any], reward: str, *keys: str, of: str = "a prompt"
 ) -> list[Any] | None:
-    """Read one value per key; None if no key is present, and the reward does not apply.
-
-    Args:
-        metadata: of a prompt or sample.
-        reward: name of the reward, for messages.
-        keys: keys that occur together.
-        of: owner of the metadata, for messages.
-
-    Raises:
-        ValueError: only some of the keys are present.
-    """
+    """Read the values of keys that occur together; None if no key is present, and the reward does
+    not apply. Messages name the reward, and the owner `of` the metadata. Raises ValueError: only
+    some of the keys are present."""
     missing = [key for key in keys if metadata.get(key) is None]
     if keys and len(missing) == len(keys):
         return None
@@ -77,11 +66,8 @@ def read_values(
 
 
 def read_sample(sample: Sample, reward: str, *keys: str) -> tuple[str, list[Any]] | None:
-    """Read the completion of a sample and the values of its metadata, see `read_values`.
-
-    Raises:
-        ValueError: only some of the keys are present, or the completion is an image.
-    """
+    """Read the completion of a sample and the values of its metadata, see `read_values`. Raises
+    ValueError: only some of the keys are present, or the completion is an image."""
     found = read_values(sample.metadata, reward, *keys, of=f"the sample {sample.prompt[:80]!r}")
     if found is None:
         return None

@@ -10,11 +10,8 @@ def read_tests(tests: Any, entry_point: str, prompt: str) -> tuple[list[Any], st
     Tests are assertions, `{input: text, output: text}`, or with an entry point `{input:
     [arguments], output: result}`. Rows of APPS, TACO and PRIME have one `{inputs, outputs}` of
     lists, as such or as JSON text, and may name the function in `fn_name`. Where each result is the
-    only item of a list there, the item is right as well (`also`).
-
-    Raises:
-        ValueError: they are something else.
-    """
+    only item of a list there, the item is right as well (`also`). Raises ValueError: they are
+    something else."""
     parts = _read(tests)
     names = {
         str(part["fn_name"]) for part in parts if isinstance(part, dict) and part.get("fn_name")

@@ -25,11 +25,8 @@ class VerifierError(RuntimeError):
 
 
 class Verifier:
-    """Compares answers with references by math-verify.
-
-    Args:
-        timeout: seconds of processor time for one comparison.
-    """
+    """Compares answers with references by math-verify; a comparison has `timeout` seconds of
+    processor time."""
 
     def __init__(self, timeout: float = 5.0) -> None:
         self.timeout = timeout
@@ -37,11 +34,8 @@ class Verifier:
         self._lock = threading.Lock()
 
     def equal(self, gold: str, answer: str) -> bool | None:
-        """Whether both say the same; None when the comparison used up its time.
-
-        Raises:
-            VerifierError: the process ended or went silent without using up its time.
-        """
+        """Whether both say the same; None when the comparison used up its time. Raises
+        VerifierError: the process ended or went silent without using up its time."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self.close()

@@ -13,20 +13,14 @@ class Reward(Protocol):
 
     def __call__(self, samples: list[Sample]) -> Sequence[float | Sequence[float] | None]:
         """One raw score per sample, or one per chunk of it; None if the reward does not apply.
-
-        Raises:
-            ValueError: a completion of another kind than the reward reads, or malformed metadata.
-            PartialFailure: the same of some samples; the others have their scores.
-        """
+        Raises ValueError: a completion of another kind than the reward reads, or malformed
+        metadata. Raises PartialFailure: the same of some samples; the others have their scores."""
         ...
 
 
 class PartialFailure(RuntimeError):
-    """Some samples of a batch could not be scored.
-
-    Attributes:
-        results: what the call would have returned, with an exception for each of those samples.
-    """
+    """Some samples of a batch could not be scored; `results` is what the call would have returned,
+    with an exception for each of those samples."""
 
     def __init__(self, results: Sequence[float | Sequence[float] | None | Exception]) -> None:
         self.results = list(results)
@@ -37,11 +31,7 @@ class PartialFailure(RuntimeError):
 
 
 def complete(results: Sequence[T | Exception]) -> list[T]:
-    """Results none of which is an exception.
-
-    Raises:
-        PartialFailure: some are.
-    """
+    """Results none of which is an exception. Raises PartialFailure: some are."""
     if any(isinstance(result, Exception) for result in results):
         raise PartialFailure(results)  # type: ignore[arg-type]
     return [result for result in results if not isinstance(result, Exception)]

@@ -35,16 +35,9 @@ _ADAPTER = (
 
 
 def check_options(cls: type, options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Convert options to the types that a constructor has for them, and fill in its defaults.
-
-    Args:
-        cls: a class whose constructor takes typed keyword arguments.
-        options: values by argument name.
-        where: dotted key of the section, for messages.
-
-    Raises:
-        ValueError: an argument that does not exist, has the wrong type, or is required and absent.
-    """
+    """Convert options to the types that the constructor of a class has for them, and fill in its
+    defaults; messages name the section `where` they stand. Raises ValueError: an argument that does
+    not exist, has the wrong type, or is required and absent."""
     hints = _read_hints(cls)
     made = {
         each.name: each.default_factory()
@@ -64,16 +57,9 @@ def _field(default: Any) -> Any:
 
 
 def check_own_options(found: Any, options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Convert the options of the user's reward to the types that its signature has for them.
-
-    Args:
-        found: a function or other callable, or a class of callable objects.
-        options: see `check_options`.
-        where: see `check_options`.
-
-    Raises:
-        ConfigError: it cannot be called with samples, or not with these options.
-    """
+    """Convert the options of the user's reward, any callable or a class of callable objects, to the
+    types that its signature has for them; see `check_options`. Raises ConfigError: it cannot be
+    called with samples, or not with these options."""
     is_class = isinstance(found, type)
     if is_class and not any("__call__" in vars(cls) for cls in found.__mro__):
         raise ConfigError(

@@ -80,14 +80,9 @@ class Job:
 
 @dataclass(frozen=True)
 class JobVerdict:
-    """The result of a job.
-
-    Attributes:
-        passed: whether all tests passed, or a script ended well.
-        reason: why not; empty where the tests cannot be run.
-        printed: standard output of a script.
-        broken: why the tests cannot be run, whatever the code; empty if they can.
-    """
+    """The result of a job: whether all tests passed, or a script ended well; the `reason` why not;
+    what a script `printed`; and `broken`, why the tests cannot be run, whatever the code (empty if
+    they can)."""
 
     passed: bool
     reason: str = ""
@@ -126,11 +121,8 @@ class Sandbox:
         self._try()
 
     def run(self, jobs: Sequence[Job]) -> list[JobVerdict]:
-        """Run jobs, several at a time, and return their verdicts in order.
-
-        Raises:
-            SandboxError: the sandbox itself failed.
-        """
+        """Run jobs, several at a time, and return their verdicts in order. Raises SandboxError: the
+        sandbox itself failed."""
         with ThreadPoolExecutor(self.workers) as pool:
             return list(pool.map(self._run, jobs))
 

@@ -65,16 +65,9 @@ class Failures:
         self.limit, self.counts = limit, Counter[str]()
 
     def count(self, column: TermScores, samples: Sequence[Sample], expected: int) -> None:
-        """Count and log the failures among the results that were added since the last time.
-
-        Args:
-            column: results of one reward for the first of the samples.
-            samples: the samples of a call that were handed over so far.
-            expected: how many there will be.
-
-        Raises:
-            RewardError: they are more than the limit.
-        """
+        """Count and log the failures among the results that were added since the last time, of the
+        samples of a call that were handed over so far; `expected` is how many there will be. Raises
+        RewardError: they are more than the limit."""
         key, done = column.term.key, len(column.results)
         pairs = zip(samples[:done], column.results[:done], strict=True)
         failed = [(sample, result) for sample, result in pairs if isinstance(result, Failure)]

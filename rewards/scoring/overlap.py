@@ -92,22 +92,16 @@ class Overlap:
             self.changed.notify_all()
 
     def check(self) -> None:
-        """Count the failures since the last check, of all samples that were handed over.
-
-        Raises:
-            RewardError: see `Failures.count`.
-            BaseException: a reward raised it, and it is no Exception.
-        """
+        """Count the failures since the last check, of all samples that were handed over. Raises
+        RewardError: see `Failures.count`. Raises BaseException: a reward raised it, and it is no
+        Exception."""
         for check in list(self.checks):
             check()
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Wait until `done` is true; it is asked again when a call of a reward ends.
-
-        Raises:
-            RewardError: see `check`, at the first failure above the limit; or a call of a reward
-                does not end.
-        """
+        """Wait until `done` is true; it is asked again when a call of a reward ends. Raises
+        RewardError: see `check`, at the first failure above the limit; or a call of a reward does
+        not end."""
         while True:
             ended = self.ended_calls
             finished = done()

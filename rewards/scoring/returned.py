@@ -48,13 +48,9 @@ Result = float | list[float] | None | Failure
 
 
 def validate(scores: Any, batch: Sequence[Sample]) -> list[Result]:
-    """The scores that a reward returned, with a `Failure` in place of all that is not a score.
-
-    Args:
-        scores: should be a list with a finite number, a list of one for each chunk, or None for
-            each sample; an exception is a failure too.
-        batch: the samples.
-    """
+    """The scores that a reward returned, with a `Failure` in place of all that is not a score. They
+    should be a list with a finite number, a list of one for each chunk, or None for each sample of
+    the batch; an exception is a failure too."""
     if not isinstance(scores, list | tuple) or len(scores) != len(batch):
         kind = f"a {type(scores).__module__}.{type(scores).__name__}".replace("builtins.", "")
         got = f"{len(scores)} scores" if isinstance(scores, list | tuple) else kind

@@ -48,13 +48,8 @@ class RewardScores:
 
 
 def combine(columns: Sequence[TermScores], in_chunks: bool, wait_s: float) -> RewardScores:
-    """The scores of a batch from the results of all its rewards.
-
-    Args:
-        columns: one per reward, with a result for every sample.
-        in_chunks: whether a reward judges chunks.
-        wait_s: seconds that the loop waited.
-    """
+    """The scores of a batch from the results of all its rewards, a column of each; `in_chunks`: a
+    reward judges chunks; `wait_s`: seconds that the loop waited."""
     results = {column.term.key: column.results for column in columns}
     terms = [column.term for column in columns]
     rows = zip(*results.values(), strict=True)

@@ -74,19 +74,12 @@ class Scorer:
                 logger.warning("reward %s could not score now: %s", term.key, problem)
 
     def begin(self, expected: int) -> Pending:
-        """Start a batch whose samples are handed over as they are finished.
-
-        Args:
-            expected: how many there will be.
-        """
+        """Start a batch whose samples, `expected` many, are handed over as they are finished."""
         return Pending(self, expected)
 
     def score(self, samples: Sequence[Sample]) -> RewardScores:
-        """Score a batch.
-
-        Raises:
-            RewardError: a reward failed more often than `max_failures` allows.
-        """
+        """Score a batch. Raises RewardError: a reward failed more often than `max_failures`
+        allows."""
         pending = self.begin(len(samples))
         pending.add(samples)
         return pending.scores()
@@ -108,12 +101,9 @@ class Scorer:
 
 
 class Pending:
-    """Samples of one call that are handed over as they are finished.
-
-    Args:
-        scorer: its rewards score them, in threads where it has these.
-        expected: how many samples there will be; a failure limit below 1 is a share of them.
-    """
+    """Samples of one call that are handed over as they are finished, and scored in threads where
+    the scorer has these; `expected` is how many there will be, of which a failure limit below 1 is
+    a share."""
 
     def __init__(self, scorer: Scorer, expected: int) -> None:
         self.scorer, self.overlap, self.expected = scorer, scorer.overlap, expected
@@ -125,11 +115,8 @@ class Pending:
             self.overlap.checks.append(self.check)
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Hand over the next samples.
-
-        Raises:
-            RewardError: a reward has failed more often than allowed by now.
-        """
+        """Hand over the next samples. Raises RewardError: a reward has failed more often than
+        allowed by now."""
         self.samples += samples
         if self.overlap is None:
             return
@@ -146,11 +133,8 @@ class Pending:
             self.scorer.failures.count(column, self.samples, self.expected)
 
     def scores(self) -> RewardScores:
-        """Wait for the scores of all samples. Called once, after the last hand-over.
-
-        Raises:
-            RewardError: a reward failed more often than allowed.
-        """
+        """Wait for the scores of all samples. Called once, after the last hand-over. Raises
+        RewardError: a reward failed more often than allowed."""
         started = time.perf_counter()
         for column in self._called_here:
             column.call(self.samples)
@@ -183,19 +167,10 @@ def call_reward(
 def check_prompts(
     term: Term, prompts: Sequence[Prompt], max_failures: float = 0.0, images: bool | None = None
 ) -> None:
-    """Let a reward check the metadata of prompts, if it can. Bad ones are logged if failures are
-    allowed.
-
-    Args:
-        term: the reward.
-        prompts: of one task.
-        max_failures: see `Scorer`.
-        images: whether completions of the task are images; None where that is not known.
-
-    Raises:
-        ConfigError: names a prompt that cannot be scored, and no failure is allowed; or completions
-            of the task are not what the reward scores.
-    """
+    """Let a reward check the metadata of prompts of one task, if it can. Bad ones are logged if
+    failures are allowed (`max_failures`, see `Scorer`). `images`: whether completions of the task
+    are images; None where that is not known. Raises ConfigError: names a prompt that cannot be
+    scored, and no failure is allowed; or completions of the task are not what the reward scores."""
     needs = term.reward.needs if isinstance(term.reward, Described) else ()
     if images is not None and ("completion" if images else "images") in needs:
         kinds = ("texts", "images") if images else ("images", "texts")

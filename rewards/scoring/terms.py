@@ -48,11 +48,8 @@ def as_entry(reward: Any) -> Any:
 
 
 def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") -> None:
-    """Check the reward entries of a configuration without building anything.
-
-    Raises:
-        ValueError: no entry, an unknown reward or option, a wrong type, or two equal keys.
-    """
+    """Check the reward entries of a configuration without building anything. Raises ValueError: no
+    entry, an unknown reward or option, a wrong type, or two equal keys."""
     check(bool(entries), where, entries, "at least one reward")
     keys: list[str] = []
     for n, entry in enumerate(map(as_entry, entries)):

@@ -26,12 +26,8 @@ USAGE = Usage("python -m mmrl.rewards.server", __doc__, ServerConfig, "reward_se
 
 
 def serve(config: ServerConfig, token: str) -> None:
-    """Answer requests until a signal comes.
-
-    Raises:
-        ConfigError: the packages of the extra `server` are not installed.
-        OSError: the address cannot be listened on.
-    """
+    """Answer requests until a signal comes. Raises ConfigError: the packages of the extra `server`
+    are not installed. Raises OSError: the address cannot be listened on."""
     uvicorn = import_extra("uvicorn", "server")
     from mmrl.rewards.server.app import build_app
     from mmrl.rewards.server.scoring_service import ScoringService

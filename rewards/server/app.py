@@ -21,12 +21,7 @@ SCORE, HEALTH = "/v1/score", "/v1/health"
 
 
 def build_app(service: ScoringService, token: str) -> ASGIApp:
-    """The application; its rewards begin to load when it starts.
-
-    Args:
-        service: what is served.
-        token: bearer token, empty for none.
-    """
+    """The application; its rewards begin to load when it starts. An empty token is none."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

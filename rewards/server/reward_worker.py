@@ -35,12 +35,7 @@ class Place(NamedTuple):
 
 
 class Queue:
-    """The samples that wait for one reward.
-
-    Args:
-        max_batch_size: samples of a batch.
-        max_latency: seconds the oldest sample waits for others.
-    """
+    """The samples that wait for one reward; the oldest waits `max_latency` seconds for others."""
 
     def __init__(self, max_batch_size: int, max_latency: float) -> None:
         self.max_batch_size, self.max_latency = max_batch_size, max_latency
@@ -76,12 +71,7 @@ class Queue:
 
 
 class RewardWorker:
-    """A reward that scores the samples of its queue.
-
-    Args:
-        entry: the reward and how it is served.
-        max_waiting: samples that may wait.
-    """
+    """A reward that scores the samples of its queue, in which `max_waiting` may wait."""
 
     def __init__(self, entry: ServedEntry, max_waiting: int) -> None:
         self.entry, self.key, self.max_waiting = entry, entry.key, max_waiting
@@ -106,11 +96,8 @@ class RewardWorker:
             raise Refusal(429, "busy", reason, retry_after=1)
 
     async def score(self, samples: Sequence[Sample], seconds: float) -> list[Outcome]:
-        """Score samples; those without a score after `seconds` are a `timeout`.
-
-        Raises:
-            Refusal: too many samples wait.
-        """
+        """Score samples; those without a score after `seconds` are a `timeout`. Raises Refusal: too
+        many samples wait."""
         self.check_ready(len(samples))
         waiting = self.queue.put(samples)
         if waiting:

@@ -22,11 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ScoringService:
-    """The rewards of a server and the memory that requests share.
-
-    Args:
-        config: of the server.
-    """
+    """The rewards of a server and the memory that requests share."""
 
     def __init__(self, config: ServerConfig) -> None:
         self.limits, self.timeout, self.held = config.limits, config.timeout_s, 0
@@ -53,11 +49,8 @@ class ScoringService:
 
     @contextmanager
     def hold(self, amount: int) -> Iterator[None]:
-        """Count bytes that a request holds in the block.
-
-        Raises:
-            Refusal: there are not so many, or not at the moment.
-        """
+        """Count bytes that a request holds in the block. Raises Refusal: there are not so many, or
+        not at the moment."""
         limit = self.limits.max_memory_mb * 2**20
         if amount > limit:
             reason = f"The request needs {amount:,} bytes of memory, and there are {limit:,}."
@@ -71,11 +64,7 @@ class ScoringService:
             self.held -= amount
 
     async def answer(self, body: bytes) -> dict[str, Any]:
-        """Score a request.
-
-        Raises:
-            Refusal: the whole request is refused.
-        """
+        """Score a request. Raises Refusal: the whole request is refused."""
         request = await asyncio.to_thread(read_request, body, self.limits.max_items)
         if request.reward not in self.rewards:
             raise Refusal(404, "unknown_reward", f"Served here: {', '.join(self.rewards)}.")

@@ -109,11 +109,8 @@ class ServerConfig(Settings):
         self.entries()
 
     def entries(self) -> list[ServedEntry]:
-        """The rewards, checked.
-
-        Raises:
-            ConfigError: none, an unknown one, a wrong option, or two with one key.
-        """
+        """The rewards, checked. Raises ConfigError: none, an unknown one, a wrong option, or two
+        with one key."""
         if not self.rewards:
             raise ConfigError("rewards is empty; name one, such as {name: shapes}.")
         entries = [_entry(entry, f"rewards[{n}]") for n, entry in enumerate(self.rewards)]

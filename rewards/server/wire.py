@@ -20,14 +20,10 @@ Id = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class Refusal(Exception):
-    """A request that is answered with an error.
-
-    Args:
-        status: of HTTP. 4xx must not be tried again, except 408 and 429.
-        code: the reason in one word, for programs.
-        message: the reason for people; nothing of what was sent beyond short names.
-        retry_after: seconds after which another try may succeed.
-    """
+    """A request that is answered with an error: a status of HTTP (4xx must not be tried again,
+    except 408 and 429), the reason in one word for programs and in a `message` for people, with
+    nothing of what was sent beyond short names, and the seconds after which another try may
+    succeed."""
 
     def __init__(self, status: int, code: str, message: str, retry_after: int | None = None):
         super().__init__(message)
@@ -80,11 +76,8 @@ class ScoreRequest(Wire):
 
 
 def read_request(body: bytes, max_items: int) -> ScoreRequest:
-    """A request from the bytes of its body.
-
-    Raises:
-        Refusal: it is not JSON, not of this form, or exceeds a limit.
-    """
+    """A request from the bytes of its body. Raises Refusal: it is not JSON, not of this form, or
+    exceeds a limit."""
     if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise Refusal(413, "too_complex", f"A body may have {MAX_VALUES:,} values.")
     try:

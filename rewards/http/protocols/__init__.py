@@ -28,15 +28,8 @@ def is_client(entry: Mapping[str, Any]) -> bool:
 
 
 def resolve_client(entry: Mapping[str, Any], where: str) -> tuple[type, dict[str, Any]]:
-    """Find the client class of an entry, and its options as they are written.
-
-    Args:
-        entry: with `mode: client`; without weight, scale, offset and key.
-        where: dotted key of the entry, for messages.
-
-    Raises:
-        ConfigError: an unknown protocol.
-    """
+    """The client class of an entry with `mode: client`, and its options as they are written; the
+    entry has no weight, scale, offset and key. Raises ConfigError: an unknown protocol."""
     protocol = entry.get("protocol", "mmrl")
     check_choice(f"{where}.protocol", protocol, PROTOCOLS)
     module, _, attribute = PROTOCOLS[protocol].partition(":")

@@ -34,11 +34,8 @@ class PickleRefused(ValueError):
 
 
 def read_pickle(data: bytes, max_bytes: int = MAX_BYTES) -> Any:
-    """The plain value in a pickle of protocol 3, 4 or 5 and of at most `max_bytes`.
-
-    Raises:
-        PickleRefused: it holds anything else, or too much of it.
-    """
+    """The plain value in a pickle of protocol 3, 4 or 5 and of at most `max_bytes`. Raises
+    PickleRefused: it holds anything else, or too much of it."""
     try:
         if len(data) > max_bytes:
             _refuse("too many bytes,", len(data))

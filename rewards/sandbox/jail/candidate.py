@@ -29,11 +29,7 @@ _ACTIONS: dict[str, Callable[..., Any]] = {
 
 def become_candidate(limits: JobLimits, *streams: int) -> NoReturn:
     """Turn a newly forked process into a candidate; it sends `ready` and serves its tester.
-
-    Args:
-        limits: resources of the candidate.
-        streams: input and output of a script, what becomes standard error, and the channel.
-    """
+    `streams`: input and output of a script, what becomes standard error, and the channel."""
     status = 1
     try:
         os.setsid()

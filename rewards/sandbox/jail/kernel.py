@@ -10,11 +10,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(name: str, *arguments: Any) -> int:
-    """Call a function of the C library; integers are passed at full width.
-
-    Raises:
-        OSError: it failed; the message begins with its name.
-    """
+    """Call a function of the C library; integers are passed at full width. Raises OSError: it
+    failed; the message begins with its name."""
     wide = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
     result = getattr(_libc, name)(*wide)
     if result < 0:

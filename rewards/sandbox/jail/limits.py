@@ -40,11 +40,8 @@ class JobLimits:
 
 
 def restrain_candidate(limits: JobLimits) -> None:
-    """Apply all limits to this process permanently, right before the candidate's code.
-
-    Raises:
-        OSError: the kernel refuses one.
-    """
+    """Apply all limits to this process permanently, right before the candidate's code. Raises
+    OSError: the kernel refuses one."""
     is_full = limits.isolation == "full"
     is_counted_apart = is_full or os.getuid() >= _FIRST_USER
     _set(resource.RLIMIT_NPROC, THREADS + (0 if is_counted_apart else _count_tasks()))

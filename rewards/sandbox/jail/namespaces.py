@@ -19,16 +19,9 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 
 def enter_namespaces(readable: Iterable[str]) -> None:
-    """Enter new namespaces; returns in a new process, which has the number 1 there.
-
-    The calling process waits for the new one and ends with it.
-
-    Args:
-        readable: files and folders to mount read-only under the same path; there are no others.
-
-    Raises:
-        OSError: the kernel refuses a step; the message names it.
-    """
+    """Enter new namespaces; returns in a new process, which has the number 1 there, and with which
+    the calling process ends. The files and folders to read are mounted under the same path, and
+    there are no others. Raises OSError: the kernel refuses a step; the message names it."""
     maps = {"setgroups": "deny", "uid_map": os.geteuid(), "gid_map": os.getegid()}
     call("unshare", _SPACES)
     for name, own in maps.items():

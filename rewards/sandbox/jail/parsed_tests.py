@@ -37,11 +37,8 @@ _PACKAGES = {"np", "pd"}
 def parse_tests(
     setup: str, tests: Sequence[str | dict[str, Any]], entry_point: str
 ) -> list[ast.Module]:
-    """The code of the setup and of each test, which is empty for a call with its result.
-
-    Raises:
-        ValueError: the tests are not Python, need a package, or hold with any program.
-    """
+    """The code of the setup and of each test, which is empty for a call with its result. Raises
+    ValueError: the tests are not Python, need a package, or hold with any program."""
     trees = [_parse(text if isinstance(text, str) else "") for text in (setup, *tests)]
     for tree in trees[1:]:
         if any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):

@@ -106,11 +106,7 @@ def build_filter(architecture: str) -> bytes:
 
 
 def confine() -> None:
-    """Apply the filter to this process, permanently.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
+    """Apply the filter to this process, permanently. Raises OSError: the kernel refuses."""
     code = build_filter(platform.machine())
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))

@@ -29,12 +29,8 @@ _VIEWS = type({}.keys()), type({}.values()), type({}.items())
 
 
 class Session:
-    """Starts a candidate and talks to it.
-
-    Attributes:
-        gone: why the candidate has ended; empty while it runs.
-        unfit: why something of the tests cannot be handed over; empty if all can.
-    """
+    """Starts a candidate and talks to it; `gone` says why the candidate has ended, and `unfit` why
+    something of the tests cannot be handed over. Both are empty at first."""
 
     def __init__(self, limits: JobLimits, null: int) -> None:
         ours, theirs = socket.socketpair()
@@ -56,11 +52,7 @@ class Session:
         signal.setitimer(signal.ITIMER_REAL, self.limits.timeout)
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The candidate's answer.
-
-        Raises:
-            Gone: there is none, now or before.
-        """
+        """The candidate's answer. Raises Gone: there is none, now or before."""
         if self.gone:
             raise Gone(self.gone)
         try:
@@ -74,14 +66,10 @@ class Session:
         return reply
 
     def use(self, action: str, number: int, /, *arguments: Any, **named: Any) -> Any:
-        """Have an object of the candidate used; arguments that it modifies change here too.
-
-        Raises:
-            Gone: the candidate does not answer, or with what cannot be read.
-            TypeError: an argument cannot be handed over.
-            Exception: what the code there raised, or `RuntimeError` for an unknown class and for
-                `StopIteration`.
-        """
+        """Have an object of the candidate used; arguments that it modifies change here too. Raises
+        Gone: the candidate does not answer, or with what cannot be read. Raises TypeError: an
+        argument cannot be handed over. Raises Exception: what the code there raised, or
+        `RuntimeError` for an unknown class and for `StopIteration`."""
         data = self._copy((arguments, named))
         with self._turn:
             reply = self.ask({"do": action, "object": number, "data": data})

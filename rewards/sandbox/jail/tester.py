@@ -12,14 +12,9 @@ from .wire import Gone, receive, send
 
 
 def run_job(limits: JobLimits, null: int, replies: int) -> None:
-    """Read one job from standard input, run it and write the verdict.
-
-    Args:
-        limits: of the candidate.
-        null: what becomes the candidate's standard error.
-        replies: where the verdict goes, as the fields of a `JobVerdict`; or `failure`, if the
-            sandbox does not work.
-    """
+    """Read one job from standard input, run it and write the verdict to `replies`: the fields of a
+    `JobVerdict`; or `failure`, if the sandbox does not work. `null` becomes the candidate's
+    standard error."""
     try:
         session = Session(limits, null)
         restrain_tester(limits)

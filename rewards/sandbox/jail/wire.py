@@ -54,15 +54,8 @@ def send(fd: int, message: Any) -> None:
 
 
 def receive(fd: int, limit: int = 1 << 32) -> Any:
-    """Read one message; the other process sends the next one only after an answer.
-
-    Args:
-        fd: a pipe, a socket or a file.
-        limit: largest message in bytes.
-
-    Raises:
-        Gone: the stream ended, or the message is too long or not JSON.
-    """
+    """Read one message of at most `limit` bytes; the other process sends the next one only after an
+    answer. Raises Gone: the stream ended, or the message is too long or not JSON."""
     data = bytearray()
     while not data.endswith(b"\n"):
         try:
@@ -81,11 +74,7 @@ def receive(fd: int, limit: int = 1 << 32) -> Any:
 
 
 def encode(value: Any, number: Callable[[Any], int], depth: int = 0) -> Any:
-    """JSON of a value; `number` numbers objects.
-
-    Raises:
-        TypeError: it is nested too deep.
-    """
+    """JSON of a value; `number` numbers objects. Raises TypeError: it is nested too deep."""
     if depth > MAX_DEPTH:
         raise TypeError("nested too deep to be sent")
     if value is None or isinstance(value, bool):
