@@ -36,6 +36,23 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+CONTRASTS = {
+    "diffusion_nft": [
+        LORA,
+        f"{TASK}.sampler={{name: dpm2, steps: 4}}",
+        f"{TASK}.algorithm={{name: diffusion_nft, num_draws: 2}}",
+        f"{TASK}.sample_with=old",
+        "old_policy={initial: 0.5}",
+    ],
+    "dgpo": [
+        f"{TASK}.sampler={{name: ode, steps: 3}}",
+        f"{TASK}.algorithm={{name: dgpo, num_draws: 2}}",
+        f"{TASK}.num_prompts=4",
+        "num_mini_batches=2",
+    ],
+}
+
+
 def run(prompts: Path, out: Path, *more: str) -> Path:
     assert rl.main(words(prompts, out, *more)) == 0
     return out
@@ -68,6 +85,24 @@ def test_processes_micro_batches_and_a_resumed_run_are_one(
     pair.end()
     for other in (tmp_path / "two", whole):
         begins_where_it_samples(other)
+        equal_metrics(one, other)
+        close(weights(one), weights(other), 1e-5)
+    equal_metrics(one, parts, after=1)
+    assert same_weights(weights(one), weights(parts))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", CONTRASTS.values(), ids=CONTRASTS)
+def test_processes_micro_batches_and_a_resumed_run_are_one_for_a_contrast(
+    prompts: Path, tmp_path: Path, pair: Pair, changes: Sequence[str]
+) -> None:
+    pair.begin("mmrl.rl", words(prompts, tmp_path / "two", *changes))
+    one = run(prompts, tmp_path / "one", *changes)
+    whole = run(prompts, tmp_path / "whole", *changes, "per_device_train_batch_size=4")
+    parts = run(prompts, tmp_path / "parts", *changes, "max_steps=1")
+    run(prompts, parts, *changes, "resume_from_checkpoint=auto")
+    pair.end()
+    for other in (tmp_path / "two", whole):
         equal_metrics(one, other)
         close(weights(one), weights(other), 1e-5)
     equal_metrics(one, parts, after=1)

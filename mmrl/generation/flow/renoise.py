@@ -2,8 +2,8 @@
 
 A pass shows x = (1 - sigma) x0 + sigma noise, and asks for the velocity noise - x0, as the loss did
 by which the model was trained. What was recorded on the way to the sample is not read, so any
-sampler will do. With e the error of the velocity, its log-prob is minus the mean of e^2, weighed: `matching`
-(AWM, arXiv 2509.25050).
+sampler will do. With e the error of the velocity, its log-prob is minus the mean of e^2, weighed by
+`matching` (AWM, arXiv 2509.25050).
 
     uniform   1 e^2          sigma    sigma e^2          sigma2    sigma^2 e^2
     huber     sigma (sqrt(e^2 + 1e-10) - 1e-5)
