@@ -22,14 +22,12 @@ from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
     LORA,
     SHAPES,
     metrics,
     roll_out,
     run_config,
-    same_weights,
     trainer_of,
 )
 from tests.models.networks import write_small_llada_v, write_small_mmada
@@ -42,7 +40,7 @@ class Sight:
     """A small policy and questions about shapes, of every tag.
 
     `looks` is what runs once for every image that is looked at, `reached` a module that images
-    reach, and `all_trained` the settings under which everything is trained.
+    reach.
     """
 
     policy: str
@@ -51,7 +49,6 @@ class Sight:
     held_out: str
     looks: tuple[type, str]
     reached: str
-    all_trained: dict[str, bool]
 
 
 def written(folder: Path, family: str) -> Sight:
@@ -64,10 +61,9 @@ def written(folder: Path, family: str) -> Sight:
     prompts = str(paths["train"]), str(paths["validation"])
     if family == "mmada":
         vq = str(write_small_mmada(folder) / "vq")
-        return Sight(str(folder), vq, *prompts, (MagvitV2, "encode"), "embed", {})
+        return Sight(str(folder), vq, *prompts, (MagvitV2, "encode"), "embed")
     write_small_llada_v(folder)
-    tower = {"train_vision_tower": True}
-    return Sight(str(folder), None, *prompts, (Vision, "_states"), "vision", tower)
+    return Sight(str(folder), None, *prompts, (Vision, "_states"), "vision")
 
 
 @pytest.fixture(scope="module", params=["llada_v", "mmada"])
@@ -125,20 +121,6 @@ def test_a_run_trains_evaluates_by_tag_and_looks_once_per_prompt_and_step(
     assert f"trained: {sight.reached}" in log and "trained: total" in log
 
 
-def test_a_resumed_run_is_the_run(sight: Sight, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {
-        "save_steps": 1,
-        "save_total_limit": None,
-        "model": sight.all_trained,
-        "task": {"rewards": [{"name": "length", "reward": lengths}]},
-    }
-    whole = train(questions(sight, tmp_path, **changes))
-    changes |= {"resume_from_checkpoint": str(whole / "checkpoints" / "1")}
-    again = train(questions(sight, tmp_path / "again", **changes))
-    assert same_weights(whole / "final", again / "final")
-    assert metrics(again) == metrics(whole)[1:]
-
-
 def lengths(samples: list[Any]) -> list[float]:
     return [float(len(sample.completion)) for sample in samples]
 
@@ -175,29 +157,3 @@ def test_the_reference_keeps_what_is_trained_beside_an_adapter(
     with trainer.reference():
         assert torch.equal(weight, before)
     assert trainer.update({"shapes": (job, batch)})["kl"] > 0
-
-
-def test_processes_that_see_and_read_words_alone_do_not_wait_for_each_other(
-    tower: Sight, pair: Pair, tmp_path: Path
-) -> None:
-    (tmp_path / "words.jsonl").write_text('{"prompt": "a", "answer": "a"}\n{"prompt": "b"}\n')
-    words = []
-    for name, prompts in (("sight", tower.prompts), ("words", str(tmp_path / "words.jsonl"))):
-        task = f"tasks.{name}"
-        words += [
-            f"{task}.prompts={prompts}",
-            f"{task}.num_prompts=2",
-            f"{task}.num_generations=2",
-            f"{task}.max_completion_length=8",
-            f"{task}.sampler={{name: static, steps: 4}}",
-            f"{task}.rewards=[{{name: format}}]",
-            f"{task}.algorithm={{num_iterations: 2}}",
-        ]
-    words += ["tasks.sight.task=image_to_text", "tasks.sight.data.format=dllm_rl"]
-    words += ["tasks.words.task=text", f"model.path={tower.policy}"]
-    words += ["model.vq=null"]
-    words += ["model.max_prompt_length=400", "per_device_train_batch_size=2", "max_steps=2"]
-    words += ["save_steps=0", "learning_rate=1e-3", f"output_dir={tmp_path / 'run'}"]
-    pair.begin("mmrl.rl", words)
-    pair.end()
-    assert len(metrics(tmp_path / "run")) == 2

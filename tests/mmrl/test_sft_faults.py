@@ -136,22 +136,21 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_waits_for_i
         torch.testing.assert_close(left["optimizers"], right["optimizers"], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("step", [4])
 def test_an_error_of_the_background_ends_the_run_after_the_next_step(
-    step: int, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = checkpoint._flush
 
     def flush(path: Path) -> None:
-        if f"{step}.partial" in path.parts:
+        if "4.partial" in path.parts:
             raise OSError(errno.ENOSPC, "No space left on device")
         original(path)
 
     monkeypatch.setattr(checkpoint, "_flush", flush)
-    with pytest.raises(CheckpointError, match=f"checkpoints/{step}' failed: .*No space left"):
+    with pytest.raises(CheckpointError, match="checkpoints/4' failed: .*No space left"):
         train(config(images, tmp_path / "run"))
     entries = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
-    assert entries == ([] if step == 2 else ["2"])
+    assert entries == ["2"]
     assert not (tmp_path / "run" / "final").exists()
 
 

@@ -22,11 +22,7 @@ from tests.rewards.judge_server import counts, judge_server
 SECRET = "sk-very-secret-0123456789"
 FAULTS = {
     "prose": "is no JSON",
-    "nan": "the score nan, and 1 to 5 was asked for",
     "high": "the score 6, and 1 to 5",
-    "bool": "the score True",
-    "more": "not an object of reason and score",
-    "cut": "is no JSON",
     "refusal": "I cannot judge this",
     "empty": "no chat completion",
     "garbage": "no JSON",
@@ -150,14 +146,6 @@ def test_a_reply_without_a_score_is_asked_for_once_more_and_then_a_failure(
     with pytest.raises(PartialFailure):
         judge(url, fault, reasks=0)([text("a")])
     assert counts(url)["asked"][fault] == before + 3
-
-
-@pytest.mark.parametrize("fault", ["busy", "broken", "half", "silent"])
-def test_a_server_that_recovers_gives_the_score(url: str, fault: str) -> None:
-    assert (
-        judge(url, f"{fault}-1")([text(f"bbb {fault}"), text(f"bb {fault}")])
-        == [1.0 + sum(c in "aeiou" for c in fault)] * 2
-    )
 
 
 @pytest.mark.parametrize(

@@ -121,10 +121,6 @@ def test_any_other_answer_and_none_are_worth_nothing(
     assert score(reward, answer or "12", completion) == 0.0
 
 
-"""The recorded answers to GSM8K that their publisher takes for right, and the reason against it:
-rows 566, 911 and 1116; of MATH there are none."""
-
-
 def test_partial_credit_is_for_marked_answers_and_off_by_default() -> None:
     generous = MathReward(partial=0.1)
     assert score(generous, "5", r"\boxed{6}") == 0.1

@@ -28,7 +28,6 @@ from mmrl.types import Prompt
 from tests.mmrl.objectives.flow_pipelines import COLORS, TEXTS, build, options, write_pairs
 from tests.mmrl.objectives.flow_pipelines import write_start as write_pipeline
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import metrics, same_weights
 from tests.mmrl.same_runs import close, equal_metrics
 
 PARTS = ("transformer", "text_encoder", "text_encoder_2", "vae")
@@ -145,19 +144,6 @@ def test_texts_encoded_in_the_forward_pass_condition_as_those_encoded_once(
     assert {name.partition(".")[0] for name in trained} == {"network", "encoders"}
 
 
-def test_two_steps_and_two_more_equal_four(folder: Path, finished: Path, tmp_path: Path) -> None:
-    train(config(folder, tmp_path / "parts", max_steps=2, lr_scheduler_type="constant"))
-    changes = {"resume_from_checkpoint": "auto", "lr_scheduler_type": "constant"}
-    train(config(folder, tmp_path / "parts", **changes))
-    train(config(folder, tmp_path / "whole", lr_scheduler_type="constant"))
-    left, right = (metrics(tmp_path / name) for name in ("parts", "whole"))
-    assert [line.get("loss") for line in left] == [line.get("loss") for line in right]
-    assert left[-1]["eval/loss"] == right[-1]["eval/loss"]
-    for part in PARTS:
-        both = (tmp_path / name / "final" / part for name in ("parts", "whole"))
-        assert same_weights(*both), part
-
-
 def test_a_run_trains_network_and_text_encoders_and_saves_a_public_pipeline(
     folder: Path, finished: Path
 ) -> None:
@@ -178,16 +164,6 @@ def test_a_run_trains_network_and_text_encoders_and_saves_a_public_pipeline(
     settings = SamplerConfig(name="ode", steps=2, cfg_scale=1.0)
     rollout = sample(policy, policy.canvas(prompts), settings, generator(0))
     assert policy.decode(rollout.canvas, prompts)[0].size == (8, 8)  # type: ignore[union-attr]
-
-
-def test_an_adapter_of_a_pipeline_is_trained_and_saved(
-    folder: Path, finished: Path, tmp_path: Path
-) -> None:
-    start = {"model": str(finished / "final"), "new_weights": False, "train_text_encoder": False}
-    run = train(config(folder, tmp_path / "run", objective={**start, "lora": {"r": 2}}))
-    assert load_policy(run / "final", max_prompt_length=2).network.parts is not None
-    lines = [line["loss"] for line in metrics(run) if "loss" in line]
-    assert len(lines) == 4 and not (run / "final" / "transformer").exists()
 
 
 def test_deferred_weights_are_read_with_the_table_of_positions(finished: Path) -> None:

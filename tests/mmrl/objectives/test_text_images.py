@@ -80,36 +80,6 @@ def test_answers_about_images_have_no_end_that_is_never_sampled_and_words_keep_t
     assert ends == {(eot, eot, eot), (eot, eos, eos)}
 
 
-@pytest.mark.parametrize("tower", [True, False])
-def test_the_projector_always_learns_and_the_tower_only_if_wanted(
-    data: Path, tmp_path: Path, tower: bool
-) -> None:
-    first = seeing(data)
-    first.save(tmp_path)
-    objective = seeing(data, model=str(tmp_path), train_vision_tower=tower)
-    gradients(objective, visits(objective, 2))
-    learning = {
-        name
-        for name, p in objective.module.named_parameters()
-        if p.grad is not None and bool(p.grad.any())
-    }
-    assert {"vision.newline", "vision.projector.0.weight", "blocks.0.attn.q.weight"} <= learning
-    assert any(name.startswith("vision.tower.encoder") for name in learning) == tower
-    silent = {name for name, p in objective.module.named_parameters() if not p.requires_grad}
-    assert all(name.startswith("vision.tower") for name in silent) and bool(silent)
-
-
-def test_words_alone_leave_every_trained_weight_with_a_gradient(tmp_path: Path) -> None:
-    rows = [ROWS[0], {"question": "how many", "answer": "red"}]
-    objective = seeing(write_rows(tmp_path / "rows.jsonl", rows), batch_size=1)
-    words = next(batch for batch in visits(objective, 2) if batch.features is None)
-    gradients(objective, [words])
-    for name, parameter in objective.module.named_parameters():
-        assert (parameter.grad is not None) == parameter.requires_grad, name
-        if name.startswith("vision.") and parameter.grad is not None:
-            assert not parameter.grad.any()
-
-
 def test_pictures_are_opened_for_their_batch_once_each_and_not_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

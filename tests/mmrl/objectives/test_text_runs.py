@@ -1,13 +1,11 @@
 """Runs on completions: from settings to a model that loads, and on from there."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from mmrl.config import ConfigError
 from mmrl.objectives.text import CompletionConfig, Completions
@@ -31,37 +29,20 @@ def held_out_loss(data: Path, **start: Any) -> float:
 
 
 @pytest.mark.slow
-def test_an_adapter_is_trained_saved_as_peft_does_and_resumed_exactly(
-    data: Path, tmp_path: Path
-) -> None:
+def test_an_adapter_is_trained_and_saved_as_peft_does_or_merged(data: Path, tmp_path: Path) -> None:
     base = run(data, tmp_path / "base")
     lora = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.2, "target_modules": ["q", "k", "v"]}
     start = {"model": str(base), "lora": lora, "modules_to_train": ["norm"]}
-    whole = run(data, tmp_path / "whole", **start, training={"optimizer": "adamw", "save_steps": 2})
+    whole = run(data, tmp_path / "whole", **start, training={"optimizer": "adamw"})
     losses = [held_out_loss(data, model=str(model)) for model in (base, whole)]
     assert losses[0] > losses[1]
     config = json.loads((whole / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(base) and config["lora_dropout"] == 0.2
-    part = tmp_path / "whole" / "checkpoints" / "2"
-    state = torch.load(part / "trainer_state.pt")["network"]
-    assert sum(".lora_" in name for name in state) == 12 and len(state) == 13
-    shutil.rmtree(whole)
-    shutil.rmtree(tmp_path / "whole" / "checkpoints" / "4")
-    changes = {"optimizer": "adamw", "save_steps": 2, "resume_from_checkpoint": "auto"}
-    tensors = load_file(part / "adapter_model.safetensors")
-    again = run(data, tmp_path / "whole", **start, training=changes)
-    assert not all(torch.equal(t, tensors[n]) for n, t in _adapter(again).items())
-    fresh = run(data, tmp_path / "fresh", **start, training={"optimizer": "adamw"})
-    assert all(torch.equal(t, _adapter(fresh)[n]) for n, t in _adapter(again).items())
     changes = {"optimizer": "adamw", "merge_adapter": True}
     merged = run(data, tmp_path / "merged", **start, training=changes)
     assert (merged / "config.json").exists() and not (merged / "adapter_config.json").exists()
     loss = held_out_loss(data, model=str(merged))
     assert loss == pytest.approx(losses[1], rel=1e-5)
-
-
-def _adapter(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "adapter_model.safetensors")
 
 
 def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:

@@ -61,16 +61,6 @@ def test_rows_that_end_are_dropped_and_the_others_stay_what_they_are(
     assert len(set(ends.tolist())) > 1
 
 
-@pytest.mark.parametrize("alignment", ["left", "right"])
-def test_a_row_is_the_same_alone_and_in_a_batch(policy: SimpleNamespace, alignment: str) -> None:
-    canvas = block_canvas(alignment)
-    together = sample(policy, canvas, config("prefix"), draws(canvas))
-    for row in range(len(canvas)):
-        own, draw = canvas[row : row + 1], draws(canvas)[row : row + 1]
-        alone = sample(policy, own, config("prefix"), draw)
-        assert torch.equal(alone.canvas.tokens[0], together.canvas.tokens[row])
-
-
 def test_each_finished_block_is_computed_once_and_a_shared_prompt_too(
     policy: SimpleNamespace,
 ) -> None:
