@@ -160,14 +160,9 @@ def test_the_benchmarks_of_trado_are_those_of_dllm_rl(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "mask", "rows"),
-    [
-        ("sdar_trace_rl", "trace", 4),
-        ("sdar_trace_rl_value", "trace", 4),
-        ("sdar_trace_rl_code", "trace", 4),
-        ("trado_trace_rl", "trace", 4),
-        ("sdar_random_masking", "uniform", 1),
-        ("sdar_coupled", "complementary", 2),
-    ],
+    [("sdar_trace_rl", "trace", 4), ("sdar_trace_rl_value", "trace", 4)]
+    + [("sdar_trace_rl_code", "trace", 4), ("trado_trace_rl", "trace", 4)]
+    + [("sdar_random_masking", "uniform", 1), ("sdar_coupled", "complementary", 2)],
 )
 def test_the_sdar_recipes_are_dllm_rls(name: str, mask: str, rows: int) -> None:
     config = load_config(RLConfig, [f"config=configs/rl/{name}.yaml"])

@@ -56,19 +56,13 @@ def config(world: SimpleNamespace, prompts: str, out: Path, **changes: Any) -> E
 
 def words(world: SimpleNamespace, prompts: str, out: Path) -> list[str]:
     """The same as a command line, with a reward of its own."""
-    return [
-        f"output_dir={out}",
-        f"model.path={world.policy}",
-        "model.vq=null",
-        "model.max_prompt_length=40",
-        f"prompts={prompts}",
-        "num_samples=2",
-        "batch_size=3",
-        "max_completion_length=8",
-        "sampler={name: static, steps: 4, block_size: 4}",
-        "settings=[{label: long}, {max_completion_length: 4, steps: 2}]",
-        "rewards=[{name: math}]",
-    ]
+    return (
+        [f"output_dir={out}", f"model.path={world.policy}", "model.vq=null"]
+        + ["model.max_prompt_length=40", f"prompts={prompts}", "num_samples=2", "batch_size=3"]
+        + ["max_completion_length=8", "sampler={name: static, steps: 4, block_size: 4}"]
+        + ["settings=[{label: long}, {max_completion_length: 4, steps: 2}]"]
+        + ["rewards=[{name: math}]"]
+    )
 
 
 def numbers(out: Path) -> dict[str, Any]:

@@ -143,16 +143,12 @@ def sight(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def words(sight: SimpleNamespace, out: Path) -> list[str]:
-    return [
-        "config=configs/eval/shapes_questions.yaml",
-        f"output_dir={out}",
-        f"model.path={sight.policy}",
-        "model.max_prompt_length=400",
-        f"prompts={sight.prompts}",
-        "num_samples=2",
-        "batch_size=5",
-        "settings=[{temperature: 1}]",
-    ]
+    return (
+        ["config=configs/eval/shapes_questions.yaml", f"output_dir={out}"]
+        + [f"model.path={sight.policy}", "model.max_prompt_length=400"]
+        + [f"prompts={sight.prompts}", "num_samples=2", "batch_size=5"]
+        + ["settings=[{temperature: 1}]"]
+    )
 
 
 def numbers(out: Path) -> dict[str, Any]:

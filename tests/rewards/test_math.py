@@ -76,44 +76,24 @@ def test_an_equivalent_answer_is_right(reward: MathReward, answer: Any, completi
 
 @pytest.mark.parametrize(
     ("answer", "completion"),
-    [
-        ("3", r"\boxed{\sqrt{3}}"),
-        ("3", r"<answer>16 \sqrt{3}</answer>"),
-        ("3", r"\boxed{3x}"),
-        ("3", r"\boxed{3 million}"),
-        ("2", r"\boxed{\frac{2}{3}} dollars"),
-        ("2", r"\boxed{2:00 pm}"),
-        ("5", r"\boxed{5 or 6}"),
-        ("[-2,7]", r"\boxed{(-2, 7)}"),
-        ("12", r"first 12, then \boxed{125"),
-        ("", ""),
-        ("12", "   "),
-        ("12", "\\boxed{" + "1+" * 5000 + "1}"),
-        ("5", r"So \boxed{5}. Wait, so \boxed{7"),
-        ("360", r"in one day is \boxed{360\text{ hours} hours."),
-        ("2", r"\boxed{3 1/2}"),
-        ("1", "<answer>1 3/4</answer>"),
-        ("12", "The result is −12."),
-        ("4", "The probability is 3/4."),
-        ("4", r"It is $\frac{3}{4}$."),
-        ("2", r"\boxed{2 thirds}"),
-        ("5", r"\boxed{5 hundredths}"),
-        ("5", r"\boxed{5\text{ trillion}}"),
-        ("5", r"\boxed{5 or six}"),
-        ("5", r"\boxed{not 5}"),
-        (r"1.1 \times 10^{-34}", r"\boxed{6.6 \times 10^{-34}}"),
-        ("(1/6)^{31}", r"\boxed{(1/6)^{30}}"),
-        ("(1/6)^{31}, 5", r"\boxed{(1/6)^{30}, 5}"),
-        ("1-2^{-61}", r"\boxed{1-2^{-60}}"),
-        (r"\frac{10^{40}+1}{10^{40}}", r"\boxed{\frac{10^{40}+2}{10^{40}}}"),
-        (r"\sqrt{2}\times 10^{-20}", r"\boxed{\sqrt{3}\times 10^{-20}}"),
-        ("10^{-20}x", r"\boxed{10^{-21}x}"),
-        ("1010_2", r"\boxed{1010_3}"),
-        ("5t", r"\boxed{5}"),
-        ("5", r"\boxed{5t}"),
-        ("1234", r"\boxed{1.234}"),
-        (r"n \text{ odd}", r"\boxed{n \text{ even}}"),
-    ],
+    [("3", r"\boxed{\sqrt{3}}"), ("3", r"<answer>16 \sqrt{3}</answer>"), ("3", r"\boxed{3x}")]
+    + [("3", r"\boxed{3 million}"), ("2", r"\boxed{\frac{2}{3}} dollars")]
+    + [("2", r"\boxed{2:00 pm}"), ("5", r"\boxed{5 or 6}"), ("[-2,7]", r"\boxed{(-2, 7)}")]
+    + [("12", r"first 12, then \boxed{125"), ("", ""), ("12", "   ")]
+    + [("12", "\\boxed{" + "1+" * 5000 + "1}"), ("5", r"So \boxed{5}. Wait, so \boxed{7")]
+    + [("360", r"in one day is \boxed{360\text{ hours} hours."), ("2", r"\boxed{3 1/2}")]
+    + [("1", "<answer>1 3/4</answer>"), ("12", "The result is −12.")]
+    + [("4", "The probability is 3/4."), ("4", r"It is $\frac{3}{4}$.")]
+    + [("2", r"\boxed{2 thirds}"), ("5", r"\boxed{5 hundredths}")]
+    + [("5", r"\boxed{5\text{ trillion}}"), ("5", r"\boxed{5 or six}"), ("5", r"\boxed{not 5}")]
+    + [(r"1.1 \times 10^{-34}", r"\boxed{6.6 \times 10^{-34}}")]
+    + [("(1/6)^{31}", r"\boxed{(1/6)^{30}}"), ("(1/6)^{31}, 5", r"\boxed{(1/6)^{30}, 5}")]
+    + [("1-2^{-61}", r"\boxed{1-2^{-60}}")]
+    + [(r"\frac{10^{40}+1}{10^{40}}", r"\boxed{\frac{10^{40}+2}{10^{40}}}")]
+    + [(r"\sqrt{2}\times 10^{-20}", r"\boxed{\sqrt{3}\times 10^{-20}}")]
+    + [("10^{-20}x", r"\boxed{10^{-21}x}"), ("1010_2", r"\boxed{1010_3}"), ("5t", r"\boxed{5}")]
+    + [("5", r"\boxed{5t}"), ("1234", r"\boxed{1.234}")]
+    + [(r"n \text{ odd}", r"\boxed{n \text{ even}}")],
 )
 def test_any_other_answer_and_none_are_worth_nothing(
     reward: MathReward, answer: Any, completion: str

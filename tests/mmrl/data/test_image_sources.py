@@ -28,14 +28,8 @@ def test_a_path_below_the_root_is_found_however_it_is_written(root: Path, name: 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "../secret.png",
-        "sub/../../secret.png",
-        "{root}/../secret.png",
-        "/etc/passwd",
-        "link",
-        "folder_link/secret.png",
-    ],
+    ["../secret.png", "sub/../../secret.png", "{root}/../secret.png", "/etc/passwd", "link"]
+    + ["folder_link/secret.png"],
 )
 def test_no_path_leads_out_of_the_root(root: Path, name: str) -> None:
     (root / "link").symlink_to(root.parent / "secret.png")

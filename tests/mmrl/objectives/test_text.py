@@ -55,16 +55,10 @@ FILLED = {"fill": "completion", "completion_length": 9}
 
 @pytest.mark.parametrize(
     ("changes", "length", "learned"),
-    [
-        ({}, 4, 4),
-        (FILLED, 9, 9),
-        ({**FILLED, "trained_padding": 2}, 9, 6),
-        ({**FILLED, "trained_padding": 0}, 9, 4),
-        ({"fill": "row"}, 30, 30),
-        ({"fill": "row", "trained_padding": 1}, 30, 5),
-        ({"ends": ["eot"]}, 3, 3),
-        ({"ends": []}, 2, 2),
-    ],
+    [({}, 4, 4), (FILLED, 9, 9), ({**FILLED, "trained_padding": 2}, 9, 6)]
+    + [({**FILLED, "trained_padding": 0}, 9, 4), ({"fill": "row"}, 30, 30)]
+    + [({"fill": "row", "trained_padding": 1}, 30, 5), ({"ends": ["eot"]}, 3, 3)]
+    + [({"ends": []}, 2, 2)],
 )
 def test_ends_and_padding_are_learned_as_the_options_say(
     tmp_path: Path, changes: dict[str, Any], length: int, learned: int

@@ -34,14 +34,8 @@ def policy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {},
-        {"cfg_scale": 1.0},
-        {"block_size": 4, "cache": "prefix"},
-        {"block_size": 4, "cache": "dual"},
-        {"name": "emerge"},
-        {"eos": "leave"},
-    ],
+    [{}, {"cfg_scale": 1.0}, {"block_size": 4, "cache": "prefix"}]
+    + [{"block_size": 4, "cache": "dual"}, {"name": "emerge"}, {"eos": "leave"}],
 )
 def test_a_row_equals_the_row_alone_whatever_the_others_show(
     settings: dict[str, object], policy: Policy
