@@ -256,8 +256,7 @@ def test_a_configuration_is_short(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    [p for f in ("rl", "sft", "eval", "reward_server", "sweep") for p in configurations(f)],
+    "path", [p for f in ("rl", "sft", "eval", "reward_server", "sweep") for p in configurations(f)]
 )
 def test_the_first_line_of_a_configuration_says_what_it_is_for(path: str) -> None:
     line = Path(path).read_text(encoding="utf-8").splitlines()[0]

@@ -33,11 +33,7 @@ TRACE = {"name": "trace_rl", "slice_size": 1}
 ASKING = [RED, {"name": "cycle", "max_completion_length": 2, "batch_size": 1}]
 """Of the first run: a reward that asks the policy, question by question."""
 RL = {
-    "full": {
-        "algorithm": {"beta": 0.1},
-        "num_mini_batches": 2,
-        "per_device_train_batch_size": 2,
-    },
+    "full": {"algorithm": {"beta": 0.1}, "num_mini_batches": 2, "per_device_train_batch_size": 2},
     "lora": {
         "algorithm": {"beta": 0.1},
         "lora": {**LORA, "lora_dropout": 0.1},

@@ -22,14 +22,7 @@ from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from tests.mmrl.runs import (
-    LORA,
-    SHAPES,
-    metrics,
-    roll_out,
-    run_config,
-    trainer_of,
-)
+from tests.mmrl.runs import LORA, SHAPES, metrics, roll_out, run_config, trainer_of
 from tests.models.networks import write_small_llada_v, write_small_mmada
 
 SAMPLER = SamplerConfig(name="static", steps=4, eos="leave")

@@ -18,13 +18,7 @@ from mmrl.rl import main, train
 from mmrl.run.run_lock import lock_directory
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
-from tests.mmrl.runs import (
-    command_line,
-    loadable,
-    metrics,
-    redness,
-    run_config,
-)
+from tests.mmrl.runs import command_line, loadable, metrics, redness, run_config
 
 
 def failed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -140,10 +140,7 @@ def test_values_of_config_json_are_refused_by_key(
 
 @pytest.mark.parametrize(
     ("changes", "named"),
-    [
-        ({"ch": math.nan}, "ch is nan"),
-        ({"norm_groups": 0}, "no network can be built"),
-    ],
+    [({"ch": math.nan}, "ch is nan"), ({"norm_groups": 0}, "no network can be built")],
 )
 def test_values_of_an_image_tokenizer_are_refused_by_key(
     changes: dict[str, Any], named: str, folder: Path

@@ -13,11 +13,7 @@ COLORS = ["red", "dark red", "a blue and red one", "not visible"]
 
 
 def score(
-    completion: str,
-    answer: Any,
-    choices: list[str] | None = None,
-    prompt: str = "?",
-    **rest: Any,
+    completion: str, answer: Any, choices: list[str] | None = None, prompt: str = "?", **rest: Any
 ) -> Any:
     metadata = {"answer": answer, **rest} | ({} if choices is None else {"choices": choices})
     (found,) = build_reward({"name": "answer"})([Sample(prompt, completion, metadata)])
@@ -114,8 +110,7 @@ def test_a_letter_that_is_only_spoken_about_is_not_stated(completion: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("completion", "right"),
-    [("A", "A"), ("B. A", "B"), ("(B) A", "B"), ("The answer is A", "A")],
+    ("completion", "right"), [("A", "A"), ("B. A", "B"), ("(B) A", "B"), ("The answer is A", "A")]
 )
 def test_a_letter_is_a_label_before_it_is_the_text_of_a_choice(completion: str, right: str) -> None:
     letters = ["B", "A", "D", "C"]

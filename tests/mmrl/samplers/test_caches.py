@@ -12,15 +12,7 @@ from hypothesis import strategies as st
 from mmrl.generation import kinds
 from mmrl.samplers import SamplerConfig, sample
 from tests.mmrl.canvases import generators
-from tests.mmrl.text_canvases import (
-    EXACT,
-    LENGTH,
-    POLICY,
-    SAMPLERS,
-    WIDTHS,
-    canvas_of,
-    promise,
-)
+from tests.mmrl.text_canvases import EXACT, LENGTH, POLICY, SAMPLERS, WIDTHS, canvas_of, promise
 from tests.models.networks import bare_policy, small_network
 
 SHALLOW = bare_policy(small_network(num_layers=1))

@@ -78,9 +78,7 @@ def test_each_finished_block_is_computed_once_and_a_shared_prompt_too(
     assert rollout.forwards == len(shapes)
 
 
-def test_the_block_size_of_the_sampler_must_be_that_of_the_network(
-    policy: SimpleNamespace,
-) -> None:
+def test_the_block_size_of_the_sampler_must_be_that_of_the_network(policy: SimpleNamespace) -> None:
     canvas = block_canvas()
     with pytest.raises(ConfigError, match=r"sampler.block_size is 6; it must be null, or 4"):
         sample(policy, canvas, config("none", block_size=6), draws(canvas))

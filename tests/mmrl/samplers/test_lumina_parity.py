@@ -189,10 +189,7 @@ ANSWERS = {
 
 @some_slow(list(ANSWERS), fast={"T0/blocks"})
 def test_static_is_its_sampler_for_understanding(
-    policy: SimpleNamespace,
-    cases: dict[str, Tensor],
-    case: str,
-    monkeypatch: pytest.MonkeyPatch,
+    policy: SimpleNamespace, cases: dict[str, Tensor], case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         MaskedCanvas, "forbidden_columns", property(lambda _: [])

@@ -11,11 +11,7 @@ from mmrl.generation.masked.samplers import RULES
 from mmrl.generation.masked.samplers.confidence import margin, negative_entropy, probability
 from mmrl.samplers import SamplerConfig, check_sampler, sample
 from tests.mmrl.canvases import MASK_ID, generators, guided_logits
-from tests.mmrl.text_canvases import (
-    LENGTH,
-    POLICY,
-    canvas_of,
-)
+from tests.mmrl.text_canvases import LENGTH, POLICY, canvas_of
 from tests.models.networks import bare_policy, small_network
 
 
@@ -109,10 +105,7 @@ def test_settings_that_mean_nothing_are_refused_by_name(changes: dict, message: 
     [
         ({"block_size": 5}, r"s\.block_size is 5; it must be a divisor of the 12 response"),
         ({"block_size": 3, "steps": 3}, r"s\.steps is 3; it must be a multiple of the 4 blocks"),
-        (
-            {"name": "emerge", "eos": "last"},
-            r"eos is 'last'.*Only dynamic, static rank",
-        ),
+        ({"name": "emerge", "eos": "last"}, r"eos is 'last'.*Only dynamic, static rank"),
         ({"name": "stattic"}, r"sampler\.name is 'stattic'.*Did you mean 'static'"),
     ],
 )

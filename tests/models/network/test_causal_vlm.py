@@ -25,11 +25,7 @@ ROWS = torch.tensor(
 MASK = (ROWS != 0).long()
 GRIDS = torch.tensor([[1, 4, 4], [1, 2, 4]])
 PIXELS = torch.randn(16 + 8, 3 * 2 * 4 * 4, generator=torch.Generator().manual_seed(0))
-FEATURES = {
-    "pixel_values": PIXELS,
-    "image_grid_thw": GRIDS,
-    "image_of": torch.tensor([0, 1, 0]),
-}
+FEATURES = {"pixel_values": PIXELS, "image_grid_thw": GRIDS, "image_of": torch.tensor([0, 1, 0])}
 """Two images; the first and the last row show the same one."""
 
 
