@@ -4,12 +4,14 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from mmrl.run.curves import line_plot
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run.report import collect_points, write_report
 
@@ -134,3 +136,12 @@ def test_broken_images_and_files_are_named_and_the_rest_is_shown(tmp_path: Path)
     assert "width:160px" in page and "data:image/png;base64," in page
     assert "(no image)" in page and "completions_t_000002.parquet cannot be read" in page
     assert len(page) < 40_000, "a large image is made small"
+
+
+def test_every_curve_is_drawn_and_named_with_its_first_and_last_value() -> None:
+    names = ["a <b>", "cost in $ and $x_{", r"\$2^$", "_hidden"]
+    curves = {name: [(0, 1.0), (1, 2.0)] for name in names} | {"one": [(3, 7.0)]}
+    svg = line_plot(curves)
+    texts = [each.text for each in ElementTree.fromstring(svg).iter() if each.tag.endswith("text")]
+    assert {f"{name}: 1 → 2" for name in names} | {"step", "one: 7 → 7"} <= {*texts}
+    assert svg == line_plot(curves) and "date" not in svg.lower()

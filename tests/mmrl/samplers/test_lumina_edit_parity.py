@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmrl.generation.masked.canvas import MaskedCanvas
 from tests.mmrl.samplers.test_lumina_parity import PublicDraws, check_steps, sample_publicly
-from tests.models.layouts.test_lumina_rows import read_edit
+from tests.models.layouts.test_lumina import read_edit
 from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.networks import bare_policy
 
