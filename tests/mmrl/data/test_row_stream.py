@@ -13,12 +13,11 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.data.rows import read_rows
 from mmrl.data.stream import RowStream
+from tests.pictures import png
 
 
-def png(red: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (8, 8), (red, 0, 0)).save(buffer, "PNG")
-    return buffer.getvalue()
+def plain(red: int) -> bytes:
+    return png(Image.new("RGB", (8, 8), (red, 0, 0)))
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +33,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / "lines" / f"{shard}.jsonl").write_text(text)
         with tarfile.open(root / "tars" / f"{shard}.tar", "w") as archive:
             for n, words in mine:
-                for suffix, data in {"png": png(n), "txt": words.encode()}.items():
+                for suffix, data in {"png": plain(n), "txt": words.encode()}.items():
                     info = tarfile.TarInfo(f"{n:03}.{suffix}")
                     info.size = len(data)
                     archive.addfile(info, io.BytesIO(data))
     for n, _ in captions:
-        (root / "images" / f"{n:03}.png").write_bytes(png(n))
+        (root / "images" / f"{n:03}.png").write_bytes(plain(n))
     named = [{"file_name": f"{n:03}.png", "txt": words} for n, words in captions]
     text = "".join(json.dumps(row) + "\n" for row in named)
     (root / "images" / "metadata.jsonl").write_text(text)

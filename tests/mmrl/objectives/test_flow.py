@@ -41,6 +41,7 @@ from tests.mmrl.objectives.flow_pipelines import write_start as write_pipeline
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics
 from tests.mmrl.same_runs import close, equal_metrics
+from tests.pictures import png
 
 PARTS = ("transformer", "text_encoder", "text_encoder_2", "vae")
 
@@ -233,16 +234,15 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_pairs(path / "pairs.parquet")
     shutil.copy(path / "pairs.parquet", path / "hub" / "data" / "train-00000-of-00001.parquet")
     for n, (color, text) in enumerate(zip(COLORS, TEXTS, strict=True)):
-        image = io.BytesIO()
-        Image.new("RGB", (8, 8), color).save(image, "PNG")
+        image = png(Image.new("RGB", (8, 8), color))
         with tarfile.open(path / "shards" / f"{n // 3}.tar", "a") as archive:
-            for ending, held in (("png", image.getvalue()), ("txt", text.encode())):
+            for ending, held in (("png", image), ("txt", text.encode())):
                 info = tarfile.TarInfo(f"{n:03}.{ending}")
                 info.size = len(held)
                 archive.addfile(info, io.BytesIO(held))
         beside = path / "captions" / ("deep" if n % 2 else "") / f"{n}.png"
         for file in (beside, path / "table" / f"{n}.png"):
-            file.write_bytes(image.getvalue())
+            file.write_bytes(image)
         beside.with_suffix(".txt").write_text(f"{text}\n")
     rows = [{"file_name": f"{n}.png", "text": text} for n, text in enumerate(TEXTS)]
     lines = "".join(json.dumps(row) + "\n" for row in rows)

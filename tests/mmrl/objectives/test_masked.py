@@ -1,6 +1,5 @@
 """The mixed masked-token loss: each part against its formula, computed over all positions."""
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.nn.functional as F
-from datasets import Dataset, Features, Value
-from datasets import Image as ImageFeature
 from PIL import Image
 from torch import Generator, Tensor
 
@@ -21,6 +18,7 @@ from mmrl.objectives.options import CompletionsConfig, MaskedConfig, QuestionsCo
 from mmrl.objectives.scored_rows import Rows
 from mmrl.types import Prompt
 from tests.mmrl.starts import SHAPES, write_drawing
+from tests.pictures import write_images
 
 PROMPTS = ["a red ring", "a circle and a large blue cross", "two rings", "a square"]
 
@@ -28,15 +26,8 @@ PROMPTS = ["a red ring", "a circle and a large blue cross", "two rings", "a squa
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A parquet of four images with their prompts."""
-    images = []
-    for color in ("red", "blue", "tan", "teal"):
-        buffer = io.BytesIO()
-        Image.new("RGB", (32, 32), color).save(buffer, "PNG")
-        images.append({"bytes": buffer.getvalue(), "path": None})
-    path = tmp_path_factory.mktemp("pairs") / "pairs.parquet"
-    features = Features({"image": ImageFeature(), "prompt": Value("string")})
-    Dataset.from_dict({"image": images, "prompt": PROMPTS}, features=features).to_parquet(str(path))
-    return path
+    images = [Image.new("RGB", (32, 32), color) for color in ("red", "blue", "tan", "teal")]
+    return write_images(tmp_path_factory.mktemp("pairs") / "pairs.parquet", images, PROMPTS)
 
 
 def options(pairs: Path, **changes: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from mmrl.objectives.text_examples import Example
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
 from tests.mmrl.objectives.completions import gradients, visits, write_rows
-from tests.mmrl.objectives.image_completions import ASKED, ROWS, png, seeing, settings, url
+from tests.mmrl.objectives.image_completions import ASKED, ROWS, noise, seeing, settings, url
 from tests.mmrl.objectives.test_scored_rows import CORRUPTIONS
 from tests.mmrl.runs import metrics
 from tests.models.causal import SEEING, write_qwen_vl
@@ -259,7 +259,7 @@ def system() -> dict[str, Any]:
 
 def test_every_form_of_a_row_is_the_same_example(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "a.png").write_bytes(png(1))
+    (tmp_path / "pictures" / "a.png").write_bytes(noise(1))
     question, answer = ASKED[0], "3"
     wanted = example(tmp_path, {"question": question, "answer": answer, "image": url(1)})
     assert len(wanted.images) == 1 and wanted.rows > 0

@@ -1,5 +1,4 @@
 import html
-import io
 import json
 import re
 from pathlib import Path
@@ -14,6 +13,7 @@ from PIL import Image
 from mmrl.run.curves import line_plot
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run.report import collect_points, write_report
+from tests.pictures import png
 
 NASTY = "<img src=x onerror=alert(1)></div><script>alert(2)</script>"
 
@@ -124,11 +124,9 @@ def test_of_many_steps_the_first_and_the_last_are_shown(tmp_path: Path) -> None:
 
 
 def test_broken_images_and_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
-    drawn = io.BytesIO()
-    Image.new("RGB", (2000, 1000)).save(drawn, "PNG")
     rows = [
         {"prompt": "x", "completion": {"bytes": data, "path": None}, "reward": 0.5}
-        for data in (drawn.getvalue(), b"no image")
+        for data in (png(Image.new("RGB", (2000, 1000))), b"no image")
     ]
     write_rows(tmp_path, "completions_t_000001", rows)
     (tmp_path / "samples" / "completions_t_000002.parquet").write_bytes(b"PAR1 and no more")

@@ -1,6 +1,5 @@
 """Questions about images, from prompt to text: through the same sampler and scoring as any text."""
 
-import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from mmrl.training.adapter import add_adapter
 from mmrl.types import Passes, Prompt
 from tests.models.networks import write_small_llada_v, write_small_mmada
 from tests.models.questions import PROMPTS, generators, picture, question, rolled_out
+from tests.pictures import png
 
 
 @pytest.fixture(scope="module")
@@ -204,10 +204,11 @@ def test_a_response_is_text_of_the_tokenizer(either: Policy) -> None:
 def test_a_picture_of_a_file_is_measured_unopened_and_opened_once_for_its_group(
     either: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    buffer, opened = io.BytesIO(), []
-    picture(20, 9, 1).save(buffer, "PNG")
+    opened: list[int] = []
     monkeypatch.setattr(LazyImage, "open", lambda p, was=LazyImage.open: opened.append(1) or was(p))
-    prompt = Prompt("1", "image_to_text", "?", images=LazyImages([LazyImage(buffer.getvalue())]))
+    prompt = Prompt(
+        "1", "image_to_text", "?", images=LazyImages([LazyImage(png(picture(20, 9, 1)))])
+    )
     assert either.fits(prompt) and not opened
     canvas = either.canvas([prompt] * 4)
     assert len(opened) == 1
