@@ -171,7 +171,7 @@ def files(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> d
 
 
 def mixed(world: SimpleNamespace, files: dict[str, str], output: Path) -> RLConfig:
-    """Two steps of two files with two rollouts each of every task."""
+    """Two steps of two prompts with two rollouts each of every task."""
     text: dict[str, Any] = {
         "sampler": WRITER,
         "max_completion_length": 8,
@@ -185,7 +185,7 @@ def mixed(world: SimpleNamespace, files: dict[str, str], output: Path) -> RLConf
     tasks = {
         name: TaskConfig(
             task=task,
-            files=files[name],
+            prompts=files[name],
             eval_prompts=files[name],
             eval_limit=2,
             num_prompts=2,
