@@ -160,14 +160,9 @@ def test_the_benchmarks_of_trado_are_those_of_dllm_rl(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "mask", "rows"),
-    [
-        ("sdar_trace_rl", "trace", 4),
-        ("sdar_trace_rl_value", "trace", 4),
-        ("sdar_trace_rl_code", "trace", 4),
-        ("trado_trace_rl", "trace", 4),
-        ("sdar_random_masking", "uniform", 1),
-        ("sdar_coupled", "complementary", 2),
-    ],
+    [("sdar_trace_rl", "trace", 4), ("sdar_trace_rl_value", "trace", 4)]
+    + [("sdar_trace_rl_code", "trace", 4), ("trado_trace_rl", "trace", 4)]
+    + [("sdar_random_masking", "uniform", 1), ("sdar_coupled", "complementary", 2)],
 )
 def test_the_sdar_recipes_are_dllm_rls(name: str, mask: str, rows: int) -> None:
     config = load_config(RLConfig, [f"config=configs/rl/{name}.yaml"])
@@ -261,8 +256,7 @@ def test_a_configuration_is_short(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    [p for f in ("rl", "sft", "eval", "reward_server", "sweep") for p in configurations(f)],
+    "path", [p for f in ("rl", "sft", "eval", "reward_server", "sweep") for p in configurations(f)]
 )
 def test_the_first_line_of_a_configuration_says_what_it_is_for(path: str) -> None:
     line = Path(path).read_text(encoding="utf-8").splitlines()[0]

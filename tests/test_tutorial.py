@@ -5,13 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmrl.algorithms import (
-    LossInputs,
-    count_batch,
-    group_advantages,
-    load_algorithm,
-    policy_loss,
-)
+from mmrl.algorithms import LossInputs, count_batch, group_advantages, load_algorithm, policy_loss
 from mmrl.estimators import draw_passes, score
 from mmrl.models import load_policy
 from mmrl.randomness import generator

@@ -1,14 +1,11 @@
 """Numbers of the public code at tiny size and their network, a tiny policy, a few images."""
 
-import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from datasets import Dataset, Features, Value
-from datasets import Image as ImageFeature
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
@@ -17,6 +14,7 @@ from mmrl.models import load_model
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import write_world
 from tests.models.networks import FIXTURES, bare_policy, write_mmada
+from tests.pictures import write_images
 
 
 @pytest.fixture(scope="session")
@@ -69,15 +67,7 @@ zero3_pair = launch_pair(
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A parquet of twelve 8 x 8 images of two flat colours each."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for _ in range(12):
-        pixels = np.repeat(rng.integers(0, 256, (2, 1, 3), dtype=np.uint8), 4, axis=0)
-        buffer = io.BytesIO()
-        Image.fromarray(np.repeat(pixels, 8, axis=1)).save(buffer, "PNG")
-        rows.append({"bytes": buffer.getvalue(), "path": None})
+    colors = np.random.default_rng(0).integers(0, 256, (12, 2, 1, 3), dtype=np.uint8)
+    images = map(Image.fromarray, colors.repeat(4, axis=1).repeat(8, axis=2))
     path = tmp_path_factory.mktemp("images") / "images.parquet"
-    columns = {"image": rows, "prompt": ["two stripes"] * 12}
-    features = Features({"image": ImageFeature(), "prompt": Value("string")})
-    Dataset.from_dict(columns, features=features).to_parquet(str(path))
-    return path
+    return write_images(path, [*images], ["two stripes"] * 12)

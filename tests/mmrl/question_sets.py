@@ -1,6 +1,5 @@
 """Rows of public question sets with the columns that they have on the hub."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +7,12 @@ from datasets import Dataset, Features, List, Value
 from datasets import Image as ImageFeature
 from PIL import Image
 
+from tests.pictures import png
+
 
 def image(level: int) -> dict[str, Any]:
     """An image as the Image feature stores it, told apart by its grey."""
-    buffer = io.BytesIO()
-    Image.new("L", (4, 4), level).save(buffer, "PNG")
-    return {"bytes": buffer.getvalue(), "path": None}
+    return {"bytes": png(Image.new("L", (4, 4), level)), "path": None}
 
 
 def on_the_hub(folder: Path, rows: list[dict[str, Any]], types: dict[str, Any], split: str) -> str:

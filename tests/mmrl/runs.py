@@ -120,21 +120,14 @@ def run_config(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig
 def command_line(world: SimpleNamespace, output: Path) -> list[str]:
     """The words of a run with the shapes reward, for processes of their own."""
     task = "tasks.shapes"
-    return [
-        f"output_dir={output}",
-        f"model.path={world.policy}",
-        f"model.vq={VQ}",
-        "model.max_prompt_length=24",
-        f"{task}.prompts={world.prompts}",
-        f"{task}.num_prompts=2",
-        f"{task}.num_generations=4",
-        f"{task}.sampler.steps=3",
-        f"{task}.rewards=[{{name: shapes, mode: partial}}]",
-        f"{task}.algorithm={{num_iterations: 2}}",
-        "per_device_train_batch_size=4",
-        "learning_rate=1e-3",
-        "bf16=false",
-    ]
+    return (
+        [f"output_dir={output}", f"model.path={world.policy}", f"model.vq={VQ}"]
+        + ["model.max_prompt_length=24", f"{task}.prompts={world.prompts}"]
+        + [f"{task}.num_prompts=2", f"{task}.num_generations=4", f"{task}.sampler.steps=3"]
+        + [f"{task}.rewards=[{{name: shapes, mode: partial}}]"]
+        + [f"{task}.algorithm={{num_iterations: 2}}", "per_device_train_batch_size=4"]
+        + ["learning_rate=1e-3", "bf16=false"]
+    )
 
 
 def trainer_of(config: RLConfig) -> Trainer:

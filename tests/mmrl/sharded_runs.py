@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from datasets import Dataset, Features, Value
-from datasets import Image as ImageFeature
 from PIL import Image
 
 from mmrl import rl, sft
@@ -28,16 +26,13 @@ from mmrl.samplers import SamplerConfig
 from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import LORA, RED, VQ, run_config, vowels, world_in
 from tests.mmrl.starts import write_drawing
+from tests.pictures import write_images
 
 TRACE = {"name": "trace_rl", "slice_size": 1}
 ASKING = [RED, {"name": "cycle", "max_completion_length": 2, "batch_size": 1}]
 """Of the first run: a reward that asks the policy, question by question."""
 RL = {
-    "full": {
-        "algorithm": {"beta": 0.1},
-        "num_mini_batches": 2,
-        "per_device_train_batch_size": 2,
-    },
+    "full": {"algorithm": {"beta": 0.1}, "num_mini_batches": 2, "per_device_train_batch_size": 2},
     "lora": {
         "algorithm": {"beta": 0.1},
         "lora": {**LORA, "lora_dropout": 0.1},
@@ -186,9 +181,7 @@ def pairs(world: SimpleNamespace) -> Path:
     if not path.exists():
         colors = np.random.default_rng(0).integers(0, 256, (8, 3), dtype=np.uint8)
         pictures = [Image.new("RGB", (32, 32), tuple(color.tolist())) for color in colors]
-        features = Features({"image": ImageFeature(), "prompt": Value("string")})
-        rows = {"image": pictures, "prompt": [f"a plain image {n}" for n in range(8)]}
-        Dataset.from_dict(rows, features=features).to_parquet(str(path))
+        write_images(path, pictures, [f"a plain image {n}" for n in range(8)])
     return path
 
 

@@ -59,11 +59,7 @@ def lengths(samples: list[Sample]) -> list[float]:
     return [float(len(str(sample.completion))) for sample in samples]
 
 
-def reinforce(
-    world: Path,
-    output: Path,
-    kind: str,
-) -> None:
+def reinforce(world: Path, output: Path, kind: str) -> None:
     """Two steps on questions and on words, evaluated on three questions one by one."""
     model = {"vq": None, "max_prompt_length": 400, **SETTINGS[kind]}
     sampler, algorithm = WAYS[model["path"]]

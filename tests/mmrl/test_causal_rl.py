@@ -1,6 +1,5 @@
 """The loop on a policy that appends tokens: processes, resume, and what cannot be."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from tests.mmrl.pair import Pair
 from tests.mmrl.same_runs import close, equal_metrics, same_rollouts
 
 SHIPPED = Path("datasets/text/checkpoints/qwen3")
-SEEING = Path("datasets/shapes/checkpoints/qwen3_vl")
 TASK = "tasks.arithmetic"
 
 
@@ -27,25 +25,15 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def seeing(tmp_path: Path) -> Path:
-    """The shipped files of a model that sees, with random weights."""
-    folder = shutil.copytree(SEEING, tmp_path / "seeing")
-    save_model(new_model(read_config(SEEING), generator(0, "weights")), folder)
-    return folder
-
-
-def words(
-    start: Path, out: Path, *more: str, recipe: str = "text_qwen3", task: str = TASK
-) -> list[str]:
+def words(start: Path, out: Path, *more: str) -> list[str]:
     """A short run in which completions with more vowels are better."""
     sizes = ["num_prompts=2", "num_generations=4", "max_completion_length=8", "eval_limit=4"]
     return [
-        f"config=configs/rl/{recipe}.yaml",
+        "config=configs/rl/text_qwen3.yaml",
         f"model.path={start}",
         f"output_dir={out}",
-        *(f"{task}.{size}" for size in sizes),
-        f"{task}.rewards=[{{name: 'tests/mmrl/runs.py:vowels'}}]",
+        *(f"{TASK}.{size}" for size in sizes),
+        f"{TASK}.rewards=[{{name: 'tests/mmrl/runs.py:vowels'}}]",
         "per_device_train_batch_size=2",
         "max_steps=2",
         "eval_steps=2",
@@ -77,17 +65,3 @@ def test_two_processes_and_a_resumed_run_are_one(
     assert rl.main(resumed) == 0
     equal_metrics(tmp_path / "one", tmp_path / "parts", after=1)
     close(tmp_path / "one" / "final", tmp_path / "parts" / "final", tolerance=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [[], ["model.lora={r: 4}"]], ids=["merger", "lora"])
-def test_two_processes_that_see_are_one(
-    seeing: Path, tmp_path: Path, pair: Pair, changes: list[str]
-) -> None:
-    kind = {"recipe": "shapes_questions_qwen3_vl", "task": "tasks.questions_qwen3_vl"}
-    pair.begin("mmrl.rl", words(seeing, tmp_path / "two", *changes, **kind))
-    assert rl.main(words(seeing, tmp_path / "one", *changes, **kind)) == 0
-    pair.end()
-    equal_metrics(tmp_path / "one", tmp_path / "two")
-    same_rollouts(tmp_path / "one", tmp_path / "two", 1)
-    close(tmp_path / "one" / "final", tmp_path / "two" / "final")

@@ -4,6 +4,7 @@ Once with a policy that sees images through a tower, and once with one that read
 """
 
 import io
+import json
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,24 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 from mmrl.data.prompts import DataConfig
 from mmrl.models.image_tokenizers.magvit import MagvitV2
 from mmrl.models.network.vision import Vision
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
-from mmrl.rollouts.tasks import Task
+from mmrl.rollouts.tasks import Task, TaskConfig
 from mmrl.samplers import SamplerConfig
-from tests.mmrl.pair import Pair
-from tests.mmrl.runs import (
-    LORA,
-    SHAPES,
-    metrics,
-    roll_out,
-    run_config,
-    same_weights,
-    trainer_of,
-)
+from tests.mmrl.runs import LORA, RED, SHAPES, VQ, metrics, roll_out, run_config, trainer_of
 from tests.models.networks import write_small_llada_v, write_small_mmada
 
 SAMPLER = SamplerConfig(name="static", steps=4, eos="leave")
@@ -42,7 +36,7 @@ class Sight:
     """A small policy and questions about shapes, of every tag.
 
     `looks` is what runs once for every image that is looked at, `reached` a module that images
-    reach, and `all_trained` the settings under which everything is trained.
+    reach.
     """
 
     policy: str
@@ -51,7 +45,6 @@ class Sight:
     held_out: str
     looks: tuple[type, str]
     reached: str
-    all_trained: dict[str, bool]
 
 
 def written(folder: Path, family: str) -> Sight:
@@ -64,10 +57,9 @@ def written(folder: Path, family: str) -> Sight:
     prompts = str(paths["train"]), str(paths["validation"])
     if family == "mmada":
         vq = str(write_small_mmada(folder) / "vq")
-        return Sight(str(folder), vq, *prompts, (MagvitV2, "encode"), "embed", {})
+        return Sight(str(folder), vq, *prompts, (MagvitV2, "encode"), "embed")
     write_small_llada_v(folder)
-    tower = {"train_vision_tower": True}
-    return Sight(str(folder), None, *prompts, (Vision, "_states"), "vision", tower)
+    return Sight(str(folder), None, *prompts, (Vision, "_states"), "vision")
 
 
 @pytest.fixture(scope="module", params=["llada_v", "mmada"])
@@ -125,20 +117,6 @@ def test_a_run_trains_evaluates_by_tag_and_looks_once_per_prompt_and_step(
     assert f"trained: {sight.reached}" in log and "trained: total" in log
 
 
-def test_a_resumed_run_is_the_run(sight: Sight, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {
-        "save_steps": 1,
-        "save_total_limit": None,
-        "model": sight.all_trained,
-        "task": {"rewards": [{"name": "length", "reward": lengths}]},
-    }
-    whole = train(questions(sight, tmp_path, **changes))
-    changes |= {"resume_from_checkpoint": str(whole / "checkpoints" / "1")}
-    again = train(questions(sight, tmp_path / "again", **changes))
-    assert same_weights(whole / "final", again / "final")
-    assert metrics(again) == metrics(whole)[1:]
-
-
 def lengths(samples: list[Any]) -> list[float]:
     return [float(len(sample.completion)) for sample in samples]
 
@@ -177,27 +155,75 @@ def test_the_reference_keeps_what_is_trained_beside_an_adapter(
     assert trainer.update({"shapes": (job, batch)})["kl"] > 0
 
 
-def test_processes_that_see_and_read_words_alone_do_not_wait_for_each_other(
-    tower: Sight, pair: Pair, tmp_path: Path
+TASKS = {"drawn": "text_to_image", "asked": "image_to_text", "read": "text"}
+WRITER = SamplerConfig(name="static", steps=4)
+
+
+@pytest.fixture(scope="module")
+def files(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A prompt file for every task."""
+    folder = tmp_path_factory.mktemp("prompts")
+    with (SHAPES / "questions_train.jsonl").open() as lines:
+        (folder / "asked.jsonl").write_text("".join(islice(lines, 0, None, 400)))
+    rows = [{"prompt": "a red circle", "answer": "red"}, {"prompt": "two", "answer": "two"}]
+    (folder / "read.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"drawn": world.prompts, **{n: str(folder / f"{n}.jsonl") for n in ("asked", "read")}}
+
+
+def mixed(world: SimpleNamespace, files: dict[str, str], output: Path) -> RLConfig:
+    """Two steps of two prompts with two rollouts each of every task."""
+    text: dict[str, Any] = {
+        "sampler": WRITER,
+        "max_completion_length": 8,
+        "rewards": [{"name": "length", "reward": lengths}],
+    }
+    own: dict[str, dict[str, Any]] = {
+        "drawn": {"sampler": SamplerConfig(steps=3), "rewards": [RED]},
+        "asked": {**text, "data": DataConfig(format="dllm_rl"), "algorithm": {"name": "unigrpo"}},
+        "read": {**text, "algorithm": {"name": "coupled_grpo"}},
+    }
+    tasks = {
+        name: TaskConfig(
+            task=task,
+            prompts=files[name],
+            eval_prompts=files[name],
+            eval_limit=2,
+            num_prompts=2,
+            num_generations=2,
+            **{**own[name], "algorithm": {"num_iterations": 1, **own[name].get("algorithm", {})}},
+        )
+        for name, task in TASKS.items()
+    }
+    return RLConfig(
+        output_dir=str(output),
+        model=ModelConfig(path=world.policy, vq=VQ, max_prompt_length=64),
+        tasks=tasks,
+        per_device_train_batch_size=4,
+        learning_rate=1e-3,
+        max_steps=2,
+        save_steps=0,
+        eval_steps=2,
+        bf16=False,
+    )
+
+
+def test_three_tasks_train_one_policy_and_each_has_its_metrics(
+    world: SimpleNamespace, files: dict[str, str], tmp_path: Path
 ) -> None:
-    (tmp_path / "words.jsonl").write_text('{"prompt": "a", "answer": "a"}\n{"prompt": "b"}\n')
-    words = []
-    for name, prompts in (("sight", tower.prompts), ("words", str(tmp_path / "words.jsonl"))):
-        task = f"tasks.{name}"
-        words += [
-            f"{task}.prompts={prompts}",
-            f"{task}.num_prompts=2",
-            f"{task}.num_generations=2",
-            f"{task}.max_completion_length=8",
-            f"{task}.sampler={{name: static, steps: 4}}",
-            f"{task}.rewards=[{{name: format}}]",
-            f"{task}.algorithm={{num_iterations: 2}}",
-        ]
-    words += ["tasks.sight.task=image_to_text", "tasks.sight.data.format=dllm_rl"]
-    words += ["tasks.words.task=text", f"model.path={tower.policy}"]
-    words += ["model.vq=null"]
-    words += ["model.max_prompt_length=400", "per_device_train_batch_size=2", "max_steps=2"]
-    words += ["save_steps=0", "learning_rate=1e-3", f"output_dir={tmp_path / 'run'}"]
-    pair.begin("mmrl.rl", words)
-    pair.end()
-    assert len(metrics(tmp_path / "run")) == 2
+    run = train(mixed(world, files, tmp_path))
+    lines = metrics(run)
+    updates = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in updates] == [1, 2]
+    for line in updates:
+        assert line["grad_norm"] > 0
+        for name in TASKS:
+            assert {f"{name}/reward", f"{name}/reward_std", f"{name}/ratio"} <= line.keys()
+            assert line[f"{name}/ratio"] == pytest.approx(1.0, abs=1e-6)
+        assert {"asked/completions/mean_length", "read/completions/mean_length"} <= line.keys()
+        assert "drawn/completions/mean_length" not in line
+    for score in ("drawn/redness", "asked/length", "read/length"):
+        assert [line["step"] for line in lines if f"eval/{score}" in line] == [0, 2]
+    before, after = (
+        load_file(Path(p) / "model.safetensors") for p in (world.policy, run / "final")
+    )
+    assert any((before[key].float() != after[key].float()).any() for key in before)

@@ -143,20 +143,12 @@ def completions(run: Path, step: int) -> list[dict]:
 def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
     world: SimpleNamespace, pair: Pair, tmp_path: Path
 ) -> None:
-    common = [
-        "max_steps=2",
-        "save_steps=1",
-        "eval_steps=2",
-        "eval_images=3",
-        "learning_rate=1e-4",
-        "model.dtype=float64",
-        "num_mini_batches=2",
-        "per_device_train_batch_size=2",
-        "tasks.shapes.algorithm.beta=0.1",
-        f"tasks.shapes.eval_prompts={world.held_out}",
-        f"tasks.shapes.rewards=[{CLIP}]",
-        "tasks.shapes.diversity=[tokens, shapes]",
-    ]
+    common = (
+        ["max_steps=2", "save_steps=1", "eval_steps=2", "eval_images=3", "learning_rate=1e-4"]
+        + ["model.dtype=float64", "num_mini_batches=2", "per_device_train_batch_size=2"]
+        + ["tasks.shapes.algorithm.beta=0.1", f"tasks.shapes.eval_prompts={world.held_out}"]
+        + [f"tasks.shapes.rewards=[{CLIP}]", "tasks.shapes.diversity=[tokens, shapes]"]
+    )
     pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *common])
     steps = [line for line in metrics(tmp_path / "one") if "loss" in line]
     assert all(0 < line["diversity/tokens"] < 1 for line in steps)

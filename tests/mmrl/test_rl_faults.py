@@ -18,13 +18,7 @@ from mmrl.rl import main, train
 from mmrl.run.run_lock import lock_directory
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
-from tests.mmrl.runs import (
-    command_line,
-    loadable,
-    metrics,
-    redness,
-    run_config,
-)
+from tests.mmrl.runs import command_line, loadable, metrics, redness, run_config
 
 
 def failed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -229,9 +223,7 @@ def fill_disk(limit: int = 100_000) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
-@pytest.mark.parametrize("async_save", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
-    async_save: bool,
     world: SimpleNamespace,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -244,7 +236,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
             fill_disk()
         original(self, folder)
 
-    words = [*command_line(world, run), "save_steps=2", "max_steps=6", f"async_save={async_save}"]
+    words = [*command_line(world, run), "save_steps=2", "max_steps=6"]
     with room_for_small_files(), monkeypatch.context() as patch:
         patch.setattr(Trainer, "save", save)
         message = failed(words, capsys)

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: their values, and what is refused before a model loads."""
+"""Settings of runs: learning-rate schedules, and how long supervised runs are."""
 
 import math
 from typing import Any
@@ -8,6 +8,7 @@ import torch
 
 from mmrl.config import ConfigError
 from mmrl.run_config import RunConfig, build_schedule, check_schedule
+from mmrl.sft_config import SFTConfig, count_steps
 
 
 def settings_of(name: str, arguments: dict[str, Any]) -> RunConfig:
@@ -64,3 +65,22 @@ def test_a_schedule_that_would_fail_later_is_refused(
     with pytest.raises(ConfigError, match="lr_scheduler_") as error:
         check_schedule(settings, 8)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "world_size", "steps"),
+    [(None, 1, 1000), (20, 1, 4950), (20, 8, 619), (0.5, 1, 124), (0.0001, 1, 1)],
+)
+def test_epochs_become_steps_by_the_examples_of_a_step(
+    epochs: float | None, world_size: int, steps: int
+) -> None:
+    config = SFTConfig(num_train_epochs=epochs, per_device_train_batch_size=1)
+    config.gradient_accumulation_steps = 4
+    assert count_steps(config, 990, world_size) == steps
+
+
+def test_epochs_of_data_of_unknown_length_are_refused() -> None:
+    with pytest.raises(ConfigError, match="it must be null for streamed data"):
+        count_steps(SFTConfig(num_train_epochs=2), None, 1)
+    with pytest.raises(ConfigError, match="num_train_epochs"):
+        SFTConfig(num_train_epochs=0)

@@ -53,10 +53,7 @@ def save_drawn(model: Any, folder: Path, deviation: float) -> Any:
 
 IMAGE, OPEN, CLOSE = 35, 37, 38
 SEEING = {
-    "qwen3_vl": {
-        "deepstack_visual_indexes": [0],
-        "num_position_embeddings": 16,
-    },
+    "qwen3_vl": {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
     "qwen2_5_vl": {"window_size": 8, "fullatt_block_indexes": [1]},
 }
 """Settings of small vision towers."""

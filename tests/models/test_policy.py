@@ -48,9 +48,7 @@ def image_logits(policy: Policy, canvas: MaskedCanvas) -> Tensor:
     return out.logits
 
 
-def test_the_branch_without_text_follows_what_is_written(
-    policy: Policy,
-) -> None:
+def test_the_branch_without_text_follows_what_is_written(policy: Policy) -> None:
     canvas = finished(policy.canvas(PROMPTS), policy)
     branch = canvas.unconditional()
     assert torch.equal(branch.tokens[:, -18:], canvas.tokens[:, -18:])

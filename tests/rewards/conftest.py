@@ -13,13 +13,7 @@ from safetensors.torch import save_file
 
 TINY = {
     "embed_dim": 24,
-    "vision_cfg": {
-        "image_size": 28,
-        "layers": 2,
-        "width": 32,
-        "head_width": 16,
-        "patch_size": 14,
-    },
+    "vision_cfg": {"image_size": 28, "layers": 2, "width": 32, "head_width": 16, "patch_size": 14},
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
 }
 

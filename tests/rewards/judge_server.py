@@ -27,11 +27,7 @@ from PIL import Image
 MODELS = ["right"]
 REPLIES = {
     "prose": "I would say four out of five.",
-    "nan": '{"reason": "", "score": NaN}',
     "high": '{"reason": "", "score": 6}',
-    "bool": '{"reason": "", "score": true}',
-    "more": '{"reason": "", "score": 4, "also": 1}',
-    "cut": '{"reason": "well, to beg',
     "unified": "Alignment Score (1-5): 4\nCoherence Score (1-5): 2.5\nStyle Score (1-5): 2.5",
 }
 asked: Counter[str] = Counter()

@@ -115,38 +115,23 @@ FORMS: dict[str, tuple[str, Any]] = {
     "prepared before": (RIGHT, ["import math", "two = math.sqrt(4)", "assert inc(1) == two"]),
     "raised": (RIGHT, "if inc(1) != 2:\n    raise ValueError('no')"),
 }
-VOID = [
-    "# a comment",
-    "inc(1) == 2",
-    "assert True",
-    "assert (inc(1) == 2, 'two')",
-    "assert 1 == 1",
-    "print(inc(1))",
-    "def helper():\n    assert inc(1) == 2",
-    "def test_inc():\n    inc(1) == 2",
-    "def test_inc():\n    def inner():\n        assert inc(1) == 2",
-    "async def test_inc():\n    assert inc(1) == 2",
-    "def test_inc(number):\n    assert inc(number) == 2",
-    "class TestInc:\n    def test_one(self): assert inc(1) == 2",
-    "class Inc(unittest.TestCase):\n    def one(self): self.assertEqual(inc(1), 2)",
-    "import numpy as np\nassert np.isclose(inc(1), 2)",
-    "import pytest\ndef test_inc():\n    with pytest.raises(ValueError):\n        inc('a')",
-    "from solution import inc as plus\nassert plus(1) == 2",
-    "assert inc(1) ==",
-    "return inc(1)",
-    CALL,
-    '{"fn_name": "inc", "inputs": [[1]], "outputs": [[2], [3]]}',
-    '{"fn_name": "inc", "inputs": [1], "outputs": [2]}',
-    '{"inputs": [], "outputs": []}',
-    '{"inputs": ["1"], "outputs": [2]}',
-    '{"cases": 3}',
-    "[]",
-    "",
-    1,
-    {"input": "1"},
-    {"input": "1", "output": 2},
-    {"input": [1], "output": 2},
-]
+VOID = (
+    ["# a comment", "inc(1) == 2", "assert True", "assert (inc(1) == 2, 'two')"]
+    + ["assert 1 == 1", "print(inc(1))", "def helper():\n    assert inc(1) == 2"]
+    + ["def test_inc():\n    inc(1) == 2"]
+    + ["def test_inc():\n    def inner():\n        assert inc(1) == 2"]
+    + ["async def test_inc():\n    assert inc(1) == 2"]
+    + ["def test_inc(number):\n    assert inc(number) == 2"]
+    + ["class TestInc:\n    def test_one(self): assert inc(1) == 2"]
+    + ["class Inc(unittest.TestCase):\n    def one(self): self.assertEqual(inc(1), 2)"]
+    + ["import numpy as np\nassert np.isclose(inc(1), 2)"]
+    + ["import pytest\ndef test_inc():\n    with pytest.raises(ValueError):\n        inc('a')"]
+    + ["from solution import inc as plus\nassert plus(1) == 2", "assert inc(1) =="]
+    + ["return inc(1)", CALL, '{"fn_name": "inc", "inputs": [[1]], "outputs": [[2], [3]]}']
+    + ['{"fn_name": "inc", "inputs": [1], "outputs": [2]}', '{"inputs": [], "outputs": []}']
+    + ['{"inputs": ["1"], "outputs": [2]}', '{"cases": 3}', "[]", "", 1, {"input": "1"}]
+    + [{"input": "1", "output": 2}, {"input": [1], "output": 2}]
+)
 
 
 def sample(completion: str, tests: Any, **metadata: str) -> Sample:

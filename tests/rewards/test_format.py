@@ -148,14 +148,9 @@ def test_maskgrpo_wants_one_pair_of_tags_alone() -> None:
 
 @pytest.mark.parametrize(
     ("completion", "expected"),
-    [
-        ("```python\nx = 1\n```", 1.0),
-        ("```python\nx = = 1\n```", 0.5),
-        ("```python\n" + "(" * 5000 + "\n```", 0.5),
-        ("```\nx = 1\n```", 0.0),
-        ("x = 1", 0.0),
-        ("```python\n1 +\n``` and ```python\nx = 1\n```", 1.0),
-    ],
+    [("```python\nx = 1\n```", 1.0), ("```python\nx = = 1\n```", 0.5)]
+    + [("```python\n" + "(" * 5000 + "\n```", 0.5), ("```\nx = 1\n```", 0.0), ("x = 1", 0.0)]
+    + [("```python\n1 +\n``` and ```python\nx = 1\n```", 1.0)],
 )
 def test_a_code_block_is_worth_half_where_it_cannot_be_parsed(
     completion: str, expected: float

@@ -201,10 +201,7 @@ def test_published_names_of_both_dialects_become_ours(entry: dict) -> None:
         ({"model.norm.weight": None}, "missing .*language_model.norm.weight"),
         ({"rm_head.7.weight": torch.zeros(1)}, "unexpected .*head.7.weight"),
         ({"rm_head.5.bias": torch.zeros(4)}, "size mismatch for head.5.bias"),
-        (
-            {"model.embed_tokens.weight": torch.zeros(TOKENS, WIDTH)},
-            f"{TOKENS} tokens",
-        ),
+        ({"model.embed_tokens.weight": torch.zeros(TOKENS, WIDTH)}, f"{TOKENS} tokens"),
     ],
 )
 def test_a_file_of_another_network_is_refused(

@@ -22,7 +22,6 @@ from mmrl.rewards.networks.imagereward_network import (
     rename_weight,
 )
 from mmrl.types import Sample
-from tests.rewards.rounding import up_to_rounding
 
 PROMPTS = ["a red circle", "Two blue squares", "a green star " * 30, ""]
 WORDS = ["a", "red", "circle", "two", "blue", "squares", "green", "star", "left", "of", "ring"]
@@ -178,16 +177,6 @@ def test_published_names_and_ours_are_a_bijection(weights: dict[str, Tensor]) ->
     ours = [rename_weight(name) for name in weights]
     assert len(set(ours)) == len(ours)
     assert set(ours) == set(build_network(weights, "the checkpoint").state_dict())
-
-
-def test_what_else_is_scored_changes_a_score_by_no_more_than_rounding(
-    entry: dict, pictures: list[Image.Image]
-) -> None:
-    reward = build_reward({**entry, "batch_size": 3})
-    rows = samples_of(pictures)
-    alone = [reward([row])[0] for row in rows]
-    assert reward(rows) == up_to_rounding(alone)
-    assert reward([]) == []
 
 
 def test_incomplete_and_foreign_checkpoints_are_named(

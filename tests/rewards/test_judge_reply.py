@@ -46,33 +46,12 @@ def test_a_reply_of_the_form_that_was_asked_for_is_a_score(
 
 @pytest.mark.parametrize(
     "reply",
-    [
-        "",
-        "4",
-        "[4]",
-        "null",
-        said("6"),
-        said("0"),
-        said("4.5"),
-        said('"4"'),
-        said("true"),
-        said("null"),
-        said("NaN"),
-        said("Infinity"),
-        said("1e999"),
-        said("9" * 5000),
-        said("4,"),
-        said("4", "3"),
-        '{"score": 4}',
-        '{"reason": "x", "score": 4, "more": 1}',
-        '{"reason": "x", "score": 1, "score": 5}',
-        f"{said('4')} {said('4')}",
-        f"My grade: {said('4')}",
-        f"{said('4')} That is all.",
-        f"<think>{said('4')}",
-        "[" * 100000,
-        "\ud800",
-    ],
+    ["", "4", "[4]", "null", said("6"), said("0"), said("4.5"), said('"4"'), said("true")]
+    + [said("null"), said("NaN"), said("Infinity"), said("1e999"), said("9" * 5000), said("4,")]
+    + [said("4", "3"), '{"score": 4}', '{"reason": "x", "score": 4, "more": 1}']
+    + ['{"reason": "x", "score": 1, "score": 5}', f"{said('4')} {said('4')}"]
+    + [f"My grade: {said('4')}", f"{said('4')} That is all.", f"<think>{said('4')}"]
+    + ["[" * 100000, "\ud800"],
     ids=lambda reply: reply[:40].encode(errors="replace"),
 )
 def test_any_other_reply_is_none(reply: str) -> None:
@@ -82,19 +61,10 @@ def test_any_other_reply_is_none(reply: str) -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    [
-        "4 2.5 3",
-        LINES.format(4, 2, "good"),
-        LINES.format(4, 2, 6),
-        LINES.format(4, 0.5, 3),
-        LINES.format(4, "-2", 3),
-        LINES.format(4, "2e1", 3),
-        LINES.format(4, "nan", 3),
-        "Alignment Score (1-5): 4\nCoherence Score (1-5): 4",
-        LINES.format(4, "3.1.2", 3),
-        LINES.format(4, "3,5", 3),
-        LINES.format(4, "3–4", 3),
-    ],
+    ["4 2.5 3", LINES.format(4, 2, "good"), LINES.format(4, 2, 6), LINES.format(4, 0.5, 3)]
+    + [LINES.format(4, "-2", 3), LINES.format(4, "2e1", 3), LINES.format(4, "nan", 3)]
+    + ["Alignment Score (1-5): 4\nCoherence Score (1-5): 4", LINES.format(4, "3.1.2", 3)]
+    + [LINES.format(4, "3,5", 3), LINES.format(4, "3–4", 3)],
 )
 def test_labelled_scores_are_all_there_and_in_range_or_there_is_none(reply: str) -> None:
     with pytest.raises(ReplyError):

@@ -76,53 +76,29 @@ def test_an_equivalent_answer_is_right(reward: MathReward, answer: Any, completi
 
 @pytest.mark.parametrize(
     ("answer", "completion"),
-    [
-        ("3", r"\boxed{\sqrt{3}}"),
-        ("3", r"<answer>16 \sqrt{3}</answer>"),
-        ("3", r"\boxed{3x}"),
-        ("3", r"\boxed{3 million}"),
-        ("2", r"\boxed{\frac{2}{3}} dollars"),
-        ("2", r"\boxed{2:00 pm}"),
-        ("5", r"\boxed{5 or 6}"),
-        ("[-2,7]", r"\boxed{(-2, 7)}"),
-        ("12", r"first 12, then \boxed{125"),
-        ("", ""),
-        ("12", "   "),
-        ("12", "\\boxed{" + "1+" * 5000 + "1}"),
-        ("5", r"So \boxed{5}. Wait, so \boxed{7"),
-        ("360", r"in one day is \boxed{360\text{ hours} hours."),
-        ("2", r"\boxed{3 1/2}"),
-        ("1", "<answer>1 3/4</answer>"),
-        ("12", "The result is −12."),
-        ("4", "The probability is 3/4."),
-        ("4", r"It is $\frac{3}{4}$."),
-        ("2", r"\boxed{2 thirds}"),
-        ("5", r"\boxed{5 hundredths}"),
-        ("5", r"\boxed{5\text{ trillion}}"),
-        ("5", r"\boxed{5 or six}"),
-        ("5", r"\boxed{not 5}"),
-        (r"1.1 \times 10^{-34}", r"\boxed{6.6 \times 10^{-34}}"),
-        ("(1/6)^{31}", r"\boxed{(1/6)^{30}}"),
-        ("(1/6)^{31}, 5", r"\boxed{(1/6)^{30}, 5}"),
-        ("1-2^{-61}", r"\boxed{1-2^{-60}}"),
-        (r"\frac{10^{40}+1}{10^{40}}", r"\boxed{\frac{10^{40}+2}{10^{40}}}"),
-        (r"\sqrt{2}\times 10^{-20}", r"\boxed{\sqrt{3}\times 10^{-20}}"),
-        ("10^{-20}x", r"\boxed{10^{-21}x}"),
-        ("1010_2", r"\boxed{1010_3}"),
-        ("5t", r"\boxed{5}"),
-        ("5", r"\boxed{5t}"),
-        ("1234", r"\boxed{1.234}"),
-        (r"n \text{ odd}", r"\boxed{n \text{ even}}"),
-    ],
+    [("3", r"\boxed{\sqrt{3}}"), ("3", r"<answer>16 \sqrt{3}</answer>"), ("3", r"\boxed{3x}")]
+    + [("3", r"\boxed{3 million}"), ("2", r"\boxed{\frac{2}{3}} dollars")]
+    + [("2", r"\boxed{2:00 pm}"), ("5", r"\boxed{5 or 6}"), ("[-2,7]", r"\boxed{(-2, 7)}")]
+    + [("12", r"first 12, then \boxed{125"), ("", ""), ("12", "   ")]
+    + [("12", "\\boxed{" + "1+" * 5000 + "1}"), ("5", r"So \boxed{5}. Wait, so \boxed{7")]
+    + [("360", r"in one day is \boxed{360\text{ hours} hours."), ("2", r"\boxed{3 1/2}")]
+    + [("1", "<answer>1 3/4</answer>"), ("12", "The result is −12.")]
+    + [("4", "The probability is 3/4."), ("4", r"It is $\frac{3}{4}$.")]
+    + [("2", r"\boxed{2 thirds}"), ("5", r"\boxed{5 hundredths}")]
+    + [("5", r"\boxed{5\text{ trillion}}"), ("5", r"\boxed{5 or six}"), ("5", r"\boxed{not 5}")]
+    + [(r"1.1 \times 10^{-34}", r"\boxed{6.6 \times 10^{-34}}")]
+    + [("(1/6)^{31}", r"\boxed{(1/6)^{30}}"), ("(1/6)^{31}, 5", r"\boxed{(1/6)^{30}, 5}")]
+    + [("1-2^{-61}", r"\boxed{1-2^{-60}}")]
+    + [(r"\frac{10^{40}+1}{10^{40}}", r"\boxed{\frac{10^{40}+2}{10^{40}}}")]
+    + [(r"\sqrt{2}\times 10^{-20}", r"\boxed{\sqrt{3}\times 10^{-20}}")]
+    + [("10^{-20}x", r"\boxed{10^{-21}x}"), ("1010_2", r"\boxed{1010_3}"), ("5t", r"\boxed{5}")]
+    + [("5", r"\boxed{5t}"), ("1234", r"\boxed{1.234}")]
+    + [(r"n \text{ odd}", r"\boxed{n \text{ even}}")],
 )
 def test_any_other_answer_and_none_are_worth_nothing(
     reward: MathReward, answer: Any, completion: str
 ) -> None:
     assert score(reward, answer or "12", completion) == 0.0
-
-
-"""The recorded answers to GSM8K that their publisher takes for right, and the reason against it:
-rows 566, 911 and 1116; of MATH there are none."""
 
 
 def test_partial_credit_is_for_marked_answers_and_off_by_default() -> None:
@@ -193,3 +169,38 @@ def test_answers_may_be_compared_as_strings_as_d1_does(
     for match, expected in (("exact", exact), ("string", string)):
         entry = {"name": "math", "match": match, "sources": ["boxed", "answer"]}
         assert build_reward(entry)([Sample("q", completion, {"answer": answer})]) == [expected]
+
+
+SAME = (
+    [("60", r"60\%"), ("60.0", r"60\%"), ("10", r"10.0\%"), ("60.0", "60%")]
+    + [("60", r"60\,\%"), ("60", r"$60\%$"), ("60.0", "60 percent")]
+    + [("60.0", r"60\text{ percent}"), ("60", r"60\% \text{ of the students}")]
+    + [("1,250", r"1250\%"), ("10, 20", r"10\%, 20\%"), ("12.5", r"12\frac{1}{2}\%")]
+    + [(r"60\%", "60"), ("60.0%", "60"), (r"60\%", "60.0%"), (r"60\%", "0.6")]
+    + [("60.0%", "0.60"), (r"150\%", "1.5"), (r"60\%", r"\frac{3}{5}")]
+    + [(r"\frac{100}{3}\%", r"\frac{1}{3}"), ("0.6", r"60\%"), (r"\frac{3}{5}", r"60.0\%")]
+    + [("3/5", "60%"), ("1", r"100\%"), ("-0.2", r"-20\%"), ("0.6", r"0.6\%")]
+    + [(r"\frac{1}{3}", r"33\frac{1}{3}\%"), ("100", "100 percent")]
+)
+
+
+@pytest.mark.parametrize(("answer", "written"), SAME)
+def test_a_sign_is_the_unit_of_a_number_or_stands_for_hundredths(
+    reward: MathReward, answer: str, written: str
+) -> None:
+    assert score(reward, answer, rf"\boxed{{{written}}}") == 1.0
+
+
+DIFFERENT = (
+    [("60", "0.6"), ("60", r"6000\%"), ("12.5", r"1,250\%"), ("60", r"-60\%"), ("6", r"60\%")]
+    + [("0.6", r"6\%"), ("1.5", r"150\%"), (r"60\%", "6"), (r"60\%", "6000")]
+    + [(r"60\%", r"0.6\%"), (r"60\%", "0.006"), (r"60\%", r"\%")]
+    + [("10", r"10\% \text{ of } 50"), ("15", r"10\%-20\%")]
+)
+
+
+@pytest.mark.parametrize(("answer", "written"), DIFFERENT)
+def test_no_sign_turns_another_number_into_the_reference(
+    reward: MathReward, answer: str, written: str
+) -> None:
+    assert score(reward, answer, rf"\boxed{{{written}}}") == 0.0

@@ -17,7 +17,7 @@ from mmrl import eval as text
 from mmrl import eval_v as vision
 from mmrl.evaluation.eval_config import EvalConfig, load_settings
 from mmrl.rewards.detection import instance_segmenter as segmenter
-from tests.mmrl.data.test_dpg_bench import HEAD
+from tests.mmrl.data.test_asked_prompts import HEAD
 from tests.mmrl.data.test_livecodebench import METHOD
 from tests.mmrl.question_sets import (
     MMMU,

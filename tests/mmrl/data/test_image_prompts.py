@@ -1,7 +1,6 @@
 """Prompts carry their images from any file, in order, unopened, and only to tasks that see."""
 
 import base64
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,18 @@ from mmrl.evaluation import benchmark
 from mmrl.evaluation.eval_config import EvalConfig
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.types import Prompt
+from tests.pictures import png
 
 COLORS = {"red": (255, 0, 0), "green": (0, 128, 0), "blue": (0, 0, 255)}
 Q = {"question": "How many?", "answer": "2"}
 
 
-def png(color: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4), color).save(buffer, "PNG")
-    return buffer.getvalue()
+def plain(color: str) -> bytes:
+    return png(Image.new("RGB", (4, 4), color))
 
 
 def url(color: str) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png(color)).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(plain(color)).decode()}"
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     """Prompt files here, images of one colour below `images`."""
     (tmp_path / "images").mkdir()
     for color in COLORS:
-        (tmp_path / "images" / f"{color}.png").write_bytes(png(color))
+        (tmp_path / "images" / f"{color}.png").write_bytes(plain(color))
     return tmp_path
 
 
@@ -63,14 +61,9 @@ def seen(prompt: Prompt) -> list[str]:
 
 @pytest.mark.parametrize(
     ("row", "colors"),
-    [
-        ({"image": "red.png"}, ["red"]),
-        ({"images": ["blue.png", "red.png"]}, ["blue", "red"]),
-        ({"image": [url("green"), "red.png"]}, ["green", "red"]),
-        ({"image": {"path": "red.png"}}, ["red"]),
-        ({"image": None}, []),
-        ({"images": []}, []),
-    ],
+    [({"image": "red.png"}, ["red"]), ({"images": ["blue.png", "red.png"]}, ["blue", "red"])]
+    + [({"image": [url("green"), "red.png"]}, ["green", "red"])]
+    + [({"image": {"path": "red.png"}}, ["red"]), ({"image": None}, []), ({"images": []}, [])],
 )
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
 def test_a_row_brings_one_image_or_several(
@@ -82,7 +75,7 @@ def test_a_row_brings_one_image_or_several(
 
 
 def stored(color: str | None, path: str | None = None) -> dict[str, Any]:
-    return {"bytes": None if color is None else png(color), "path": path}
+    return {"bytes": None if color is None else plain(color), "path": path}
 
 
 def test_a_parquet_holds_the_images_themselves_or_their_paths(folder: Path) -> None:
@@ -159,9 +152,9 @@ def test_an_image_that_cannot_be_shown_is_refused_with_its_row_when_the_file_is_
 def test_an_image_is_opened_when_it_is_taken_and_no_earlier(folder: Path) -> None:
     path = folder / "images" / "red.png"
     prompt = load(folder, {**Q, "image": "red.png"})
-    path.write_bytes(png("blue"))
+    path.write_bytes(plain("blue"))
     assert seen(prompt) == ["blue"] and len(prompt.images or ()) == 1
-    path.write_bytes(png("blue")[:-20])
+    path.write_bytes(plain("blue")[:-20])
     with pytest.raises(ConfigError, match=r"rows\.jsonl, line 1: the image cannot be read"):
         seen(prompt)
 
@@ -176,7 +169,7 @@ def test_an_evaluation_of_other_images_is_another_evaluation(folder: Path) -> No
 
     before = decisive()
     assert decisive() == before
-    (folder / "images" / "red.png").write_bytes(png("blue") + b"more")
+    (folder / "images" / "red.png").write_bytes(plain("blue") + b"more")
     assert {key for key, value in decisive().items() if before[key] != value} == {
         "texts of prompts"
     }

@@ -33,16 +33,9 @@ TABLES: dict[str, list[dict[str, Any]]] = {
     "answers": [
         {"id": str(n), "prompt": f"{n}?", "answer": answer, "choices": choices}
         for n, (answer, choices) in enumerate(
-            [
-                ("0204", None),
-                ("None", ["NA", "null", "None", "007"]),
-                ("NA", None),
-                ("null", ["1", "01", "1.0"]),
-                ("1e5", None),
-                ("[3, 5)", None),
-                ("[3, 5]", None),
-                (" true", None),
-            ]
+            [("0204", None), ("None", ["NA", "null", "None", "007"]), ("NA", None)]
+            + [("null", ["1", "01", "1.0"]), ("1e5", None), ("[3, 5)", None), ("[3, 5]", None)]
+            + [(" true", None)]
         )
     ],
     "geneval": [

@@ -1,6 +1,5 @@
 """Recorded completions of a run, beside those of another step."""
 
-import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from mmrl.demo.runs import find_completions
 from mmrl.rl import train
 from mmrl.run.sample_files import read_samples
 from tests.mmrl.runs import ROOT, run_config
+from tests.pictures import png
 
 LLADA = ROOT / "datasets" / "text" / "checkpoints" / "llada"
 GOOD = {"prompt": "1+1", "completion": "2", "tokens": [5, 6], "trace": [1, 0]}
@@ -43,9 +43,7 @@ def test_completions_come_by_reward_with_every_score(tmp_path: Path) -> None:
 
 
 def test_images_are_shown_and_a_damaged_one_is_named(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4)).save(buffer, "PNG")
-    images = [{"bytes": data, "path": None} for data in (buffer.getvalue(), b"<b>")]
+    images = [{"bytes": x, "path": None} for x in (png(Image.new("RGB", (4, 4))), b"<b>")]
     write_rows(tmp_path, *({**GOOD, "completion": image} for image in images))
     table = compare(tmp_path, FILE)
     assert table["datatype"][:2] == ["str", "html"]

@@ -1,18 +1,16 @@
 """Tiny pipelines of latents, and images with texts for them."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset, Features, Value
-from datasets import Image as ImageFeature
 from PIL import Image
 
 from mmrl.objectives.flow import Flow
 from mmrl.objectives.options import FlowConfig
 from tests.by_path import load as load_script
 from tests.mmrl.starts import SHAPES
+from tests.pictures import write_images
 
 load_script(SHAPES, "tokenizer")
 pipelines = load_script(SHAPES, "flow_pipeline")
@@ -45,15 +43,7 @@ def write_start(folder: Path) -> str:
 
 def write_pairs(path: Path) -> str:
     """A parquet of five images with their texts."""
-    images = []
-    for color in COLORS:
-        buffer = io.BytesIO()
-        Image.new("RGB", (8, 8), color).save(buffer, "PNG")
-        images.append({"bytes": buffer.getvalue(), "path": None})
-    features = Features({"image": ImageFeature(), "prompt": Value("string")})
-    rows = {"image": images, "prompt": list(TEXTS)}
-    Dataset.from_dict(rows, features=features).to_parquet(str(path))
-    return str(path)
+    return str(write_images(path, [Image.new("RGB", (8, 8), color) for color in COLORS], TEXTS))
 
 
 def options(folder: Path, **changes: Any) -> dict[str, Any]:

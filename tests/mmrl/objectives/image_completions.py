@@ -1,7 +1,6 @@
 """Questions about small pictures with answers, and a small objective over them, for tests."""
 
 import base64
-import io
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from PIL import Image
 from mmrl.objectives.text import CompletionConfig, Completions
 from tests.mmrl.objectives.completions import options
 from tests.mmrl.starts import write_start
+from tests.pictures import png
 
 TOWER = {
     "hidden_size": 12,
@@ -35,16 +35,14 @@ SIZES = ((8, 8), (20, 9), (8, 16), (16, 16))
 ASKED = ("how many red rings are there?", "is there a blue cross?", "what color is the ring?")
 
 
-def png(number: int) -> bytes:
+def noise(number: int) -> bytes:
     width, height = SIZES[number % len(SIZES)]
-    noise = np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(noise).save(buffer, "PNG")
-    return buffer.getvalue()
+    pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return png(Image.fromarray(pixels))
 
 
 def url(number: int) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png(number)).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(noise(number)).decode()}"
 
 
 ROWS = [

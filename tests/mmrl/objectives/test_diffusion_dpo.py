@@ -4,7 +4,6 @@
 gradient by verl-project/verl-omni@a1139bafffb5, `DPOLoss` of `diffusion_algos.py`, with beta 100.
 """
 
-import io
 import math
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from mmrl.planning.sft_plan import describe
 from mmrl.sft import SFTConfig, train
 from tests.mmrl.objectives.flow_pipelines import TEXTS, build, write_pairs, write_start
 from tests.mmrl.runs import metrics, same_weights
+from tests.pictures import png
 
 CASE = load_file(Path(__file__).parents[2] / "fixtures" / "flow" / "dpo.safetensors")
 WAYS = pytest.mark.parametrize("lora", [None, {"r": 4, "target_modules": ["q", "v", "o", "down"]}])
@@ -61,9 +61,7 @@ def write_preferences(path: Path) -> None:
 
 
 def draw(color: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (8, 8), color).save(buffer, "PNG")
-    return buffer.getvalue()
+    return png(Image.new("RGB", (8, 8), color))
 
 
 def options(folder: Path, **changes: Any) -> dict[str, Any]:

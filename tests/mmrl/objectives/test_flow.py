@@ -1,6 +1,9 @@
 """Flow matching of a pipeline: its loss against the formula, its draws, and what a run trains."""
 
+import io
 import json
+import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from mmrl.config import ConfigError
 from mmrl.models import load_policy
 from mmrl.models.layouts.pixels import image_to_pixels
 from mmrl.models.loading import load_model
+from mmrl.models.network.pipeline_parts import PipelineParts
 from mmrl.objectives.flow import Flow, draw_sigmas
 from mmrl.objectives.options import FlowConfig
 from mmrl.planning.sft_plan import describe
@@ -25,11 +29,19 @@ from mmrl.runtime.sharding.loading import read_shards
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, main, train
 from mmrl.types import Prompt
-from tests.mmrl.objectives.flow_pipelines import COLORS, TEXTS, build, options, write_pairs
+from tests.mmrl.objectives.flow_pipelines import (
+    COLORS,
+    TEXTS,
+    build,
+    options,
+    write_pairs,
+    write_start,
+)
 from tests.mmrl.objectives.flow_pipelines import write_start as write_pipeline
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import metrics, same_weights
+from tests.mmrl.runs import metrics
 from tests.mmrl.same_runs import close, equal_metrics
+from tests.pictures import png
 
 PARTS = ("transformer", "text_encoder", "text_encoder_2", "vae")
 
@@ -145,19 +157,6 @@ def test_texts_encoded_in_the_forward_pass_condition_as_those_encoded_once(
     assert {name.partition(".")[0] for name in trained} == {"network", "encoders"}
 
 
-def test_two_steps_and_two_more_equal_four(folder: Path, finished: Path, tmp_path: Path) -> None:
-    train(config(folder, tmp_path / "parts", max_steps=2, lr_scheduler_type="constant"))
-    changes = {"resume_from_checkpoint": "auto", "lr_scheduler_type": "constant"}
-    train(config(folder, tmp_path / "parts", **changes))
-    train(config(folder, tmp_path / "whole", lr_scheduler_type="constant"))
-    left, right = (metrics(tmp_path / name) for name in ("parts", "whole"))
-    assert [line.get("loss") for line in left] == [line.get("loss") for line in right]
-    assert left[-1]["eval/loss"] == right[-1]["eval/loss"]
-    for part in PARTS:
-        both = (tmp_path / name / "final" / part for name in ("parts", "whole"))
-        assert same_weights(*both), part
-
-
 def test_a_run_trains_network_and_text_encoders_and_saves_a_public_pipeline(
     folder: Path, finished: Path
 ) -> None:
@@ -178,16 +177,6 @@ def test_a_run_trains_network_and_text_encoders_and_saves_a_public_pipeline(
     settings = SamplerConfig(name="ode", steps=2, cfg_scale=1.0)
     rollout = sample(policy, policy.canvas(prompts), settings, generator(0))
     assert policy.decode(rollout.canvas, prompts)[0].size == (8, 8)  # type: ignore[union-attr]
-
-
-def test_an_adapter_of_a_pipeline_is_trained_and_saved(
-    folder: Path, finished: Path, tmp_path: Path
-) -> None:
-    start = {"model": str(finished / "final"), "new_weights": False, "train_text_encoder": False}
-    run = train(config(folder, tmp_path / "run", objective={**start, "lora": {"r": 2}}))
-    assert load_policy(run / "final", max_prompt_length=2).network.parts is not None
-    lines = [line["loss"] for line in metrics(run) if "loss" in line]
-    assert len(lines) == 4 and not (run / "final" / "transformer").exists()
 
 
 def test_deferred_weights_are_read_with_the_table_of_positions(finished: Path) -> None:
@@ -223,3 +212,124 @@ def test_two_processes_train_as_one(folder: Path, tmp_path: Path, pair: Pair) ->
     equal_metrics(one, two)
     for part in PARTS:
         close(one / "final" / part, two / "final" / part)
+
+
+PLACES: dict[str, dict[str, str]] = {
+    "pairs.parquet": {},
+    "shards/*.tar": {"image_column": "png", "text_column": "txt"},
+    "captions": {},
+    "table": {"text_column": "text"},
+    "hub": {},
+}
+"""Places of the same pairs, and the columns of each; `hub` is a data set as it lies there."""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline without weights, one with weights, and pairs in every form."""
+    path = tmp_path_factory.mktemp("data")
+    write_start(path)
+    for name in ("shards", "captions/deep", "table", "hub/data"):
+        (path / name).mkdir(parents=True)
+    write_pairs(path / "pairs.parquet")
+    shutil.copy(path / "pairs.parquet", path / "hub" / "data" / "train-00000-of-00001.parquet")
+    for n, (color, text) in enumerate(zip(COLORS, TEXTS, strict=True)):
+        image = png(Image.new("RGB", (8, 8), color))
+        with tarfile.open(path / "shards" / f"{n // 3}.tar", "a") as archive:
+            for ending, held in (("png", image), ("txt", text.encode())):
+                info = tarfile.TarInfo(f"{n:03}.{ending}")
+                info.size = len(held)
+                archive.addfile(info, io.BytesIO(held))
+        beside = path / "captions" / ("deep" if n % 2 else "") / f"{n}.png"
+        for file in (beside, path / "table" / f"{n}.png"):
+            file.write_bytes(image)
+        beside.with_suffix(".txt").write_text(f"{text}\n")
+    rows = [{"file_name": f"{n}.png", "text": text} for n, text in enumerate(TEXTS)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (path / "table" / "metadata.jsonl").write_text(lines)
+    build(path).save(path / "whole")
+    return path
+
+
+def start(places: Path, **changes: Any) -> dict[str, Any]:
+    given = {"model": str(places / "whole"), "new_weights": False, "train_text_encoder": False}
+    return {**given, **changes}
+
+
+def pairs_of(flow: Flow, count: int = 5) -> dict[str, bytes]:
+    found = flow.data[""].take(range(count))
+    return {pair.text: pair.image.open().tobytes() for pair in found}
+
+
+SLOW = ("pairs.parquet", "hub")
+"""Places whose streams end after five seconds of waiting in `datasets`."""
+WAYS = [(place, False) for place in PLACES]
+WAYS += [pytest.param(p, True, marks=[pytest.mark.slow] * (p in SLOW)) for p in PLACES]
+
+
+@pytest.mark.parametrize(("place", "streaming"), WAYS)
+def test_pairs_are_the_same_from_everywhere(
+    places: Path, place: str, streaming: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
+    changes = {"data": str(places / place), "streaming": streaming, **PLACES[place]}
+    flow = build(places, **start(places, **changes))
+    known = pairs_of(build(places, **start(places)))
+    assert set(known) == set(TEXTS) and pairs_of(flow) == known
+    assert flow.batch(0, 0, 1).velocity.shape == (4, 4, 4, 4)
+
+
+def test_an_image_without_a_text_is_named(places: Path, tmp_path: Path) -> None:
+    bare = Path(shutil.copytree(places / "captions", tmp_path / "captions"))
+    (bare / "deep" / "1.txt").unlink()
+    with pytest.raises(ConfigError, match=r"1.png' has no '1.txt' beside it"):
+        build(places, data=str(bare))
+    with pytest.raises(ConfigError, match=r"data.split is 'test'; it must be null"):
+        build(places, data=str(places / "captions"), data_split="test")
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 2}])
+def test_a_second_run_encodes_nothing_and_learns_the_same(
+    places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: Any
+) -> None:
+    def run(name: str) -> list[dict[str, Any]]:
+        options = {"data": str(places / "captions"), "max_prompt_length": 2, "lora": lora}
+        options |= {"encodings_dir": str(tmp_path / "store"), **start(places)}
+        config = SFTConfig(
+            output_dir=str(tmp_path / name),
+            objective={"name": "flow", "cond_dropout_prob": 0.5, **options},
+            max_steps=6,
+            per_device_train_batch_size=4,
+            logging_steps=1,
+            bf16=False,
+        )
+        return [{"loss": line.get("loss")} for line in metrics(train(config))]
+
+    first = run("first")
+    kept = {path.name for path in (tmp_path / "store").rglob("*.safetensors")}
+    assert len(kept) == 5 + 6  # latents, and texts with the empty one
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a part of the pipeline is read")
+
+    monkeypatch.setattr(PipelineParts, "_load", refuse)
+    assert run("second") == first
+    assert {path.name for path in (tmp_path / "store").rglob("*.safetensors")} == kept
+
+
+def test_a_latent_is_kept_for_its_image_size_and_autoencoder(places: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+
+    def keep(**changes: Any) -> int:
+        flow = build(places, **start(places, encodings_dir=str(store), **changes))
+        latent = flow._encode(flow.data[""].items[0].image)  # type: ignore[union-attr]
+        found = torch.equal(latent, flow._encode(flow.data[""].items[0].image))  # type: ignore[union-attr]
+        assert found and latent.dtype == torch.float32
+        return len(list(store.rglob("*.safetensors")))
+
+    assert [keep(), keep(), keep(image_size=16)] == [1, 1, 2]
+    other = Path(shutil.copytree(places / "whole", tmp_path / "other"))
+    [weights] = (other / "vae").glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes() + b" ")
+    with pytest.raises(ValueError, match="vae|safetensors|cannot be read"):
+        keep(model=str(other))  # another autoencoder, and not what is kept

@@ -1,9 +1,7 @@
 """The mixed masked-token loss: each part against its formula, computed over all positions."""
 
-import io
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow
@@ -11,8 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.nn.functional as F
-from datasets import Dataset, Features, Value
-from datasets import Image as ImageFeature
 from PIL import Image
 from torch import Generator, Tensor
 
@@ -20,9 +16,9 @@ from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.objectives.masked import Masked, draw_cosine_mask
 from mmrl.objectives.options import CompletionsConfig, MaskedConfig, QuestionsConfig
 from mmrl.objectives.scored_rows import Rows
-from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt
 from tests.mmrl.starts import SHAPES, write_drawing
+from tests.pictures import write_images
 
 PROMPTS = ["a red ring", "a circle and a large blue cross", "two rings", "a square"]
 
@@ -30,15 +26,8 @@ PROMPTS = ["a red ring", "a circle and a large blue cross", "two rings", "a squa
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A parquet of four images with their prompts."""
-    images = []
-    for color in ("red", "blue", "tan", "teal"):
-        buffer = io.BytesIO()
-        Image.new("RGB", (32, 32), color).save(buffer, "PNG")
-        images.append({"bytes": buffer.getvalue(), "path": None})
-    path = tmp_path_factory.mktemp("pairs") / "pairs.parquet"
-    features = Features({"image": ImageFeature(), "prompt": Value("string")})
-    Dataset.from_dict({"image": images, "prompt": PROMPTS}, features=features).to_parquet(str(path))
-    return path
+    images = [Image.new("RGB", (32, 32), color) for color in ("red", "blue", "tan", "teal")]
+    return write_images(tmp_path_factory.mktemp("pairs") / "pairs.parquet", images, PROMPTS)
 
 
 def options(pairs: Path, **changes: Any) -> dict[str, Any]:
@@ -178,21 +167,3 @@ def test_questions_and_completions_are_trained_as_they_are_sampled(
                     assert not part.weight[row, : len(given)].any()
         assert len(found) >= 2, name
     assert masked.vocabs["image_to_text"] == (0, len(masked.policy.tokenizer))
-
-
-def test_a_run_learns_the_three_together(
-    pairs: Path, tmp_path: Path, answers: dict[str, Any]
-) -> None:
-    changes = {k: vars(v) if hasattr(v, "data") else v for k, v in answers.items()}
-    first = run(pairs, tmp_path / "first", **changes)
-    second = run(pairs, tmp_path / "second", **changes, model=str(first.final))
-    assert second.loss < first.loss
-
-
-def run(pairs: Path, output: Path, **changes: Any) -> SimpleNamespace:
-    settings = {"name": "masked", **options(pairs, **changes)}
-    values: dict[str, Any] = {"max_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 4}
-    values |= {"bf16": False}
-    train(SFTConfig(output_dir=str(output), objective=settings, learning_rate=1e-3, **values))
-    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    return SimpleNamespace(final=output / "final", loss=lines[-1]["loss"])

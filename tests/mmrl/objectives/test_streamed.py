@@ -53,13 +53,8 @@ def run(output: Path, objective: dict[str, Any], **changes: Any) -> Path:
     return output
 
 
-@pytest.mark.parametrize("name", ["text", pytest.param("masked", marks=pytest.mark.slow)])
-def test_a_streamed_run_resumes_exactly(
-    name: str, data: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_streamed_run_resumes_exactly(data: Path, tmp_path: Path) -> None:
     objective = {"name": "text", **options(data), **STREAM}
-    if name == "masked":
-        objective = {"name": "masked", **pairs(folder)}
     whole = run(tmp_path / "whole", objective)
     second = str(whole / "checkpoints" / "2")
     again = run(tmp_path / "again", objective, resume_from_checkpoint=second)

@@ -6,20 +6,25 @@ from typing import Any, Literal
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmrl.config import ConfigError
 from mmrl.data.images import LazyImage
 from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.generation.causal.images import ImageTensors
 from mmrl.models import load_policy
 from mmrl.models.network.vision import Vision
 from mmrl.objectives.scored_rows import Rows
 from mmrl.objectives.text import Completions
+from mmrl.objectives.text_examples import Example
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
 from tests.mmrl.objectives.completions import gradients, visits, write_rows
-from tests.mmrl.objectives.image_completions import ROWS, seeing, settings
+from tests.mmrl.objectives.image_completions import ASKED, ROWS, noise, seeing, settings, url
 from tests.mmrl.objectives.test_scored_rows import CORRUPTIONS
+from tests.mmrl.runs import metrics
+from tests.models.causal import SEEING, write_qwen_vl
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes" / "checkpoints"
 
@@ -78,36 +83,6 @@ def test_answers_about_images_have_no_end_that_is_never_sampled_and_words_keep_t
     batch = objective.batch(0, 0, 1)
     ends = {tuple(batch.targets[row, batch.real[row]][-3:].tolist()) for row in range(len(batch))}
     assert ends == {(eot, eot, eot), (eot, eos, eos)}
-
-
-@pytest.mark.parametrize("tower", [True, False])
-def test_the_projector_always_learns_and_the_tower_only_if_wanted(
-    data: Path, tmp_path: Path, tower: bool
-) -> None:
-    first = seeing(data)
-    first.save(tmp_path)
-    objective = seeing(data, model=str(tmp_path), train_vision_tower=tower)
-    gradients(objective, visits(objective, 2))
-    learning = {
-        name
-        for name, p in objective.module.named_parameters()
-        if p.grad is not None and bool(p.grad.any())
-    }
-    assert {"vision.newline", "vision.projector.0.weight", "blocks.0.attn.q.weight"} <= learning
-    assert any(name.startswith("vision.tower.encoder") for name in learning) == tower
-    silent = {name for name, p in objective.module.named_parameters() if not p.requires_grad}
-    assert all(name.startswith("vision.tower") for name in silent) and bool(silent)
-
-
-def test_words_alone_leave_every_trained_weight_with_a_gradient(tmp_path: Path) -> None:
-    rows = [ROWS[0], {"question": "how many", "answer": "red"}]
-    objective = seeing(write_rows(tmp_path / "rows.jsonl", rows), batch_size=1)
-    words = next(batch for batch in visits(objective, 2) if batch.features is None)
-    gradients(objective, [words])
-    for name, parameter in objective.module.named_parameters():
-        assert (parameter.grad is not None) == parameter.requires_grad, name
-        if name.startswith("vision.") and parameter.grad is not None:
-            assert not parameter.grad.any()
 
 
 def test_pictures_are_opened_for_their_batch_once_each_and_not_before(
@@ -201,3 +176,146 @@ def test_a_checkpoint_that_reads_codes_learns_answers_as_they_are_sampled(
             seeing(write_rows(tmp_path / "more.jsonl", [picture]), **model)
     with pytest.raises(ConfigError, match="has images, and the network cannot see"):
         seeing(path, model=model["model"])
+
+
+CAUSAL = {"name": "causal"}
+
+
+@pytest.mark.parametrize("name", SEEING)
+def test_the_loss_is_the_cross_entropy_of_answers_under_transformers(
+    name: str, tmp_path: Path
+) -> None:
+    model = write_qwen_vl(tmp_path / "model", name)
+    data = write_rows(tmp_path / "rows.jsonl", ROWS)
+    objective = seeing(data, model=str(tmp_path / "model"), corruption=CAUSAL)
+    policy, expected = objective.policy, []
+    for prompt in load_prompts(str(data), "image_to_text", DataConfig()):
+        answer = objective.text.tokenizer(prompt.answer)["input_ids"]
+        answer = torch.tensor([*answer, objective.text.ids["eos"]])
+        canvas: Any = policy.canvas([prompt], len(answer))
+        row = torch.cat((canvas.tokens[:, : -len(answer)], answer[None]), 1)
+        features = canvas.features
+        assert isinstance(features, ImageTensors)
+        with torch.no_grad():
+            logits = model(
+                input_ids=row,
+                mm_token_type_ids=(features.at >= 0).int(),
+                pixel_values=torch.cat(features.pixels),
+                image_grid_thw=torch.tensor(features.grids),
+            ).logits[0, :, : objective.text.vocab[1]]
+        expected.append(float(F.cross_entropy(logits[-len(answer) - 1 : -1], answer)))
+    found, gradient = gradients(objective, visits(objective, 1))
+    assert found == pytest.approx(sum(expected) / 4, abs=1e-5) and bool(gradient.any())
+
+
+def test_a_run_learns_from_images_and_words_and_saves_what_can_be_loaded(tmp_path: Path) -> None:
+    write_qwen_vl(tmp_path / "model", "qwen3_vl")
+    words = [{"question": "how many", "answer": "red"}]
+    data = write_rows(tmp_path / "rows.jsonl", [*ROWS, *words, *words])
+    changes = {"model": str(tmp_path / "model"), "corruption": CAUSAL, "eval_data": str(data)}
+    options: dict[str, Any] = {"max_steps": 6, "logging_steps": 1, "eval_steps": 3, "save_steps": 0}
+    config = SFTConfig(
+        output_dir=str(tmp_path / "run"),
+        objective={"name": "text", **settings(data, **changes)},
+        per_device_train_batch_size=3,
+        learning_rate=1e-2,
+        bf16=False,
+        **options,
+    )
+    train(config)
+    losses = [line["eval/loss"] for line in metrics(tmp_path / "run") if "eval/loss" in line]
+    assert losses[-1] < losses[0]
+    policy = load_policy(tmp_path / "run" / "final")
+    [prompt] = load_prompts(str(data), "image_to_text", DataConfig())[3:4]
+    assert len(policy.canvas([prompt])) == 1
+
+
+def same(one: Example, other: Example) -> bool:
+    pixels = [[list(image.tobytes()) for image in example.images] for example in (one, other)]
+    tensors = (("prompt", "completion", "order"), ("cuts", "rows", "trained", "padding"))
+    return (
+        all(torch.equal(getattr(one, name), getattr(other, name)) for name in tensors[0])
+        and all(getattr(one, name) == getattr(other, name) for name in tensors[1])
+        and pixels[0] == pixels[1]
+    )
+
+
+def example(folder: Path, row: Any, name: str = "rows.jsonl", **changes: Any) -> Example:
+    path = folder / name
+    path.write_text(json.dumps([row]) if name.endswith(".json") else json.dumps(row))
+    [only] = seeing(path, **changes).source.rows.items
+    return only
+
+
+def turn(content: Any, role: str = "user") -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def system() -> dict[str, Any]:
+    from mmrl.models.layouts.image_chat import SYSTEM
+
+    return turn(SYSTEM, "system")
+
+
+def test_every_form_of_a_row_is_the_same_example(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.png").write_bytes(noise(1))
+    question, answer = ASKED[0], "3"
+    wanted = example(tmp_path, {"question": question, "answer": answer, "image": url(1)})
+    assert len(wanted.images) == 1 and wanted.rows > 0
+    parts = [{"type": "image"}, {"type": "text", "text": question}]
+    own = [{"type": "image", "url": url(1)}, parts[1]]
+    said = turn(f" {answer}\n", "assistant")
+    messages = [
+        {"messages": [system(), turn(parts), said], "images": [url(1)]},
+        {"messages": [system(), turn(own), said]},
+        {"messages": [system(), turn(question), said], "image": "pictures/a.png"},
+        {"messages": [system(), turn(f"<image>\n{question}"), said], "image": url(1)},
+        {"question": f"<image>\n{question}", "answer": answer, "image": url(1)},
+        {"question": question, "answer": "3", "image": "pictures/a.png"},
+        {"messages": [system(), turn(parts)], "answer": answer, "image": url(1)},
+    ]
+    for row in messages:
+        assert same(example(tmp_path, row), wanted), row
+    below = {"question": question, "answer": answer, "image": "a.png"}
+    root = str(tmp_path / "pictures")
+    assert same(example(tmp_path, below, image_root=root), wanted)
+
+
+def shown(objective: Completions) -> list[int]:
+    return [len(example.images) for example in objective.source.rows.items]
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_an_earlier_answer_sees_the_pictures_shown_until_then(tmp_path: Path, marked: bool) -> None:
+    part = {"type": "image"}
+    asked: list[Any] = ["one", [part, {"type": "text", "text": "two"}], [part]]
+    if marked:
+        asked = ["one", "<image>\ntwo", "three <image>"]
+    turns = [t for words in asked for t in (turn(words), turn("yes", "assistant"))]
+    path = write_rows(tmp_path / "rows.jsonl", [{"messages": turns, "images": [url(0), url(1)]}])
+    objective = seeing(path, turns="all")
+    assert shown(objective) == [0, 1, 2]
+    assert shown(seeing(path)) == [2]
+    last = objective.source.rows.items[-1]
+    assert [image.size for image in last.images] == [(8, 8), (20, 9)]
+    assert len(last.cuts) == 2 and last.cuts[0] < last.cuts[1]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"question": "<image> <image>", "answer": "3"}, "has 1 images and 2 marks"),
+        (
+            {"messages": [turn("a"), turn([{"type": "image"}], "assistant")]},
+            "the last answer holds an image",
+        ),
+    ],
+)
+def test_rows_that_are_no_examples_are_named_with_their_line(
+    tmp_path: Path, row: dict[str, Any], message: str
+) -> None:
+    good = {"question": "a", "answer": "b", "image": url(0)}
+    path = write_rows(tmp_path / "rows.jsonl", [good, {"image": url(0), **row}])
+    with pytest.raises(ConfigError, match=f"line 2.*{message}"):
+        seeing(path)

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rl import train
 from mmrl.rollouts import rollout
 from mmrl.run.run_directory import RunDirectory
 from mmrl.types import Sample
-from tests.mmrl.runs import loadable, metrics, redness, run_config, same_weights
+from tests.mmrl.runs import metrics, redness, run_config, same_weights
 
 SECONDS = 60.0
 GROUPS = {"num_prompts": 3, "rollout_batch_size": 4}
@@ -109,23 +108,3 @@ def test_a_run_is_the_same_with_and_without_overlap(world: SimpleNamespace, tmp_
     assert lines == metrics(tmp_path / "without") and len(lines) == 4
     assert sum(line.get("rewards/uneven/failures", 0) for line in lines) > 0
     assert same_weights(tmp_path / "with" / "final", tmp_path / "without" / "final")
-
-
-def test_a_reward_that_fails_ends_the_run_before_the_groups_left_are_sampled(
-    world: SimpleNamespace, tmp_path: Path, order: Order
-) -> None:
-    order.awaited = "reward begins"
-
-    def failing(samples: list[Sample]) -> list[float]:
-        order.note("reward begins")
-        if order.sampled <= 3:
-            return redness(samples)
-        order.note("fails")
-        raise ZeroDivisionError("no pixels left")
-
-    task = {"num_prompts": 100, "rollout_batch_size": 4, "num_generations": 2}
-    task |= {"rewards": [{"name": "failing", "reward": failing}]}
-    with pytest.raises(RewardError, match="'failing' failed on .*no pixels left"):
-        train(run_config(world, tmp_path, task=task, max_steps=1, per_device_train_batch_size=8))
-    assert "fails" in order.events and order.sampled < 50
-    assert loadable(tmp_path) == []

@@ -180,11 +180,7 @@ def test_a_dry_run_says_that_it_waits_for_the_policy(
 
 def refused() -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
     llada, mmada = {"path": LLADA, "vq": None}, {"path": str(ROOT / "none"), "vq": VQ}
-    yield (
-        {},
-        llada,
-        r"model.path is .*or lumina or mmada.* for what the reward cycle of x asks",
-    )
+    yield ({}, llada, r"model.path is .*or lumina or mmada.* for what the reward cycle of x asks")
     yield {"sampler": {"stepz": 1}}, mmada, r"x\[0\].sampler.*stepz"
     yield {"sampler": {"name": "hasty"}}, mmada, r"x\[0\].sampler.name is 'hasty'"
     yield {"sampler": {"steps": 3, "block_size": 2}}, mmada, r"x\[0\].sampler.block_size is 2"

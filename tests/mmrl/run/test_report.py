@@ -1,17 +1,19 @@
 import html
-import io
 import json
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from mmrl.run.curves import line_plot
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run.report import collect_points, write_report
+from tests.pictures import png
 
 NASTY = "<img src=x onerror=alert(1)></div><script>alert(2)</script>"
 
@@ -122,11 +124,9 @@ def test_of_many_steps_the_first_and_the_last_are_shown(tmp_path: Path) -> None:
 
 
 def test_broken_images_and_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
-    drawn = io.BytesIO()
-    Image.new("RGB", (2000, 1000)).save(drawn, "PNG")
     rows = [
         {"prompt": "x", "completion": {"bytes": data, "path": None}, "reward": 0.5}
-        for data in (drawn.getvalue(), b"no image")
+        for data in (png(Image.new("RGB", (2000, 1000))), b"no image")
     ]
     write_rows(tmp_path, "completions_t_000001", rows)
     (tmp_path / "samples" / "completions_t_000002.parquet").write_bytes(b"PAR1 and no more")
@@ -134,3 +134,12 @@ def test_broken_images_and_files_are_named_and_the_rest_is_shown(tmp_path: Path)
     assert "width:160px" in page and "data:image/png;base64," in page
     assert "(no image)" in page and "completions_t_000002.parquet cannot be read" in page
     assert len(page) < 40_000, "a large image is made small"
+
+
+def test_every_curve_is_drawn_and_named_with_its_first_and_last_value() -> None:
+    names = ["a <b>", "cost in $ and $x_{", r"\$2^$", "_hidden"]
+    curves = {name: [(0, 1.0), (1, 2.0)] for name in names} | {"one": [(3, 7.0)]}
+    svg = line_plot(curves)
+    texts = [each.text for each in ElementTree.fromstring(svg).iter() if each.tag.endswith("text")]
+    assert {f"{name}: 1 → 2" for name in names} | {"step", "one: 7 → 7"} <= {*texts}
+    assert svg == line_plot(curves) and "date" not in svg.lower()

@@ -8,6 +8,7 @@ from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
 from mmrl.generation.masked.canvas import MaskedCanvas
+from mmrl.generation.masked.samplers import continuous
 from mmrl.models import load_model
 from mmrl.samplers import SamplerConfig, sample
 from tests.mmrl.block_canvases import block_canvas
@@ -61,16 +62,6 @@ def test_rows_that_end_are_dropped_and_the_others_stay_what_they_are(
     assert len(set(ends.tolist())) > 1
 
 
-@pytest.mark.parametrize("alignment", ["left", "right"])
-def test_a_row_is_the_same_alone_and_in_a_batch(policy: SimpleNamespace, alignment: str) -> None:
-    canvas = block_canvas(alignment)
-    together = sample(policy, canvas, config("prefix"), draws(canvas))
-    for row in range(len(canvas)):
-        own, draw = canvas[row : row + 1], draws(canvas)[row : row + 1]
-        alone = sample(policy, own, config("prefix"), draw)
-        assert torch.equal(alone.canvas.tokens[0], together.canvas.tokens[row])
-
-
 def test_each_finished_block_is_computed_once_and_a_shared_prompt_too(
     policy: SimpleNamespace,
 ) -> None:
@@ -88,9 +79,7 @@ def test_each_finished_block_is_computed_once_and_a_shared_prompt_too(
     assert rollout.forwards == len(shapes)
 
 
-def test_the_block_size_of_the_sampler_must_be_that_of_the_network(
-    policy: SimpleNamespace,
-) -> None:
+def test_the_block_size_of_the_sampler_must_be_that_of_the_network(policy: SimpleNamespace) -> None:
     canvas = block_canvas()
     with pytest.raises(ConfigError, match=r"sampler.block_size is 6; it must be null, or 4"):
         sample(policy, canvas, config("none", block_size=6), draws(canvas))
@@ -98,3 +87,67 @@ def test_the_block_size_of_the_sampler_must_be_that_of_the_network(
         sample(policy, canvas, config("refresh"), draws(canvas))
     with pytest.raises(ConfigError, match=r"sampler.steps is 8; it must be a multiple of the 3"):
         sample(policy, canvas, SamplerConfig(name="static", steps=8), draws(canvas))
+
+
+LENGTHS = (6, 9, 9, 3, 12, 4, 6, 1, 8)
+
+
+def ending(
+    alignment: str = "right", lengths: tuple[int, ...] = LENGTHS, n: int = 12
+) -> MaskedCanvas:
+    """Rows of which some end early."""
+    canvas = block_canvas(alignment, lengths, n)
+    canvas.stop_ids = tuple(range(0, 580, 9))
+    return canvas
+
+
+def settings_of(name: str = "dynamic", steps: int = 12) -> SamplerConfig:
+    own = {"threshold": 0.004} if name == "dynamic" else {}
+    return SamplerConfig(name=name, steps=steps, cache="prefix", eos="stop", **own)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("alignment", ["left", "right"])
+@pytest.mark.parametrize("name", ["dynamic", "static", "left_to_right"])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_rows_are_the_same_whatever_places_they_take(
+    policy: SimpleNamespace, alignment: str, name: str, size: int
+) -> None:
+    canvas = ending(alignment)
+    one = sample(policy, canvas, settings_of(name), draws(canvas))
+    several = sample(policy, canvas, settings_of(name), draws(canvas), size)
+    assert torch.equal(several.canvas.tokens, one.canvas.tokens)
+    assert torch.equal(several.trace, one.trace)
+    assert torch.equal(several.canvas.valid, one.canvas.valid)  # type: ignore[arg-type]
+    torch.testing.assert_close(several.logprobs, one.logprobs)
+    lengths = one.canvas.valid.sum(1).tolist()  # type: ignore[union-attr]
+    assert len(set(lengths)) > 1
+
+
+def test_a_cache_that_is_full_is_moved(
+    policy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canvas = ending("left", LENGTHS * 3, 24)
+    one = sample(policy, canvas, settings_of(steps=24), draws(canvas))
+    moves = []
+    move = continuous.Batch._move
+    monkeypatch.setattr(continuous.Batch, "_move", lambda self: moves.append(1) or move(self))
+    monkeypatch.setattr(continuous, "SLACK", 1.0)
+    several = sample(policy, canvas, settings_of(steps=24), draws(canvas), 2)
+    assert len(moves) > 1 and torch.equal(several.canvas.tokens, one.canvas.tokens)
+
+
+def test_a_place_that_is_free_is_taken_at_once(policy: SimpleNamespace) -> None:
+    canvas = ending(lengths=(8,) * 16, n=40)
+    whole = sample(policy, canvas, settings_of("static", 40), draws(canvas))
+    blocks = (whole.canvas.valid.sum(1).double() / 4).ceil()  # type: ignore[union-attr]
+    rows: list[int] = []
+
+    def count(input_ids: torch.Tensor, **inputs: object) -> object:
+        rows.append(len(input_ids))
+        return policy.model(input_ids=input_ids, **inputs)
+
+    counted = SimpleNamespace(**{**vars(policy), "model": count})
+    rollout = sample(counted, canvas, settings_of("static", 40), draws(canvas), 4)
+    assert rollout.forwards == len(rows) and torch.equal(rollout.canvas.tokens, whole.canvas.tokens)
+    # a block takes four passes of at most four rows, and new rows one more for their prompt
+    assert sum(n == 4 for n in rows) >= 4 * int(blocks.sum() / 4 - blocks.max())

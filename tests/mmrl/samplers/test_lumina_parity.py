@@ -24,6 +24,7 @@ from mmrl.types import Prompt, Rollout
 from tests.mmrl.canvases import generators
 from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.mmrl.samplers.public_samplers import sample_publicly as sample_answer
+from tests.models.layouts.test_lumina import read_edit
 from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.networks import bare_policy
 
@@ -189,10 +190,7 @@ ANSWERS = {
 
 @some_slow(list(ANSWERS), fast={"T0/blocks"})
 def test_static_is_its_sampler_for_understanding(
-    policy: SimpleNamespace,
-    cases: dict[str, Tensor],
-    case: str,
-    monkeypatch: pytest.MonkeyPatch,
+    policy: SimpleNamespace, cases: dict[str, Tensor], case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         MaskedCanvas, "forbidden_columns", property(lambda _: [])
@@ -222,3 +220,46 @@ def test_a_row_is_cached_beside_others_as_alone(policy: SimpleNamespace, scale: 
         alone = sample(policy, layout.canvas([prompt]), config, generators(2)[row : row + 1])
         response, own = done.canvas.response[row], alone.canvas.response[0]
         assert torch.equal(done.canvas.tokens[row, response], alone.canvas.tokens[0, own])
+
+
+EDITS = {"cfg2.5_4.0/T0.0": 3, "cfg2.5_0/T1.0": 2, "cfg0_4.0/T1.0": 2, "cfg0_0/T1.0": 1}
+"""Scales of text and image, temperature, and forward passes of a step."""
+
+
+@pytest.fixture(scope="module")
+def canvas(policy: SimpleNamespace, cases: dict[str, Tensor]) -> MaskedCanvas:
+    """The canvas of the public case, whose source image is known by its codes."""
+    text, images = read_edit(cases, "edit_add")
+    height, width = images[0].shape
+    sides = {"image_height": 16 * height, "image_width": 16 * width}
+    layout = build_layout(policy.network, "image_edit", **sides)
+    masks, rows = torch.full((1, height * width), MASK), layout.rows
+    return layout._lay_out(
+        rows.text_to_image([text], masks, None, [images]),
+        rows.text_to_image([text], masks, [True], [images]),
+        rows.text_to_image([text], masks, None, [()]),
+    )
+
+
+@pytest.mark.parametrize("case", list(EDITS))
+def test_every_step_of_an_edit_is_that_of_the_public_code(
+    policy: SimpleNamespace, canvas: MaskedCanvas, cases: dict[str, Tensor], case: str
+) -> None:
+    text, image = case.split("/")[0].removeprefix("cfg").split("_")
+    draws, seen = PublicDraws(), []
+    counted = replace_model(policy, seen)
+    name = case.replace(f"cfg{text}_{image}", f"cfg{text}")
+    scale = {"image_guidance_scale": float(image), "steps": 6}
+    done = sample_publicly(counted, canvas, name, draws, **scale)
+    check_steps(done, draws, cases, f"edit/generate/{case}", canvas.mask_id)
+    assert seen == [EDITS[case]] * 6
+
+
+def replace_model(policy: SimpleNamespace, seen: list[int]) -> SimpleNamespace:
+    """The policy with a record of the rows of each forward pass."""
+
+    def model(**inputs: Tensor) -> object:
+        seen.append(len(inputs["input_ids"]))
+        return policy.model(**inputs)
+
+    return SimpleNamespace(**{**vars(policy), "model": model})

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Generator
 
 from mmrl.config import merge
 from mmrl.generation.masked.canvas import MaskedCanvas
-from mmrl.samplers import SamplerConfig
+from mmrl.models import load_model
+from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Rollout
 from tests.mmrl.samplers.public_samplers import sample_publicly
-from tests.models.networks import FIXTURES, bare_policy, drawn_network
+from tests.models.networks import FIXTURES, bare_policy, drawn_network, write_llada_v
 
 CASES = json.loads((FIXTURES / "text_samplers" / "tokens.json").read_text())
 EOS, EOT, MASK = 126081, 126348, 126336
@@ -114,15 +116,9 @@ def test_static_is_mask_grpos_copy_of_it_which_sees_the_padding(
 
 @pytest.mark.parametrize(
     ("case", "settings"),
-    [
-        ("T0", {"block_size": 16}),
-        ("T0/blocks", {"block_size": 4}),
-        ("T1", {"temperature": 1.0}),
-        ("cfg", {"cfg_scale": 1.0}),
-        ("mask", {}),
-        ("random", {"target": "random"}),
-        ("uneven", {"steps": 6}),
-    ],
+    [("T0", {"block_size": 16}), ("T0/blocks", {"block_size": 4})]
+    + [("T1", {"temperature": 1.0}), ("cfg", {"cfg_scale": 1.0}), ("mask", {})]
+    + [("random", {"target": "random"}), ("uneven", {"steps": 6})],
 )
 def test_static_is_mmadas_sampler_for_understanding(
     maskgrpo: SimpleNamespace, case: str, settings: dict[str, Any]
@@ -190,3 +186,66 @@ def test_cached_passes_give_fast_dllms_logits(fast_dllm: SimpleNamespace) -> Non
         # recorded on another processor, which sums in another order
         torch.testing.assert_close(full, public["full"], atol=5e-5, rtol=0)
         torch.testing.assert_close(part, public[name], atol=5e-5, rtol=0)
+
+
+SEEING = json.loads((FIXTURES / "llada_v" / "tokens.json").read_text())
+BANNED = (126081, 126080, 126346, 126347)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    return bare_policy(load_model(write_llada_v(tmp_path_factory.mktemp("llada_v"))))
+
+
+@pytest.mark.parametrize(
+    ("case", "settings"),
+    [
+        ("T0", {"steps": 8}),
+        ("blocks", {"steps": 8, "block_size": 4}),
+        ("T1", {"temperature": 1.0}),
+        ("cfg", {"cfg_scale": 1.0}),
+        ("random", {"target": "random"}),
+        ("suffix", {}),
+        ("stop", {"steps": 8, "eos": "leave"}),
+        ("stop_hit", {"steps": 8, "eos": "leave"}),
+        ("stop_hit_blocks", {"steps": 8, "block_size": 4, "eos": "leave"}),
+        ("stop_hit_suffix", {"steps": 8, "eos": "leave"}),
+    ],
+)
+def test_static_is_llada_vs_sampler(
+    policy: SimpleNamespace, case: str, settings: dict[str, Any]
+) -> None:
+    suffix = [77, 78] if case.endswith("suffix") else []
+    tokens = torch.tensor([[*SEEING["prompt"], *[MASK] * 8, *suffix]])
+    response = torch.zeros_like(tokens, dtype=torch.bool)
+    response[:, 7:15] = True
+    end = SEEING["stop"].get(case, 126348)
+    canvas = MaskedCanvas(
+        tokens,
+        response,
+        None,
+        (0, 126464),
+        MASK,
+        torch.full_like(tokens, MASK),
+        None,
+        stop_ids=(end,),
+        banned=BANNED,
+    )
+    options = {"name": "static", "temperature": 0.0, "steps": 4} | settings
+    done = sample_publicly(policy, canvas, SamplerConfig(**options)).canvas
+    row, expected = done.tokens[0, 7:].tolist(), SEEING["generate"][case]
+    assert row[: len(expected)] == expected
+    # the public code returns what stands before the end
+    assert row[len(expected) : len(expected) + 1] in ([], [end])
+
+
+def test_what_is_banned_is_never_written(policy: SimpleNamespace) -> None:
+    tokens = torch.tensor([[*SEEING["prompt"], *[MASK] * 8]])
+    config = SamplerConfig(name="static", steps=8, temperature=0.0)
+
+    def written(banned: tuple[int, ...]) -> set[int]:
+        canvas = MaskedCanvas(tokens, tokens == MASK, None, (0, 126464), MASK, banned=banned)
+        return set(sample(policy, canvas, config, Generator()).canvas.tokens[0, 7:].tolist())
+
+    usual = written(())
+    assert not usual & written(tuple(usual))

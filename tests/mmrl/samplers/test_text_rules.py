@@ -9,13 +9,9 @@ import torch
 from mmrl.config import ConfigError
 from mmrl.generation.masked.samplers import RULES
 from mmrl.generation.masked.samplers.confidence import margin, negative_entropy, probability
-from mmrl.samplers import SamplerConfig, sample
+from mmrl.samplers import SamplerConfig, check_sampler, sample
 from tests.mmrl.canvases import MASK_ID, generators, guided_logits
-from tests.mmrl.text_canvases import (
-    LENGTH,
-    POLICY,
-    canvas_of,
-)
+from tests.mmrl.text_canvases import LENGTH, POLICY, canvas_of
 from tests.models.networks import bare_policy, small_network
 
 
@@ -89,3 +85,32 @@ def test_the_mask_token_is_never_written_though_it_is_in_the_vocabulary() -> Non
     for name in sorted(RULES):
         done = sample(eager, canvas, SamplerConfig(name=name, steps=4), generators(16))
         assert not bool((done.canvas.tokens[canvas.response] == MASK_ID).any())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"eos": "ignore"}, r"sampler\.eos is 'ignore'; allowed: free, last, leave"),
+        ({"window": 8}, r"sampler\.window is 8.*Set sampler\.cache to prefix or dual"),
+        ({"name": "dynamic", "threshold": 1.5}, r"sampler\.threshold is 1\.5.*from 0 to 1"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused_by_name(changes: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SamplerConfig(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"block_size": 5}, r"s\.block_size is 5; it must be a divisor of the 12 response"),
+        ({"block_size": 3, "steps": 3}, r"s\.steps is 3; it must be a multiple of the 4 blocks"),
+        ({"name": "emerge", "eos": "last"}, r"eos is 'last'.*Only dynamic, static rank"),
+        ({"name": "stattic"}, r"sampler\.name is 'stattic'.*Did you mean 'static'"),
+    ],
+)
+def test_combinations_that_cannot_run_are_refused_without_a_model(
+    changes: dict, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_sampler(SamplerConfig(**{"name": "static", "steps": 12, **changes}), "s", LENGTH)

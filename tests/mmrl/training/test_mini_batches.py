@@ -144,21 +144,6 @@ def test_mini_batches_are_steps_against_the_logprobs_of_the_policy_that_sampled(
         torch.testing.assert_close(tensor, weights(other)[name], atol=1e-6, rtol=0)
 
 
-def test_the_reference_follows_after_so_many_optimiser_steps(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
-    algorithm = {"num_iterations": 1, "beta": 0.1}
-    follow = {"sync_ref_model": True, "ref_model_sync_steps": 3, "ref_model_mixup_alpha": 1.0}
-    config = run_config(world, tmp_path, algorithm=algorithm, num_mini_batches=2, **follow)
-    trainer = trainer_of(config)
-    moved = []
-    for _ in range(2):
-        trainer.update(rollouts(config, trainer))
-        held = trainer._reference_tensors()
-        moved.append(all(torch.equal(p, weights(trainer)[n]) for n, p in held.items()))
-    assert moved == [False, True]
-
-
 def test_rollouts_must_divide_among_mini_batches(world: SimpleNamespace, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="num_mini_batches is 0; it must be at least 1"):
         run_config(world, tmp_path, num_mini_batches=0)

@@ -221,9 +221,7 @@ def test_a_row_of_a_batch_of_mixed_sizes_and_texts_is_the_row_alone(policy: Poli
     assert (other[-1] - path[0, -1, : other.shape[-1]]).abs().max() > 1e-3, "texts are read"
 
 
-def test_the_replay_of_rows_that_are_joined_and_divided_is_what_was_sampled(
-    policy: Policy,
-) -> None:
+def test_the_replay_of_rows_that_are_joined_and_divided_is_what_was_sampled(policy: Policy) -> None:
     parts = write(policy, MIXED[:2], [0, 1]), write(policy, MIXED[2:], [2, 3])
     canvas = LatentCanvas.join([each.canvas for each in parts])
     logprobs = torch.cat([each.logprobs for each in parts])

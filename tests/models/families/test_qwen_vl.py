@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,69 +16,50 @@ from mmrl.models import load_policy, weights
 from mmrl.types import Prompt
 from tests.models.causal import write_causal, write_qwen_vl
 
+PROCESSOR = "preprocessor_config.json"
 TASK = (
     "tasks={ask: {task: image_to_text, prompts: FOLDER/rows.jsonl, num_prompts: 1,"
     " sampler: {name: autoregressive}, algorithm: {name: grpo}, rewards: [{name: math}]}}"
 )
 
 
-def write(folder: Path, **changes: object) -> None:
+def write(folder: Path) -> None:
     """A checkpoint, and a question about an image."""
     write_qwen_vl(folder, "qwen3_vl")
     Image.new("RGB", (8, 8)).save(folder / "small.png")
     Image.new("RGB", (1000, 4)).save(folder / "line.png")
     (folder / "plain.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
-    row = {"prompt": "what?", "image": "small.png", "answer": "1", **changes}
+    row = {"prompt": "what?", "image": "small.png", "answer": "1"}
     (folder / "rows.jsonl").write_text(json.dumps(row))
 
 
-def reject_parts(folder: Path) -> str:
-    write(folder)
-    return "model.chat_template=FOLDER/plain.jinja"
+def lack_processor(folder: Path) -> None:
+    (folder / PROCESSOR).unlink()
 
 
-def lack_processor(folder: Path) -> str:
-    write(folder)
-    (folder / "preprocessor_config.json").unlink()
-    return "seed=0"
-
-
-def cross_limits(folder: Path) -> str:
-    write(folder)
-    return "model.max_pixels=64"
-
-
-def change_patches(folder: Path) -> str:
-    write(folder)
-    file = folder / "preprocessor_config.json"
+def change_patches(folder: Path) -> None:
+    file = folder / PROCESSOR
     file.write_text(file.read_text().replace('"patch_size": 4', '"patch_size": 6'))
-    return "seed=0"
 
 
-def take_another(folder: Path) -> str:
-    write(folder)
-    kind = {"image_processor_type": "CLIPImageProcessor"}
-    (folder / "preprocessor_config.json").write_text(json.dumps(kind))
-    return "seed=0"
+def take_another(folder: Path) -> None:
+    (folder / PROCESSOR).write_text(json.dumps({"image_processor_type": "CLIPImageProcessor"}))
 
 
-def show_a_line(folder: Path) -> str:
-    write(folder, image="line.png")
-    return "seed=0"
-
-
-def show_to_the_blind(folder: Path) -> str:
-    write(folder)
+def show_to_the_blind(folder: Path) -> None:
     write_causal(folder, "qwen3")
-    return "seed=0"
+
+
+def show_a_line(folder: Path) -> None:
+    shutil.copy(folder / "line.png", folder / "small.png")
 
 
 @pytest.mark.parametrize(
-    ("prepare", "named"),
+    ("change", "named"),
     [
-        (reject_parts, "for an image part. This one writes it 0 times."),
+        ("model.chat_template=FOLDER/plain.jinja", "an image part. This one writes it 0 times."),
         (lack_processor, "holds no preprocessor_config.json"),
-        (cross_limits, "min_pixels is 128; it must be at most max_pixels, 64"),
+        ("model.max_pixels=64", "min_pixels is 128; it must be at most max_pixels, 64"),
         (change_patches, "preprocessor_config.json: patch_size is 6, the tower's 4"),
         (take_another, "image_processor_type is 'CLIPImageProcessorPil'; allowed: Qwen2VLImage"),
         (show_a_line, "an image of 1000 x 4 pixels; this checkpoint reads images whose sides"),
@@ -85,7 +67,7 @@ def show_to_the_blind(folder: Path) -> str:
     ],
 )
 def test_what_does_not_fit_is_refused_before_weights_are_read(
-    prepare: Callable[[Path], str],
+    change: str | Callable[[Path], None],
     named: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -94,7 +76,10 @@ def test_what_does_not_fit_is_refused_before_weights_are_read(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were read")
 
-    word = prepare(tmp_path).replace("FOLDER", str(tmp_path))
+    write(tmp_path)
+    if not isinstance(change, str):
+        change(tmp_path)
+    word = change.replace("FOLDER", str(tmp_path)) if isinstance(change, str) else "seed=0"
     monkeypatch.setattr(weights, "read_rows", refuse)
     task = TASK.replace("FOLDER", str(tmp_path))
     words = [f"model.path={tmp_path}", task, word, f"output_dir={tmp_path / 'out'}", "bf16=false"]

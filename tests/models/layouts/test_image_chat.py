@@ -1,11 +1,14 @@
 """Questions about images, from prompt to text: through the same sampler and scoring as any text."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from mmrl.data.images import LazyImage, LazyImages
 from mmrl.estimators import score
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.generation.masked.hidden import Hidden
@@ -14,10 +17,12 @@ from mmrl.models.layouts.image_chat import SYSTEM
 from mmrl.models.network.vision import Vision
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.runtime.precision import autocast_forward
+from mmrl.samplers import SamplerConfig, sample
 from mmrl.training.adapter import add_adapter
 from mmrl.types import Passes, Prompt
-from tests.models.networks import write_small_llada_v
-from tests.models.questions import PROMPTS, picture, rolled_out
+from tests.models.networks import write_small_llada_v, write_small_mmada
+from tests.models.questions import PROMPTS, generators, picture, question, rolled_out
+from tests.pictures import png
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +154,66 @@ def test_prompts_that_cannot_be_laid_out_are_named(
     prompt = Prompt("p", "image_to_text", text, images=[picture(8, 8, n) for n in range(images)])
     with pytest.raises(ValueError, match=named):
         policy.canvas([prompt])
+
+
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "llada_v": write_small_llada_v,
+    "mmada": write_small_mmada,
+}
+
+
+def load_any(directory: Path) -> Policy:
+    vq = directory / "vq"
+    limits = {"max_prompt_length": 300, "max_completion_length": 8}
+    return load_policy(directory, vq=vq if vq.is_dir() else None, **limits)
+
+
+@pytest.fixture(scope="module", params=WRITERS)
+def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    return load_any(WRITERS[request.param](tmp_path_factory.mktemp(request.param)))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"cfg_scale": 1.0}, {"block_size": 4, "cache": "prefix"}]
+    + [{"block_size": 4, "cache": "dual"}, {"name": "emerge"}, {"eos": "leave"}],
+)
+def test_a_row_equals_the_row_alone_whatever_the_others_show(
+    settings: dict[str, object], either: Policy
+) -> None:
+    sampler = SamplerConfig(**{"name": "static", "steps": 4, **settings})
+    prompts = [*PROMPTS, question(2, 5, 30, "?"), PROMPTS[0]]
+    together = rolled_out(either, prompts, sampler)
+    for row, prompt in enumerate(prompts):
+        canvas = either.canvas([prompt])
+        alone = sample(either, canvas, sampler, generators(len(prompts))[row : row + 1])
+        width = canvas.tokens.shape[1]
+        assert torch.equal(together.canvas.tokens[row, -width:], alone.canvas.tokens[0])
+        difference = together.logprobs[row, -width:] - alone.logprobs[0]
+        assert float(difference.abs().max()) < 1e-4
+
+
+def test_a_response_is_text_of_the_tokenizer(either: Policy) -> None:
+    done = rolled_out(either, PROMPTS * 4).canvas
+    written = done.tokens[done.response]
+    assert int(written.min()) >= 0 and int(written.max()) < len(either.tokenizer)
+    assert not bool(torch.isin(written, torch.tensor([either.mask_id, *done.banned])).any())
+    assert all(isinstance(text, str) for text in either.decode(done, PROMPTS * 4))
+
+
+def test_a_picture_of_a_file_is_measured_unopened_and_opened_once_for_its_group(
+    either: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    monkeypatch.setattr(LazyImage, "open", lambda p, was=LazyImage.open: opened.append(1) or was(p))
+    prompt = Prompt(
+        "1", "image_to_text", "?", images=LazyImages([LazyImage(png(picture(20, 9, 1)))])
+    )
+    assert either.fits(prompt) and not opened
+    canvas = either.canvas([prompt] * 4)
+    assert len(opened) == 1
+    given = either.canvas([replace(prompt, images=[picture(20, 9, 1)])])
+    assert torch.equal(canvas.tokens[:1], given.tokens)
+    if canvas.features is not None and given.features is not None:
+        assert torch.equal(canvas.features.at[:1], given.features.at)
+        assert torch.equal(canvas.features.embeddings, given.features.embeddings)

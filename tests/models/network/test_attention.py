@@ -1,10 +1,13 @@
-"""Attention of heads that share keys and values."""
+"""Attention of heads that share keys, and attention that is causal between blocks."""
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Generator, Tensor
 
 from mmrl.models.network.attention import attend, eager_attention, sdpa_attention
+from mmrl.models.network.pattern import BlockPattern, count_blocks
 
 ROWS, HEADS, GROUPS, QUERIES, KEYS, WIDTH = 2, 6, 2, 3, 5, 4
 MASKS = {
@@ -29,3 +32,43 @@ def test_heads_that_share_keys_attend_as_with_a_copy_each(name: str, kernel) -> 
     copies = (x.repeat_interleave(HEADS // GROUPS, dim=1) for x in (k, v))
     expected = kernel(q, *copies, mask).transpose(1, 2).flatten(2)
     torch.testing.assert_close(attend(kernel, q, k, v, mask), expected)
+
+
+def test_the_pattern_of_prompt_clean_and_noisy_is_that_of_the_public_training() -> None:
+    """Prompt of 3 tokens in blocks counted from its right end, response of 4, blocks of 2."""
+    blocks = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3]])
+    copies = torch.tensor([[0] * 7 + [1] * 4])
+    rows = (
+        ["10000000000", "11100000000", "11100000000"]
+        + ["11111000000"] * 2
+        + ["11111110000"] * 2
+        + ["11100001100"] * 2
+        + ["11111000011"] * 2
+    )
+    dense = BlockPattern(blocks, copies).dense()[0, 0]
+    assert ["".join(map(str, row.int().tolist())) for row in dense] == rows
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    size=st.integers(1, 5),
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    seed=st.integers(0, 99),
+)
+def test_flex_attention_masks_what_the_dense_mask_does(
+    size: int, lengths: list[int], seed: int
+) -> None:
+    width = max(lengths)
+    attend = torch.arange(width)[None] >= width - torch.tensor(lengths)[:, None]
+    blocks = count_blocks(attend, size)
+    draw = torch.Generator().manual_seed(seed)
+    copies = torch.randint(0, 3, blocks.shape, generator=draw)
+    chosen = torch.randint(0, width, (len(blocks), 4), generator=draw)
+    for pattern in (BlockPattern(blocks), BlockPattern(blocks, copies, attend)):
+        for queries in (pattern, pattern.at(chosen)):
+            mask, dense = queries.block_mask(), queries.dense()
+            b, q = torch.arange(len(blocks)), torch.arange(dense.shape[2])
+            head, k = torch.tensor(0), torch.arange(width)
+            seen = mask.mask_mod(b[:, None, None], head, q[None, :, None], k[None, None])
+            assert torch.equal(seen, dense[:, 0])
+        assert torch.equal(pattern.at(chosen).dense()[0], pattern.dense()[0][:, chosen[0]])

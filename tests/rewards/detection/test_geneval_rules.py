@@ -7,7 +7,6 @@ import numpy as np
 
 from mmrl.rewards.compositional import select_objects
 from mmrl.rewards.detection.geneval_rules import (
-    COLORS,
     RELATIONS,
     exclude_conditions,
     find_relations,
@@ -16,7 +15,6 @@ from mmrl.rewards.detection.geneval_rules import (
 from mmrl.rewards.detection.instance_segmenter import Found
 
 NAMES = ("cat", "dog")
-ATTRIBUTES = {"class": ("cat", "dog"), "color": COLORS}
 
 
 def published_position(a: Sequence[float], b: Sequence[float]) -> set[str]:

@@ -112,9 +112,7 @@ def test_an_item_with_an_error_fails_alone_and_null_does_not_apply() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), Image.new("RGB", (1, 1))])
-def test_metadata_that_cannot_be_sent_is_named_by_its_key_and_fails_alone(
-    value: object,
-) -> None:
+def test_metadata_that_cannot_be_sent_is_named_by_its_key_and_fails_alone(value: object) -> None:
     with scripted(scored) as server:
         batch = [Sample("p", "abc", {"fine": 1, "bad": value}), *samples(2)]
         results = failures(client(server.url), batch)

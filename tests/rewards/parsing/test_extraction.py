@@ -41,14 +41,9 @@ def test_the_box_that_was_opened_last_counts(text: str, expected: str | None) ->
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("<answer> 5 </answer>", "5"),
-        ("<answer>5</answer> <answer>\n6\n</answer>", "6"),
-        ("<answer>5</answer> <answer>6", None),
-        ("<answer>5 <answer>6</answer>", "6"),
-        ("5</answer>", None),
-        ("<answer>5", None),
-    ],
+    [("<answer> 5 </answer>", "5"), ("<answer>5</answer> <answer>\n6\n</answer>", "6")]
+    + [("<answer>5</answer> <answer>6", None), ("<answer>5 <answer>6</answer>", "6")]
+    + [("5</answer>", None), ("<answer>5", None)],
 )
 def test_the_tag_that_was_opened_last_counts(text: str, expected: str | None) -> None:
     assert find_tagged(text) == expected
@@ -56,30 +51,15 @@ def test_the_tag_that_was_opened_last_counts(text: str, expected: str | None) ->
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("in all 1,234,567.", "1,234,567"),
-        ("10-3 = 7", "7"),
-        ("it is -3.5 degrees", "-3.5"),
-        ("the range 4-9", "9"),
-        ("set 1,23", "23"),
-        ("none", None),
-        (r"\boxed{} so 50", "50"),
-        ("The result is −12.", "-12"),
-        ("from 4–9", "9"),
-        ("The probability is 3/4.", "3/4"),
-        (r"It is $-\frac{3}{4}$.", "-3/4"),
-        (r"so 2\sqrt{3}", r"2\sqrt{3}"),
-        ("so $3x$", "3x"),
-        ("It is 2^10.", "2^10"),
-        ("that is 6.6 × 10⁻³⁴", r"6.6 \times  10^{-34}"),
-        ("an area of 12 cm^2", "12"),
-        ("it is 5 million.", "5 million"),
-        ("Answer: 25. That leaves 3", "25"),
-        ("**Final answer:** 25\n7 are left", "25"),
-        ("## Final Answer\n\n25\n\nand 3 more", "25"),
-        ("The answer is 25 because 3 + 4 = 7", "25"),
-        ("The answer is not 5. It is 6.", "6"),
-    ],
+    [("in all 1,234,567.", "1,234,567"), ("10-3 = 7", "7"), ("it is -3.5 degrees", "-3.5")]
+    + [("the range 4-9", "9"), ("set 1,23", "23"), ("none", None), (r"\boxed{} so 50", "50")]
+    + [("The result is −12.", "-12"), ("from 4–9", "9"), ("The probability is 3/4.", "3/4")]
+    + [(r"It is $-\frac{3}{4}$.", "-3/4"), (r"so 2\sqrt{3}", r"2\sqrt{3}"), ("so $3x$", "3x")]
+    + [("It is 2^10.", "2^10"), ("that is 6.6 × 10⁻³⁴", r"6.6 \times  10^{-34}")]
+    + [("an area of 12 cm^2", "12"), ("it is 5 million.", "5 million")]
+    + [("Answer: 25. That leaves 3", "25"), ("**Final answer:** 25\n7 are left", "25")]
+    + [("## Final Answer\n\n25\n\nand 3 more", "25")]
+    + [("The answer is 25 because 3 + 4 = 7", "25"), ("The answer is not 5. It is 6.", "6")],
 )
 def test_the_last_number_of_what_is_stated_or_of_all_is_read(
     text: str, expected: str | None
@@ -89,14 +69,8 @@ def test_the_last_number_of_what_is_stated_or_of_all_is_read(
 
 @pytest.mark.parametrize(
     "text",
-    [
-        r"I get 12, so \boxed{12",
-        "I get 12, so <answer>12",
-        r"So \boxed{5}. Wait, so \boxed{7",
-        r"\boxed{5} <answer>6",
-        "#### 5\n<answer>6",
-        r"<answer>5</answer> or \boxed{6",
-    ],
+    [r"I get 12, so \boxed{12", "I get 12, so <answer>12", r"So \boxed{5}. Wait, so \boxed{7"]
+    + [r"\boxed{5} <answer>6", "#### 5\n<answer>6", r"<answer>5</answer> or \boxed{6"],
 )
 def test_nothing_is_the_answer_of_a_text_that_was_cut_off_in_one(text: str) -> None:
     assert extract(text) is None

@@ -65,17 +65,10 @@ def test_without_a_python_block_the_format_is_missed(name: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "`" * 60_000,
-        "```python\n(\n" * 5_000,
-        "```python\nx = (1\n```\n" * 3_000,
-        "```" + "a" * 60_000 + "`",
-        "```" + " " * 60_000 + "`",
-        "x ``` " * 10_000 + "\n",
-        "<answer>" * 8_000,
-        " \n" * 30_000 + "x",
-        "".join("\n" + "`" * n + "python\n" for n in range(300, 2, -1)),
-    ],
+    ["`" * 60_000, "```python\n(\n" * 5_000, "```python\nx = (1\n```\n" * 3_000]
+    + ["```" + "a" * 60_000 + "`", "```" + " " * 60_000 + "`", "x ``` " * 10_000 + "\n"]
+    + ["<answer>" * 8_000, " \n" * 30_000 + "x"]
+    + ["".join("\n" + "`" * n + "python\n" for n in range(300, 2, -1))],
     ids=lambda text: repr(text[:12]),
 )
 def test_finding_takes_a_moment_whatever_is_written(text: str) -> None:

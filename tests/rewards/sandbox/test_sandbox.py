@@ -30,10 +30,7 @@ ROOT = "root = Node(1)\nroot.left = Node(2)"
 VERDICTS: dict[str, tuple[Job, bool]] = {
     "a setup uses the solution": (Job(NODE + DEPTH, ["assert depth(root) == 2"], ROOT), True),
     "a check that fails": (Job(SAME, [CHECK], entry_point="f"), False),
-    "a check of a builtin's name": (
-        Job("def sum(x): return 2", [CHECK], entry_point="sum"),
-        True,
-    ),
+    "a check of a builtin's name": (Job("def sum(x): return 2", [CHECK], entry_point="sum"), True),
     "a call": (Job(SAME, [CALL], entry_point="f"), True),
     "one wrong call": (Job(SAME, [CALL, {"input": [1], "output": 2}], entry_point="f"), False),
     "a call of nothing": (Job(SAME, [CALL], entry_point="g"), False),

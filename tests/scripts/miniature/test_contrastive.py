@@ -10,13 +10,22 @@ import torch
 from datasets import Dataset, Features, Value
 from datasets import Image as ImageFeature
 from PIL import Image
+from safetensors.torch import load_file
 
+from mmrl.models.image_tokenizers.magvit import MagvitConfig
 from mmrl.randomness import generator
 from mmrl.rewards import build_reward
 from mmrl.types import Sample
 from scripts.miniature import CLIP
 from scripts.miniature.captions import draw_near_miss
 from scripts.miniature.contrastive import Contrastive, ContrastiveConfig
+from scripts.miniature.reconstruction import (
+    Reconstruction,
+    ReconstructionConfig,
+    commitment_loss,
+    entropy_loss,
+)
+from tests.mmrl.supervised_runs import NETWORK
 
 COLORS = ("red", "green", "blue", "yellow")
 SHAPES = Path(__file__).parents[3] / "datasets" / "shapes" / "checkpoints" / "clip"
@@ -115,3 +124,25 @@ def test_a_trained_clip_is_saved_so_that_the_reward_tells_right_from_wrong(
         samples = [Sample(f"a {other} picture", picture[color]) for other in COLORS]
         scores = dict(zip(COLORS, reward(samples), strict=True))
         assert max(scores, key=lambda other: scores[other] or 0.0) == color
+
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "magvitv2" / "cases.safetensors"
+
+
+@pytest.mark.parametrize("size", ["32x32", "32x64", "64x64"])
+def test_quantiser_losses_equal_those_of_the_public_code(size: str) -> None:
+    cases = load_file(FIXTURE)
+    latent = cases[f"outputs/{size}/latent"]
+    commitment = cases[f"outputs/{size}/losses/quantizer_loss"]
+    entropy = cases[f"outputs/{size}/losses/entropy_loss"]
+    torch.testing.assert_close(0.1 * commitment_loss(latent, beta=0.25), commitment)
+    torch.testing.assert_close(0.1 * entropy_loss(latent), entropy, atol=1e-6, rtol=1e-4)
+
+
+def test_the_examples_of_a_step_do_not_depend_on_the_number_of_ranks(images: Path) -> None:
+    options = ReconstructionConfig(data=str(images), image_size=8, network=MagvitConfig(**NETWORK))
+    alone = Reconstruction(options, seed=1, batch_size=4)
+    shared = Reconstruction(options, seed=1, batch_size=2)
+    for step in range(7):
+        parts = [shared.batch(step, rank, world_size=2) for rank in range(2)]
+        assert torch.equal(alone.batch(step, 0, world_size=1), torch.cat(parts))

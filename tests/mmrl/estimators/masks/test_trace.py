@@ -14,6 +14,7 @@ from mmrl.generation.masked.strategies.trace import SliceConfig, slice_ids
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
+from tests.mmrl.estimators.exact import drawn, looked_up, table
 from tests.mmrl.text_canvases import canvas_of, wants_to_end
 from tests.models.networks import bare_policy, small_network
 
@@ -109,3 +110,31 @@ def test_replaying_a_text_gives_the_samplers_log_probs_up_to_its_end(name: str, 
     assert 4 < int(counted.sum()) < int(done.canvas.response.sum())
     logprobs, *_ = score(policy, done.canvas, trace(done))
     torch.testing.assert_close(logprobs.sum(0), done.logprobs * counted, atol=1e-5, rtol=0)
+
+
+N = 4
+EXACT = [0b1111 << i & 0b1111 for i in range(N)]
+
+
+def chain() -> float:
+    """sum_i log p(y_i | x, y_<i)."""
+    return sum(float(table(N)[hidden][i]) for i, hidden in enumerate(EXACT))
+
+
+def test_the_sum_over_passes_is_the_exact_log_likelihood() -> None:
+    passes = drawn("left_to_right", N, 1)
+    assert len(passes) == N
+    value = BOUNDS["elbo"](looked_up(passes, N), passes).values
+    torch.testing.assert_close(value.flatten(), torch.tensor([chain()]))
+
+
+def test_each_pass_hides_its_position_and_all_behind_it() -> None:
+    passes = drawn("left_to_right", N, 1)
+    for i in range(N):
+        assert passes.query.mask[i, 0, 4:8].tolist() == [j >= i for j in range(N)]
+        assert passes.scored[i, 0, 4:8].tolist() == [j == i for j in range(N)]
+
+
+def test_positions_from_left_to_right_can_share_a_pass() -> None:
+    passes = drawn("left_to_right", N, 1, slice_size=3)
+    assert passes.scored[:, 0, 4:8].tolist() == [[True] * 3 + [False], [False] * 3 + [True]]

@@ -18,14 +18,7 @@ from mmrl.algorithms.ratios import gaussian, gaussian_rate
 from mmrl.config import ConfigError
 from mmrl.generation.flow import make_sigmas, transition
 from mmrl.generation.flow.schedules import SigmaRule
-from mmrl.generation.flow.transitions import (
-    KERNELS,
-    Step,
-    clean,
-    dpm2_step,
-    logprob_of,
-    predict,
-)
+from mmrl.generation.flow.transitions import KERNELS, Step, clean, dpm2_step, logprob_of, predict
 from mmrl.types import Gaussian
 
 FOLDER = Path(__file__).parents[3] / "fixtures" / "flow"

@@ -1,4 +1,4 @@
-"""FLUX.1 against a fixture of diffusers and flow_grpo, and the latents of FLUX.2-klein.
+"""What is special to FLUX.1, FLUX.2-klein and Sana.
 
 `tests/fixtures/flow_flux` has the transformer of a tiny FLUX.1-dev, whose weights bfloat16 holds as
 they are, and what diffusers 0.42.0 and zhtmike/flow_grpo@9745241 compute with it in float32.
@@ -23,7 +23,7 @@ from mmrl.models import load_policy
 from mmrl.models.loading import load_model
 from mmrl.models.network.flux import FluxNetwork
 from mmrl.samplers import SamplerConfig, sample
-from scripts.pipeline_skeletons import write_flux, write_flux2_klein
+from scripts.pipeline_skeletons import write_flux, write_flux2_klein, write_sana
 from tests.models.families.test_latent_families import close, watch
 from tests.models.flow import ask, seeded
 from tests.models.networks import FIXTURES
@@ -90,3 +90,47 @@ def test_latents_of_klein_are_normalised_by_the_batch_norm_of_its_autoencoder(
     mean, variance = public.vae.bn.running_mean, public.vae.bn.running_var
     known = (known - mean[:, None, None]) / (variance + 1e-4).sqrt()[:, None, None]
     close(network.parts.encode_images(pixels, network.from_encoder), known)
+
+
+SANA_LENGTH, SANA_TEXT = 24, "A red cat on the table"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sana")
+    write_sana(path, width=64, layers=1)
+    return path
+
+
+@pytest.fixture(scope="module")
+def policy(folder: Path) -> Any:
+    return load_policy(folder, max_prompt_length=SANA_LENGTH)
+
+
+def test_the_schedule_has_the_shift_of_the_solver(policy: Any) -> None:
+    settings = SamplerConfig(**{"name": "ode", "steps": 4})
+    rollout = sample(
+        policy, policy.canvas(ask(SANA_TEXT, height=64, width=96)), settings, seeded([0])
+    )
+    assert rollout.canvas.written[1][0].tolist() == pytest.approx([1, 0.9, 0.75, 0.5, 0])
+
+
+def test_texts_are_encoded_behind_the_instruction_and_the_empty_one_alone(
+    folder: Path, policy: Any
+) -> None:
+    layout, public = policy.layouts["text_to_image"], LIBRARY.SanaPipeline.from_pretrained(folder)
+    found = layout.encode_text(layout.parts.encoders, ["", SANA_TEXT], torch.device("cpu"))
+    states, mask, *_ = public.encode_prompt("", False, max_sequence_length=SANA_LENGTH)
+    close(found["states"][:1], states)
+    assert torch.equal(found["mask"][:1], mask) and mask.sum() == 1, "the begin"
+    plain = public.encode_prompt(SANA_TEXT, False, max_sequence_length=SANA_LENGTH)[0]
+    assert (found["states"][1, : SANA_LENGTH // 2] - plain[0, : SANA_LENGTH // 2]).abs().max() > 0.1
+    assert found["states"].shape == (2, SANA_LENGTH, 64)
+
+
+def test_pixels_become_what_the_autoencoder_is_given(policy: Any) -> None:
+    parts = policy.layouts["text_to_image"].parts
+    pixels, vae = torch.rand(2, 3, 64, 96) * 2 - 1, parts.decoder.vae
+    found = parts.encode_images(pixels, policy.network.from_encoder)
+    with torch.no_grad():
+        close(found, vae.encode(pixels).latent * vae.config.scaling_factor)

@@ -1,4 +1,4 @@
-"""The Countdown reward: d1's rule without eval."""
+"""Countdown by d1's rule without eval, and Sudoku by its share of empty cells filled right."""
 
 import re
 import time
@@ -53,24 +53,10 @@ def test_latex_operators_and_fractions_are_exact(
 
 @pytest.mark.parametrize(
     "written",
-    [
-        "49 + 55",
-        "49 + 55 - 53 + 49 - 49",
-        "51",
-        "49 - 55 - 53",
-        "49 + 55 - 53 = 50 + 1 + 49",
-        "49 + 55 // 53",
-        "49 ** 55 - 53",
-        "49/(55-55)-53",
-        "4.9+55-53",
-        "0x31 + 55 - 53",
-        "__import__('os').system('touch broken')",
-        "(" * 5000 + "49" + ")" * 5000,
-        "(" * 149 + "49" + ")" * 149,
-        "9" * 5000,
-        "49 + 55 - 53 +",
-        "",
-    ],
+    ["49 + 55", "49 + 55 - 53 + 49 - 49", "51", "49 - 55 - 53", "49 + 55 - 53 = 50 + 1 + 49"]
+    + ["49 + 55 // 53", "49 ** 55 - 53", "49/(55-55)-53", "4.9+55-53", "0x31 + 55 - 53"]
+    + ["__import__('os').system('touch broken')", "(" * 5000 + "49" + ")" * 5000]
+    + ["(" * 149 + "49" + ")" * 149, "9" * 5000, "49 + 55 - 53 +", ""],
 )
 def test_anything_else_is_wrong_and_nothing_is_executed(written: str) -> None:
     start = time.monotonic()
@@ -133,3 +119,42 @@ def test_what_is_no_whole_number_is_refused_and_never_rounded(wrong: dict, said:
     for refused in (reward.check, lambda m: reward([Sample("q", "\\boxed{3+2}", m)])):
         with pytest.raises(ValueError, match=re.escape(said)):
             refused(metadata)
+
+
+PUZZLE, SOLUTION = "4320004330100004", "4321124334122134"
+
+
+def score_cells(answer: str, puzzle: str = PUZZLE, solution: str = SOLUTION) -> float | None:
+    metadata = {"puzzle": puzzle, "solution": solution}
+    return build_reward({"name": "sudoku"})([Sample("q", answer, metadata)])[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (f"<answer>\n{SOLUTION}\n</answer>", 1.0),
+        ("<answer>4321\n1243\n3412\n2134</answer>", 1.0),
+        ("<answer>4 3 2 1 | 1 2 4 3 | 3 4 1 2 | 2 1 3 4</answer>", 1.0),
+        ("<answer>4320004330120004</answer>", 1 / 8),  # a recorded generation
+        ("<answer>432112433412</answer>", 5 / 8),  # truncated: the missing cells count as wrong
+        (f"<answer>{SOLUTION}99</answer>", 1.0),
+        (f"<answer>{PUZZLE}</answer><answer>{SOLUTION}</answer>", 1.0),
+        (f"<answer>{PUZZLE}</answer>", 0.0),
+        (f"<answer>{SOLUTION}", 0.0),
+        (SOLUTION, 0.0),
+        ("<answer></answer>", 0.0),
+        ("<answer>no ²³ idea</answer>", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_score_is_the_share_of_empty_cells_filled_right(answer: str, expected: float) -> None:
+    assert score_cells(answer) == pytest.approx(expected)
+
+
+def test_a_malformed_puzzle_is_a_failure() -> None:
+    with pytest.raises(ValueError, match="has no solution"):
+        build_reward({"name": "sudoku"})([Sample("q", "x", {"puzzle": PUZZLE})])
+    with pytest.raises(ValueError, match="leading zeros"):
+        score_cells("x", PUZZLE[1:])
+    with pytest.raises(ValueError, match="digits"):
+        score_cells("x", PUZZLE.replace("0", "."))

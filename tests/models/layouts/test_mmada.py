@@ -1,14 +1,20 @@
-"""Edits as rows: source image, instruction, and the image to be written."""
+"""Rows of MMaDA, id for id against the public prompting code, and those of edits."""
 
+import json
 from dataclasses import replace
 
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
+from mmrl.models.families.mmada import build_rows
 from mmrl.models.layouts.image_edit import ImageEdit
+from mmrl.models.layouts.mmada_rows import MmadaRows
 from mmrl.types import Prompt
 from tests.mmrl.canvases import guided_logits
+from tests.models.networks import FIXTURES
 from tests.models.small_policies import small_policy
 
 POLICY = small_policy("mmada")
@@ -74,3 +80,27 @@ def test_masked_padding_makes_a_row_of_a_batch_what_it_is_alone() -> None:
             torch.testing.assert_close(found, expected, atol=5e-4, rtol=1e-4)
     shorter = edit.canvas(prompts()[1:])
     assert shorter.tokens.shape[1] == together.tokens.shape[1] - len(TEXTS[0]) + len(TEXTS[1])
+
+
+MASK, IMAGE_TOKENS = 126336, 16
+
+
+CASES = load_file(FIXTURES / "mmada" / "cases.safetensors")
+
+
+def same(actual: tuple[Tensor, Tensor], name: str) -> None:
+    for found, part in zip(actual, "01", strict=True):
+        expected = CASES[f"layouts/{name}/{part}"]
+        assert torch.equal(found, expected) and found.dtype == expected.dtype
+
+
+def test_rows_are_those_of_the_public_code(tokenizer: PreTrainedTokenizerBase) -> None:
+    rows: MmadaRows = build_rows(tokenizer, 20)
+    texts = json.loads((FIXTURES / "mmada" / "cases.json").read_text())
+    masks = torch.full((2, IMAGE_TOKENS), MASK)
+    same(rows.text_to_image(texts["texts"], masks), "t2i_gen")
+    same(rows.text_to_image(["", ""], masks), "t2i_gen_uncond")
+    codes = CASES["layouts/t2i/0"][:, -IMAGE_TOKENS - 1 : -1]
+    same(rows.text_to_image(texts["texts"], codes, drop=[True, False]), "t2i")
+    same(rows.language(texts["texts"], 30), "lm")
+    same(rows.image_to_text(texts["chat"], CASES["layouts/mmu/0"][:, 2 : 2 + IMAGE_TOKENS]), "mmu")

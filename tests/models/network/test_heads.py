@@ -1,11 +1,13 @@
-"""The value head, and the network it stands on when it has one of its own."""
+"""The head of logits, column by column; the value head, and the network it stands on."""
 
 from typing import Any
 
 import pytest
 import torch
 
+from mmrl.models.network.output_head import OutputHead
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
+from mmrl.randomness import generator
 from tests.models.networks import small_network
 
 TOKENS = torch.randint(0, 39, (2, 7), generator=torch.Generator().manual_seed(0))
@@ -37,3 +39,18 @@ def test_a_network_of_its_own_has_the_policys_features_and_no_output_matrix(tied
     values.sum().backward()
     assert all(p.grad is None for p in policy.parameters())
     assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
+@pytest.mark.parametrize("into", [False, True], ids=["new", "given"])
+def test_logits_by_column_are_those_by_row(biased: bool, into: bool) -> None:
+    draws = generator("test", "output head")
+    weight, bias, x = (
+        torch.randn(*shape, generator=draws, dtype=torch.float64)
+        for shape in ((7, 4), (7,), (3, 4))
+    )
+    head = OutputHead(weight, bias if biased else None)
+    out = torch.full((7, 3), torch.nan, dtype=torch.float64) if into else None
+    found = head.by_column(x, out)
+    torch.testing.assert_close(found, head(x).T)
+    assert out is None or found.data_ptr() == out.data_ptr()
