@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mmrl.models.network.velocity_network import VelocityNetwork
 
-LISTS = "transformer_blocks", "single_transformer_blocks"
 ATTENTION = {role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"}
 ATTENTION["o"] = ("attn.to_out.0", "attn.to_add_out")
 GUIDANCE = 3.5
@@ -24,12 +23,12 @@ class FluxNetwork(VelocityNetwork):
     Roles are those that flow_grpo and diffusers train; feed-forwards of single blocks have none.
 
     Attributes:
-        kind: name of the class of diffusers.
         kept: vectors of its width that a double and a single block keep of a position.
         at_work: those that exist at a time without gradient.
     """
 
-    kind: ClassVar[str] = "FluxTransformer2DModel"
+    kind = "FluxTransformer2DModel"
+    lists = ("transformer_blocks", "single_transformer_blocks")
     kept: ClassVar[tuple[int, int]] = (24, 21)
     at_work: ClassVar[int] = 16
     patch = 2
@@ -39,11 +38,6 @@ class FluxNetwork(VelocityNetwork):
         "up": ("ff.net.0.proj", "ff_context.net.0.proj"),
         "down": ("ff.net.2", "ff_context.net.2"),
     }
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        import diffusers
-
-        super().__init__(config, getattr(diffusers, self.kind), *LISTS)
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
         """See `VelocityNetwork.forward`.
@@ -78,7 +72,7 @@ class FluxNetwork(VelocityNetwork):
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """See `Network.count_activations`; computed again, a block keeps its input."""
-        lists = [getattr(self.transformer, name) for name in LISTS]
+        lists = [getattr(self.transformer, name) for name in self.lists]
         each = (1, 1) if recompute else self.kept
         kept = 3 + sum(len(own) * number for own, number in zip(lists, each, strict=True))
         vector = self.transformer.inner_dim * length * size

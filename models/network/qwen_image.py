@@ -15,6 +15,7 @@ class QwenImageNetwork(VelocityNetwork):
     """The transformer of a config of diffusers, on latents [B, C, H, W] that it reads as tokens of
     two by two, channel by channel."""
 
+    kind = "QwenImageTransformer2DModel"
     layer_roles = {
         **{role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"},
         "o": ("attn.to_out.0", "attn.to_add_out"),
@@ -23,13 +24,10 @@ class QwenImageNetwork(VelocityNetwork):
     }
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        from diffusers import QwenImageTransformer2DModel as kind
-
-        super().__init__(config, kind, "transformer_blocks")
+        super().__init__(config)
         place: Any = self.transformer.pos_embed
         with torch.device("cpu"):  # no buffers, so that they would stay on the meta device
             self.transformer.pos_embed = type(place)(place.theta, place.axes_dim, place.scale_rope)
-        self.patch = self.transformer.config.patch_size
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, mask: Tensor) -> Tensor:
         """See `VelocityNetwork.forward`.
