@@ -40,12 +40,8 @@ class FluxNetwork(VelocityNetwork):
     }
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
-        """See `VelocityNetwork.forward`.
-
-        Args:
-            states: [B, n, W] of the tokens of texts.
-            pooled: [B, P] of whole texts.
-        """
+        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
+        `pooled` [B, P] of whole texts."""
         kind, (height, width) = self.dtype, latents.shape[-2:]
         guidance = torch.full_like(sigma, GUIDANCE)
         with self.recomputed():
@@ -62,7 +58,6 @@ class FluxNetwork(VelocityNetwork):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         return {
             "latents": (config.in_channels // 4, 2, 2),
@@ -121,13 +116,11 @@ class Flux2Network(FluxNetwork):
         return F.pixel_shuffle(latents * deviation + mean, 2)
 
     def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
-        """See `VelocityNetwork.from_encoder`."""
         mean, deviation = statistics_of(vae)
         return (F.pixel_unshuffle(encoded, 2) - mean) / deviation
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         return {"latents": (config.in_channels, 1, 1), "states": (1, config.joint_attention_dim)}
 

@@ -30,12 +30,8 @@ class QwenImageNetwork(VelocityNetwork):
             self.transformer.pos_embed = type(place)(place.theta, place.axes_dim, place.scale_rope)
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """See `VelocityNetwork.forward`.
-
-        Args:
-            states: [B, n, W] of the tokens of texts.
-            mask: [B, n] bool, which of them a text has.
-        """
+        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
+        `mask` [B, n] bool which of them a text has."""
         tokens = F.pixel_unshuffle(latents, self.patch).to(self.dtype)
         height, width = tokens.shape[-2:]
         with self.recomputed():
@@ -66,7 +62,6 @@ class QwenImageNetwork(VelocityNetwork):
         return latents * deviation + mean
 
     def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
-        """The inverse of `to_decoder`."""
         mean, deviation = self._statistics(encoded, vae)
         return (encoded - mean) / deviation
 
@@ -76,7 +71,6 @@ class QwenImageNetwork(VelocityNetwork):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         latents = (config.in_channels // self.patch**2, self.patch, self.patch)
         return {"latents": latents, "states": (1, config.joint_attention_dim), "mask": (1,)}

@@ -23,12 +23,8 @@ class SanaNetwork(VelocityNetwork):
     }
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """See `VelocityNetwork.forward`.
-
-        Args:
-            states: [B, n, W] of the tokens of texts.
-            mask: [B, n], 0 where these are padding.
-        """
+        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
+        `mask` [B, n] is 0 where these are padding."""
         kind = self.dtype
         with self.recomputed():
             return self.transformer(
@@ -40,7 +36,6 @@ class SanaNetwork(VelocityNetwork):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         return {
             "latents": (config.in_channels, self.patch, self.patch),

@@ -32,12 +32,8 @@ class SD3Network(VelocityNetwork):
     }
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
-        """See `VelocityNetwork.forward`.
-
-        Args:
-            states: [B, n, W] of the tokens of texts.
-            pooled: [B, P] of whole texts.
-        """
+        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
+        `pooled` [B, P] of whole texts."""
         kind = self.dtype
         with self.recomputed():
             return self.transformer(
@@ -57,7 +53,6 @@ class SD3Network(VelocityNetwork):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         return {
             "latents": (config.in_channels, self.patch, self.patch),

@@ -71,7 +71,6 @@ class VelocityNetwork(Network):
         the batch."""
 
     def blank(self) -> list[Mapping[str, Any]]:
-        """See `Network.blank`."""
         shapes, device = {**self.shapes, "sigma": ()}, self.device
         return [{name: torch.zeros(1, *s, device=device) for name, s in shapes.items()}]
 
@@ -101,7 +100,6 @@ class VelocityNetwork(Network):
         self.parts = PipelineParts(folder, dtype, torch.device(device), **self.part_options)
 
     def count_parts(self) -> dict[str, int]:
-        """See `Network.count_parts`."""
         return count_parameters(self.public_config, self.part_options.get("left_out", ()))
 
     @torch.inference_mode()  # in which attention is one operation, as in a fused kernel
@@ -118,7 +116,6 @@ class VelocityNetwork(Network):
         return float(live.peak)
 
     def move_parts(self, device: torch.device | str) -> None:
-        """See `Network.move_parts`."""
         if self.parts is not None:
             self.parts.move(device)
 

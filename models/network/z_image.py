@@ -26,13 +26,9 @@ class ZImageNetwork(VelocityNetwork):
         return self.transformer.config.all_patch_size[0]
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, length: Tensor) -> Tensor:
-        """See `VelocityNetwork.forward`.
-
-        Args:
-            states: [B, n, W] of the tokens of texts.
-            length: [B] int64, how many of them a text has. The host waits for it, because places
-                of image tokens, and how many are computed, depend on it.
-        """
+        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts, of
+        which a text has `length` [B] int64. The host waits for it, because places of image tokens,
+        and how many are computed, depend on it."""
         texts = zip(states.to(self.dtype), length.tolist(), strict=True)
         with self.recomputed():
             found = self.transformer(
@@ -45,7 +41,6 @@ class ZImageNetwork(VelocityNetwork):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         latents = (config.in_channels, self.patch, self.patch)
         return {"latents": latents, "states": (1, config.cap_feat_dim), "length": ()}
