@@ -20,7 +20,7 @@ from PIL import Image
 
 from mmrl.config import Settings, at_least, check
 from mmrl.rewards.networks.checkpoints import load_network, load_part
-from mmrl.rewards.networks.placement import FROZEN, resolve_device
+from mmrl.rewards.networks.placement import freeze, resolve_device
 from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
 
@@ -83,9 +83,7 @@ def got(options: OCRReward) -> Reader:
 
     processor = load_part(AutoProcessor, options.model, "ocr.model")
     network = load_network(AutoModelForImageTextToText, options.model, "ocr.model")
-    device = resolve_device(options.device)
-    network = network.to(device, getattr(torch, options.dtype)).eval().requires_grad_(False)
-    FROZEN[network] = options.device
+    network = freeze(network.to(getattr(torch, options.dtype)), options.device)
     words = processor.tokenizer
     ends = words.convert_tokens_to_ids("<|im_end|>")
     greedy = {"do_sample": False, "max_new_tokens": options.max_tokens}
@@ -96,7 +94,7 @@ def got(options: OCRReward) -> Reader:
         for start in range(0, len(images), options.batch_size):
             part = list(images[start : start + options.batch_size])
             # Every image is as many tokens behind the same words, so nothing is padded.
-            inputs = processor(part, return_tensors="pt").to(device, network.dtype)
+            inputs = processor(part, return_tensors="pt").to(network.device, network.dtype)
             written = network.generate(**inputs, **greedy, eos_token_id=ends, pad_token_id=ends)
             new = written[:, inputs["input_ids"].shape[1] :]
             texts += words.batch_decode(new, skip_special_tokens=True)

@@ -74,20 +74,13 @@ class ShapesReward(Settings):
 
 
 def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> list[Condition]:
-    """What a prompt asks for, each with whether an image fulfils it, judged by its pixels.
+    """What a prompt asks for, each with whether an image of any size fulfils it, judged by its
+    pixels.
 
     Conditions are: the count of each clause, each of its attributes, each position, each exclusion;
-    if `exact`, everything shown that was not asked for is one more that fails.
-
-    Args:
-        image: An image of any size.
-        metadata: GenEval's `tag`, `include` and, optionally, `exclude`. A clause of `include` may
-            also name a `size` and a `background`.
-        exact: Whether an object that was not asked for, or a patch that is no shape, is a failure.
-
-    Raises:
-        ConfigError: If the metadata is malformed; the message names the part.
-    """
+    if `exact`, everything shown that was not asked for, also a patch that is no shape, is one more
+    that fails. Metadata are GenEval's; a clause of `include` may also name a `size` and a
+    `background`. Raises ConfigError: they are malformed; the message names the part."""
     check_asked(metadata)
     return conditions(detect(image), metadata, exact)
 

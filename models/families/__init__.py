@@ -10,8 +10,6 @@ from mmrl.models.families import (
     amused,
     causal_lm,
     dream,
-    flux,
-    flux2_klein,
     llada,
     llada_llama,
     llada_v,
@@ -19,13 +17,15 @@ from mmrl.models.families import (
     mmada,
     qwen2_5_vl,
     qwen3_vl,
-    qwen_image,
-    sana,
-    sd3,
     sdar,
-    z_image,
 )
 from mmrl.models.families.family import Family
+from mmrl.models.families.flux import Flux
+from mmrl.models.families.flux2_klein import Flux2Klein
+from mmrl.models.families.qwen_image import QwenImage
+from mmrl.models.families.sana import Sana
+from mmrl.models.families.sd3 import SD3
+from mmrl.models.families.z_image import ZImage
 from mmrl.models.network.network import Network
 from mmrl.models.source import LORA
 
@@ -41,12 +41,12 @@ FAMILIES: dict[str, Family] = {
     "causal_lm": causal_lm,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
-    "sana": sana,
-    "sd3": sd3,
-    "flux": flux,
-    "flux2_klein": flux2_klein,
-    "qwen_image": qwen_image,
-    "z_image": z_image,
+    "sana": Sana(),
+    "sd3": SD3(),
+    "flux": Flux(),
+    "flux2_klein": Flux2Klein(),
+    "qwen_image": QwenImage(),
+    "z_image": ZImage(),
 }
 """Family by name; of those whose keys a config.json has, the first is its family."""
 

@@ -83,7 +83,6 @@ class ClipRows:
         return rows, torch.ones_like(rows)
 
     def written(self, grid: tuple[int, int]) -> Tensor:
-        """See `ImageRows.written`."""
         return torch.ones(grid[0] * grid[1], dtype=torch.bool)
 
 

@@ -27,7 +27,7 @@ class LayoutInputs(NamedTuple):
 
 
 class Family(Protocol):
-    """What a module of this folder provides for the checkpoints of one family.
+    """What a module of this folder, or the class in it, provides for the checkpoints of one family.
 
     `KIND`: the kind of generation of its policies, one of `mmrl.generation.kinds`.
     `KEYS`: own tensor name -> public tensor name; `{i}` is the block number, a final dot marks a

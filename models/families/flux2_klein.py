@@ -11,47 +11,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.generation.flow.schedules import rule_of
-from mmrl.models.families.family import LayoutInputs, read_number
-from mmrl.models.families.flux import (
-    KEYS,
-    KIND,
-    LAYOUTS,
-    SIDE,
-    TOKEN_IDS,
-    VOCAB_KEYS,
-    count_codes,
-    count_patch,
-)
-from mmrl.models.families.latent_layouts import check_channels, latent_layouts
-from mmrl.models.layouts.layout import Layout
+from mmrl.generation.flow.schedules import SigmaRule
+from mmrl.models.families.flux import Flux
 from mmrl.models.network.flux import Flux2Network
 
-__all__ = ["KEYS", "KIND", "LAYOUTS", "TOKEN_IDS", "VOCAB_KEYS", "count_codes", "count_patch"]
 
+class Flux2Klein(Flux):
+    """A family; see `LatentFamily`. Its latents are tokens, of four of the autoencoder's."""
 
-def matches(config: Mapping[str, Any]) -> bool:
-    """Whether the directory is that of a `Flux2KleinPipeline`."""
-    return config.get("_class_name") == "Flux2KleinPipeline"
+    pipeline, made = "Flux2KleinPipeline", Flux2Network
 
+    def encode_text(
+        self, pipeline: Any, text: str | list[str], device: torch.device, max_length: int
+    ) -> dict[str, Tensor]:
+        """States of three layers of Qwen3, side by side; see `Flux2Network.forward`."""
+        states, _ = pipeline.encode_prompt(text, device, max_sequence_length=max_length)
+        return {"states": states}
 
-def network(config: Mapping[str, Any]) -> Flux2Network:
-    """The transformer. Raises ValueError: latents of other channels than the autoencoder's."""
-    check_channels(read_number(config, "in_channels") // 4, config["vae"].get("latent_channels"))
-    return Flux2Network(config)
+    def find_rule(self, config: Mapping[str, Any]) -> SigmaRule:
+        return replace(super().find_rule(config), mu="fitted")
 
+    def count_pixels(self, config: Mapping[str, Any]) -> int:
+        return 2 * super().count_pixels(config)
 
-def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
-    """Images alone; see `Family.layouts`."""
-    config = inputs.network.public_config
-    rule = replace(rule_of(config["scheduler"], even=True), mu="fitted")
-    sizes = count_patch(config), config["in_channels"], SIDE // 2
-    return latent_layouts(inputs, encode_text, rule, *sizes)
+    def count_side(self, config: Mapping[str, Any]) -> int:
+        return 64  # as in the pipeline
 
-
-def encode_text(
-    pipeline: Any, text: str | list[str], device: torch.device, max_length: int
-) -> dict[str, Tensor]:
-    """States of three layers of Qwen3, side by side; see `Flux2Network.forward`."""
-    states, _ = pipeline.encode_prompt(text, device, max_sequence_length=max_length)
-    return {"states": states}
+    def count_latents(self, config: Mapping[str, Any]) -> int:
+        return 1

@@ -11,56 +11,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmrl.generation.flow.schedules import rule_of
-from mmrl.models.families.family import LayoutInputs, read_number
-from mmrl.models.families.latent_layouts import check_channels, count_halvings, latent_layouts
-from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.text_to_latents import TextToLatents
+from mmrl.models.families.latent_family import LatentFamily
 from mmrl.models.network.z_image import ZImageNetwork
 
-KIND: str = "flow"
-LAYOUTS: dict[str, type[Layout]] = {"text_to_image": TextToLatents}
-TOKEN_IDS: dict[str, int] = {}
-VOCAB_KEYS: tuple[str, ...] = ()
-KEYS = {"transformer.": ""}
-SIDE = 128
-"""Latents along the side of an image where no size is asked for, as in the pipeline."""
 
+class ZImage(LatentFamily):
+    """A family; see `LatentFamily`."""
 
-def matches(config: Mapping[str, Any]) -> bool:
-    """Whether the directory is that of a `ZImagePipeline`."""
-    return config.get("_class_name") == "ZImagePipeline"
+    pipeline, made, even = "ZImagePipeline", ZImageNetwork, True
 
+    def encode_text(
+        self, pipeline: Any, text: str | list[str], device: torch.device, max_length: int
+    ) -> dict[str, Tensor]:
+        """States and numbers of the tokens of texts, see `ZImageNetwork.forward`; states are
+        followed by zeros up to `max_length`."""
+        texts = [text] if isinstance(text, str) else list(text)  # in which the pipeline writes
+        found, _ = pipeline.encode_prompt(texts, device, False, max_sequence_length=max_length)
+        states = torch.stack([F.pad(each, (0, 0, 0, max_length - len(each))) for each in found])
+        return {"states": states, "length": torch.tensor([len(each) for each in found])}
 
-def network(config: Mapping[str, Any]) -> ZImageNetwork:
-    """The transformer. Raises ValueError: latents of other channels than the autoencoder's."""
-    check_channels(read_number(config, "in_channels"), config["vae"].get("latent_channels"))
-    return ZImageNetwork(config)
+    def count_side(self, config: Mapping[str, Any]) -> int:
+        return 128  # as in the pipeline
 
-
-def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
-    """Images alone; see `Family.layouts`."""
-    config = inputs.network.public_config
-    rule, sizes = rule_of(config["scheduler"], even=True), (config["in_channels"], SIDE)
-    return latent_layouts(inputs, encode_text, rule, count_halvings(config["vae"]), *sizes)
-
-
-def encode_text(
-    pipeline: Any, text: str | list[str], device: torch.device, max_length: int
-) -> dict[str, Tensor]:
-    """States and numbers of the tokens of texts, see `ZImageNetwork.forward`; states are followed
-    by zeros up to `max_length`."""
-    texts = [text] if isinstance(text, str) else list(text)  # in which the pipeline writes
-    found, _ = pipeline.encode_prompt(texts, device, False, max_sequence_length=max_length)
-    states = torch.stack([F.pad(each, (0, 0, 0, max_length - len(each))) for each in found])
-    return {"states": states, "length": torch.tensor([len(each) for each in found])}
-
-
-def count_patch(config: Mapping[str, Any]) -> int:
-    """Pixels for each token along a side."""
-    return count_halvings(config["vae"]) * config["all_patch_size"][0]
-
-
-def count_codes(config: Mapping[str, Any]) -> int:
-    """Tokens of an image where no size is asked for."""
-    return (SIDE // config["all_patch_size"][0]) ** 2
+    def count_latents(self, config: Mapping[str, Any]) -> int:
+        return config["all_patch_size"][0]

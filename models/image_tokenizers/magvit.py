@@ -98,7 +98,6 @@ class MagvitV2(ImageTokenizer):
             return torch.cat([self.decode(part) for part in latent.split(chunk)])
 
     def check_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """See `ImageTokenizer.check_tensors`."""
         if not torch.equal(tensors["quantize.embedding"].float(), self.quantize.embedding):
             raise ValueError(
                 "quantize.embedding is not the table of +1/-1 bits of a lookup-free quantiser with"

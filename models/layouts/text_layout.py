@@ -148,13 +148,9 @@ class TextLayout(Layout):
 
 @dataclass(frozen=True)
 class CausalText(TextLayout):
-    """Prompts, padded on the left, and behind them the columns of the responses. The other
-    arguments are those of `TextLayout`.
-
-    Args:
-        ends: further ids that end a text.
-        banned: ids that no response has.
-    """
+    """Prompts, padded on the left, and behind them the columns of the responses. Beside the
+    arguments of `TextLayout` there are `ends`, further ids that end a text, and `banned`, ids that
+    no response has."""
 
     ends: tuple[int, ...] = ()
     banned: tuple[int, ...] = ()

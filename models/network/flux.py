@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mmrl.models.network.velocity_network import VelocityNetwork
 
-LISTS = "transformer_blocks", "single_transformer_blocks"
 ATTENTION = {role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"}
 ATTENTION["o"] = ("attn.to_out.0", "attn.to_add_out")
 GUIDANCE = 3.5
@@ -24,12 +23,12 @@ class FluxNetwork(VelocityNetwork):
     Roles are those that flow_grpo and diffusers train; feed-forwards of single blocks have none.
 
     Attributes:
-        kind: name of the class of diffusers.
         kept: vectors of its width that a double and a single block keep of a position.
         at_work: those that exist at a time without gradient.
     """
 
-    kind: ClassVar[str] = "FluxTransformer2DModel"
+    kind = "FluxTransformer2DModel"
+    lists = ("transformer_blocks", "single_transformer_blocks")
     kept: ClassVar[tuple[int, int]] = (24, 21)
     at_work: ClassVar[int] = 16
     patch = 2
@@ -40,18 +39,9 @@ class FluxNetwork(VelocityNetwork):
         "down": ("ff.net.2", "ff_context.net.2"),
     }
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        import diffusers
-
-        super().__init__(config, getattr(diffusers, self.kind), *LISTS)
-
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
-        """See `VelocityNetwork.forward`.
-
-        Args:
-            states: [B, n, W] of the tokens of texts.
-            pooled: [B, P] of whole texts.
-        """
+        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
+        `pooled` [B, P] of whole texts."""
         kind, (height, width) = self.dtype, latents.shape[-2:]
         guidance = torch.full_like(sigma, GUIDANCE)
         with self.recomputed():
@@ -68,7 +58,6 @@ class FluxNetwork(VelocityNetwork):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         return {
             "latents": (config.in_channels // 4, 2, 2),
@@ -78,7 +67,7 @@ class FluxNetwork(VelocityNetwork):
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """See `Network.count_activations`; computed again, a block keeps its input."""
-        lists = [getattr(self.transformer, name) for name in LISTS]
+        lists = [getattr(self.transformer, name) for name in self.lists]
         each = (1, 1) if recompute else self.kept
         kept = 3 + sum(len(own) * number for own, number in zip(lists, each, strict=True))
         vector = self.transformer.inner_dim * length * size
@@ -127,13 +116,11 @@ class Flux2Network(FluxNetwork):
         return F.pixel_shuffle(latents * deviation + mean, 2)
 
     def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
-        """See `VelocityNetwork.from_encoder`."""
         mean, deviation = statistics_of(vae)
         return (F.pixel_unshuffle(encoded, 2) - mean) / deviation
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         return {"latents": (config.in_channels, 1, 1), "states": (1, config.joint_attention_dim)}
 

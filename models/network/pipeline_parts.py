@@ -72,15 +72,9 @@ class PipelineParts:
 
     @torch.no_grad()
     def encode(self, text: str, encode: Encode, *names: str) -> dict[str, Tensor]:
-        """Encode a text, once while it is among the last `KEPT`, or where it is in the store.
-
-        Args:
-            encode: how a text is encoded.
-            names: what an encoding depends on beside the text, such as a length.
-
-        Returns:
-            Tensors [1, …] by keyword of the network, on `kept_on`.
-        """
+        """Encode a text, once while it is among the last `KEPT`, or where it is in the store:
+        tensors [1, …] by keyword of the network, on `kept_on`. `names` are what an encoding depends
+        on beside the text, such as a length."""
         key = (*names, text)
         if key not in self.kept:
             made_from = [str(self.dtype), *self.left_out, *key]
@@ -99,17 +93,9 @@ class PipelineParts:
     def recall(
         self, parts: Sequence[str], key: Sequence[str], compute: Callable[[], dict[str, Tensor]]
     ) -> dict[str, Tensor]:
-        """What parts of the pipeline make of a text or an image: from the store, or computed and
-        put there.
-
-        Args:
-            parts: names of the parts, of whose files the contents count.
-            key: all else that it is made from.
-            compute: gives the tensors by name.
-
-        Returns:
-            The tensors, on `kept_on`.
-        """
+        """What parts of the pipeline, of whose files the contents count, make of a text or an
+        image: from the store, or computed and put there; tensors by name, on `kept_on`. `key` is
+        all else that they are made from."""
         file = None
         if self.store is not None:
             contents = [digest for part in parts for digest in self._digest(part)]

@@ -15,6 +15,7 @@ class QwenImageNetwork(VelocityNetwork):
     """The transformer of a config of diffusers, on latents [B, C, H, W] that it reads as tokens of
     two by two, channel by channel."""
 
+    kind = "QwenImageTransformer2DModel"
     layer_roles = {
         **{role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"},
         "o": ("attn.to_out.0", "attn.to_add_out"),
@@ -23,21 +24,14 @@ class QwenImageNetwork(VelocityNetwork):
     }
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        from diffusers import QwenImageTransformer2DModel as kind
-
-        super().__init__(config, kind, "transformer_blocks")
+        super().__init__(config)
         place: Any = self.transformer.pos_embed
         with torch.device("cpu"):  # no buffers, so that they would stay on the meta device
             self.transformer.pos_embed = type(place)(place.theta, place.axes_dim, place.scale_rope)
-        self.patch = self.transformer.config.patch_size
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """See `VelocityNetwork.forward`.
-
-        Args:
-            states: [B, n, W] of the tokens of texts.
-            mask: [B, n] bool, which of them a text has.
-        """
+        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
+        `mask` [B, n] bool which of them a text has."""
         tokens = F.pixel_unshuffle(latents, self.patch).to(self.dtype)
         height, width = tokens.shape[-2:]
         with self.recomputed():
@@ -68,7 +62,6 @@ class QwenImageNetwork(VelocityNetwork):
         return latents * deviation + mean
 
     def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
-        """The inverse of `to_decoder`."""
         mean, deviation = self._statistics(encoded, vae)
         return (encoded - mean) / deviation
 
@@ -78,7 +71,6 @@ class QwenImageNetwork(VelocityNetwork):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         latents = (config.in_channels // self.patch**2, self.patch, self.patch)
         return {"latents": latents, "states": (1, config.joint_attention_dim), "mask": (1,)}

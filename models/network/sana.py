@@ -1,7 +1,6 @@
 """diffusers' `SanaTransformer2DModel` as a network that predicts velocities (Sana, SANA-1.5)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
@@ -17,24 +16,15 @@ class SanaNetwork(VelocityNetwork):
     Layers with roles are those of attention; the feed-forward is of convolutions.
     """
 
+    kind = "SanaTransformer2DModel"
     layer_roles = {
         **{role: (f"attn1.to_{role}", f"attn2.to_{role}") for role in "qkv"},
         "o": ("attn1.to_out.0", "attn2.to_out.0"),
     }
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        from diffusers import SanaTransformer2DModel as kind
-
-        super().__init__(config, kind, "transformer_blocks")
-        self.patch = self.transformer.config.patch_size
-
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """See `VelocityNetwork.forward`.
-
-        Args:
-            states: [B, n, W] of the tokens of texts.
-            mask: [B, n], 0 where these are padding.
-        """
+        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
+        `mask` [B, n] is 0 where these are padding."""
         kind = self.dtype
         with self.recomputed():
             return self.transformer(
@@ -46,7 +36,6 @@ class SanaNetwork(VelocityNetwork):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         return {
             "latents": (config.in_channels, self.patch, self.patch),

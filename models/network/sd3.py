@@ -1,7 +1,6 @@
 """diffusers' `SD3Transformer2DModel` as a network that predicts velocities (SD3, SD3.5)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +23,7 @@ CLIP_TOKENS = 77
 class SD3Network(VelocityNetwork):
     """The transformer of a config of diffusers, on latents [B, C, H, W]."""
 
+    kind = "SD3Transformer2DModel"
     layer_roles = {
         **ATTENTION,
         "gate": ("ff.net.0.proj", "ff_context.net.0.proj"),
@@ -31,19 +31,9 @@ class SD3Network(VelocityNetwork):
         "down": ("ff.net.2", "ff_context.net.2"),
     }
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        from diffusers import SD3Transformer2DModel as kind
-
-        super().__init__(config, kind, "transformer_blocks")
-        self.patch = self.transformer.config.patch_size
-
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
-        """See `VelocityNetwork.forward`.
-
-        Args:
-            states: [B, n, W] of the tokens of texts.
-            pooled: [B, P] of whole texts.
-        """
+        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
+        `pooled` [B, P] of whole texts."""
         kind = self.dtype
         with self.recomputed():
             return self.transformer(
@@ -63,7 +53,6 @@ class SD3Network(VelocityNetwork):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         return {
             "latents": (config.in_channels, self.patch, self.patch),

@@ -17,13 +17,9 @@ positions, and from each other."""
 
 
 class TextAndNetwork(nn.Module):
-    """A velocity network that encodes texts in its forward pass.
-
-    Attributes:
-        network: what predicts velocities.
-        encoders: the text encoders that are trained, by name; parts of the network's pipeline.
-        encode: how its family encodes texts.
-    """
+    """A velocity network that encodes texts in its forward pass; `encoders` are the text encoders
+    that are trained, by name, parts of its pipeline, and `encode` is how its family encodes
+    texts."""
 
     def __init__(
         self, network: VelocityNetwork, encoders: Mapping[str, nn.Module], encode: Encode

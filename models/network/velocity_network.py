@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from inspect import signature
 from math import isqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,23 +33,31 @@ class VelocityNetwork(Network):
 
     Args:
         config: of the checkpoint, see `mmrl.models.families.pipeline.read_pipeline`.
-        kind: class of diffusers that is made of it.
-        blocks: names of the lists of its blocks.
 
     Attributes:
+        kind: name of the class of diffusers that is made of it.
+        lists: names of the lists of its blocks.
         parts: text encoders and the decoder of latents, of a checkpoint whose weights are read.
-        patch: latents along the side of a token.
     """
 
+    kind: ClassVar[str]
+    lists: ClassVar[tuple[str, ...]] = ("transformer_blocks",)
     transformer: Any
     parts: PipelineParts | None = None
-    patch: int
 
-    def __init__(self, config: Mapping[str, Any], kind: Any, *blocks: str) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        import diffusers
+
         super().__init__()
+        kind = getattr(diffusers, self.kind)
         self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
-        self.blocks = [each for name in blocks for each in getattr(self.transformer, name)]
+        self.blocks = [each for name in self.lists for each in getattr(self.transformer, name)]
         self.public_config = dict(config)
+
+    @property
+    def patch(self) -> int:
+        """Latents along the side of a token."""
+        return self.transformer.config.patch_size
 
     @abstractmethod
     def forward(self, latents: Tensor, sigma: Tensor, **conditions: Tensor) -> Tensor:
@@ -63,7 +71,6 @@ class VelocityNetwork(Network):
         the batch."""
 
     def blank(self) -> list[Mapping[str, Any]]:
-        """See `Network.blank`."""
         shapes, device = {**self.shapes, "sigma": ()}, self.device
         return [{name: torch.zeros(1, *s, device=device) for name, s in shapes.items()}]
 
@@ -93,7 +100,6 @@ class VelocityNetwork(Network):
         self.parts = PipelineParts(folder, dtype, torch.device(device), **self.part_options)
 
     def count_parts(self) -> dict[str, int]:
-        """See `Network.count_parts`."""
         return count_parameters(self.public_config, self.part_options.get("left_out", ()))
 
     @torch.inference_mode()  # in which attention is one operation, as in a fused kernel
@@ -110,7 +116,6 @@ class VelocityNetwork(Network):
         return float(live.peak)
 
     def move_parts(self, device: torch.device | str) -> None:
-        """See `Network.move_parts`."""
         if self.parts is not None:
             self.parts.move(device)
 

@@ -13,26 +13,22 @@ class ZImageNetwork(VelocityNetwork):
     """The transformer of a config of diffusers, on latents [B, C, H, W]. Its time runs from noise
     at 0 to images at 1, and what it predicts is the velocity with the other sign."""
 
+    kind = "ZImageTransformer2DModel"
+    lists = ("noise_refiner", "context_refiner", "layers")
     layer_roles = {
         **{role: (f"attention.to_{role}",) for role in "qkv"},
         "o": ("attention.to_out.0",),
         **{"gate": ("feed_forward.w1",), "up": ("feed_forward.w3",), "down": ("feed_forward.w2",)},
     }
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        from diffusers import ZImageTransformer2DModel as kind
-
-        super().__init__(config, kind, "noise_refiner", "context_refiner", "layers")
-        self.patch = self.transformer.config.all_patch_size[0]
+    @property
+    def patch(self) -> int:
+        return self.transformer.config.all_patch_size[0]
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, length: Tensor) -> Tensor:
-        """See `VelocityNetwork.forward`.
-
-        Args:
-            states: [B, n, W] of the tokens of texts.
-            length: [B] int64, how many of them a text has. The host waits for it, because places
-                of image tokens, and how many are computed, depend on it.
-        """
+        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts, of
+        which a text has `length` [B] int64. The host waits for it, because places of image tokens,
+        and how many are computed, depend on it."""
         texts = zip(states.to(self.dtype), length.tolist(), strict=True)
         with self.recomputed():
             found = self.transformer(
@@ -45,7 +41,6 @@ class ZImageNetwork(VelocityNetwork):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See `VelocityNetwork.shapes`."""
         config = self.transformer.config
         latents = (config.in_channels, self.patch, self.patch)
         return {"latents": latents, "states": (1, config.cap_feat_dim), "length": ()}

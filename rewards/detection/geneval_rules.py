@@ -96,14 +96,9 @@ def continuous_terms(
 
     All objects of a class count, so one too many costs as much as one too few, and a term falls
     below 0 where more than twice the count are found. A clause with a wrong count gets 0 for its
-    colour or position, and `exclude` is ignored: it says the same as the count.
-
-    Args:
-        clauses: `include` of checked metadata.
-        objects: those found of each class.
-        colors: the colour of each of some objects of a class.
-        related: names where the first lies relative to the second.
-    """
+    colour or position, and `exclude` is ignored: it says the same as the count. `colors` gives the
+    colour of each of some objects of a class; the other arguments are those of
+    `include_conditions`."""
     matched: list[Sequence[T] | None] = []
     for clause in clauses:
         name, count = clause["class"], clause["count"]
@@ -165,18 +160,10 @@ def check_metadata(
     attributes: Mapping[str, Sequence[str]],
     tags: Sequence[str] = TAGS,
 ) -> None:
-    """Check GenEval metadata.
-
-    Args:
-        metadata: with `tag`, `include` and, optionally, `exclude`.
-        attributes: keys of a clause other than `count` and `position`, with their allowed values
-            (`class` is one of them).
-        tags: allowed.
-
-    Raises:
-        ConfigError: If the tag is unknown, `include` is missing or empty, or a clause has an
-            unknown key or a value that is not allowed.
-    """
+    """Check GenEval metadata with `tag`, `include` and, optionally, `exclude`; `attributes` are the
+    keys of a clause other than `count` and `position`, `class` among them, with their allowed
+    values. Raises ConfigError: the tag is not one of `tags`, `include` is missing or empty, or a
+    clause has an unknown key or a value that is not allowed."""
     check_choice("tag", metadata.get("tag"), tags)
     include, exclude = metadata.get("include") or [], metadata.get("exclude") or []
     check(bool(include), "include", include, "a list of at least one clause")

@@ -109,17 +109,10 @@ class _Passing(Exception):
 
 
 class Service:
-    """A service at one address, or at several that are equal.
-
-    Args:
-        urls: its addresses, to which paths of requests are appended.
-        secret: bearer token, empty for none; no message shows it.
-        concurrency: requests of one call at the same time.
-        timeout_s: seconds for one try.
-
-    Raises:
-        ValueError: a URL that is not valid, or none.
-    """
+    """A service at one address, or at several that are equal, to which paths of requests are
+    appended. The bearer token `secret`, empty for none, is in no message; `concurrency` requests of
+    one call are made at the same time, each try for `timeout_s` seconds. Raises ValueError: a URL
+    that is not valid, or none."""
 
     def __init__(
         self, urls: Sequence[str], secret: str = "", concurrency: int = 8, timeout_s: float = 120.0

@@ -14,7 +14,7 @@ from mmrl.rewards.http import stop
 from mmrl.rewards.http.service import Deadline
 from mmrl.rewards.judging.reply import CutReply
 from mmrl.rewards.networks.checkpoints import load_part
-from mmrl.rewards.networks.placement import FROZEN, resolve_device
+from mmrl.rewards.networks.placement import freeze
 
 PATCH_SIZE = 14
 """Side of a patch where the processor names none (Qwen2.5-VL)."""
@@ -30,10 +30,7 @@ class LocalJudge:
 
         self.processor = load_part(AutoProcessor, model, "judge.model")
         network = load_part(AutoModelForImageTextToText, model, "judge.model", dtype=dtype)
-        self.device = resolve_device(device)
-        self.network = network.to(self.device).eval().requires_grad_(False)
-        FROZEN[self.network] = device
-        self.batch_size = batch_size
+        self.network, self.batch_size = freeze(network, device), batch_size
 
     def ask(self, requests: Sequence[dict[str, Any]], deadline: Deadline) -> list[str | Exception]:
         """The replies in order; a TimeoutError for those not begun before the deadline."""
@@ -60,7 +57,7 @@ class LocalJudge:
         images, _ = self._read_images(conversations, image_patch_size=patch)
         inputs = self.processor(
             text=texts, images=images, padding=True, padding_side="left", return_tensors="pt"
-        ).to(self.device)
+        ).to(self.network.device)
         limit = max(request["max_tokens"] for request in requests)
         written = self.network.generate(**inputs, do_sample=False, max_new_tokens=limit)
         new = written[:, inputs["input_ids"].shape[1] :]

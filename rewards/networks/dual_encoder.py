@@ -97,12 +97,8 @@ class DualEncoder:
 
 @dataclass(kw_only=True, eq=False)
 class EncoderReward(NetworkOptions):
-    """A reward that compares images and prompts with the towers of an encoder.
-
-    Attributes:
-        encoder: set by `__post_init__`.
-        factor: of the cosine in the score.
-    """
+    """A reward that compares images and prompts with the towers of an encoder, which
+    `__post_init__` sets; `factor` is that of the cosine in the score."""
 
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 

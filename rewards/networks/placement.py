@@ -42,9 +42,8 @@ class NetworkOptions(Settings):
         return resolve_device(self.device)
 
     def freeze(self, network: Any) -> Any:
-        """Move a network to the device, frozen and in evaluation mode; see `FROZEN`."""
-        FROZEN[network] = self.device
-        return network.to(self.place).eval().requires_grad_(False)
+        """See `freeze`."""
+        return freeze(network, self.device)
 
     def split(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
         """The batches of some items."""
@@ -65,6 +64,12 @@ class NetworkOptions(Settings):
 
         dtype = getattr(torch, self.dtype)
         return torch.autocast(self.place.type, dtype, enabled=dtype != torch.float32)
+
+
+def freeze(network: Any, device: str) -> Any:
+    """Move a network to a device by its name, frozen and in evaluation mode; see `FROZEN`."""
+    FROZEN[network] = device
+    return network.to(resolve_device(device)).eval().requires_grad_(False)
 
 
 def move_networks(away: bool) -> None:

@@ -22,18 +22,9 @@ class RewardError(RuntimeError):
 
 
 class TermScores:
-    """Results of one reward in the order of the samples of a call.
-
-    Args:
-        term: the reward.
-        attempt: calls it; a failure is a result and not an exception.
-
-    Attributes:
-        results: so far.
-        failures: how many of them were counted as failures.
-        error: a BaseException that the reward raised and that is no Exception.
-        seconds: in calls of the reward.
-    """
+    """Results of one reward in the order of the samples of a call; `attempt` calls it, where a
+    failure is a result and not an exception. `failures` counts those of the results so far that
+    were counted, and `error` is what the reward raised that is no Exception."""
 
     def __init__(self, term: Term, attempt: Callable[[Term, list[Sample]], list[Result]]) -> None:
         self.term, self._attempt = term, attempt

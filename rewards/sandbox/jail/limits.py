@@ -22,15 +22,8 @@ _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Limits of one candidate.
-
-    Attributes:
-        isolation: `full` (in namespaces) or `process`.
-        timeout: wall-clock seconds for loading the code and for each test.
-        memory_mb: address space.
-        output_kb: what it may write to stdout and in one answer.
-        readable: files and folders of the standard library and what it loads.
-    """
+    """Limits of one candidate, those of a `Sandbox`; `readable` are the files and folders of the
+    standard library and what it loads."""
 
     isolation: str
     timeout: float

@@ -1,0 +1,114 @@
+"""What families of pipelines that denoise latents share."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrl.config import check
+from mmrl.generation.flow.schedules import SigmaRule, rule_of
+from mmrl.models.families.family import LayoutInputs, read_number
+from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.text_to_latents import TextToLatents
+from mmrl.models.network.velocity_network import VelocityNetwork
+
+
+class LatentFamily:
+    """A `Family` of pipelines of diffusers; a subclass says how a text is encoded, and what differs
+    from the pipeline of SD3.
+
+    Attributes:
+        pipeline: name of their class.
+        made: class of their networks.
+        even: whether the pipeline makes the grid of sigmas itself, see `rule_of`.
+        optional: text encoders that it can do without.
+    """
+
+    KIND: str = "flow"
+    LAYOUTS: dict[str, type[Layout]] = {"text_to_image": TextToLatents}
+    TOKEN_IDS: dict[str, int] = {}
+    VOCAB_KEYS: tuple[str, ...] = ()
+    KEYS: dict[str, str] = {"transformer.": ""}
+    pipeline: str
+    made: type[VelocityNetwork]
+    even: bool | None = None
+    optional: Sequence[str] = ()
+
+    def encode_text(
+        self, pipeline: Any, text: str | list[str], device: torch.device, max_length: int
+    ) -> dict[str, Tensor]:
+        """What the network is conditioned on, see `mmrl.models.network.pipeline_parts.Encode`."""
+        raise NotImplementedError
+
+    def text_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What `encode_text` takes besides."""
+        return {}
+
+    def matches(self, config: Mapping[str, Any]) -> bool:
+        """Whether the directory is that of such a pipeline."""
+        return config.get("_class_name") == self.pipeline
+
+    def network(self, config: Mapping[str, Any], /) -> VelocityNetwork:
+        """The transformer. Raises ValueError: latents of other channels than the autoencoder's."""
+        vae = config["vae"]
+        channels, own = self.count_channels(config), vae.get("latent_channels", vae.get("z_dim"))
+        if channels != own:
+            raise ValueError(
+                f"the transformer reads latents of {channels} channels, and the vae writes {own}:"
+                " they do not belong together"
+            )
+        return self.made(config)
+
+    def layouts(self, inputs: LayoutInputs) -> dict[str, Layout]:
+        """Images alone; see `Family.layouts`. Raises ConfigError: `without_parts` names what the
+        pipeline cannot do without."""
+        network, options, config = inputs.network, inputs.options, inputs.network.public_config
+        allowed = ", ".join(self.optional) or "nothing, the pipeline needs all its text encoders"
+        for name in options.without_parts:
+            check(name in self.optional, "model.without_parts", name, allowed)
+        network.part_options = {"left_out": options.without_parts, "store": options.encodings_dir}
+        pixels, channels = self.count_pixels(config), network.shapes["latents"][0]
+        told = {"max_length": options.max_prompt_length, **self.text_options(config)}
+        size = options.image_size or self.count_side(config) * pixels
+        layout = TextToLatents(
+            network=network,
+            encode_text=partial(self.encode_text, **told),
+            rule=self.find_rule(config),
+            channels=channels,
+            pixels=pixels,
+            size=(options.image_height or size, options.image_width or size),
+            max_length=options.max_prompt_length,
+            unloads=options.unload_text_encoders,
+        )
+        return {"text_to_image": layout}
+
+    def find_rule(self, config: Mapping[str, Any]) -> SigmaRule:
+        """The schedule of a checkpoint."""
+        return rule_of(config["scheduler"], even=self.even)
+
+    def count_channels(self, config: Mapping[str, Any]) -> int:
+        """Of what the autoencoder writes."""
+        return read_number(config, "in_channels")
+
+    def count_pixels(self, config: Mapping[str, Any]) -> int:
+        """Pixels for each latent along a side."""
+        vae = config["vae"]
+        return 2 ** (len(vae.get("encoder_block_out_channels") or vae["block_out_channels"]) - 1)
+
+    def count_side(self, config: Mapping[str, Any]) -> int:
+        """Latents along the side of an image where no size is asked for."""
+        return config["sample_size"]
+
+    def count_latents(self, config: Mapping[str, Any]) -> int:
+        """Latents along the side of a token."""
+        return config["patch_size"]
+
+    def count_patch(self, config: Mapping[str, Any]) -> int:
+        """Pixels for each token along a side."""
+        return self.count_pixels(config) * self.count_latents(config)
+
+    def count_codes(self, config: Mapping[str, Any]) -> int:
+        """Tokens of an image where no size is asked for."""
+        return (self.count_side(config) // self.count_latents(config)) ** 2
