@@ -173,8 +173,9 @@ class Scores(NamedTuple):
 
     def detach(self) -> Scores:
         """The same without a gradient."""
-        own = (None if each is None else each.detach() for each in self)
-        return Scores(*own)
+        gaussian, known = (each and each.detach() for each in (self.gaussian, self.prediction))
+        fixed: Any = {"gaussian": gaussian, "prediction": known}
+        return self._replace(logprobs=self.logprobs.detach(), **fixed)
 
     def reduce(self, latents: bool) -> Scores:
         """What a loss compares with: log-probs, and what is said of latents where asked for."""
@@ -182,8 +183,9 @@ class Scores(NamedTuple):
 
     def select_draws(self, draws: slice) -> Scores:
         """Those of some passes."""
-        latents = (None if each is None else each.select_draws(draws) for each in self[2:])
-        return Scores(self.logprobs[draws], _take(self.entropy, draws), *latents)
+        gaussian = self.gaussian and self.gaussian.select_draws(draws)
+        known = self.prediction and self.prediction.select_draws(draws)
+        return Scores(self.logprobs[draws], _take(self.entropy, draws), gaussian, known)
 
 
 def _take(tensor: Tensor | None, index: Any) -> Tensor | None:
