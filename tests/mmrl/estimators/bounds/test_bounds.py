@@ -144,7 +144,7 @@ def test_additive_is_a_lower_bound_of_the_sequence_objective() -> None:
     for _ in range(50):
         new = OLD + 2 * torch.randn(2, 2, 2, generator=draws)
         advantages = torch.randn(2, generator=draws).tolist()
-        # losses: the bound of the objective from below is one of the losses from above
+        # losses: the bound of the objective from below is one of the loss from above
         assert loss_of(new, advantages, "additive") >= loss_of(new, advantages, "elbo") - 1e-5
 
 
