@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 from mmrl.config import Settings, above
 from mmrl.config.chosen import NoOptions
@@ -126,6 +126,9 @@ def scaled_error(scores: Scores) -> Tensor:
     return (known.mean(error.square()) / scale_of(known, error))[..., None]
 
 
+Slope: TypeAlias = "Callable[[Tensor, Tensor, float], Tensor]"
+
+
 class OverGroup(NamedTuple):
     """What a contrast over a group is made of.
 
@@ -135,7 +138,7 @@ class OverGroup(NamedTuple):
     """
 
     error: Callable[[Scores], Tensor]
-    slope: Callable[[Tensor, Tensor, float], Tensor]
+    slope: Slope
 
     def slopes(
         self, new: Tensor, other: Tensor, advantages: Tensor, size: int, beta: float
@@ -188,21 +191,21 @@ class Contrast(NamedTuple):
     same_noise: bool = False
 
 
-def over_group(group: OverGroup, **reads: bool) -> Contrast:
-    """The row of a contrast over groups."""
-    return Contrast(lambda c: group.error(c.new), group=group, **reads)
+def over_group(error: Callable[[Scores], Tensor], slope: Slope) -> Contrast:
+    """The row of a contrast over groups with the reference, noised alike."""
+    group = OverGroup(error, slope)
+    return Contrast(
+        lambda c: group.error(c.new), group=group, reads_reference=True, same_noise=True
+    )
 
 
+CRD = over_group(scaled_error, slope_of_rank)
 CONTRASTS = {
     "none": Contrast(lambda c: c.new.logprobs, NoOptions, of_latents=False),
-    "crd": over_group(OverGroup(scaled_error, slope_of_rank), reads_old=True),
-    "dgpo": over_group(
-        OverGroup(squared_error, slope_of_group), reads_reference=True, same_noise=True
-    ),
+    "crd": CRD._replace(reads_old=True, reads_reference=False, same_noise=False),
+    "dgpo": over_group(squared_error, slope_of_group),
     "diffusion_nft": Contrast(diffusion_nft, reads_old=True),
-    "flow_dpo": over_group(
-        OverGroup(squared_error, slope_of_pairs), reads_reference=True, same_noise=True
-    ),
+    "flow_dpo": over_group(squared_error, slope_of_pairs),
     "gdsd": Contrast(gdsd, of_latents=False, reads_old=True),
     "lfpo": Contrast(lfpo, of_latents=False, reads_old=True),
 }

@@ -220,11 +220,11 @@ class Trainer(TrainedPolicy):
         others = item.averaged if contrast.reads_old else item.reference
         errors: list[tuple[Tensor, Tensor]] = []
         for rows, other in zip(self._scoring_batches(len(item.batch)), others, strict=True):
-            new = self._score(item, rows, item.passes[rows])
-            errors.append((contrast.group.error(new), contrast.group.error(other or new)))
-        found = (torch.cat(each, 1) for each in zip(*errors, strict=True))
-        advantages = item.batch.advantages
-        item.slopes = contrast.group.slopes(*found, advantages, size, algorithm.contrast_beta)
+            own = self._score(item, rows, item.passes[rows])
+            errors.append((contrast.group.error(own), contrast.group.error(other or own)))
+        new, other = (torch.cat(each, 1) for each in zip(*errors, strict=True))
+        given = item.batch.advantages, size, algorithm.contrast_beta
+        item.slopes = contrast.group.slopes(new, other, *given)
 
     def _clipped_models(self) -> dict[str, nn.Module]:
         """What gradients are clipped of, by the name of its norm."""

@@ -1,29 +1,36 @@
 """A constant that is added to the exact velocity of numbers of N(1, 1/4) learns to draw twos."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, policy_loss
+from mmrl.algorithms.contrasts import CONTRASTS
 from mmrl.algorithms.loss import count_batch
 from mmrl.estimators import draw_passes, score
 from mmrl.generation.flow.canvas import LatentCanvas
+from mmrl.generation.flow.kind import FLOW
 from mmrl.generation.flow.schedules import RULES
 from mmrl.randomness import generator
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Rollout
+from mmrl.types import Rollout, Scores
 from tests.models.flow import seeded
 
-ROWS, UPDATES = 32, 20
+ROWS, UPDATES, GROUP = 32, 20, 8
 METHODS: dict[str, tuple[float, dict[str, Any], dict[str, Any]]] = {
     "flow": (0.1, {"noise_level": 0.7}, {"epsilon": 0.2}),
     "dance": (0.1, {"noise_level": 0.7}, {"epsilon": 0.2}),
     "cps": (0.4, {"noise_level": 0.8}, {"epsilon": 0.2}),
     "guard": (0.1, {"noise_level": 0.7}, {"surrogate": "guard", "epsilon": 0.2}),
     "flow_dppo": (0.1, {"noise_level": 0.7}, {"surrogate": "flow_dppo", "epsilon": 1e-5}),
+    "awm": (0.1, {"name": "ode"}, {"epsilon": 1.0, "matching": "sigma2"}),
+    "diffusion_nft": (0.1, {"name": "dpm2"}, {"contrast": "diffusion_nft", "adv_clip_max": 5.0}),
+    "dgpo": (0.1, {"name": "ode"}, {"contrast": "dgpo"}),
+    "flow_dpo": (0.1, {"name": "ode"}, {"contrast": "flow_dpo"}),
+    "crd": (0.1, {"name": "ode"}, {"contrast": "crd"}),
 }
 """Learning rate, sampler and columns of a method."""
 
@@ -52,9 +59,10 @@ def learn(method: str, shuffled: bool) -> list[float]:
     )
     policy: Any = SimpleNamespace(model=model, network=network, shares_forwards=False)
     optimizer = torch.optim.SGD(model.parameters(), rate)
-    config = AlgorithmConfig(strategy="replay", **columns)
-    name = method if method in ("flow", "dance", "cps") else "flow"
-    sampler = SamplerConfig(**{"name": name, "steps": 5, **settings})
+    name, strategy = settings.get("name", method), "renoise" if "name" in settings else "replay"
+    name = name if name in FLOW.samplers else "flow"
+    config = AlgorithmConfig(strategy=strategy, **columns)
+    sampler = SamplerConfig(**{"steps": 5, **settings, "name": name})
     for step in range(UPDATES):
         rollout = sample(policy, start(), sampler, generator(step, "draws"))
         reward = -(rollout.canvas.path[:, -1, 0] - 2).square()
@@ -75,13 +83,22 @@ def start() -> LatentCanvas:
 def update(
     policy: Any, optimizer: Any, rollout: Rollout, advantages: Tensor, config: AlgorithmConfig
 ) -> None:
-    """Two optimiser steps on the same rollouts."""
+    """Two optimiser steps on the same rollouts; the reference is the velocity as it was."""
     passes = draw_passes(rollout, config, seeded(range(ROWS)))
     size, old = count_batch(rollout, passes, config), None
+    first = SimpleNamespace(**{**vars(policy), "model": Line()})
+    with torch.no_grad():
+        reference: Scores = score(cast("Any", first), rollout.canvas, passes)
+    group = CONTRASTS[config.contrast].group
     for _ in range(2):
         new = score(policy, rollout.canvas, passes)
         old = old or new.detach()
-        loss, _ = policy_loss(LossInputs(passes, new, advantages, old), config, size)
+        inputs = LossInputs(passes, new, advantages, old, reference, averaged=old)
+        if group is not None:
+            other = old if config.contrast == "crd" else reference
+            errors = group.error(new.detach()), group.error(other)
+            inputs.slopes = group.slopes(*errors, advantages, GROUP, 1.0)
+        loss, _ = policy_loss(inputs, config, size)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
