@@ -70,11 +70,11 @@ class LatentFamily:
             check(name in self.optional, "model.without_parts", name, allowed)
         network.part_options = {"left_out": options.without_parts, "store": options.encodings_dir}
         pixels, channels = self.count_pixels(config), network.shapes["latents"][0]
-        told = {"max_length": options.max_prompt_length, **self.text_options(config)}
+        given = {"max_length": options.max_prompt_length, **self.text_options(config)}
         size = options.image_size or self.count_side(config) * pixels
         layout = TextToLatents(
             network=network,
-            encode_text=partial(self.encode_text, **told),
+            encode_text=partial(self.encode_text, **given),
             rule=self.find_rule(config),
             channels=channels,
             pixels=pixels,

@@ -36,8 +36,8 @@ _ADAPTER = (
 
 def check_options(cls: type, options: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Convert options to the types that the constructor of a class has for them, and fill in its
-    defaults; messages name the section `where` they stand. Raises ValueError: an argument that does
-    not exist, has the wrong type, or is required and absent."""
+    defaults; messages name the section that they are in (`where`). Raises ValueError: an argument
+    that does not exist, has the wrong type, or is required and absent."""
     hints = _read_hints(cls)
     made = {
         each.name: each.default_factory()
