@@ -126,6 +126,7 @@ def shrink(
         "output_dir": folder / "run",
         "max_steps": 2,
         "eval_steps": 2,
+        "stop_on": "null",
         "save_steps": 0,
         "model.path": skeletons[family],
         "model.dtype": "float32",
