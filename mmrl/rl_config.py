@@ -29,9 +29,13 @@ class OldPolicyConfig(Settings):
     where: ClassVar[str] = "old_policy"
 
     initial: Annotated[float, at_least(0, up_to=1)] = 0.0
+    """d at the start."""
     uprate: Annotated[float, at_least(0)] = 0.001
+    """By how much d rises with each optimiser step."""
     flat_steps: Annotated[int, at_least(0)] = 0
+    """Optimiser steps before it rises."""
     uphold: Annotated[float, at_least(0, up_to=1)] = 0.5
+    """Largest d."""
 
     def decay(self, steps: int) -> float:
         """d after so many optimiser steps."""

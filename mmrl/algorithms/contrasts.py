@@ -1,10 +1,10 @@
 """Contrasts: losses that compare clean predictions, without a ratio and without the sampler's
 log-probs.
 
-A finished sample is noised or masked again, and the policy, the old policy and the reference say
-what it was. On latents (strategy: renoise), with u = noise - x0 the true velocity, e = v - u the
-error of the policy's at noise level t, e' that of the old policy, A the advantage, <.> the mean
-over a latent's numbers and c = `adv_clip_max`:
+A finished sample is noised again, or loses tokens again, and the policy, the old policy and the
+reference say what it was. On latents (strategy: renoise), with u = noise - x0 the true velocity,
+e = v - u the error of the policy's at noise level t, e' that of the old policy, A the advantage, <.>
+the mean over a latent's numbers and c = `adv_clip_max`:
 
     diffusion_nft   c / b (r <(t e+)^2 / w+> + (1 - r) <(t e-)^2 / w->), r = A / 2c + 1/2 in [0, 1],
                     e+ = b e + (1 - b) e', e- = (1 + b) e' - b e, w = <|t e|>, at least 1e-5 and
@@ -14,9 +14,10 @@ over a latent's numbers and c = `adv_clip_max`:
                     form of Diffusion-DPO, arXiv 2311.12908; its pairs are given)
     dgpo            -log sigmoid(-b mean of A (<e^2> - <e_ref^2>) over the group) (DGPO, arXiv
                     2510.08425), its samples noised alike
-    crd             (s - mean of s over the group - A)^2, s = <e'^2> / w' - <e^2> / w (CRD)
+    crd             (s - mean of s over the group - A)^2, s = <e'^2> / w' - <e^2> / w (arXiv
+                    2603.14128)
 
-On tokens (strategies that mask again), with p, p' the probabilities that the policies give the
+On tokens (strategies that leave some out), with p, p' the probabilities that the policies give the
 token that was written:
 
     lfpo            -(r log p+ + (1 - r) log p-) / b, p+ = b p + (1 - b) p', p- = (1 + b) p' - b p:

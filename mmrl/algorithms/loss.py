@@ -5,7 +5,7 @@
 over the counted entries e of all passes: r_e the ratio at the chosen level, A the advantage of
 the rollout (with a value model: of the token), w_e the weight of the chosen aggregation, the
 surrogate the chosen one or that of the aggregation or the bound, f_e the factor of the passes, 1
-without. A contrast (`mmrl.algorithms.contrasts`) has terms of its own in their place, and a second
+without. A contrast (`mmrl.algorithms.contrasts`) has other terms in their place, and a second
 KL, to an averaged policy, may be added. Only actions scored in a pass are counted. The KL is per
 scored token, or per response token of the bound's values (`kl_level: bound`), to the reference or
 old policy.

@@ -102,7 +102,7 @@ def _of_strategy(m: AlgorithmConfig) -> Iterator[Need]:
         yield "strategy", "shows states in which tokens were written", {"prompt_mask_rate": [0]}
     if strategy.of_steps or strategy.of_predictions:
         needs = {"temperature": [1], "top_entropy_quantile": [1]}
-        yield "strategy", "scores latents, which have neither temperature nor entropy", needs
+        yield "strategy", "scores latents, which have no temperature, whose entropy is given", needs
     if not strategy.of_steps:
         compared = {
             "kl": [*PREDICTION_KL] if strategy.of_predictions else [*KL],
@@ -110,7 +110,8 @@ def _of_strategy(m: AlgorithmConfig) -> Iterator[Need]:
         }
         if m.beta == 0 == m.beta_old:
             del compared["kl"]
-        yield "strategy", "scores no means of denoising steps", compared
+        what = "predictions" if strategy.of_predictions else "tokens"
+        yield "strategy", f"scores {what} and no means of denoising steps", compared
         why = "may show other states than those in which the sampler acted"
         yield "strategy", why, {"old_logprobs": ["replay"]}
     elif m.beta > 0 or m.beta_old > 0:

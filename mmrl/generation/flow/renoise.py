@@ -46,7 +46,7 @@ class RenoiseConfig(StrategyConfig):
     """Where the `num_draws` levels come from: those of the sampler's steps, without one drawn twice
     for a rollout; or one drawn in each of as many equal parts of [0, 1]."""
     matching: Annotated[str, one_of(MATCHING)] = "uniform"
-    """Weight of the squared error in what stands for a log-prob, see
+    """Weight of the squared error that takes the place of a log-prob, see
     `mmrl.generation.flow.renoise`."""
 
 
@@ -74,7 +74,8 @@ class Noised:
     def read(
         self, canvas: LatentCanvas, k: int, state: Tensor, sigma: Tensor, velocity: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What stands for a log-prob [B], the error [B, D] of the velocity, and the level [B]."""
+        """Minus the weighed error [B] in the place of a log-prob, the error [B, D] of the velocity,
+        and the level [B]."""
         number = state.shape[1]
         error = velocity - (self.noise[k, :, :number] - canvas.finished[:, :number])
         return -MATCHING[self.matching](error.square().mean(1), sigma), error, sigma
@@ -85,7 +86,7 @@ class Noised:
 
 
 def plan_renoise(rollout: Rollout, config: RenoiseConfig, draw: Draw) -> Passes:
-    """One pass per level; the action it scores is the first, which stands for the sample."""
+    """One pass per level; the action it scores is the first, in the place of the sample."""
     import torch
 
     (path, sigmas), number = rollout.canvas.written, config.num_draws

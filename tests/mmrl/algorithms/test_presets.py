@@ -23,7 +23,8 @@ FILES = {
 }
 CAUSAL = [name for name, text in FILES.items() if "\nstrategy: causal\n" in text]
 FLOW = [name for name, text in FILES.items() if "\nstrategy: replay\n" in text]
-PRESETS = [name for name in FILES if name not in CAUSAL + FLOW]
+RENOISED = [name for name, text in FILES.items() if "\nstrategy: renoise\n" in text]
+PRESETS = [name for name in FILES if name not in CAUSAL + FLOW + RENOISED]
 """Methods of policies that append tokens, of those that denoise, and of those that un-mask."""
 
 
