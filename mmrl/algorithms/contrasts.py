@@ -3,8 +3,8 @@ log-probs.
 
 A finished sample is noised again, or loses tokens again, and the policy, the old policy and the
 reference say what it was. On latents (strategy: renoise), with u = noise - x0 the true velocity,
-e = v - u the error of the policy's at noise level t, e' that of the old policy, A the advantage, <.>
-the mean over a latent's numbers and c = `adv_clip_max`:
+e = v - u the error of the policy's at noise level t, e' that of the old policy, A the advantage,
+<.> the mean over a latent's numbers and c = `adv_clip_max`:
 
     diffusion_nft   c / b (r <(t e+)^2 / w+> + (1 - r) <(t e-)^2 / w->), r = A / 2c + 1/2 in [0, 1],
                     e+ = b e + (1 - b) e', e- = (1 + b) e' - b e, w = <|t e|>, at least 1e-5 and
