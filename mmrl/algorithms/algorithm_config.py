@@ -93,6 +93,12 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     (two-sided clipping, INTELLECT-2, arXiv 2505.07291); above 1 + `epsilon_high`, null for none."""
     beta: Annotated[float, at_least(0)] = 0.0
     """Weight of the KL; 0 needs no reference policy."""
+    kl_target: Annotated[float | None, above(0)] = None
+    """KL of a token or a denoising step that `beta` is led to: after each step it is multiplied by
+    1 + e / `kl_horizon`, where e = KL / target - 1 within 0.2 of 0 (adaptive controller of arXiv
+    1909.08593, as in TRL); null keeps it."""
+    kl_horizon: Annotated[float, at_least(1)] = 10.0
+    """Steps in which `beta` may change by a fifth."""
     beta_old: Annotated[float, at_least(0)] = 0.0
     """Weight of a further KL, to the run's `old_policy`."""
     kl: Annotated[str, one_of([*KL, *GAUSSIAN_KL, *PREDICTION_KL])] = "k3"
@@ -141,6 +147,12 @@ class AlgorithmConfig(StrategyConfig, Chosen):
         largest = 1 + self.clip_range[1]
         allowed = f"null, or above 1 + the upper clip range, {largest:g}"
         check(self.delta is None or self.delta > largest, "algorithm.delta", self.delta, allowed)
+
+    def adapt_beta(self, divergence: float) -> None:
+        """Lead the weight of the KL to its target, by the KL of a step."""
+        if self.kl_target is not None:
+            error = min(max(divergence / self.kl_target - 1, -0.2), 0.2)
+            self.beta *= 1 + error / self.kl_horizon
 
     @property
     def clip_range(self) -> tuple[float, float]:

@@ -72,6 +72,8 @@ def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
 def find_conflicts(method: AlgorithmConfig) -> list[str]:
     """Columns that cannot go together: messages, each beginning with a key to change."""
     found = []
+    if method.kl_target is not None and method.beta == 0:
+        found.append("beta is 0, and kl_target changes it from where it starts; set it above 0.")
     if method.contrast in ("diffusion_nft", "lfpo") and method.adv_clip_max is None:
         found.append(f"adv_clip_max is null, and contrast: {method.contrast} divides by it.")
     if method.follows_blocks and method.block_size is None:

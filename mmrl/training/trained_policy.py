@@ -38,6 +38,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         initial_values: what an adapter's run trains in full, as it was, where there is a KL; the
             adapter too where the reference has one.
         averaged: the old policy of contrasts, an average of what is trained; None without.
+        betas: the weight of the KL of each task that has a target for it.
         value: the value model, if there is one, maybe wrapped for several processes.
     """
 
@@ -66,6 +67,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         self.reference_is_base = not self.reference_moves and adapter_directory(model.path) is None
         adapted = not self.reference_is_base
         self.initial_values = copy_start(policy.network, adapted) if keeps_start else {}
+        self.betas: dict[str, float] = {}
         self.averaged = None
         if config.old_policy is not None:
             self.averaged = ExponentialAverage(policy.network, 0.0)
@@ -132,6 +134,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         return {
             **({"reference": self._reference_tensors()} if self.reference_moves else {}),
             **({} if self.averaged is None else {"old_policy": self.averaged.average}),
+            "betas": dict(self.betas),
             "trained": [_trained_tensors(module) for module in self.modules],
         }
 
@@ -139,6 +142,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         """Continue from `state`."""
         for module, tensors in zip(self.modules, state["trained"], strict=True):
             self.sharding.assign(_trained_tensors(module), tensors)
+        self.betas = dict(state["betas"])
         if self.averaged is not None:
             self.sharding.assign(self.averaged.average, state["old_policy"])
         if self.reference_moves and "reference" in state:

@@ -71,6 +71,8 @@ class Trainer(TrainedPolicy):
     def _update(self, work: list[tuple[Task, RolloutBatch]]) -> dict[str, float]:
         iterations = max(task.algorithm.num_iterations for task, _ in work)
         started = time.perf_counter()
+        for task, _ in work:
+            task.algorithm.beta = self.betas.get(task.name, task.algorithm.beta)
         plans = [
             [self._prepare(task, part, i) for task, part in parts]
             for i in range(iterations)
@@ -89,6 +91,12 @@ class Trainer(TrainedPolicy):
             self.averaged.update(self.config.old_policy.decay(done))
         metrics = self._reduce_metrics(sums, len(plans))
         metrics["learning_rate"] = self.next_rate
+        for task, _ in work:
+            if task.algorithm.kl_target is not None:
+                prefix = "" if len(work) == 1 else f"{task.name}/"
+                metrics[f"{prefix}beta"] = task.algorithm.beta
+                task.algorithm.adapt_beta(metrics[f"{prefix}kl"])
+                self.betas[task.name] = task.algorithm.beta
         metrics["time/score_s"] = prepared - started
         metrics["time/update_s"] = time.perf_counter() - prepared
         return metrics

@@ -16,7 +16,11 @@ from tests.models.flow import count_calls
 
 LORA = "model.lora={r: 4, target_modules: [q, k, v, o]}"
 METHODS = {
-    "all": [f"{TASK}.sampler.name=flow", f"{TASK}.algorithm.beta=0.04"],
+    "all": [
+        f"{TASK}.sampler.name=flow",
+        f"{TASK}.algorithm.beta=0.04",
+        f"{TASK}.algorithm.kl_target=1e-3",
+    ],
     "lora": [
         LORA,
         f"{TASK}.sampler={{name: cps, steps: 3, window_size: 1, cfg_scale: 1.5}}",

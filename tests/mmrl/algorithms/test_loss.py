@@ -14,6 +14,7 @@ from mmrl.algorithms.bounds import BOUNDS
 from mmrl.algorithms.presets import find_conflicts
 from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
+from mmrl.config import ConfigError
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.types import Gaussian, Passes, Scores
 
@@ -239,3 +240,13 @@ def test_the_worked_example_of_the_public_trace_loss() -> None:
     assert value.item() == pytest.approx(-1.6521046, abs=1e-6)
     _, metrics = policy_loss(given, AlgorithmConfig(beta=0.01, kl="k1"), size)
     assert 3 * float(metrics["kl"]) == pytest.approx(0.5, abs=1e-6)
+
+
+def test_the_weight_of_the_kl_follows_its_target() -> None:
+    method = AlgorithmConfig(beta=0.04, kl_target=0.1, kl_horizon=10)
+    for divergence, factor in ((0.11, 1.01), (0.1, 1.0), (5.0, 1.02), (0.0, 0.98)):
+        before = method.beta
+        method.adapt_beta(divergence)
+        assert method.beta == pytest.approx(before * factor)
+    with pytest.raises(ConfigError, match="beta is 0, and kl_target"):
+        load_algorithm({"name": "dapo", "beta": 0, "kl_target": 0.1})
