@@ -106,9 +106,18 @@ def shrink_task(
     if task.soft_punish_cache is not None:
         own |= {"soft_punish_cache": 2, "max_num_gen_batches": 2}
     for key in ("prompts", "eval_prompts"):
-        if getattr(task, key) in ROWS:
-            own[key] = published.write_rows(getattr(task, key), folder)
+        source = getattr(task, key)
+        if source in ROWS:
+            own[key] = published.write_rows(source, folder)
+        elif source.startswith(("datasets/geneval", "datasets/ocr")):
+            own[key] = shorten(ROOT / source, folder / f"{key}{Path(source).suffix}")
     return own
+
+
+def shorten(source: Path, path: Path, number: int = 8) -> Path:
+    """The first prompts of a file: recipes that unload text encoders encode all at the start."""
+    path.write_text("".join(source.read_text().splitlines(keepends=True)[:number]))
+    return path
 
 
 def shrink(
@@ -130,6 +139,7 @@ def shrink(
         "save_steps": 0,
         "model.path": skeletons[family],
         "model.dtype": "float32",
+        "model.encodings_dir": folder / "encodings" if config.model.encodings_dir else "null",
         "bf16": "false",
         "model.image_size": 64 if config.model.image_size else "null",
         # tokens of a skeleton are bytes; prompts of images are padded to this length
