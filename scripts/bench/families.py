@@ -156,10 +156,11 @@ def find_difference(model: Path) -> float:
     policy = load_policy(model, max_prompt_length=48, image_size=64, dtype="float64")
     prompts = [
         Prompt("0", "text_to_image", "a red cat on the sofa"),
-        Prompt("1", "text_to_image", "a dog", metadata={"height": 96, "width": 64}),
+        Prompt("1", "text_to_image", "a dog"),
+        Prompt("2", "text_to_image", "a bird", metadata={"height": 96, "width": 64}),
     ]
     config = SamplerConfig(name="flow", steps=4, cfg_scale=1.5)
-    draws = [generator("bench", n) for n in range(2)]
+    draws = [generator("bench", n) for n in range(len(prompts))]
     path = sample(policy, policy.canvas(prompts), config, draws).canvas.path
     largest = 0.0
     for n, prompt in enumerate(prompts):

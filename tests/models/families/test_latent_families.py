@@ -30,6 +30,7 @@ from mmrl.samplers import SamplerConfig, sample
 from mmrl.training.adapter import add_adapter
 from mmrl.types import Prompt, Rollout
 from scripts.pipeline_skeletons import PIPELINES
+from tests.mmrl.runs import metrics
 from tests.mmrl.test_flow_rl import METHODS, begins_where_it_samples, run
 from tests.models.flow import ask, scatter, seeded
 from tests.models.kept_bytes import count_kept
@@ -283,17 +284,30 @@ def test_a_pipeline_and_an_adapter_are_read_by_diffusers_and_peft(
         assert torch.equal(read[name], tensor)
 
 
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    lines = Path("datasets/shapes/train.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "prompts.jsonl").write_text("".join(lines[:2]))
+    return tmp_path / "prompts.jsonl"
+
+
 @pytest.mark.parametrize("method", [pytest.param("all", marks=pytest.mark.slow), "lora"])
 def test_a_run_begins_where_it_samples(
-    family: str, folder: Path, tmp_path: Path, method: str
+    family: str, folder: Path, prompts: Path, tmp_path: Path, method: str
 ) -> None:
-    prompts = tmp_path / "prompts.jsonl"
-    lines = Path("datasets/shapes/train.jsonl").read_text().splitlines(keepends=True)
-    prompts.write_text("".join(lines[:2]))
     side = 64 if family == "sana" else 32
     own = [f"model.path={folder}", f"model.max_prompt_length={LENGTH}", f"model.image_size={side}"]
     out = run(prompts, tmp_path / "run", *METHODS[method], *own, "save_steps=0")
     begins_where_it_samples(out)
+
+
+@pytest.mark.parametrize("family", ["sd3"], indirect=True)
+def test_an_adapter_learns_on_a_base_of_4_bits(folder: Path, prompts: Path, tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    own = [f"model.path={folder}", f"model.max_prompt_length={LENGTH}", "model.dtype=float32"]
+    given = [*METHODS["lora"], *own, "model.quantization_config={}", "save_steps=0"]
+    first, second = metrics(run(prompts, tmp_path / "run", *given))
+    assert first["ratio"] == pytest.approx(1, abs=1e-4) and first["kl"] == 0 != second["kl"]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
