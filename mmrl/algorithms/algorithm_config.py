@@ -181,8 +181,10 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     def needs_old(self, num_mini_batches: int = 1) -> bool:
         """Whether the policy that sampled is scored: for a ratio or the KL, once it has moved."""
         moved = self.num_iterations * num_mini_batches > 1 and self.old_logprobs == "replay"
-        has_ratio = self.ratio_level != "none" and self.contrast == "none"
-        return moved and (has_ratio or (self.beta > 0 and self.kl_to == "old"))
+        compares = self.ratio_level != "none"
+        if self.contrast != "none":
+            compares = CONTRASTS[self.contrast].reads_old
+        return moved and (compares or (self.beta > 0 and self.kl_to == "old"))
 
     @property
     def reads_averaged(self) -> bool:

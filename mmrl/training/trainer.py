@@ -94,7 +94,7 @@ class Trainer(TrainedPolicy):
         for task, _ in work:
             if task.algorithm.kl_target is not None:
                 prefix = "" if len(work) == 1 else f"{task.name}/"
-                metrics[f"{prefix}beta"] = task.algorithm.beta
+                metrics[prefix + "beta"] = task.algorithm.beta
                 task.algorithm.adapt_beta(metrics[f"{prefix}kl"])
                 self.betas[task.name] = task.algorithm.beta
         metrics["time/score_s"] = prepared - started

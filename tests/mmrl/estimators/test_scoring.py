@@ -90,7 +90,7 @@ def test_only_scored_positions_carry_a_value_or_a_gradient() -> None:
     policy, canvas = bare_policy(small_network()), finished().canvas
     passes = draw(canvas, generators(3), num_draws=2)
     passes.scored = passes.query.mask & (torch.arange(canvas.tokens.shape[1]) % 2 == 0)
-    logprobs, entropy, _ = score(policy, canvas, passes)
+    logprobs, entropy, *_ = score(policy, canvas, passes)
     assert entropy is not None
     assert bool((logprobs[~passes.scored] == 0).all() and (entropy[~passes.scored] == 0).all())
     assert bool((logprobs[passes.scored] < 0).all()) and not entropy.requires_grad
@@ -133,7 +133,7 @@ def test_rows_that_a_pass_does_not_score_are_not_asked() -> None:
     whole, *_ = score(bare_policy(network), canvas, passes)
     passes.scored[1, :2] = False
     passes.scored[2] = False
-    some, entropy, _ = score(bare_policy(network), canvas, passes)
+    some, entropy, *_ = score(bare_policy(network), canvas, passes)
     assert entropy is not None
     assert asked == [3, 3, 3, 3, 1, 1]
     assert torch.equal(some[0], whole[0]) and bool((some[2] == 0).all())
