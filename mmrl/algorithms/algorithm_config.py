@@ -181,10 +181,14 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     def needs_old(self, num_mini_batches: int = 1) -> bool:
         """Whether the policy that sampled is scored: for a ratio or the KL, once it has moved."""
         moved = self.num_iterations * num_mini_batches > 1 and self.old_logprobs == "replay"
-        compares = self.ratio_level != "none"
-        if self.contrast != "none":
-            compares = CONTRASTS[self.contrast].reads_old
+        by_ratio = self.has_ratio and self.ratio_level != "none"
+        compares = by_ratio or CONTRASTS[self.contrast].reads_old
         return moved and (compares or (self.beta > 0 and self.kl_to == "old"))
+
+    @property
+    def has_ratio(self) -> bool:
+        """Whether policies are compared by the ratio, not by a contrast."""
+        return CONTRASTS[self.contrast].terms is None
 
     @property
     def reads_averaged(self) -> bool:

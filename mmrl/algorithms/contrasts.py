@@ -62,12 +62,11 @@ class ContrastConfig(Settings):
 
 
 class Contrasted(NamedTuple):
-    """What a contrast compares: scores of `new`, of the `old` policy and, where it is read, of the
-    `reference`; `advantages` broadcast to [K, B, N]; and the largest of them, `limit`."""
+    """What a contrast compares: scores of `new` and of the `old` policy; `advantages` broadcast to
+    [K, B, N]; and the largest of them, `limit`."""
 
     new: Scores
     old: Scores
-    reference: Scores | None
     advantages: Tensor
     beta: float
     limit: float
@@ -178,36 +177,36 @@ class Contrast(NamedTuple):
     """A row of `CONTRASTS`.
 
     `terms(contrasted)`: [K, B, N] to minimise; of a contrast over groups the errors of `group`,
-    which are multiplied by its slopes. `of_latents`: whether it compares predictions of latents.
-    `reads_old`, `reads_reference`: whether it compares with the old policy and with the reference.
-    `same_noise`: whether a group is shown noised alike.
+    which are multiplied by its slopes; None compares by the ratio. `of_latents`: whether it
+    compares predictions of latents. `reads_old`, `reads_reference`: whether it compares with the
+    old policy and with the reference. `same_noise`: whether a group is shown noised alike.
+    `by_limit`: whether it divides by `adv_clip_max`.
     """
 
-    terms: Callable[[Contrasted], Tensor]
+    terms: Callable[[Contrasted], Tensor] | None
     Config: type = ContrastConfig
     of_latents: bool = True
     group: OverGroup | None = None
     reads_old: bool = False
     reads_reference: bool = False
     same_noise: bool = False
+    by_limit: bool = False
 
 
-def over_group(error: Callable[[Scores], Tensor], slope: Slope) -> Contrast:
-    """The row of a contrast over groups with the reference, noised alike."""
-    group = OverGroup(error, slope)
-    return Contrast(
-        lambda c: group.error(c.new), group=group, reads_reference=True, same_noise=True
-    )
+def over_group(error: Callable[[Scores], Tensor], slope: Slope, **reads: bool) -> Contrast:
+    """The row of a contrast over groups."""
+    row = Contrast(lambda c: error(c.new), group=OverGroup(error, slope))
+    return row._replace(**reads)
 
 
-CRD = over_group(scaled_error, slope_of_rank)
+ALIKE = {"reads_reference": True, "same_noise": True}
 CONTRASTS = {
-    "none": Contrast(lambda c: c.new.logprobs, NoOptions, of_latents=False),
-    "crd": CRD._replace(reads_old=True, reads_reference=False, same_noise=False),
-    "dgpo": over_group(squared_error, slope_of_group),
-    "diffusion_nft": Contrast(diffusion_nft, reads_old=True),
-    "flow_dpo": over_group(squared_error, slope_of_pairs),
+    "none": Contrast(None, NoOptions, of_latents=False),
+    "crd": over_group(scaled_error, slope_of_rank, reads_old=True),
+    "dgpo": over_group(squared_error, slope_of_group, **ALIKE),
+    "diffusion_nft": Contrast(diffusion_nft, reads_old=True, by_limit=True),
+    "flow_dpo": over_group(squared_error, slope_of_pairs, **ALIKE),
     "gdsd": Contrast(gdsd, of_latents=False, reads_old=True),
-    "lfpo": Contrast(lfpo, of_latents=False, reads_old=True),
+    "lfpo": Contrast(lfpo, of_latents=False, reads_old=True, by_limit=True),
 }
 """Contrasts by the name used in configurations; none compares by the ratio."""

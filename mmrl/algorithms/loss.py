@@ -97,7 +97,7 @@ def policy_loss(
     """This micro-batch's share of the loss of a batch of this size, a scalar, and sums for the
     metrics: they add up over micro-batches and ranks, each already weighted by its share."""
     weights = inputs.weights or batch_weights(inputs.passes, config, size)
-    part = _ratio_loss if config.contrast == "none" else _contrast_loss
+    part = _ratio_loss if config.has_ratio else _contrast_loss
     loss, metrics = part(inputs, config, size, weights)
     metrics = {"policy_loss": loss.detach(), **metrics}
     if inputs.new.entropy is not None:
@@ -143,8 +143,8 @@ def _contrast_loss(
     rows = inputs.advantages
     rows = rows[None, :, None] if rows.dim() == 1 else rows
     limit = config.adv_clip_max or 1.0
-    given = Contrasted(new, old, inputs.reference, rows, config.contrast_beta, limit)
-    terms = contrast.terms(given)
+    assert contrast.terms is not None, "others have a ratio"
+    terms = contrast.terms(Contrasted(new, old, rows, config.contrast_beta, limit))
     loss = ((terms if inputs.slopes is None else terms * inputs.slopes) * weights.entries).sum()
     kl = "velocity" if contrast.of_latents else "k2"
     return loss, {"old_deviation": _mean(kl_of_actions(kl, new, old, scored), scored, size)}

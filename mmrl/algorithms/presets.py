@@ -74,7 +74,7 @@ def find_conflicts(method: AlgorithmConfig) -> list[str]:
     found = []
     if method.kl_target is not None and method.beta == 0:
         found.append("beta is 0, and kl_target changes it from where it starts; set it above 0.")
-    if method.contrast in ("diffusion_nft", "lfpo") and method.adv_clip_max is None:
+    if CONTRASTS[method.contrast].by_limit and method.adv_clip_max is None:
         found.append(f"adv_clip_max is null, and contrast: {method.contrast} divides by it.")
     if method.follows_blocks and method.block_size is None:
         found.append(
@@ -120,17 +120,21 @@ def _of_strategy(m: AlgorithmConfig) -> Iterator[Need]:
         yield "strategy", "scores denoising steps", {"kl": [*KL, *GAUSSIAN_KL]}
     if m.kl not in KL:
         yield "kl", "is of latents", {"kl_level": ["token"]}
-    fitting = [n for n, c in CONTRASTS.items() if c.of_latents == strategy.of_predictions]
-    allowed = ["none", *fitting] if not (strategy.of_steps or strategy.reads_trace) else ["none"]
+    compared = not (strategy.of_steps or strategy.reads_trace)
+    fitting = [
+        name
+        for name, each in CONTRASTS.items()
+        if each.terms is None or (compared and each.of_latents == strategy.of_predictions)
+    ]
     what = "predictions of latents" if strategy.of_predictions else "no predictions of latents"
-    yield "strategy", f"shows {what}", {"contrast": list(dict.fromkeys(allowed))}
+    yield "strategy", f"shows {what}", {"contrast": fitting}
     if not strategy.reads_trace:
         why = "shows states that the sampler did not go through, which have no next step"
         yield "strategy", why, {"value": [None]}
 
 
 def _of_contrast(m: AlgorithmConfig) -> Iterator[Need]:
-    if m.contrast == "none":
+    if m.has_ratio:
         return
     needs = {"bound": ["token"], "ratio_level": ["token"], "surrogate": ["clipped"]}
     plain = [name for name, each in AGGREGATIONS.items() if each.surrogate is None]

@@ -130,7 +130,7 @@ class TaskConfig(Settings):
         check_sampler(evaluation, f"{where}.eval_sampler", eval_length)
         algorithm = load_algorithm(self.algorithm, f"{where}.algorithm")
         check_pairing(algorithm, self.sampler, where)
-        fits = self.sample_with == "policy" or algorithm.contrast != "none"
+        fits = self.sample_with == "policy" or not algorithm.has_ratio
         allowed = "policy, as algorithm.contrast is none: ratios are to the policy that sampled"
         check(fits, f"{where}.sample_with", self.sample_with, allowed)
         self._check_groups(algorithm, where)

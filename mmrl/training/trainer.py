@@ -135,9 +135,6 @@ class Trainer(TrainedPolicy):
         seen = canvas.freeze(self.policy.model) if uncertain or needs_old else canvas
         if uncertain:
             self._restrict_to_uncertain(prepared, seen)
-        averages = algorithm.reads_averaged and self.averaged is not None
-        with self.acting("old"):
-            before = canvas.freeze(self.policy.model) if averages else canvas
         with self.reference() if algorithm.needs_reference else nullcontext():
             known = canvas.freeze(self.policy.model) if algorithm.needs_reference else canvas
         for rows in self._scoring_batches(len(batch)):
@@ -148,11 +145,6 @@ class Trainer(TrainedPolicy):
             elif needs_old:  # with a single step old is new without its gradient
                 old = self._score(prepared, rows, some, seen)
                 prepared.old[-1] = old.reduce(algorithm.reads_latents)
-            prepared.averaged.append(prepared.old[-1])
-            if averages:
-                with self.acting("old"):
-                    averaged = self._score(prepared, rows, some, before)
-                prepared.averaged[-1] = averaged.reduce(algorithm.reads_latents)
             if self.value is not None and algorithm.value is not None:
                 shown: Any = batch.rollout.canvas[rows]
                 prepared.add_values(rows, predict_values(self.value, shown, some))
@@ -161,7 +153,21 @@ class Trainer(TrainedPolicy):
                 with self.reference():
                     reference = self._score(prepared, rows, some, known)
                 prepared.reference[-1] = reference.reduce(algorithm.reads_latents)
+        prepared.averaged = self._score_averaged(prepared)
         return prepared
+
+    def _score_averaged(self, item: Prepared) -> list[Scores | None]:
+        """The scores under the old policy of contrasts; without one those of the policy that
+        sampled. All weights change places twice, however many micro-batches there are."""
+        algorithm, canvas = item.task.algorithm, item.batch.rollout.canvas
+        if self.averaged is None or not algorithm.reads_averaged:
+            return item.old
+        with self.averaged.apply():
+            seen = canvas.freeze(self.policy.model)
+            return [
+                self._score(item, rows, item.passes[rows], seen).reduce(algorithm.reads_latents)
+                for rows in self._scoring_batches(len(item.batch))
+            ]
 
     def _scoring_batches(self, count: int) -> Iterator[slice]:
         """Yield the micro-batches of `count` rows to score; a stop leaves between two of them."""
@@ -220,14 +226,15 @@ class Trainer(TrainedPolicy):
 
     @torch.no_grad()
     def _find_slopes(self, item: Prepared) -> None:
-        """The slopes of a contrast over groups, by the policy before this optimiser step."""
+        """The slopes of a contrast over groups, by the policy before this optimiser step. No stop
+        leaves here: an earlier step may have been taken."""
         algorithm, size = item.task.algorithm, item.task.config.num_generations
         contrast = CONTRASTS[algorithm.contrast]
         if contrast.group is None:
             return
         others = item.averaged if contrast.reads_old else item.reference
         errors: list[tuple[Tensor, Tensor]] = []
-        for rows, other in zip(self._scoring_batches(len(item.batch)), others, strict=True):
+        for rows, other in zip(self._micro_batches(len(item.batch)), others, strict=True):
             own = self._score(item, rows, item.passes[rows])
             errors.append((contrast.group.error(own), contrast.group.error(other or own)))
         new, other = (torch.cat(each, 1) for each in zip(*errors, strict=True))
