@@ -108,6 +108,11 @@ class Policy:
         pairs = zip(prompts, completions, strict=True)
         return [p.prefill + each if isinstance(each, str) else each for p, each in pairs]
 
+    def render(self, canvas: Canvas, prompts: Sequence[Prompt]) -> list[Tensor]:
+        """Pixels [3, H, W] float32 in [0, 1] of finished latents, with their gradient."""
+        layout: Any = self.layouts[self._task(prompts)]
+        return layout.render(canvas)
+
     def save(
         self,
         directory: str | Path,

@@ -7,8 +7,11 @@ the image is prepared as for CLIP. The score is raw: about 1 to 10, photographs 
 nothing of the prompt, so it must never be the only reward of a run.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from PIL import Image
 
@@ -16,6 +19,9 @@ from mmrl.rewards.networks.checkpoints import fill_network, find_checkpoint, rea
 from mmrl.rewards.networks.open_clip_encoder import OpenCLIPReward
 from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FILE = "aesthetic-model.pth"
 """Name of sac+logos+ava1-l14-linearMSE.pth at the hub id that is the default."""
@@ -50,6 +56,11 @@ class AestheticReward(OpenCLIPReward):
         what = f"aesthetic.checkpoint {path} does not fit the features of aesthetic.model"
         fill_network(nn.ModuleDict({"layers": self.layers}), weights, what)
         self.layers.eval().requires_grad_(False)
+
+    def score_pixels(self, pixels: Sequence[Tensor], samples: list[Sample]) -> Tensor:
+        """See `mmrl.rewards.registry.interface.Differentiable`."""
+        features = self.encoder.encode_pixels(pixels)
+        return self.layers.to(features.device)(features)[:, 0]
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Raw scores, about 1 to 10."""

@@ -15,14 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
 from PIL import Image
 
 from mmrl.config import import_extra
 from mmrl.rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
 from mmrl.rewards.networks.dual_encoder import DualEncoder, EncoderReward, ReadsTarget
 from mmrl.rewards.networks.open_clip_encoder import resolve_architecture
-from mmrl.rewards.parsing.images import OPENAI_MEAN, OPENAI_STD
+from mmrl.rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, read_pixels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,18 +62,21 @@ class HPSReward(ReadsTarget, EncoderReward):
         size = network.visual.image_size
         side = size if isinstance(size, int) else size[0]
         tokenizer = open_clip.get_tokenizer(architecture)
-        self.encoder = DualEncoder(network, tokenizer, lambda image: letterbox(image, side), self)
+        towers = network, tokenizer, lambda image: letterbox(image, side)
+        self.encoder = DualEncoder(*towers, lambda pixels: fit(pixels, side), self)
 
 
 def letterbox(image: Image.Image, side: int) -> Tensor:
-    """An RGB image as [3, side, side] float32: longest side scaled to `side`, zeros around,
+    """An RGB image as [3, side, side] float32, see `fit`."""
+    return fit(read_pixels(image), side)
+
+
+def fit(pixels: Tensor, side: int) -> Tensor:
+    """Pixels [3, H, W] in [0, 1] as [3, side, side]: longest side scaled to `side`, zeros around,
     normalised."""
-    import torch
     from torch.nn import functional as F
 
-    # A copy, because torch refuses the read-only buffer of a PIL image.
-    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
-    scale = side / max(image.size)
+    scale = side / max(pixels.shape[1:])
     height, width = (max(1, round(n * scale)) for n in pixels.shape[1:])
     if (height, width) != tuple(pixels.shape[1:]):
         pixels = F.interpolate(
@@ -82,5 +84,5 @@ def letterbox(image: Image.Image, side: int) -> Tensor:
         )[0]
     top, left = (side - height) // 2, (side - width) // 2
     pixels = F.pad(pixels, (left, side - width - left, top, side - height - top))
-    mean, std = (torch.tensor(each)[:, None, None] for each in (OPENAI_MEAN, OPENAI_STD))
+    mean, std = (pixels.new_tensor(each)[:, None, None] for each in (OPENAI_MEAN, OPENAI_STD))
     return (pixels - mean) / std

@@ -11,7 +11,7 @@ mean and deviation; the prompt is cut and padded to 35 tokens of BERT's lower-ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,7 +20,7 @@ from PIL import Image
 from mmrl.config import import_extra
 from mmrl.rewards.networks.checkpoints import find_checkpoint, load_part, read_weights
 from mmrl.rewards.networks.placement import NetworkOptions
-from mmrl.rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, image_of
+from mmrl.rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, image_of, keep_tensor_steps
 from mmrl.types import Sample
 
 if TYPE_CHECKING:
@@ -68,7 +68,18 @@ class ImageRewardReward(NetworkOptions):
                 transforms.Normalize(OPENAI_MEAN, OPENAI_STD),
             ]
         )
+        self._prepare = keep_tensor_steps(self._transform)
         self._network = self.freeze(network)
+
+    def score_pixels(self, pixels: Sequence[Tensor], samples: list[Sample]) -> Tensor:
+        """See `mmrl.rewards.registry.interface.Differentiable`."""
+        import torch
+
+        inputs = torch.stack([self._prepare(each.to(self.place)) for each in pixels])
+        text = self._read([sample.prompt for sample in samples])
+        with self.autocast():
+            features = self._network.features(inputs, *(each.to(self.place) for each in text))
+        return self._network.score(features)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Raw scores."""
@@ -81,12 +92,16 @@ class ImageRewardReward(NetworkOptions):
     def _score(self, images: list[Image.Image], prompts: list[str]) -> list[float]:
         import torch
 
-        text = self._words(
-            prompts, padding="max_length", truncation=True, max_length=CONTEXT, return_tensors="pt"
-        )
         pixels = torch.stack([self._transform(image) for image in images])
-        inputs = map(self.fill_up, (pixels, text["input_ids"], text["attention_mask"]))
+        inputs = map(self.fill_up, (pixels, *self._read(prompts)))
         with torch.no_grad():
             with self.autocast():
                 features = self._network.features(*inputs)
             return self._network.score(features)[: len(prompts)].tolist()
+
+    def _read(self, prompts: list[str]) -> tuple[Tensor, Tensor]:
+        """Tokens of prompts and where they are, [n, CONTEXT] each."""
+        text = self._words(
+            prompts, padding="max_length", truncation=True, max_length=CONTEXT, return_tensors="pt"
+        )
+        return text["input_ids"], text["attention_mask"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from PIL import Image
 
+from mmrl.config import import_extra
 from mmrl.rewards.networks.checkpoints import load_network, load_part
 from mmrl.rewards.networks.dual_encoder import DualEncoder, EncoderReward
 
@@ -61,4 +62,15 @@ class PickScoreReward(EncoderReward):
         def transform(image: Image.Image) -> Tensor:
             return image_processor(image, return_tensors="pt")["pixel_values"][0]
 
-        self.encoder = DualEncoder(network, tokenize, transform, self)
+        def prepare(pixels: Tensor) -> Tensor:
+            known, steps = image_processor, import_extra("torchvision.transforms", "clip")
+            side, crop = known.size["shortest_edge"], known.crop_size
+            pixels = steps.Resize(side, steps.InterpolationMode.BICUBIC)(pixels)
+            top, left = (
+                (a - crop[k]) // 2
+                for a, k in zip(pixels.shape[1:], ("height", "width"), strict=True)
+            )
+            pixels = pixels[:, top : top + crop["height"], left : left + crop["width"]]
+            return steps.Normalize(known.image_mean, known.image_std)(pixels)
+
+        self.encoder = DualEncoder(network, tokenize, transform, prepare, self)

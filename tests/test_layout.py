@@ -90,7 +90,8 @@ mmrl.generation.causal.sampler
 mmrl.generation.causal.kind
 mmrl.generation.flow.sampler_config
 mmrl.generation.flow.scoring
-mmrl.generation.flow.replay mmrl.generation.flow.renoise mmrl.generation.flow.sampler
+mmrl.generation.flow.replay mmrl.generation.flow.renoise mmrl.generation.flow.last_steps
+mmrl.generation.flow.sampler
 mmrl.generation.flow.kind
 mmrl.generation.kinds
 mmrl.samplers

@@ -169,6 +169,7 @@ class AlgorithmConfig(StrategyConfig, Chosen):
         """Whether the loss is a sum over passes, so that its gradient is taken one by one."""
         return (
             BOUNDS[self.bound].pass_by_pass
+            and not self.follows_rewards
             and RATIO_LEVELS[self.ratio_level].pass_by_pass
             and not AGGREGATIONS[self.aggregation].across_passes
         )
@@ -187,8 +188,13 @@ class AlgorithmConfig(StrategyConfig, Chosen):
 
     @property
     def has_ratio(self) -> bool:
-        """Whether policies are compared by the ratio, not by a contrast."""
-        return CONTRASTS[self.contrast].terms is None
+        """Whether policies are compared by the ratio, not by a contrast, or not at all."""
+        return CONTRASTS[self.contrast].terms is None and not self.follows_rewards
+
+    @property
+    def follows_rewards(self) -> bool:
+        """Whether the loss is minus the reward, by its own gradient."""
+        return STRATEGIES[self.strategy].of_finished
 
     @property
     def reads_averaged(self) -> bool:

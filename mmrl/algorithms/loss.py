@@ -26,6 +26,7 @@ from mmrl.algorithms.bounds import BOUNDS, Quantity
 from mmrl.algorithms.contrasts import CONTRASTS, Contrasted
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS, kl_of_actions
 from mmrl.algorithms.surrogates import SURROGATES, Comparison, Terms, boundary
+from mmrl.algorithms.through import reward_loss
 from mmrl.types import Gaussian, Passes, Rollout, Scores
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class LossInputs:
         averaged: those under the old policy of contrasts, an average of the trained one; None where
             it is the same policy.
         slopes: [K, B, 1], coefficients of a contrast over groups.
+        rewards: [n, B], those of n latents finished again, with gradient.
     """
 
     passes: Passes
@@ -82,6 +84,7 @@ class LossInputs:
     weights: Weights | None = None
     averaged: Scores | None = None
     slopes: Tensor | None = None
+    rewards: Tensor | None = None
 
 
 def batch_weights(passes: Passes, config: AlgorithmConfig, size: BatchSize) -> Weights:
@@ -98,6 +101,7 @@ def policy_loss(
     metrics: they add up over micro-batches and ranks, each already weighted by its share."""
     weights = inputs.weights or batch_weights(inputs.passes, config, size)
     part = _ratio_loss if config.has_ratio else _contrast_loss
+    part = _reward_loss if config.follows_rewards else part
     loss, metrics = part(inputs, config, size, weights)
     metrics = {"policy_loss": loss.detach(), **metrics}
     if inputs.new.entropy is not None:
@@ -133,6 +137,14 @@ def _ratio_loss(
         "clip_ratio/high_mean": _mean(terms.above, counts, size),
         "approx_kl": _mean(KL["k3"](log_ratio, log_ratio.new_zeros(())), counts, size),
     }
+
+
+def _reward_loss(
+    inputs: LossInputs, config: AlgorithmConfig, size: BatchSize, weights: Weights
+) -> tuple[Tensor, dict[str, Tensor]]:
+    assert inputs.rewards is not None, "the trainer differentiates them"
+    mean = inputs.rewards.detach().mean(0).sum() / max(1, size.rollouts)
+    return reward_loss(inputs.rewards, weights.entries), {"followed_reward": mean}
 
 
 def _contrast_loss(

@@ -112,7 +112,7 @@ def _of_strategy(m: AlgorithmConfig) -> Iterator[Need]:
         }
         if m.beta == 0 == m.beta_old:
             del compared["kl"]
-        what = "predictions" if strategy.of_predictions else "tokens"
+        what = "velocities" if strategy.of_predictions else "tokens"
         yield "strategy", f"scores {what} and no means of denoising steps", compared
         why = "may show other states than those in which the sampler acted"
         yield "strategy", why, {"old_logprobs": ["replay"]}
@@ -120,13 +120,15 @@ def _of_strategy(m: AlgorithmConfig) -> Iterator[Need]:
         yield "strategy", "scores denoising steps", {"kl": [*KL, *GAUSSIAN_KL]}
     if m.kl not in KL:
         yield "kl", "is of latents", {"kl_level": ["token"]}
-    compared = not (strategy.of_steps or strategy.reads_trace)
+    compared = not (strategy.of_steps or strategy.reads_trace or strategy.of_finished)
     fitting = [
         name
         for name, each in CONTRASTS.items()
         if each.terms is None or (compared and each.of_latents == strategy.of_predictions)
     ]
     what = "predictions of latents" if strategy.of_predictions else "no predictions of latents"
+    if strategy.of_finished:
+        what = "latents to the rewards, which have the gradient"
     yield "strategy", f"shows {what}", {"contrast": fitting}
     if not strategy.reads_trace:
         why = "shows states that the sampler did not go through, which have no next step"
@@ -136,10 +138,13 @@ def _of_strategy(m: AlgorithmConfig) -> Iterator[Need]:
 def _of_contrast(m: AlgorithmConfig) -> Iterator[Need]:
     if m.has_ratio:
         return
+    key, what = "contrast", "compares predictions"
+    if m.follows_rewards:
+        key, what = "strategy", "follows the rewards"
     needs = {"bound": ["token"], "ratio_level": ["token"], "surrogate": ["clipped"]}
     plain = [name for name, each in AGGREGATIONS.items() if each.surrogate is None]
     needs |= {"delta": [None], "step_weights": [None], "aggregation": plain}
-    yield "contrast", "compares predictions in the place of a ratio", needs
+    yield key, f"{what} in the place of a ratio", needs
     if CONTRASTS[m.contrast].group is not None:
         why = "is of whole groups"
         yield "contrast", why, {"value": [None], "completion_value": [None]}

@@ -49,6 +49,8 @@ class Sampler(NamedTuple):
             scored; the other argument says whether the network's cache is exact.
         count_actions: the most steps that have log-probs; None where all have.
         draws: whether any step has.
+        is_euler: whether every step of a latent is one Euler step of the ODE, which can be taken
+            again with a gradient.
     """
 
     write: Callable[..., Rollout]
@@ -63,6 +65,7 @@ class Sampler(NamedTuple):
     find_differences: Callable[[Any, bool], list[str]] = lambda config, exact_cache: []
     count_actions: Callable[[Any, int], int] | None = None
     draws: bool = True
+    is_euler: bool = False
 
 
 class Generation(NamedTuple):

@@ -60,8 +60,9 @@ class Strategy(NamedTuple):
     many denoising steps and response positions. `needs_blocks`: `block_size` must be set.
     `ordered`: the passes follow an order of writing, which is not drawn; `reads_trace`: the order
     is the recorded one. `of_steps`: actions are denoising steps of a latent, drawn from Gaussians.
-    `of_predictions`: finished latents are noised again, so nothing that the sampler recorded is
-    read.
+    `of_predictions`: velocities are compared, so no step needs a log-prob. `of_finished`: passes
+    finish latents again, from the states of a walk without noise, and rewards are followed by their
+    gradient.
     """
 
     plan: Callable[[Rollout, Any, Draw], Passes]
@@ -72,6 +73,7 @@ class Strategy(NamedTuple):
     reads_trace: bool = False
     of_steps: bool = False
     of_predictions: bool = False
+    of_finished: bool = False
 
     def __call__(
         self,

@@ -35,6 +35,9 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     """
     check_launch(config.optimizer, config.torch_compile)
     check_geometry(config, world_size)
+    follows = any(method.follows_rewards for method in config.algorithms)
+    allowed = "false, as updates ask rewards and the autoencoder for their gradient"
+    check(not (config.offload and follows), "offload", config.offload, allowed)
     known = Known.read(config.model)
     policy = check_model(config, known)
     with offline() if dry else nullcontext():

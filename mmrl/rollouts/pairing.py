@@ -1,5 +1,7 @@
 """Whether a method and a sampler fit together: what is refused, and what is warned of."""
 
+from typing import Any
+
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError, check
 from mmrl.generation.kinds import GENERATIONS, SAMPLER_KINDS, SAMPLERS, STRATEGIES, STRATEGY_KINDS
@@ -19,12 +21,29 @@ def check_pairing(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -
     names = f"{' or '.join(drawn)}, whose steps have log-probs"
     fits = SAMPLERS[sampler.name].draws or STRATEGIES[method.strategy].of_predictions
     check(fits, f"{where}.sampler.name", sampler.name, names)
+    if method.follows_rewards:
+        _check_followed(method, sampler, where)
     if STRATEGIES[method.strategy].reads_trace and count_steps(sampler, 2) == 1:
         raise ConfigError(
             f"{where}.algorithm.strategy is {method.strategy!r}, and {where}.sampler.steps is 1, so"
             " there is no trace to follow; raise the steps, or use strategy: full, which is then"
             " the same."
         )
+
+
+def _check_followed(method: AlgorithmConfig, sampler: Any, where: str) -> None:
+    """Refuse what cannot be taken again with a gradient."""
+    why = f"as strategy: {method.strategy} takes its steps again with a gradient"
+    euler = sorted(name for name, each in SAMPLERS.items() if each.is_euler)
+    fits = SAMPLERS[sampler.name].is_euler
+    check(fits, f"{where}.sampler.name", sampler.name, f"{' or '.join(euler)}, {why}")
+    for owner, each in (("sampler", sampler), ("algorithm", method)):
+        check(each.cfg_scale == 0, f"{where}.{owner}.cfg_scale", each.cfg_scale, f"0, {why}")
+    options: Any = method
+    most = sampler.steps - options.count_exits(sampler.steps) + 1
+    allowed = f"at most {most}, the steps up to the first exit of exit_range"
+    fits = options.grad_steps <= most
+    check(fits, f"{where}.algorithm.grad_steps", options.grad_steps, allowed)
 
 
 def _check_lacking(method: AlgorithmConfig, sampler: SamplerConfig, kind: str, where: str) -> None:

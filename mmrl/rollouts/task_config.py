@@ -9,7 +9,7 @@ from mmrl.config import Settings, at_least, check, check_choice, one_of
 from mmrl.data.data_config import DataConfig
 from mmrl.models.task_names import TASKS, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
-from mmrl.rewards.scoring.terms import as_entry, check_entries, key_of
+from mmrl.rewards.scoring.terms import as_entry, check_entries, check_gradients, key_of
 from mmrl.rollouts.diversity import check_metrics
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
@@ -139,6 +139,9 @@ class TaskConfig(Settings):
         for key in ("rewards", "eval_rewards"):
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
+        if algorithm.follows_rewards:
+            why = f"as strategy: {algorithm.strategy} follows it"
+            check_gradients(self.rewards, f"{where}.rewards", why)
         check_metrics(self.diversity, self.task, f"{where}.diversity")
         for key, absent in TEXT_ONLY.items() if writes_images(self.task) else ():
             value, allowed = getattr(self, key), f"{absent}, {self.task} makes images"

@@ -73,8 +73,9 @@ class Part:
         some = {prompt.id: prompt.text for prompt in self.item.batch.prompts[self.rows]}
         return [f"{name} ({textwrap.shorten(text, 60)})" for name, text in some.items()]
 
-    def loss(self, new: Scores) -> tuple[Tensor, dict[str, Tensor]]:
-        """The part's share of the loss, and of the metrics."""
+    def loss(self, new: Scores, rewards: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """The part's share of the loss, and of the metrics; `rewards` [n, B] with their gradient
+        where the loss follows it."""
         item, algorithm, draws = self.item, self.item.task.algorithm, self.draws
         old, reference, averaged = (
             None if known is None else known.select_draws(draws)
@@ -91,7 +92,7 @@ class Part:
             advantages = item.estimates[self.m].advantages[draws]
         slopes = None if item.slopes is None else item.slopes[draws, self.rows]
         known = old, reference, self._weights(), averaged, slopes
-        inputs = LossInputs(self.passes, new, advantages, *known)
+        inputs = LossInputs(self.passes, new, advantages, *known, rewards)
         return policy_loss(inputs, algorithm, item.size)
 
     def value_loss(self, values: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -131,7 +131,8 @@ class Gaussian(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What a policy predicts of finished latents that are noised again, one level in each pass.
+    """What a policy predicts of finished latents that are noised again, one level in each pass; or
+    of the states before recorded steps, whose true velocity is not known and counts as 0.
 
     Attributes:
         error: [K, B, D] float32, the predicted velocity minus the true one, noise - clean latent;
@@ -163,13 +164,15 @@ class Scores(NamedTuple):
 
     `logprobs` of the actions; `entropy` of their distributions, detached, and None for latents, of
     which a pass gives the `gaussian` of a step, or the `prediction` where they are noised again:
-    there the log-prob is minus the error of that, as the strategy weighs it.
+    there the log-prob is minus the error of that, as the strategy weighs it. `finished` [n, B, D]
+    are latents that passes have finished again, n copies of each, with their gradient.
     """
 
     logprobs: Tensor
     entropy: Tensor | None = None
     gaussian: Gaussian | None = None
     prediction: Prediction | None = None
+    finished: Tensor | None = None
 
     def detach(self) -> Scores:
         """The same without a gradient."""
@@ -179,7 +182,8 @@ class Scores(NamedTuple):
 
     def reduce(self, latents: bool) -> Scores:
         """What a loss compares with: log-probs, and what is said of latents where asked for."""
-        return self._replace(entropy=None) if latents else Scores(self.logprobs)
+        kept = self._replace(entropy=None, finished=None)
+        return kept if latents else Scores(self.logprobs)
 
     def select_draws(self, draws: slice) -> Scores:
         """Those of some passes."""

@@ -1,6 +1,6 @@
 """Image generation as latents: prompts in, images out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.network.pipeline_parts import Encode, PipelineParts
+from mmrl.models.network.pipeline_parts import Encode, PipelineParts, Scale
 from mmrl.models.network.velocity_network import VelocityNetwork
 from mmrl.types import Prompt
 
@@ -92,11 +92,21 @@ class TextToLatents(Layout):
 
     def decode(self, canvas: LatentCanvas) -> list[Image.Image]:
         """Finished latents -> B images."""
+        return self._decode(canvas, self.parts.decode)
+
+    def render(self, canvas: LatentCanvas) -> list[Tensor]:
+        """Finished latents -> B images as pixels, see `Policy.render`."""
+        return self._decode(canvas, self.parts.render)
+
+    def _decode(
+        self, canvas: LatentCanvas, decode: Callable[[Tensor, Scale], list[Any]]
+    ) -> list[Any]:
+        """What `decode` makes of latents of one shape, row by row."""
         images: list[Any] = [None] * len(canvas)
         for shape, rows, part in canvas.by_shape():
             number = torch.Size(shape).numel()
             latents = part.finished[:, :number].unflatten(1, shape)
-            found = self.parts.decode(latents, self.network.to_decoder)
+            found = decode(latents, self.network.to_decoder)
             places = range(len(canvas)) if isinstance(rows, slice) else rows.tolist()
             for row, image in zip(places, found, strict=True):
                 images[row] = image

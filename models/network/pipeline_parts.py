@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from mmrl.models.source import list_folders, read_index
 from mmrl.models.weights import check_finite, list_first, read_headers
@@ -146,10 +147,22 @@ class PipelineParts:
     def decode(self, latents: Tensor, scale: Scale) -> list[Any]:
         """Finished latents [B, …] -> images, decoded in float32, one at a time; `scale` gives what
         the autoencoder decodes."""
+        scaled = scale(latents.float().to(self.device), self.decoder.vae)
+        pixels = [self._decode_one(each) for each in scaled]
+        return self.decoder.image_processor.postprocess(torch.stack(pixels))
+
+    def render(self, latents: Tensor, scale: Scale) -> list[Tensor]:
+        """What `decode` makes images of, as pixels [3, H, W] float32 in [0, 1] with the gradient of
+        the latents; each is decoded again in the backward pass."""
+        with torch.autocast(self.device.type, enabled=False):
+            scaled = scale(latents.float().to(self.device), self.decoder.vae)
+            pixels = [checkpoint(self._decode_one, each, use_reentrant=False) for each in scaled]
+        return [(each / 2 + 0.5).clamp(0, 1) for each in pixels]
+
+    def _decode_one(self, latent: Tensor) -> Tensor:
+        """[3, H, W] around 0, of a scaled latent."""
         vae = self.decoder.vae
-        scaled = scale(latents.float().to(self.device), vae)
-        pixels = [vae.decode(add_frame(each, vae)).sample.flatten(1, -3) for each in scaled]
-        return self.decoder.image_processor.postprocess(torch.cat(pixels))
+        return vae.decode(add_frame(latent, vae)).sample.flatten(1, -3)[0]
 
     @property
     def decoder(self) -> Any:

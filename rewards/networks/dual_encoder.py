@@ -30,6 +30,7 @@ class DualEncoder:
             a CLIPModel of transformers.
         tokenizer: maps a list of strings to token ids [b, T] int64.
         transform: maps an RGB PIL image to a float32 tensor [3, H, W].
+        prepare: maps pixels [3, H, W] in [0, 1] to the same, with their gradient.
         options: device, precision and batches.
     """
 
@@ -38,20 +39,40 @@ class DualEncoder:
         network: Any,
         tokenizer: Callable[[list[str]], Tensor],
         transform: Callable[[Image.Image], Tensor],
+        prepare: Callable[[Tensor], Tensor],
         options: NetworkOptions,
     ) -> None:
         self.network, self.options = options.freeze(network), options
-        self.tokenizer, self.transform = tokenizer, transform
+        self.tokenizer, self.transform, self.prepare = tokenizer, transform, prepare
 
     def cosine(self, images: Sequence[Image.Image], texts: Sequence[str]) -> list[float]:
         """Cosine of each image with its own text, in [-1, 1]; a text is encoded once however often
         it occurs (the rollouts of a group share their prompt)."""
         if not images:
             return []
+        return (self.encode_images(images) * self._encode_each(texts)).sum(-1).tolist()
+
+    def cosine_of_pixels(self, pixels: Sequence[Tensor], texts: Sequence[str]) -> Tensor:
+        """[n] float32, the same of pixels, with their gradient."""
+        found = self.encode_pixels(pixels)
+        return (found * self._encode_each(texts).to(found.device)).sum(-1)
+
+    def _encode_each(self, texts: Sequence[str]) -> Tensor:
+        """[n, D] of texts that may repeat."""
         unique = list(dict.fromkeys(texts))
         row_of = {text: row for row, text in enumerate(unique)}
-        text_features = self.encode_texts(unique)[[row_of[text] for text in texts]]
-        return (self.encode_images(images) * text_features).sum(-1).tolist()
+        return self.encode_texts(unique)[[row_of[text] for text in texts]]
+
+    def encode_pixels(self, pixels: Sequence[Tensor]) -> Tensor:
+        """[n, D] float32 rows of length one of pixels [3, H, W] in [0, 1], with their gradient, on
+        the device of the network."""
+        import torch
+        from torch.nn import functional as F
+
+        inputs = torch.stack([self.prepare(each.to(self.options.place)) for each in pixels])
+        with self.options.autocast():
+            features = self._encode_pixels(inputs)
+        return F.normalize(features.float(), dim=-1)
 
     def encode_images(self, images: Sequence[Image.Image]) -> Tensor:
         """[n, D] float32 rows of length one, on the CPU."""
@@ -110,6 +131,11 @@ class EncoderReward(NetworkOptions):
         images = [image_of(sample, self.where) for sample in samples]
         cosines = self.encoder.cosine(images, [self.words(sample) for sample in samples])
         return [self.factor * cosine for cosine in cosines]
+
+    def score_pixels(self, pixels: Sequence[Tensor], samples: list[Sample]) -> Tensor:
+        """See `mmrl.rewards.registry.interface.Differentiable`."""
+        texts = [self.words(sample) for sample in samples]
+        return self.factor * self.encoder.cosine_of_pixels(pixels, texts)
 
     def words(self, sample: Sample) -> str:
         """The text that an image is compared with."""

@@ -11,6 +11,7 @@ from mmrl.config import NotHereError, check, check_choice, import_extra
 from mmrl.config.checks import explain_absence, is_cached
 from mmrl.rewards.networks.dual_encoder import DualEncoder, EncoderReward
 from mmrl.rewards.networks.placement import NetworkOptions
+from mmrl.rewards.parsing.images import keep_tensor_steps
 
 
 @dataclass(kw_only=True, eq=False)
@@ -57,7 +58,7 @@ def load_encoder(
             f" {error}. Check that the checkpoint is complete and belongs to this architecture."
         ) from error
     network, transform = loaded
-    return DualEncoder(network, tokenizer, transform, options)
+    return DualEncoder(network, tokenizer, transform, keep_tensor_steps(transform), options)
 
 
 def resolve_architecture(model: str, key: str) -> str:

@@ -1,16 +1,21 @@
 """Images of samples, in RGB or encoded as files."""
 
+from __future__ import annotations
+
 import base64
 import io
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.types import Sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 T = TypeVar("T")
 
@@ -31,6 +36,24 @@ def image_of(sample: Sample, reward: str) -> Image.Image:
             " generate images."
         )
     return as_rgb(sample.completion)
+
+
+def read_pixels(image: Image.Image) -> Tensor:
+    """[3, H, W] float32 in [0, 1] of an RGB image."""
+    import torch
+
+    # a copy, because torch refuses the read-only buffer of a PIL image
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
+
+
+def keep_tensor_steps(transform: Any) -> Any:
+    """The steps of a torchvision transform of images that take pixels [3, H, W] in [0, 1] too:
+    those that resize, crop and normalise, which are modules. They have a gradient."""
+    from torch import nn
+    from torchvision.transforms import Compose, ToTensor
+
+    steps = transform.transforms
+    return Compose([x for x in steps if isinstance(x, nn.Module) and not isinstance(x, ToTensor)])
 
 
 def as_rgb(image: Image.Image) -> Image.Image:

@@ -1,9 +1,14 @@
 """What a reward is, and what else it may be."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from mmrl.types import Cutting, Sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 T = TypeVar("T")
 
@@ -83,6 +88,17 @@ class Served(Protocol):
 
     def ready(self) -> str:
         """Why it could not score now, within seconds; empty if it could."""
+        ...
+
+
+@runtime_checkable
+class Differentiable(Protocol):
+    """A reward of images whose score has a gradient (`mmrl.algorithms.through`)."""
+
+    def score_pixels(self, pixels: Sequence[Tensor], samples: list[Sample]) -> Tensor:
+        """[n] float32, the raw scores of images [3, H, W] float32 in [0, 1] that stand in the place
+        of the completions of the samples, with the gradient of the pixels. They may differ from
+        those of the images as files by what 8 bits and an image library round."""
         ...
 
 

@@ -9,6 +9,7 @@ from mmrl.config import ConfigError, check, check_choice
 from mmrl.config.by_name import find, is_by_name
 from mmrl.rewards.http.protocols import is_client, resolve_client
 from mmrl.rewards.registry.interface import Reward
+from mmrl.rewards.registry.of_pixels import OfPixels, takes_pixels
 from mmrl.rewards.registry.reward_options import check_options, check_own_options
 
 REWARDS: dict[str, str] = {
@@ -79,7 +80,15 @@ def build_reward(entry: Mapping[str, Any] | str, where: str = "reward") -> Rewar
     found, options = _resolve(entry, where)
     if isinstance(found, type):
         return found(**options)
+    if takes_pixels(found):
+        return OfPixels(found, options)
     return functools.partial(found, **options) if options else found
+
+
+def has_gradient(entry: Mapping[str, Any], where: str = "reward") -> bool:
+    """Whether the reward of an entry is `Differentiable`, before it is built."""
+    found, _ = _resolve(entry, where)
+    return hasattr(found, "score_pixels") or takes_pixels(found)
 
 
 def is_own(entry: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ class of a file or module, or a callable from Python:
 
 A function gets the samples and returns a list with a number, or None where it does not apply, for
 each of them. Further keys of its entry are its keyword arguments, or those of the constructor of a
-class.
+class. One with an argument `pixels` is differentiable, see `mmrl.rewards.registry.of_pixels`.
 """
 
 import copy
@@ -26,6 +26,7 @@ from mmrl.config import ConfigError, merge
 from mmrl.config.by_name import write_name
 from mmrl.config.checks import suggest
 from mmrl.config.constraints import field_types
+from mmrl.rewards.registry.of_pixels import takes_pixels
 
 _ADAPTER = (
     "It is called with a list of samples alone. A function (prompts, completions, **kwargs) is"
@@ -80,7 +81,8 @@ def check_own_options(found: Any, options: Mapping[str, Any], where: str) -> dic
         if not parameters or parameters[0].name in ("prompts", "completions"):
             raise ConfigError(f"{where}: {name} takes no list of samples. {_ADAPTER}")
     try:
-        inspect.signature(found).bind(*([] if is_class else [[]]), **options)
+        given = {"pixels": [], **options} if takes_pixels(found) else options
+        inspect.signature(found).bind(*([] if is_class else [[]]), **given)
     except TypeError as error:
         known = [each.name for each in parameters[not is_class :]]
         near = "".join(suggest(key, known) for key in options if key not in known)

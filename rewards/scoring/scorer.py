@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 
 from mmrl.config import ConfigError, check
@@ -24,6 +24,9 @@ from mmrl.rewards.scoring.returned import Failure, Result, validate
 from mmrl.rewards.scoring.reward_scores import RewardScores, combine
 from mmrl.rewards.scoring.terms import Term, build_term, check_entries
 from mmrl.types import Cutting, Prompt, Sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +86,12 @@ class Scorer:
         pending = self.begin(len(samples))
         pending.add(samples)
         return pending.scores()
+
+    def differentiate(self, pixels: Sequence[Tensor], samples: list[Sample]) -> Tensor:
+        """[n] float32, the weighted sums of images with their gradient, see `Differentiable`;
+        rewards of weight 0 are not asked."""
+        rewards: Any = [(term, term.reward) for term in self.terms if term.weight]
+        return sum(term.contribution(r.score_pixels(pixels, samples)) for term, r in rewards)
 
     def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
         """Call a reward; a failure is a `Failure` in place of a score, and is not counted here."""

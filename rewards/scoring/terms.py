@@ -7,7 +7,7 @@ from typing import Any
 
 from mmrl.config import check
 from mmrl.rewards import Reward, build_reward, check_reward
-from mmrl.rewards.registry.lookup import is_own
+from mmrl.rewards.registry.lookup import has_gradient, is_own
 from mmrl.rewards.scoring.returned import LARGEST, Failure, Result, is_bounded
 
 
@@ -30,8 +30,8 @@ class Term:
                 return Failure(f"returned {score:g}, and {made}; at most {LARGEST:g} is summed")
         return result
 
-    def contribution(self, score: float) -> float:
-        """What a raw score adds to the total."""
+    def contribution(self, score: Any) -> Any:
+        """What a raw score, or a tensor of scores, adds to the total."""
         return self.weight * (self.scale * score + self.offset)
 
 
@@ -68,6 +68,15 @@ def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") 
             f"{where} holds {repeated[0]!r} more than once; give each of these entries its own"
             " `key`, under which its metrics are logged."
         )
+
+
+def check_gradients(entries: Sequence[Mapping[str, Any]], where: str, why: str) -> None:
+    """Raise a ConfigError for an entry that counts and whose reward has no gradient."""
+    for n, entry in enumerate(map(as_entry, entries)):
+        allowed = f"a reward of pixels with a gradient, or weight: 0, {why}"
+        counts = entry.get("weight", 1.0) != 0
+        fits = not counts or has_gradient(entry, f"{where}[{n}]")
+        check(fits, f"{where}[{n}].name", entry.get("name"), allowed)
 
 
 def build_term(entry: Mapping[str, Any], where: str) -> Term:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from accelerate import Accelerator
 from PIL import Image
 from safetensors.torch import load_file
+from torch import Tensor
 
 from mmrl.models import load_policy, load_vq
 from mmrl.models.loading import new_model
@@ -75,6 +77,11 @@ def redness(samples: list[Sample]) -> list[float]:
 def _red(sample: Sample) -> float:
     red = sample.completion.getchannel("R").histogram()  # type: ignore[union-attr]
     return sum(n * count for n, count in enumerate(red)) / 255 / sum(red)
+
+
+def glow(samples: list[Sample], pixels: Sequence[Tensor]) -> Tensor:
+    """Mean of the red channel, in [0, 1], with its gradient."""
+    return torch.stack([image[0].mean() for image in pixels])
 
 
 def vowels(samples: list[Sample]) -> list[float]:

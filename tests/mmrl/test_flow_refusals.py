@@ -85,3 +85,39 @@ def test_a_directory_that_is_no_whole_flow_pipeline_is_refused_by_name(tmp_path:
     assert "PixArtSigmaPipeline" in refuse(tmp_path, path=folder)
     shutil.rmtree(folder / "vae")
     assert "lacks vae/config.json" in refuse(tmp_path, path=folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "allowed"),
+    [
+        (["rewards=[{name: jpeg}]"], "rewards[0].name is 'jpeg'", "weight: 0"),
+        (
+            ["rewards=[{name: clip, mode: client, url: 'http://h:1'}]"],
+            "rewards[0].name",
+            "gradient",
+        ),
+        (["sampler.name=flow"], "sampler.name is 'flow'", "ode, as strategy: last_steps"),
+        (["sampler.cfg_scale=1.5"], "sampler.cfg_scale is 1.5", "0, as strategy"),
+        (["algorithm.cfg_scale=1.5"], "algorithm.cfg_scale is 1.5", "0, as strategy"),
+        (["algorithm.grad_steps=5"], "algorithm.grad_steps is 5", "at most 4"),
+        (["algorithm.exit_range=0.5", "algorithm.grad_steps=4"], "grad_steps is 4", "at most 3"),
+        (["algorithm.contrast=dgpo"], "contrast is dgpo", "use contrast: none"),
+        (["algorithm.bound=elbo"], "bound is elbo", "use bound: token"),
+        (["algorithm.kl=k3", "algorithm.beta=0.1"], "kl is k3", "use kl: velocity"),
+        (["sampler={name: static, steps: 4}"], "strategy is 'last_steps'", "a masked canvas"),
+    ],
+)
+def test_what_has_no_gradient_is_refused_with_methods_that_follow_it(
+    words: list[str], key: str, allowed: str, tmp_path: Path
+) -> None:
+    task = "tasks.shapes"
+    glow = f"{task}.rewards=[{{name: 'tests/mmrl/runs.py:glow'}}]"
+    start = [f"{task}.sampler.name=ode", f"{task}.algorithm={{name: draft}}", glow]
+    message = refuse(tmp_path, *start, *(f"{task}.{word}" for word in words))
+    assert key in message and allowed in message
+
+
+def test_rewards_that_updates_ask_are_not_moved_away(tmp_path: Path) -> None:
+    glow = "tasks.shapes.rewards=[{name: 'tests/mmrl/runs.py:glow'}, {name: jpeg, weight: 0}]"
+    start = ["tasks.shapes.sampler.name=ode", "tasks.shapes.algorithm={name: refl}", glow]
+    assert "offload is True" in refuse(tmp_path, *start, "offload=true")

@@ -55,6 +55,22 @@ CONTRASTS = {
         "num_mini_batches=2",
     ],
 }
+GLOW = f"{TASK}.rewards=[{{name: 'tests/mmrl/runs.py:glow'}}]"
+THROUGH = {
+    "draft": [
+        LORA,
+        GLOW,
+        f"{TASK}.sampler={{name: ode, steps: 4}}",
+        f"{TASK}.algorithm={{name: draft, grad_steps: 2, beta: 0.01}}",
+    ],
+    "drtune": [
+        GLOW,
+        f"{TASK}.sampler={{name: ode, steps: 4}}",
+        f"{TASK}.algorithm={{name: drtune, grad_steps: 2}}",
+        f"{TASK}.num_prompts=4",
+        "num_mini_batches=2",
+    ],
+}
 
 
 def run(prompts: Path, out: Path, *more: str) -> Path:
@@ -77,11 +93,11 @@ def begins_where_it_samples(out: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*METHODS, *CONTRASTS])
+@pytest.mark.parametrize("name", [*METHODS, *CONTRASTS, *THROUGH])
 def test_processes_micro_batches_and_a_resumed_run_are_one(
     prompts: Path, tmp_path: Path, pair: Pair, name: str
 ) -> None:
-    changes = {**METHODS, **CONTRASTS}[name]
+    changes = {**METHODS, **CONTRASTS, **THROUGH}[name]
     pair.begin("mmrl.rl", words(prompts, tmp_path / "two", *changes))
     one = run(prompts, tmp_path / "one", *changes)
     whole = run(prompts, tmp_path / "whole", *changes, "per_device_train_batch_size=8")

@@ -14,6 +14,7 @@ from mmrl.config import NotHereError
 from mmrl.rewards import build_reward
 from mmrl.rewards.networks.open_clip_encoder import uses_quick_gelu
 from mmrl.types import Sample
+from tests.rewards.gradients import check_gradient
 from tests.rewards.rounding import up_to_rounding
 
 PROMPTS = ["a red circle", "two blue squares", "a green star left of a ring", "a red circle"]
@@ -201,3 +202,12 @@ def test_layers_for_another_clip_and_layers_that_lack_one_are_refused(
     torch.save({k: v for k, v in layers.items() if k != "layers.7.bias"}, path)
     with pytest.raises(ValueError, match="missing.*layers.7.bias"):
         build_reward(entry)
+
+
+def test_the_score_of_pixels_is_that_of_the_image_and_has_a_gradient(
+    clip_directory: Path, entry: dict, pictures: list[Image.Image]
+) -> None:
+    own = {"name": "clip", "model": str(clip_directory), "device": "cpu"}
+    prompts = ["a red circle", "two blue squares", "", "a red circle"]
+    for each in (own, entry):
+        check_gradient(build_reward(each), prompts, pictures, 28)

@@ -20,6 +20,7 @@ from mmrl.rewards import build_reward
 from mmrl.rewards.hps import letterbox
 from mmrl.types import Sample
 from tests.rewards.conftest import TINY, random_network, randomised
+from tests.rewards.gradients import check_gradient
 
 PROMPTS = ["a red circle", "two blue squares", "a green star left of a ring", "a red circle"]
 SIDE = 28
@@ -223,3 +224,10 @@ def test_a_checkpoint_with_weights_missing_is_refused(
     save_file(weights, directory / "model.safetensors", {"format": "pt"})
     with pytest.raises(ValueError, match="pickscore.model.*missing.*visual_projection.weight"):
         build_reward({**pick_entry, "model": str(directory)})
+
+
+def test_the_score_of_pixels_is_that_of_the_image_and_has_a_gradient(
+    architecture: Path, checkpoint: Path, pick_entry: dict, pictures: list[Image.Image]
+) -> None:
+    check_gradient(build_reward(entry(architecture, checkpoint)), PICKED, pictures, SIDE)
+    check_gradient(build_reward(pick_entry), PICKED, pictures, SIDE)

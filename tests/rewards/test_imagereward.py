@@ -1,6 +1,7 @@
 """ImageReward against BLIP's network, written out here from the published names of its weights."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from mmrl.rewards.networks.imagereward_network import (
     rename_weight,
 )
 from mmrl.types import Sample
+from tests.rewards.gradients import check_gradient
 
 PROMPTS = ["a red circle", "Two blue squares", "a green star " * 30, ""]
 WORDS = ["a", "red", "circle", "two", "blue", "squares", "green", "star", "left", "of", "ring"]
@@ -205,3 +207,10 @@ def test_the_sizes_are_those_of_the_published_network(monkeypatch: pytest.Monkey
     assert (text.hidden_size, text.num_hidden_layers, text.hidden_act) == (768, 12, "gelu")
     assert (text.vocab_size, text.intermediate_size, text.layer_norm_eps) == (30524, 3072, 1e-12)
     assert text.max_position_embeddings == 512 and network.layers[0].in_features == 768
+
+
+def test_the_score_of_pixels_is_that_of_the_image_and_has_a_gradient(
+    entry: dict, pictures: list[Image.Image]
+) -> None:
+    reward: Any = build_reward(entry)
+    check_gradient(reward, PROMPTS, pictures, reward._network.vision.config.image_size)

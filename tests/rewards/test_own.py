@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+import torch
+from PIL import Image
+from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.rewards import build_reward, check_reward
@@ -177,3 +180,22 @@ def test_the_adapters_of_the_page_call_functions_written_for_others() -> None:
     assert Scorer([scope["from_trl"]]).score(samples).total == [0.0, 1.0]
     samples = [Sample("p", "ab", {"answer": answer}) for answer in ("ab", "b")]
     assert Scorer([scope["from_verl"]]).score(samples).total == [1.0, 0.0]
+
+
+def glow(samples: list[Sample], pixels: list[Tensor], factor: float = 1.0) -> Tensor:
+    return factor * torch.stack([image.square().mean() for image in pixels])
+
+
+def test_a_function_of_pixels_is_called_with_images_and_has_a_gradient() -> None:
+    entry = {"name": f"{HERE}:glow", "factor": 2.0}
+    images = [Image.new("RGB", (3, 2), color) for color in ("white", "black")]
+    reward: Any = build_reward(entry)
+    samples = [Sample("p", image) for image in images]
+    assert reward(samples) == [2.0, 0.0] and reward([]) == []
+    pixels = [torch.full((3, 2, 2), 0.5, requires_grad=True)]
+    Scorer([{**entry, "weight": 3.0, "scale": 2.0, "offset": 1.0}]).differentiate(
+        pixels, samples[:1]
+    ).sum().backward()
+    torch.testing.assert_close(pixels[0].grad, torch.full((3, 2, 2), 12 * 2 * 0.5 / 12))
+    with pytest.raises(ConfigError, match="limit"):
+        check_reward({"name": f"{HERE}:glow", "limit": 1})

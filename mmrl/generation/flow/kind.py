@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmrl.generation.flow.last_steps import LAST_STEPS
 from mmrl.generation.flow.renoise import RENOISE
 from mmrl.generation.flow.replay import REPLAY
 from mmrl.generation.flow.sampler_config import FlowConfig, SolverConfig
@@ -19,7 +20,7 @@ def count_stochastic(config: SolverConfig, length: int) -> int:
     return config.find_place(config.steps)[2] if isinstance(config, FlowConfig) else 0
 
 
-def denoising(config: type[SolverConfig]) -> Sampler:
+def denoising(config: type[SolverConfig], is_euler: bool = False) -> Sampler:
     """The row of a kernel with these settings."""
     return Sampler(
         late("mmrl.generation.flow.sampler:denoise"),
@@ -29,16 +30,18 @@ def denoising(config: type[SolverConfig]) -> Sampler:
         has_fixed_forwards=lambda config: True,
         count_actions=count_stochastic,
         draws=issubclass(config, FlowConfig),
+        is_euler=is_euler,
     )
 
 
 SAMPLERS = {
     **{name: denoising(FlowConfig) for name in ("flow", "dance", "cps")},
-    **{name: denoising(SolverConfig) for name in ("ode", "dpm2")},
+    "dpm2": denoising(SolverConfig),
+    "ode": denoising(SolverConfig, is_euler=True),
 }
 FLOW = Generation(
     SAMPLERS,
-    {"replay": REPLAY, "renoise": RENOISE},
+    {"replay": REPLAY, "renoise": RENOISE, "last_steps": LAST_STEPS},
     late("mmrl.generation.flow.scoring:score"),
     unroll=lambda canvas, row: canvas.unroll(row),
 )

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from mmrl.config import one_of
+from mmrl.generation.flow.query import LatentQuery
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
 from mmrl.types import Passes, Prediction, Rollout, Scores
 
@@ -51,7 +52,7 @@ class RenoiseConfig(StrategyConfig):
 
 
 @dataclass
-class Noised:
+class Noised(LatentQuery):
     """A query of `mmrl.types.Query`: finished latents at `sigma` [K, B] float32 with `noise`
     [K, B, D] float32."""
 
@@ -80,9 +81,10 @@ class Noised:
         error = velocity - (self.noise[k, :, :number] - canvas.finished[:, :number])
         return -MATCHING[self.matching](error.square().mean(1), sigma), error, sigma
 
-    def collect(self, logprobs: Tensor, moments: Sequence[Tensor], size: Tensor) -> Scores:
-        """The scores of all passes, from what `read` gives of each."""
-        return Scores(logprobs, prediction=Prediction(*moments, size=size))
+    def collect(self, found: Sequence[Tensor], scored: Tensor, size: Tensor) -> Scores:
+        """Weighed errors in the place of log-probs, and the predictions."""
+        logprob, *moments = found
+        return Scores(logprob[..., None] * scored, prediction=Prediction(*moments, size=size))
 
 
 def plan_renoise(rollout: Rollout, config: RenoiseConfig, draw: Draw) -> Passes:

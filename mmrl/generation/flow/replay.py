@@ -22,6 +22,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 from mmrl.config import above, one_of
+from mmrl.generation.flow.query import LatentQuery
 from mmrl.generation.flow.sampler_config import FlowConfig
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
 from mmrl.types import Gaussian, Passes, Rollout, Scores
@@ -71,7 +72,7 @@ class ReplayConfig(StrategyConfig):
 
 
 @dataclass
-class AtStep:
+class AtStep(LatentQuery):
     """A query of `mmrl.types.Query`: the step `step` [K, B] int64 that each row takes again, by the
     kernel and noise level of the sampler."""
 
@@ -105,9 +106,10 @@ class AtStep:
         logprob = logprob_of(self.kernel, target, mean, deviation)
         return logprob, mean, deviation, sigma - following
 
-    def collect(self, logprobs: Tensor, moments: Sequence[Tensor], size: Tensor) -> Scores:
-        """The scores of all passes, from what `read` gives of each."""
-        return Scores(logprobs, gaussian=Gaussian(*moments, size=size))
+    def collect(self, found: Sequence[Tensor], scored: Tensor, size: Tensor) -> Scores:
+        """Log-probs and Gaussians of the steps."""
+        logprob, *moments = found
+        return Scores(logprob[..., None] * scored, gaussian=Gaussian(*moments, size=size))
 
     def _find(self, canvas: LatentCanvas, k: int) -> tuple[Tensor, Tensor]:
         import torch

@@ -21,23 +21,26 @@ def score(
     policy: Policy, canvas: LatentCanvas, passes: Passes, guidance: Guidance, temperature: float
 ) -> Scores:
     """Log-probs of what passes show of latents, and what their query reads beside them: Gaussians
-    of recorded steps, or predictions of latents that are noised again.
+    of recorded steps, predictions of latents that are noised again, or latents that are finished
+    again.
 
     One forward per pass, over the rows that it scores. Arguments as of `mmrl.estimators.score`;
     steps of latents have no temperature.
     """
     query: Any = passes.query
-    found = [_score_pass(policy, canvas, passes, k, guidance) for k in range(len(passes))]
-    logprobs, *moments = (torch.stack(each) for each in zip(*found, strict=True))
-    sizes = torch.tensor([prod(shape) for shape in canvas.shapes], device=logprobs.device)
-    return query.collect(logprobs[..., None] * passes.scored, moments, sizes)
+    found = []
+    for k in range(len(passes)):
+        found.append(_score_pass(policy, canvas, passes, k, guidance))
+        canvas = query.follow(canvas, k, found[-1])
+    sizes = torch.tensor([prod(shape) for shape in canvas.shapes], device=passes.scored.device)
+    stacked = [torch.stack(each) for each in zip(*found, strict=True)]
+    return query.collect(stacked, passes.scored, sizes)
 
 
 def _score_pass(
     policy: Policy, canvas: LatentCanvas, passes: Passes, k: int, guidance: Guidance
 ) -> tuple[Tensor, ...]:
-    """What the query reads of a pass, a log-prob [B], a tensor [B, D] and more [B], 0 in rows that
-    are not scored."""
+    """What the query reads of a pass, tensors [B] and [B, D], 0 in rows that are not scored."""
     scored, rows = passes.scored[k].any(-1), torch.arange(len(canvas), device=canvas.text.device)
     if not policy.shares_forwards and not bool(scored.all()):
         # a pass that scores nothing has a (zero) gradient too, on every process
@@ -66,8 +69,8 @@ def _score_shape(
     number, branches = prod(shape), conditions(canvas, guidance)
     state, beyond = state[:, :number], state.shape[1] - number
     velocity = predict_velocity(policy, branches, shape, state, sigma, guidance)
-    logprob, wide, *rest = query.read(canvas, k, state, sigma, velocity)
-    return logprob, F.pad(wide, (0, beyond)), *rest
+    found = query.read(canvas, k, state, sigma, velocity)
+    return tuple(F.pad(each, (0, beyond)) if each.dim() > 1 else each for each in found)
 
 
 def predict_velocity(
