@@ -96,9 +96,9 @@ class Differentiable(Protocol):
     """A reward of images whose score has a gradient (`mmrl.algorithms.through`)."""
 
     def score_pixels(self, pixels: Sequence[Tensor], samples: list[Sample]) -> Tensor:
-        """[n] float32, the raw scores of images [3, H, W] float32 in [0, 1], which take the place of
-        the completions of the samples, with the gradient of the pixels. They may differ from those
-        of the images as files by what 8 bits and an image library round."""
+        """[n] float32, the raw scores of images [3, H, W] float32 in [0, 1], which take the place
+        of the completions of the samples, with the gradient of the pixels. They may differ from
+        those of the images as files by what 8 bits and an image library round."""
         ...
 
 

@@ -37,7 +37,7 @@ RECIPES = sorted(
     path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
 )
 CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
-NOT_HERE = ("hpsv3", "pickscore")
+NOT_HERE = ("hpsv3",)
 """Rewards whose networks cannot be had without a download, and have no small one here."""
 Networks = dict[str, dict[str, Any]]
 
@@ -74,7 +74,7 @@ def replace_reward(
     if entry["name"] == "judge":
         own = {key: value for key, value in entry.items() if key != "backend"}
         return {**own, "urls": [judge], "model": "right", "template": None}
-    if entry["name"] == "clip":
+    if entry["name"] in ("clip", "pickscore"):  # a CLIP too
         return {**CLIP, **{key: entry[key] for key in ("image",) if key in entry}}
     if entry["name"] in NOT_HERE:
         return {"name": "jpeg"}
