@@ -21,11 +21,11 @@ from mmrl.planning.network_memory import (
 )
 from mmrl.pretrained.known import Known
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.pairing import count_candidates
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.runtime.sharding.sampling import gathers_once
-from mmrl.samplers import count_actions
 from mmrl.training.trainable import trained_in_full
 
 
@@ -44,7 +44,11 @@ def estimate(
     computed = 2 if found.bf16 else size
     for task in tasks:
         micro, step = _find_passes(config, network, known, task, placement, computed)
-        update = max(update, micro.train(recompute, _count_graphs(config, task, micro)))
+        followed = 0.0
+        if task.algorithm.follows_rewards:
+            followed = network.count_decoding(step.scored, gradient=True)
+        graphs = _count_graphs(config, task, micro)
+        update = max(update, micro.train(recompute, graphs) + followed)
         decoding = network.count_decoding(step.scored) if writes_images(task.config.task) else 0.0
         sampling = max(sampling, step.sample(task.config.sampler), decoding)
     weights, memory = sizes.weights + sizes.adapter, placement.memory or 0.0
@@ -148,7 +152,7 @@ def _find_passes(
 def _count_graphs(config: RLConfig, task: Task, micro: Pass) -> int:
     """Passes whose graphs are held together."""
     block_size = micro.network.block_size
-    steps = count_actions(task.config.sampler, micro.scored)
+    steps = count_candidates(task.algorithm, task.config.sampler, micro.scored)
     passes = passes_per_rollout(task.algorithm, steps, micro.scored, block_size)
     return 1 if task.algorithm.pass_by_pass else passes
 

@@ -15,12 +15,12 @@ from mmrl.planning.reward_probe import add_probes, probe_task
 from mmrl.planning.run_checks import check_run
 from mmrl.pretrained.known import Known, find_here, own_vq
 from mmrl.rl_config import RLConfig
-from mmrl.rollouts.pairing import find_differences
+from mmrl.rollouts.pairing import count_candidates, find_differences
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.launch import count_processes
-from mmrl.samplers import count_actions, count_steps
+from mmrl.samplers import count_steps
 from mmrl.types import Prompt
 
 
@@ -124,7 +124,7 @@ def _describe_task(
     size, parts = config.micro_batch_size(world_size), config.num_mini_batches
     block_size = outline_policy(raw).block_size
     plan = {"num_mini_batches": parts, "block_size": block_size}
-    cost = count_forwards(algorithm, count_actions(sampler, length), length, **plan)
+    cost = count_forwards(algorithm, count_candidates(algorithm, sampler, length), length, **plan)
     yield (
         "update",
         f"{config.updates_per_step} optimiser steps of {rollouts // world_size // parts // size}"

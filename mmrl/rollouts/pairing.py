@@ -5,7 +5,7 @@ from typing import Any
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError, check
 from mmrl.generation.kinds import GENERATIONS, SAMPLER_KINDS, SAMPLERS, STRATEGIES, STRATEGY_KINDS
-from mmrl.samplers import SamplerConfig, count_steps
+from mmrl.samplers import SamplerConfig, count_actions, count_steps
 
 
 def check_pairing(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -> None:
@@ -54,6 +54,13 @@ def _check_lacking(method: AlgorithmConfig, sampler: SamplerConfig, kind: str, w
     possible = method.completion_value is None or GENERATIONS[kind].finish is not None
     allowed = f"null, as a {kind} canvas is not completed in one pass"
     check(possible, f"{where}.completion_value", "given", allowed)
+
+
+def count_candidates(method: AlgorithmConfig, sampler: SamplerConfig, length: int) -> int:
+    """The most steps that passes over a rollout choose from: those with a log-prob, or all where
+    the method needs none."""
+    every = STRATEGIES[method.strategy].of_predictions
+    return (count_steps if every else count_actions)(sampler, length)
 
 
 def find_differences(

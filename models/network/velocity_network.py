@@ -102,17 +102,19 @@ class VelocityNetwork(Network):
     def count_parts(self) -> dict[str, int]:
         return count_parameters(self.public_config, self.part_options.get("left_out", ()))
 
-    @torch.inference_mode()  # in which attention is one operation, as in a fused kernel
-    def count_decoding(self, tokens: int) -> float:
+    def count_decoding(self, tokens: int, gradient: bool = False) -> float:
         """See `Network.count_decoding`; of any shape of so many tokens."""
         rows = next(n for n in range(isqrt(tokens), 0, -1) if tokens % n == 0)
         channels = self.blank()[0]["latents"].shape[1]
         shape = 1, channels, rows * self.patch, tokens // rows * self.patch
         with torch.device("meta"):
-            vae: Any = build_part(self.public_config[VAE])
-            latents = torch.empty(shape)
-        with LiveBytes() as live:
-            vae.decode(add_frame(self.to_decoder(latents, vae)[0], vae))
+            vae: Any = build_part(self.public_config[VAE]).requires_grad_(False)
+            latents = torch.empty(shape, requires_grad=gradient)
+        # without a gradient attention is one operation, as in a fused kernel
+        with torch.inference_mode(not gradient), LiveBytes() as live:
+            pixels = vae.decode(add_frame(self.to_decoder(latents, vae)[0], vae)).sample
+            if gradient:
+                pixels.sum().backward()
         return float(live.peak)
 
     def move_parts(self, device: torch.device | str) -> None:

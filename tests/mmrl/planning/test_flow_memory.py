@@ -93,6 +93,7 @@ def test_decoding_is_counted_from_shapes_and_grows_with_the_image() -> None:
     network = outline_policy(known_config(str(PIPELINE)) or {})
     small, large = (network.count_decoding(tokens) for tokens in (256, 1024))
     assert large == pytest.approx(4 * small, rel=0.1)
+    assert network.count_decoding(256, gradient=True) > 2 * small
 
 
 def test_bytes_are_alive_until_the_last_view_is_gone() -> None:
