@@ -193,7 +193,7 @@ def write_z_image(folder: Path, width: int, layers: int) -> None:
     ).save_pretrained(folder)
 
 
-def resized(raw: dict[str, Any], kind: Any, **sizes: int) -> Any:
+def resized(raw: dict[str, Any], kind: Any, **sizes: Any) -> Any:
     """A transformer of a published pipeline at other sizes."""
     own = {key: value for key, value in raw.items() if not isinstance(value, dict)}
     return kind.from_config({**own, **sizes})
@@ -246,6 +246,25 @@ def write_sana(folder: Path, width: int, layers: int) -> None:
     parts.SanaPipeline(tokenizer, encoder, vae, network, scheduler).save_pretrained(folder)
 
 
+def write_lumina_image(folder: Path, width: int, layers: int) -> None:
+    """The parts of Lumina-Image 2.0: its transformer of this width, its scheduler, and a small
+    Gemma and autoencoder."""
+    import diffusers
+
+    from mmrl.pretrained.known import SIZES
+
+    parts: Any = diffusers
+    raw, heads = SIZES["Lumina-Image-2.0"], width // 32
+    tokenizer, encoder = build_gemma(raw["text_encoder"])
+    own = {"hidden_size": width, "num_layers": layers, "num_refiner_layers": 1, "cap_feat_dim": 64}
+    own |= {"num_attention_heads": heads, "num_kv_heads": heads // 2}
+    own |= {"axes_dim_rope": (16, 8, 8)}
+    network = resized(raw, parts.Lumina2Transformer2DModel, **own)
+    vae = small_vae(raw, parts.AutoencoderKL)
+    scheduler = parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"])
+    parts.Lumina2Pipeline(network, scheduler, vae, encoder, tokenizer).save_pretrained(folder)
+
+
 def build_gemma(sizes: dict[str, Any]) -> tuple[Any, Any]:
     """A tokenizer to bytes, and a small text encoder of Gemma with the other keys of `sizes`."""
     from transformers import Gemma2Config, Gemma2Model, GemmaTokenizer
@@ -261,6 +280,7 @@ def build_gemma(sizes: dict[str, Any]) -> tuple[Any, Any]:
 PIPELINES = {
     "flux": write_flux,
     "flux2_klein": write_flux2_klein,
+    "lumina_image": write_lumina_image,
     "qwen_image": write_qwen_image,
     "sana": write_sana,
     "sd3": write_sd3,

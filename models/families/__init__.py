@@ -22,6 +22,7 @@ from mmrl.models.families import (
 from mmrl.models.families.family import Family
 from mmrl.models.families.flux import Flux
 from mmrl.models.families.flux2_klein import Flux2Klein
+from mmrl.models.families.lumina_image import LuminaImage
 from mmrl.models.families.qwen_image import QwenImage
 from mmrl.models.families.sana import Sana
 from mmrl.models.families.sd3 import SD3
@@ -45,6 +46,7 @@ FAMILIES: dict[str, Family] = {
     "sd3": SD3(),
     "flux": Flux(),
     "flux2_klein": Flux2Klein(),
+    "lumina_image": LuminaImage(),
     "qwen_image": QwenImage(),
     "z_image": ZImage(),
 }

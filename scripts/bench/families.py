@@ -24,7 +24,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 from mmrl.config.command import Usage, read_settings  # noqa: E402
 
-FAMILIES = ("sd3", "flux", "flux2_klein", "qwen_image", "z_image", "sana")
+FAMILIES = ("sd3", "flux", "flux2_klein", "qwen_image", "z_image", "sana", "lumina_image")
 WINDOW = "{name: cps, steps: 4, window_size: 2, window_range: [0, 3]}"
 SAMPLERS = {
     "flow_grpo": "{name: flow, steps: 4}",

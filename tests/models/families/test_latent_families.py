@@ -36,7 +36,7 @@ from tests.models.flow import ask, scatter, seeded
 from tests.models.kept_bytes import count_kept
 
 LIBRARY: Any = diffusers
-LENGTH, STEPS = 48, 4
+STEPS = 4
 TEXTS = ["a red cat on the sofa", "one dog"]
 SIZE = {"height": 64, "width": 96}
 MIXED = [*ask(*TEXTS, **SIZE), *ask("a bird", height=32, width=64), *ask("x", height=96, width=64)]
@@ -57,6 +57,11 @@ def ask_packed(_: Any, start: Tensor, w: float) -> dict[str, Any]:
     return {**negative, "latents": pack(start), "num_inference_steps": STEPS}
 
 
+def ask_lumina_image(_: Any, start: Tensor, w: float) -> dict[str, Any]:
+    """Ask with the sigmas that its pipeline makes itself."""
+    return {"guidance_scale": 1 + w, "latents": start, "num_inference_steps": STEPS}
+
+
 def ask_z_image(_: Any, start: Tensor, w: float) -> dict[str, Any]:
     return {"guidance_scale": w, "latents": start, "num_inference_steps": STEPS}
 
@@ -72,6 +77,7 @@ def ask_sana(pipeline: Any, start: Tensor, w: float) -> dict[str, Any]:
 FAMILIES: dict[str, tuple[Callable[[Any, Tensor, float], dict[str, Any]], float]] = {
     "flux": (ask_packed, 0.1),
     "flux2_klein": (ask_plainly, 0.1),
+    "lumina_image": (ask_lumina_image, 0.05),
     "qwen_image": (ask_packed, 0.05),
     "z_image": (ask_z_image, 0.05),
     "sana": (ask_sana, 0.1),
@@ -87,6 +93,7 @@ PUBLISHED = {
     "FLUX.1-dev": (FLUX, 16),
     "FLUX.2-klein-9B": (FLUX, 16),
     "Qwen-Image": (QWEN, 64),
+    "Lumina-Image-2.0": ({"num_layers": 2, "num_refiner_layers": 1}, 256),
     "Z-Image": (Z_IMAGE, 64),
     "Sana-0.6B-512px": ({"num_layers": 2}, 256),
 }
@@ -116,7 +123,12 @@ def policy(folder: Path) -> Policy:
 
 
 def load(path: Path) -> Policy:
-    return load_policy(path, max_prompt_length=LENGTH)
+    return load_policy(path, max_prompt_length=length_of(path))
+
+
+def length_of(path: Path) -> int:
+    """Tokens of a text; the system prompt of Lumina-Image has 190."""
+    return 224 if "lumina_image" in str(path) else 48
 
 
 def public(folder: Path) -> Any:
@@ -183,7 +195,7 @@ def test_latents_images_and_calls_are_those_of_the_pipeline(
     pipeline = public(folder)
     watch(pipeline.transformer, known)
     given = FAMILIES[family][0](pipeline, state(rollout, 0).clone(), w)
-    given |= {"max_sequence_length": LENGTH, "callback_on_step_end": note, **SIZE}
+    given |= {"max_sequence_length": length_of(folder), "callback_on_step_end": note, **SIZE}
     drawn = pipeline(prompt=TEXTS, **given).images
     close(rollout.canvas.sigmas[0], pipeline.scheduler.sigmas, 1e-6)
     assert (state(rollout, -1) - state(rollout, 0)).abs().max() > 0.5
@@ -296,7 +308,11 @@ def test_a_run_begins_where_it_samples(
     family: str, folder: Path, prompts: Path, tmp_path: Path, method: str
 ) -> None:
     side = 64 if family == "sana" else 32
-    own = [f"model.path={folder}", f"model.max_prompt_length={LENGTH}", f"model.image_size={side}"]
+    own = [
+        f"model.path={folder}",
+        f"model.max_prompt_length={length_of(folder)}",
+        f"model.image_size={side}",
+    ]
     out = run(prompts, tmp_path / "run", *METHODS[method], *own, "save_steps=0")
     begins_where_it_samples(out)
 
@@ -304,7 +320,11 @@ def test_a_run_begins_where_it_samples(
 @pytest.mark.parametrize("family", ["sd3"], indirect=True)
 def test_an_adapter_learns_on_a_base_of_4_bits(folder: Path, prompts: Path, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
-    own = [f"model.path={folder}", f"model.max_prompt_length={LENGTH}", "model.dtype=float32"]
+    own = [
+        f"model.path={folder}",
+        f"model.max_prompt_length={length_of(folder)}",
+        "model.dtype=float32",
+    ]
     given = [*METHODS["lora"], *own, "model.quantization_config={}", "save_steps=0"]
     first, second = metrics(run(prompts, tmp_path / "run", *given))
     assert first["ratio"] == pytest.approx(1, abs=1e-4) and first["kl"] == 0 != second["kl"]
