@@ -77,10 +77,13 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _listed(path: Path) -> Iterator[Row]:
+    """Rows, or texts of prompts, which may be under the key `prompts`."""
     rows = _json(path.read_text(encoding="utf-8-sig"), str(path))
+    rows = rows.get("prompts") if isinstance(rows, dict) else rows
     if not isinstance(rows, list):
         raise ConfigError(f"'{path}' must hold a JSON list of rows.")
-    yield from ((f"{path}, entry {n}", row) for n, row in enumerate(rows))
+    for n, row in enumerate(rows):
+        yield f"{path}, entry {n}", {"prompt": row} if isinstance(row, str) else row
 
 
 def _table(path: Path) -> Iterator[Row]:

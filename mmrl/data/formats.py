@@ -17,6 +17,7 @@ from mmrl.config import ConfigError
 from mmrl.data import questions
 from mmrl.data.livecodebench import livecodebench
 from mmrl.data.questions import Row, drop_empty, omit
+from mmrl.data.unirl import unirl
 from mmrl.rewards.countdown import read_whole_number, read_whole_numbers
 from mmrl.rewards.parsing.extraction import find_boxed, find_hashed, find_tagged
 
@@ -267,6 +268,7 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "seed_bench": questions.seed_bench,
     "mmmu": questions.mmmu,
     "mathvista": questions.mathvista,
+    "unirl": unirl,
     "countdown": countdown,
     "d1_countdown": d1_countdown,
     "d1_sudoku": d1_sudoku,

@@ -233,3 +233,38 @@ def test_a_row_that_its_format_cannot_read_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         read(tmp_path, row, name)
+
+
+def test_rows_of_unirl_have_their_media_ids_and_folded_metadata(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "source.png")
+    medium = {"modality": "image", "role": "source", "uri": "source.png"}
+    row = {"prompt_id": "p7", "caption": "make it red", "media_refs": [medium]}
+    path = tmp_path / "rows.jsonl"
+
+    def read(**more: Any) -> Prompt:
+        path.write_text(json.dumps({**row, **more}))
+        return load_prompts(str(path), "image_edit", DataConfig(format="unirl"))[0]
+
+    prompt = read(metadata={"target_text": "a red cat"}, score=1)
+    assert (prompt.id, prompt.text) == ("p7", "make it red")
+    assert prompt.metadata == {"target_text": "a red cat", "score": 1}
+    assert prompt.image_sizes == [(4, 4)]
+    for more, named in (
+        ({"prompt_embeds": [0.1]}, "prompt_embeds.*encoded once"),
+        ({"media_refs": [{**medium, "role": "pose"}]}, "role of 'source.png' is 'pose'.*source"),
+        ({"media_refs": [{**medium, "modality": "audio"}]}, "is audio; prompts give images"),
+        ({"media_refs": [{**medium, "uri": "s3://b/source.png"}]}, "not downloaded"),
+        ({"media_refs": ["source.png"]}, "no medium"),
+        ({"metadata": "a"}, "metadata is str"),
+        ({"caption": ""}, "has no 'prompt'"),
+    ):
+        with pytest.raises(ConfigError, match=f"line 1.*{named}"):
+            read(**more)
+
+
+@pytest.mark.parametrize("content", [["a cat", "a dog"], {"prompts": ["a cat", "a dog"]}])
+def test_lists_of_texts_are_prompts(content: Any, tmp_path: Path) -> None:
+    path = tmp_path / "texts.json"
+    path.write_text(json.dumps(content))
+    prompts = load_prompts(str(path), "text_to_image")
+    assert [prompt.text for prompt in prompts] == ["a cat", "a dog"]
