@@ -29,6 +29,7 @@ REWARDS: dict[str, str] = {
     "judge": "mmrl.rewards.judge:JudgeReward",
     "math": "mmrl.rewards.math:MathReward",
     "ocr": "mmrl.rewards.ocr:OCRReward",
+    "per_domain": "mmrl.rewards.per_domain:PerDomainReward",
     "pickscore": "mmrl.rewards.pickscore:PickScoreReward",
     "shapes": "mmrl.rewards.shapes:ShapesReward",
     "shapes_edit": "mmrl.rewards.shapes_edit:ShapesEditReward",
