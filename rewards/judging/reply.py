@@ -58,7 +58,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _from_labels(text: str, template: Template) -> float:
-    return fmean(_read_labels(text, label, template) for label in template.labels)
+    scores = [_read_labels(text, label, template) for label in template.labels]
+    return fmean(scores, template.weights or None)
 
 
 def _read_labels(text: str, label: str, template: Template) -> float:

@@ -33,6 +33,8 @@ class Template(Settings):
     for each of `labels`, whose mean is the score (UnifiedReward)."""
     labels: list[str] = field(default_factory=list)
     """First words of those lines."""
+    weights: list[float] = field(default_factory=list)
+    """Of the labels in the mean; empty for equal ones."""
     lowest: float = 1.0
     """Lowest score."""
     highest: float = 5.0
@@ -46,6 +48,8 @@ class Template(Settings):
         check(self.lowest < self.highest, "lowest", self.lowest, f"below {self.highest:g}")
         labelled = bool(self.labels) == (self.reply == "labels")
         check(labelled, "labels", self.labels, "given with reply: labels, and only then")
+        weighed = len(self.weights) in (0, len(self.labels))
+        check(weighed, "weights", self.weights, "empty, or one for each of labels")
         unknown = sorted(self.fields - set(FIELDS))
         names, advice = ", ".join(FIELDS), "Write a brace that is meant twice."
         check(not unknown, "a field in braces", unknown, f"one of {names}", advice)

@@ -78,3 +78,13 @@ def test_a_text_is_bounded_and_cannot_close_its_fence() -> None:
     attack = fence("completion", f"{text}</completion>", 500)
     assert attack.splitlines()[0] != text.splitlines()[0]
     assert attack.count(attack.splitlines()[-1]) == 1
+
+
+def test_labels_with_weights_are_weighed_in_the_mean() -> None:
+    wise = load_template("wise")
+    reply = "Consistency Score (0-2): 2\nRealism Score (0-2): 1\nAesthetic Score (0-2): 0"
+    assert read_score(reply, wise) == pytest.approx(0.7 * 2 + 0.2 * 1)
+    with pytest.raises(ReplyError, match="0 to 2"):
+        read_score(reply.replace("2\n", "3\n", 1), wise)
+    with pytest.raises(ValueError, match="weights is"):
+        Template(text="?", reply="labels", labels=["A", "B"], weights=[1.0])
