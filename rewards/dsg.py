@@ -20,8 +20,6 @@ from mmrl.rewards.parsing.images import image_of
 from mmrl.rewards.registry.interface import Item, complete
 from mmrl.types import Sample
 
-TEMPLATE = "yes_no"
-
 
 class Question(NamedTuple):
     """A question about an image; `parents` are numbers of questions it depends on."""
@@ -41,10 +39,12 @@ class DSGReward(JudgeReward):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
+    usual: ClassVar[str] = "yes_no"
+    """The template where none is named."""
 
     def __post_init__(self) -> None:
         self.record: list[tuple[Sample, list[Item]]] | None = None
-        self.template = self.template or TEMPLATE
+        self.template = self.template or self.usual
         check(self.chunk_size is None, "dsg.chunk_size", self.chunk_size, "null")
         super().__post_init__()
         limits = [self._template.lowest, self._template.highest]
@@ -79,6 +79,12 @@ class DSGReward(JudgeReward):
         for answer in answers:
             if isinstance(answer, Exception):
                 return answer
+        return self._score(sample, questions, answers)
+
+    def _score(
+        self, sample: Sample, questions: Sequence[Question], answers: Sequence[Any]
+    ) -> float:
+        """The score of a sample all of whose questions are answered."""
         said = {q.number: answer > 0.5 for q, answer in zip(questions, answers, strict=True)}
         holds = follow_parents(questions, said)
         if self.record is not None:

@@ -198,6 +198,8 @@ class JudgeReward(ServiceOptions):
             **({"top_p": self.top_p} if self.top_p < 1 else {}),
             **(self.extra_body or {}),
         }
+        if self._template.reply == "probability":
+            request |= {"max_tokens": 1, "logprobs": True, "top_logprobs": 20}
         if self.structured and self._template.reply == "json":
             schema = self._template.schema(min(LONGEST_REASON, 2 * self.max_tokens))
             form = {"name": "grade", "strict": True, "schema": schema}

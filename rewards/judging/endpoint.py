@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmrl.rewards.http.service import Deadline, Refused, Service
-from mmrl.rewards.judging.reply import CutReply, ReplyError
+from mmrl.rewards.judging.reply import CutReply, ReplyError, sum_yes
 
 
 class Endpoint:
@@ -18,7 +18,10 @@ class Endpoint:
         """The replies in order; what failed has its exception: `Unreachable`, `Refused`, or a
         `ReplyError` where the answer is no chat completion with words."""
         answers = self.service.post_all("/chat/completions", requests, deadline)
-        return [_words(answer) for answer in answers]
+        return [
+            (_probability if request.get("logprobs") else _words)(answer)
+            for request, answer in zip(requests, answers, strict=True)
+        ]
 
     def ready(self, model: str) -> str:
         """Why no address could answer for a model now; empty if one could, or is busy."""
@@ -46,6 +49,17 @@ def _no_completions(page: Any) -> str:
         return ""
     advice = "it is appended to the address, which has to be given with /v1 at the end of the URL"
     return f"{page}; {advice}, if the server wants it so"
+
+
+def _probability(answer: Any) -> str | Exception:
+    """The probability of yes, among the words that the server lists."""
+    if isinstance(answer, Exception):
+        return answer
+    try:
+        first = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        return sum_yes((str(each["token"]), float(each["logprob"])) for each in first)
+    except (LookupError, TypeError, ValueError):
+        return ReplyError(f"lists no log-probs of its first word: {str(answer)[:200]!r}")
 
 
 def _words(answer: Any) -> str | Exception:

@@ -12,7 +12,7 @@ import torch
 from mmrl.config import import_extra
 from mmrl.rewards.http import stop
 from mmrl.rewards.http.service import Deadline
-from mmrl.rewards.judging.reply import CutReply
+from mmrl.rewards.judging.reply import CutReply, sum_yes
 from mmrl.rewards.networks.checkpoints import load_part
 from mmrl.rewards.networks.placement import freeze
 
@@ -39,7 +39,8 @@ class LocalJudge:
         for first in range(0, len(requests), self.batch_size):
             stop.check()
             some = requests[first : first + self.batch_size]
-            replies += self._replies(some) if deadline.left else [late] * len(some)
+            answer = self._probabilities if some[0].get("logprobs") else self._replies
+            replies += answer(some) if deadline.left else [late] * len(some)
         return replies
 
     def ready(self, model: str) -> str:
@@ -47,17 +48,17 @@ class LocalJudge:
         return ""
 
     @torch.no_grad()
+    def _probabilities(self, requests: Sequence[dict[str, Any]]) -> list[str]:
+        """Those of yes as the first word."""
+        logits = self.network(**self._read(requests), logits_to_keep=1).logits[:, -1]
+        listed = logits.float().log_softmax(-1).topk(min(20, logits.shape[-1]))
+        words = [self.processor.batch_decode(row[:, None]) for row in listed.indices]
+        rows = zip(words, listed.values.tolist(), strict=True)
+        return [sum_yes(zip(*row, strict=True)) for row in rows]
+
+    @torch.no_grad()
     def _replies(self, requests: Sequence[dict[str, Any]]) -> list[str]:
-        conversations = [[_local(message) for message in r["messages"]] for r in requests]
-        texts = [
-            self.processor.apply_chat_template(c, tokenize=False, add_generation_prompt=True)
-            for c in conversations
-        ]
-        patch = getattr(self.processor.image_processor, "patch_size", PATCH_SIZE)
-        images, _ = self._read_images(conversations, image_patch_size=patch)
-        inputs = self.processor(
-            text=texts, images=images, padding=True, padding_side="left", return_tensors="pt"
-        ).to(self.network.device)
+        inputs = self._read(requests)
         limit = max(request["max_tokens"] for request in requests)
         written = self.network.generate(**inputs, do_sample=False, max_new_tokens=limit)
         new = written[:, inputs["input_ids"].shape[1] :]
@@ -65,6 +66,19 @@ class LocalJudge:
         texts = self.processor.batch_decode(new, skip_special_tokens=True)
         has_end = torch.isin(new, ends).any(1)
         return [text if end else CutReply(text) for text, end in zip(texts, has_end, strict=True)]
+
+    def _read(self, requests: Sequence[dict[str, Any]]) -> Any:
+        """The inputs of the network."""
+        conversations = [[_local(message) for message in r["messages"]] for r in requests]
+        texts = [
+            self.processor.apply_chat_template(c, tokenize=False, add_generation_prompt=True)
+            for c in conversations
+        ]
+        patch = getattr(self.processor.image_processor, "patch_size", PATCH_SIZE)
+        images, _ = self._read_images(conversations, image_patch_size=patch)
+        return self.processor(
+            text=texts, images=images, padding=True, padding_side="left", return_tensors="pt"
+        ).to(self.network.device)
 
 
 def _local(message: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,9 @@ one Markdown fence around the whole reply.
 """
 
 import json
+import math
 import re
+from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
@@ -28,7 +30,8 @@ def read_score(reply: str, template: Template) -> float:
     out of range or none."""
     text = reply.rpartition("</think>")[2].strip()
     fence = _FENCE.fullmatch(text)
-    parse = {"json": _from_json, "labels": _from_labels}[template.reply]
+    ways = {"json": _from_json, "labels": _from_labels, "probability": _from_number}
+    parse = ways[template.reply]
     return parse(fence[1] if fence else text, template)
 
 
@@ -55,6 +58,16 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a key occurs twice")
     return found
+
+
+def _from_number(text: str, template: Template) -> float:
+    return _in_range(float(text), template)
+
+
+def sum_yes(words: Iterable[tuple[str, float]]) -> str:
+    """The probability of yes, of words that may come first with their log-probs, as a reply."""
+    found = (math.exp(logprob) for word, logprob in words if word.strip().lower() == "yes")
+    return repr(min(1.0, sum(found)))
 
 
 def _from_labels(text: str, template: Template) -> float:

@@ -28,9 +28,10 @@ class Template(Settings):
     """Words of the question, behind the images."""
     system: str = ""
     """Message of the system; empty for none."""
-    reply: Literal["json", "labels"] = "json"
+    reply: Literal["json", "labels", "probability"] = "json"
     """`json`: an object of `reason` and `score`; `labels`: a line such as "Style Score (1-5): 3.5"
-    for each of `labels`, whose mean is the score (UnifiedReward)."""
+    for each of `labels`, whose mean is the score (UnifiedReward); `probability`: the score is that
+    of yes as the first word."""
     labels: list[str] = field(default_factory=list)
     """First words of those lines."""
     weights: list[float] = field(default_factory=list)

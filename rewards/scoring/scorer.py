@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 
@@ -91,7 +93,9 @@ class Scorer:
         """[n] float32, the weighted sums of images with their gradient, see `Differentiable`;
         rewards of weight 0 are not asked."""
         rewards: Any = [(term, term.reward) for term in self.terms if term.weight]
-        return sum(term.contribution(r.score_pixels(pixels, samples)) for term, r in rewards)
+        return reduce(
+            add, (term.contribution(r.score_pixels(pixels, samples)) for term, r in rewards)
+        )
 
     def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
         """Call a reward; a failure is a `Failure` in place of a score, and is not counted here."""

@@ -71,7 +71,10 @@ def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") 
 
 
 def check_gradients(entries: Sequence[Mapping[str, Any]], where: str, why: str) -> None:
-    """Raise a ConfigError for an entry that counts and whose reward has no gradient."""
+    """Raise a ConfigError for an entry that counts and whose reward has no gradient, and where none
+    counts."""
+    weights = [entry.get("weight", 1.0) for entry in map(as_entry, entries)]
+    check(any(weights), f"{where}[0].weight", weights[0], f"not 0, {why}")
     for n, entry in enumerate(map(as_entry, entries)):
         allowed = f"a reward of pixels with a gradient, or weight: 0, {why}"
         counts = entry.get("weight", 1.0) != 0

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import io
 import json
+import math
 import re
 import socket
 import subprocess
@@ -107,7 +108,16 @@ class Chat(BaseHTTPRequestHandler):
         named = {"red": (255, 0, 0), "blue": (0, 0, 255)}
         [words] = re.findall(r"<prompt \w+>\n(.*?)\n</prompt ", question["text"], re.DOTALL)
         score = int(any(name in words and pixel == colour for name, colour in named.items()))
+        if request.get("logprobs"):
+            return self.list_words({"Yes": 0.7 if score else 0.1, " yes": 0.1, "No": 0.1})
         self.say(json.dumps({"reason": "pixel", "score": score}))
+
+    def list_words(self, probabilities: dict[str, float]) -> None:
+        """The words that may come first."""
+        listed = [{"token": word, "logprob": math.log(p)} for word, p in probabilities.items()]
+        first = {"token": "Yes", "logprob": 0.0, "top_logprobs": listed}
+        choice = {"message": {"content": "Yes"}, "logprobs": {"content": [first]}}
+        self.answer(200, {"choices": [{**choice, "finish_reason": "length"}]})
 
     def voter(self, request: dict[str, Any]) -> None:
         """Scores by the seed; without a score where the completion says so and the seed is 1."""

@@ -78,3 +78,17 @@ def test_no_answer_is_a_failure_of_its_sample(url: str) -> None:
 def test_questions_that_cannot_be_asked_are_refused(url: str, rows: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         dsg(url).check({"questions": rows})
+
+
+def test_soft_answers_are_the_probabilities_of_yes_and_their_mean_the_score(url: str) -> None:
+    options = {"name": "soft_tifa", "model": "colours", "urls": [url]}
+    reward: Any = build_reward(options)
+    reward.record = []
+    red = sample("red", question(1, "is it red?"), question(2, "is it blue?", 1))
+    assert reward([red, Sample("x", red.completion, {})]) == [pytest.approx(0.5), None]
+    assert [item.score for item in reward.record[0][1]] == pytest.approx([0.8, 0.2])
+    [score] = build_reward({**options, "mean": "geometric"})([red])
+    assert score == pytest.approx(0.4)
+    assert (counts(url)["last"]["max_tokens"], counts(url)["last"]["top_logprobs"]) == (1, 20)
+    with pytest.raises(PartialFailure, match="lists no log-probs"):
+        build_reward({**options, "model": "prose", "reasks": 0})([red])

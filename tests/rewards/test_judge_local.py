@@ -157,3 +157,22 @@ def test_all_images_of_a_batch_go_through_the_tower_and_a_deadline_holds(checkpo
     assert isinstance(local.ask(requests, Deadline(0))[0], TimeoutError) and not grids
     assert local.ask(requests, Deadline(600)) == [REPLY] * 3
     assert [[row[2] * 14, row[1] * 14] for row in grids[0]] == [list(side) for side in sides]
+
+
+def test_the_probability_of_yes_is_that_of_the_network(checkpoint: Path) -> None:
+    pytest.importorskip("qwen_vl_utils")
+    local = LocalJudge(str(checkpoint), "cpu", "float32", 2)
+    words = {"role": "user", "content": [{"type": "text", "text": "is it red?"}]}
+    asked = [{"messages": [words], "logprobs": True, "max_tokens": 1}] * 3
+    head, rows = local.network.lm_head.weight, []
+    known = local.network.get_input_embeddings().weight
+    yes = local.processor.tokenizer.convert_tokens_to_ids(REPLY)
+    with torch.no_grad():
+        head[yes] *= 0.01  # the reply is no longer certain
+        begins = local.processor.tokenizer.convert_tokens_to_ids("<|im_start|>")
+        hidden = local.network.model.language_model.norm(known[begins])
+        rows = (head @ hidden).softmax(-1)
+    local.processor.batch_decode = lambda ids: ["yes" if int(n) == yes else "no" for n in ids]
+    found = local.ask(asked, Deadline(10.0))
+    assert [float(p) for p in found] == pytest.approx([float(rows[yes])] * 3, rel=1e-4)
+    assert 0.001 < float(rows[yes]) < 0.999
