@@ -8,7 +8,6 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from statistics import fmean
 from typing import Any
 
 from mmrl.rewards.judging.template import Template
@@ -72,7 +71,8 @@ def sum_yes(words: Iterable[tuple[str, float]]) -> str:
 
 def _from_labels(text: str, template: Template) -> float:
     scores = [_read_labels(text, label, template) for label in template.labels]
-    return fmean(scores, template.weights or None)
+    weights = template.weights or [1.0] * len(scores)
+    return sum(w * score for w, score in zip(weights, scores, strict=True)) / sum(weights)
 
 
 def _read_labels(text: str, label: str, template: Template) -> float:

@@ -50,7 +50,9 @@ class Template(Settings):
         labelled = bool(self.labels) == (self.reply == "labels")
         check(labelled, "labels", self.labels, "given with reply: labels, and only then")
         weighed = len(self.weights) in (0, len(self.labels))
-        check(weighed, "weights", self.weights, "empty, or one for each of labels")
+        above = sum(self.weights) > 0 or not self.weights
+        allowed = "empty, or one for each of labels, with a sum above 0"
+        check(weighed and above, "weights", self.weights, allowed)
         unknown = sorted(self.fields - set(FIELDS))
         names, advice = ", ".join(FIELDS), "Write a brace that is meant twice."
         check(not unknown, "a field in braces", unknown, f"one of {names}", advice)
