@@ -49,6 +49,7 @@ class Sampler(NamedTuple):
             scored; the other argument says whether the network's cache is exact.
         count_actions: the most steps that have log-probs; None where all have.
         draws: whether any step has.
+        has_forks: whether it takes some actions without a draw, see `Rollout.drawn`.
     """
 
     write: Callable[..., Rollout]
@@ -63,6 +64,7 @@ class Sampler(NamedTuple):
     find_differences: Callable[[Any, bool], list[str]] = lambda config, exact_cache: []
     count_actions: Callable[[Any, int], int] | None = None
     draws: bool = True
+    has_forks: bool = False
 
 
 class Generation(NamedTuple):

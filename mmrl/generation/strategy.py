@@ -59,7 +59,8 @@ class Strategy(NamedTuple):
     `Config`. `number(config, steps, length)`: how many passes there are at most for so
     many denoising steps and response positions. `needs_blocks`: `block_size` must be set.
     `ordered`: the passes follow an order of writing, which is not drawn; `reads_trace`: the order
-    is the recorded one. `of_steps`: actions are denoising steps of a latent, drawn from Gaussians.
+    is the recorded one. `of_forks`: only actions that were drawn are scored. `of_steps`: actions
+    are denoising steps of a latent, drawn from Gaussians.
     `of_predictions`: finished latents are noised again, so nothing that the sampler recorded is
     read.
     """
@@ -70,6 +71,7 @@ class Strategy(NamedTuple):
     needs_blocks: bool = False
     ordered: bool = False
     reads_trace: bool = False
+    of_forks: bool = False
     of_steps: bool = False
     of_predictions: bool = False
 

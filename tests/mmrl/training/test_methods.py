@@ -23,6 +23,8 @@ from tests.mmrl.runs import rollouts, run_config, trainer_of
 STEPS, LENGTH = 5, 64
 SAMPLER = SamplerConfig(name="maskgit", steps=STEPS)
 """Writes something in each of its steps, so that slices of steps can be counted."""
+SAMPLERS = {"fork_grpo": SamplerConfig(name="fork", steps=STEPS, threshold=1.0)}
+"""What other methods need; it draws something in each of its steps."""
 NEEDS = {
     "spg": {"block_size": 16},
     "trace_rl": {"slice_size": 2},
@@ -39,6 +41,7 @@ COSTS = {
     "diffu_grpo": (1, 1, 1),
     "ebpo": (2, 2, 0),
     "espo": (2, 2, 2),
+    "fork_grpo": (5, 5, 0),
     "gdpo": (2, 2, 0),
     "gdsd": (2, 2, 0),
     "just_grpo": (8, 8, 0),
@@ -60,7 +63,8 @@ def prepared(
     world: SimpleNamespace, tmp_path: Path, algorithm: dict, **changes: Any
 ) -> tuple[Trainer, Task, RolloutBatch]:
     """A trainer, and four rollouts with advantages."""
-    task = {"sampler": SAMPLER, "num_prompts": 1, "num_generations": 4}
+    sampler = SAMPLERS.get(algorithm["name"], SAMPLER)
+    task = {"sampler": sampler, "num_prompts": 1, "num_generations": 4}
     config = run_config(world, tmp_path, algorithm=algorithm, task=task, **changes)
     trainer = trainer_of(config)
     job, batch = rollouts(config, trainer)["shapes"]

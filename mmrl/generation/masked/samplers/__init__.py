@@ -13,6 +13,7 @@ from mmrl.config import check
 from mmrl.generation.generation import Sampler
 from mmrl.generation.masked.samplers.confidence import DYNAMIC, LEFT_TO_RIGHT, STATIC
 from mmrl.generation.masked.samplers.dream import ENTROPY, MASKGIT_PLUS, ORIGIN, TOPK_MARGIN
+from mmrl.generation.masked.samplers.fork import FORK
 from mmrl.generation.masked.samplers.loop_config import LoopConfig, check_blocks
 from mmrl.generation.masked.samplers.rule import Rule
 from mmrl.generation.masked.samplers.scheduled import EMERGE, LUMINA, MASKGIT
@@ -26,6 +27,7 @@ RULES = {
     "dynamic": DYNAMIC,
     "emerge": EMERGE,
     "entropy": ENTROPY,
+    "fork": FORK,
     "left_to_right": LEFT_TO_RIGHT,
     "lumina": LUMINA,
     "maskgit": MASKGIT,
@@ -97,6 +99,7 @@ def _sampler(rule: Rule) -> Sampler:
         streams=lambda config: config.cache != "refresh",
         keeps_cache=lambda config: config.cache != "none",
         find_differences=find_differences,
+        has_forks=rule.forks,
     )
 
 
