@@ -191,6 +191,11 @@ class AlgorithmConfig(StrategyConfig, Chosen):
         return CONTRASTS[self.contrast].terms is None
 
     @property
+    def over_groups(self) -> bool:
+        """Whether all rollouts of a group decide by what the term of each is multiplied."""
+        return CONTRASTS[self.contrast].group is not None
+
+    @property
     def reads_averaged(self) -> bool:
         """Whether the loss compares with the old policy of contrasts."""
         return CONTRASTS[self.contrast].reads_old or self.beta_old > 0

@@ -140,7 +140,7 @@ def _of_contrast(m: AlgorithmConfig) -> Iterator[Need]:
     plain = [name for name, each in AGGREGATIONS.items() if each.surrogate is None]
     needs |= {"delta": [None], "step_weights": [None], "aggregation": plain}
     yield "contrast", "compares predictions in the place of a ratio", needs
-    if CONTRASTS[m.contrast].group is not None:
+    if m.over_groups:
         why = "is of whole groups"
         yield "contrast", why, {"value": [None], "completion_value": [None]}
 

@@ -2,7 +2,6 @@
 
 from contextlib import nullcontext
 
-from mmrl.algorithms.contrasts import CONTRASTS
 from mmrl.config import check
 from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
@@ -73,10 +72,8 @@ def check_geometry(config: RLConfig, world_size: int) -> None:
         _check_divides(local, "num_mini_batches", parts, f"step of task {name!r}")
     for (name, task), method in zip(config.tasks.items(), config.algorithms, strict=True):
         groups = task.num_prompts // world_size
-        allowed = (
-            f"a divisor of the {groups} groups of a process, as {method.contrast} is of groups"
-        )
-        fits = CONTRASTS[method.contrast].group is None or groups % parts == 0
+        allowed = f"a divisor of the {groups} groups of a process, as its loss is of groups"
+        fits = not method.over_groups or groups % parts == 0
         check(fits, "num_mini_batches", parts, f"{allowed} (task {name!r})")
     micro, unit = config.micro_batch_size(world_size), "step" if parts == 1 else "mini-batch"
     for name, local in rollouts.items():

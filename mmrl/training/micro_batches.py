@@ -128,7 +128,7 @@ def split_parts(
 
 
 def split_mini_batches(
-    batch: RolloutBatch, number: int, num_generations: int, *names: int | str
+    batch: RolloutBatch, number: int, num_generations: int, *names: int | str, whole: bool = False
 ) -> list[RolloutBatch]:
     """Split this process's rollouts, which are whole groups, into a number of mini-batches that
     divides theirs, each of which gives one optimiser step; with 1 the batch stays as it is.
@@ -136,15 +136,17 @@ def split_mini_batches(
     Blocks of consecutive groups, as small as divide evenly, are shuffled, by a draw of these names,
     and then split. So every mini-batch has as many rollouts of each block as any other, each
     process as many as any other, and which rollouts it has depends on neither the number of
-    processes nor the micro-batch. A group need not stay together: its advantages are computed
-    before."""
+    processes nor the micro-batch. A group need not stay together, as its advantages are computed
+    before, unless groups are to be `whole`: then these are shuffled."""
     if number == 1:
         return [batch]
-    size = lcm(number, num_generations)
-    share = size // number
+    unit = num_generations if whole else 1
+    size = lcm(number * unit, num_generations)
+    share = size // unit // number
     rows: list[list[int]] = [[] for _ in range(number)]
     for first in range(0, len(batch), size):
-        order = permutation(size, *names, *batch.names[first])
+        order = permutation(size // unit, *names, *batch.names[first])
         for n, own in enumerate(rows):
-            own += sorted(first + place for place in order[n * share : (n + 1) * share])
+            some = sorted(order[n * share : (n + 1) * share])
+            own += [first + place * unit + row for place in some for row in range(unit)]
     return [batch.select(own) for own in rows]

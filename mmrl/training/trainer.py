@@ -109,7 +109,8 @@ class Trainer(TrainedPolicy):
         parts = []
         for task, batch in work:
             names = self.config.seed, "mini_batches", task.name, self.step, iteration
-            parts.append(split_mini_batches(batch, number, task.config.num_generations, *names))
+            size, whole = task.config.num_generations, task.algorithm.over_groups
+            parts.append(split_mini_batches(batch, number, size, *names, whole=whole))
         for some in zip(*parts, strict=True):
             yield list(zip(tasks, some, strict=True))
 

@@ -66,6 +66,21 @@ def test_every_rollout_is_in_one_mini_batch_whatever_the_number_of_processes(
     ]
 
 
+def test_groups_that_are_to_be_whole_are_in_one_mini_batch() -> None:
+    whole = split_mini_batches(batch_of(range(12), 4), 3, 4, *ORDER, whole=True)
+    halves = [
+        split_mini_batches(batch_of(half, 4), 3, 4, *ORDER, whole=True)
+        for half in (range(6), range(6, 12))
+    ]
+    shared = [first.names + second.names for first, second in zip(*halves, strict=True)]
+    assert shared == [part.names for part in whole]
+    for part in whole:
+        groups = [part.names[first : first + 4] for first in range(0, len(part), 4)]
+        assert groups == [[(group[0][0], sample) for sample in range(4)] for group in groups]
+    prompts = [[name[0] for name in part.names[::4]] for part in whole]
+    assert sorted(sum(prompts, [])) == [*range(12)] and prompts[0] != [0, 1, 2, 3]
+
+
 def test_a_mini_batch_has_everything_of_its_rollouts() -> None:
     batch = batch_of(range(2), 4)
     assert split_mini_batches(batch, 1, 4, *ORDER) == [batch]
