@@ -7,6 +7,7 @@ from mmrl.algorithms.advantages import BASELINES
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.bounds import BOUNDS
 from mmrl.algorithms.contrasts import CONTRASTS
+from mmrl.algorithms.over_groups import OverGroup
 from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, PREDICTION_KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import Settings, above, at_least, check, one_of
@@ -191,9 +192,15 @@ class AlgorithmConfig(StrategyConfig, Chosen):
         return CONTRASTS[self.contrast].terms is None
 
     @property
-    def over_groups(self) -> bool:
-        """Whether all rollouts of a group decide by what the term of each is multiplied."""
-        return CONTRASTS[self.contrast].group is not None
+    def group(self) -> OverGroup | None:
+        """What a loss over groups is made of; None where a rollout counts by itself."""
+        return CONTRASTS[self.contrast].group or AGGREGATIONS[self.aggregation].group
+
+    def measures_groups(self, num_mini_batches: int = 1) -> bool:
+        """Whether rollouts are scored before each optimiser step, for a loss over groups; with
+        ratios only once the policy has moved, as all of them are 1 before."""
+        moved = not self.has_ratio or self.needs_old(num_mini_batches)
+        return self.group is not None and moved
 
     @property
     def reads_averaged(self) -> bool:

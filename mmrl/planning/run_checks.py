@@ -73,7 +73,7 @@ def check_geometry(config: RLConfig, world_size: int) -> None:
     for (name, task), method in zip(config.tasks.items(), config.algorithms, strict=True):
         groups = task.num_prompts // world_size
         allowed = f"a divisor of the {groups} groups of a process, as its loss is of groups"
-        fits = not method.over_groups or groups % parts == 0
+        fits = method.group is None or groups % parts == 0
         check(fits, "num_mini_batches", parts, f"{allowed} (task {name!r})")
     micro, unit = config.micro_batch_size(world_size), "step" if parts == 1 else "mini-batch"
     for name, local in rollouts.items():

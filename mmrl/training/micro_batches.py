@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.loss import LossInputs, Weights, batch_weights, policy_loss
+from mmrl.algorithms.contrasts import CONTRASTS
+from mmrl.algorithms.loss import LossInputs, Weights, batch_weights, compare, policy_loss
 from mmrl.algorithms.value import Estimates, compute_advantages, value_loss
 from mmrl.randomness import permutation
 from mmrl.rollouts.rollout import RolloutBatch
@@ -28,7 +29,7 @@ class Prepared:
     """One task's rollouts of one optimiser step: drawn passes, frozen scores by micro-batch, and of
     a value model, if there is one, values as they were, with the returns and advantages that
     follow. `averaged` are scores under the old policy of contrasts, `slopes` [K, B, 1] those of a
-    contrast over groups, see `mmrl.algorithms.contrasts`."""
+    loss over groups, see `mmrl.algorithms.over_groups`."""
 
     task: Task
     batch: RolloutBatch
@@ -75,6 +76,21 @@ class Part:
 
     def loss(self, new: Scores) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the loss, and of the metrics."""
+        return policy_loss(self._inputs(new), self.item.task.algorithm, self.item.size)
+
+    def measure(self, new: Scores) -> Tensor:
+        """What a loss over groups measures of the rollouts, [K, b, 1], before they are trained on;
+        the part has all of their passes."""
+        item, algorithm = self.item, self.item.task.algorithm
+        assert algorithm.group is not None, "asked before"
+        measure = algorithm.group.measure
+        if algorithm.has_ratio:
+            return measure(compare(self._inputs(new), algorithm)[0])
+        contrast = CONTRASTS[algorithm.contrast]
+        other = (item.averaged if contrast.reads_old else item.reference)[self.m]
+        return measure(new) - measure(other or new)
+
+    def _inputs(self, new: Scores) -> LossInputs:
         item, algorithm, draws = self.item, self.item.task.algorithm, self.draws
         old, reference, averaged = (
             None if known is None else known.select_draws(draws)
@@ -91,8 +107,7 @@ class Part:
             advantages = item.estimates[self.m].advantages[draws]
         slopes = None if item.slopes is None else item.slopes[draws, self.rows]
         known = old, reference, self._weights(), averaged, slopes
-        inputs = LossInputs(self.passes, new, advantages, *known)
-        return policy_loss(inputs, algorithm, item.size)
+        return LossInputs(self.passes, new, advantages, *known)
 
     def value_loss(self, values: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the value loss, and of its metrics; `values` [k, b, L]."""

@@ -44,6 +44,7 @@ from tests.models.small_policies import (
 
 NEEDS = {
     "spg": {"block_size": 4},
+    "stable_drl": {"block_size": 4},
     "trace_rl": {"slice_size": 2},
     "trace_rl_value": {"slice_size": 2},
     "step_merge": {"num_slices": 2},

@@ -27,6 +27,7 @@ SAMPLERS = {"fork_grpo": SamplerConfig(name="fork", steps=STEPS, threshold=1.0)}
 """What other methods need; it draws something in each of its steps."""
 NEEDS = {
     "spg": {"block_size": 16},
+    "stable_drl": {"block_size": 16},
     "trace_rl": {"slice_size": 2},
     "trace_rl_value": {"slice_size": 2},
     "step_merge": {"num_slices": 3},
@@ -50,6 +51,7 @@ COSTS = {
     "mask_grpo_text": (1, 1, 1),
     "random_masking": (2, 2, 0),
     "spg": (2, 0, 0),
+    "stable_drl": (2, 4, 0),
     "step_merge": (3, 3, 0),
     "trace_rl": (3, 3, 0),
     "trace_rl_value": (3, 3, 0, 6),
@@ -167,6 +169,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "token": {"name": "coupled_grpo"},
     "additive": {"name": "bgpo", "num_draws": 4},
     "left to right": {"name": "just_grpo", "slice_size": 16},
+    "weights": {"name": "stable_drl", "block_size": 16, "epsilon": 0.002, "epsilon_high": 0.002},
 }
 
 
@@ -189,7 +192,7 @@ def updated(
     return {n: p.detach() for n, p in trainer.trained.named_parameters()}, values, calls, trainer
 
 
-QUICK = ("token", "block", "position")
+QUICK = ("token", "block", "position", "weights")
 
 
 @pytest.mark.parametrize(
