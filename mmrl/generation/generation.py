@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from mmrl.generation.strategy import Strategy
-from mmrl.types import Rollout, Scores
+from mmrl.types import Prompt, Rollout, Scores
 
 
 class Place(NamedTuple):
@@ -38,6 +38,8 @@ class Sampler(NamedTuple):
         Config: dataclass of its settings.
         count_steps: the most steps in which `config` writes rows of `length` actions.
         check: `check(config, name, where, length)` raises a ConfigError where they cannot run.
+        check_prompts: `check_prompts(config, prompts, length)` raises a ConfigError for a prompt
+            that lacks what they read of it; None where the length is not known.
         has_fixed_forwards: whether all rows of one length take the same number of forward passes,
             whatever is drawn, on processes that share weights (`Policy.shares_forwards`).
         can_refill: whether a row that ends can give its place in the batch to another.
@@ -56,6 +58,7 @@ class Sampler(NamedTuple):
     Config: type
     count_steps: Callable[[Any, int], int]
     check: Callable[[Any, str, str, int | None], None] = lambda config, name, where, length: None
+    check_prompts: Callable[[Any, Sequence[Prompt], int | None], None] = lambda *_: None
     has_fixed_forwards: Callable[[Any], bool] = lambda config: False
     can_refill: Callable[[Any, Any], bool] = lambda policy, config: False
     count_logits: Callable[[Any, int], int] = lambda config, length: 0

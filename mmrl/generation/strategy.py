@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 
+OF_PROMPT = "prompt"
+"""The `block_size` that is of each prompt its own."""
+
+
 @dataclass(kw_only=True)
 class StrategyConfig(Settings):
     """Options of every strategy."""
@@ -24,8 +28,9 @@ class StrategyConfig(Settings):
     """Draws per inner iteration; pairs for complementary, nodes for quadrature."""
     num_iterations: Annotated[int, at_least(1)] = 1
     """Inner iterations per batch of rollouts, one optimiser step each."""
-    block_size: Annotated[int | None, at_least(1)] = None
-    """Response positions per block (strategy: blockwise, ratio_level: block)."""
+    block_size: Annotated[int | str | None, at_least(1, or_word=OF_PROMPT)] = None
+    """Response positions per block (strategy: blockwise, ratio_level: block); `prompt` as in the
+    sampler."""
 
 
 class Draw(NamedTuple):

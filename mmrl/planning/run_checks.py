@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 from mmrl.config import check
+from mmrl.generation.kinds import SAMPLERS
 from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
@@ -41,12 +42,25 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
     for task in tasks.values():
         check_prompts(known, task.config.task, [*task.prompts, *task.eval_prompts])
+        _check_sampled_prompts(known, task)
         early = dry or config.model.long_prompts is not None
         if early and policy is not None and task.config.task in policy.layouts:
             task.leave_out_long_prompts(policy)  # a run does so with the policy that it loads
         if config.model.vq is None or not known.reads_codes:
             _check_features(config, task)
     return tasks
+
+
+def _check_sampled_prompts(known: Known, task: Task) -> None:
+    """Refuse prompts without what the samplers read of them."""
+    config, images = task.config, writes_images(task.config.task)
+    tokens = check_task(known, config.task, "for images") if images else None
+    for prompts, sampler, given in (
+        (task.prompts, config.sampler, config.max_completion_length),
+        (task.eval_prompts, config.eval_sampler or config.sampler, task.eval_length),
+    ):
+        length = tokens if images else given or MAX_COMPLETION_LENGTH
+        SAMPLERS[sampler.name].check_prompts(sampler, prompts, length)
 
 
 def _check_features(config: RLConfig, task: Task) -> None:

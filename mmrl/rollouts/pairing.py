@@ -3,6 +3,7 @@
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError, check
 from mmrl.generation.kinds import GENERATIONS, SAMPLER_KINDS, SAMPLERS, STRATEGIES, STRATEGY_KINDS
+from mmrl.generation.strategy import OF_PROMPT
 from mmrl.samplers import SamplerConfig, count_steps
 
 
@@ -24,6 +25,9 @@ def check_pairing(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -
     names = f"{' or '.join(forking)}, whose draws strategy {method.strategy} scores"
     fits = SAMPLERS[sampler.name].has_forks or not STRATEGIES[method.strategy].of_forks
     check(fits, f"{where}.sampler.name", sampler.name, names)
+    fits = method.block_size != OF_PROMPT or getattr(sampler, "block_size", None) == OF_PROMPT
+    allowed = f"null or a number, as sampler.block_size is not {OF_PROMPT}"
+    check(fits, f"{where}.algorithm.block_size", method.block_size, allowed)
     if STRATEGIES[method.strategy].reads_trace and count_steps(sampler, 2) == 1:
         raise ConfigError(
             f"{where}.algorithm.strategy is {method.strategy!r}, and {where}.sampler.steps is 1, so"

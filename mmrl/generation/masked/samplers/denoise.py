@@ -111,7 +111,7 @@ def split_blocks(canvas: MaskedCanvas, config: LoopConfig) -> list[ResponseBlock
         ConfigError: see `check_blocks`; also a block size that is not that of the network.
         ValueError: rows with different numbers of response positions.
     """
-    response, size = canvas.response, config.block_size
+    response, size = canvas.response, config.shared_size
     if canvas.blocks is not None:
         allowed = f"null, or {canvas.block_size}, the block size of the network's attention"
         check(size in (None, canvas.block_size), "sampler.block_size", size, allowed)
