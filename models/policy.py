@@ -97,6 +97,7 @@ class Policy:
         on the policy's device, nothing written yet. Images are encoded here, each once. Raises
         ValueError: several tasks, one that this checkpoint lacks, or prompts that are too long."""
         canvas: Any = self.layouts[self._task(prompts)].canvas(prompts, length).to(self.device)
+        canvas = canvas.read_metadata([prompt.metadata for prompt in prompts])
         if canvas.features is not None:
             with torch.no_grad():
                 canvas.features = canvas.features.compute(self.model)

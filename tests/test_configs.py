@@ -354,6 +354,7 @@ def test_the_text_recipes_are_llada_under_the_d1_protocol(task: str) -> None:
 @pytest.mark.parametrize("method", PRESETS)
 def test_a_text_recipe_is_one_preset_away_from_every_method(method: str) -> None:
     words = ["config=configs/rl/llada_gsm8k.yaml", f"tasks.gsm8k.algorithm.name={method}"]
+    words += ["tasks.gsm8k.sampler.name=fork"] * (method == "fork_grpo")  # which draws its forks
     settings = load_config(RLConfig, words).tasks["gsm8k"]
     row, preset = load_algorithm(settings.algorithm), load_algorithm({"name": method})
     assert row == replace(preset, num_iterations=row.num_iterations)

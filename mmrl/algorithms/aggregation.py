@@ -9,6 +9,7 @@ on how the batch was cut.
     dr_grpo   sum / (rollouts x response positions x passes)
     gspo      mean over a rollout's entries in all passes, then over rollouts (arXiv 2507.18071)
     gmpo      as gspo, of the terms of `surrogates.geometric`
+    self_normalized    as gspo, with the slopes of `mmrl.algorithms.over_groups`
 
 What is averaged are the terms of `mmrl.algorithms.surrogates`.
 """
@@ -19,7 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from mmrl.algorithms.surrogates import Comparison, Terms, geometric
+from mmrl.algorithms.over_groups import OverGroup, share_of_weights
+from mmrl.algorithms.surrogates import Comparison, Terms, geometric, row_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,12 +93,14 @@ def gspo(counts: Tensor, size: BatchSize) -> Tensor:
 class Aggregation(NamedTuple):
     """A row of `AGGREGATIONS`: the weights of entries, and the surrogate it needs, if any.
 
-    `across_passes`: whether a term depends on several passes at once.
+    `across_passes`: whether a term depends on several passes at once. `group`: what is measured of
+    the rollouts of a group, of a loss over groups.
     """
 
     weights: Callable[[Tensor, BatchSize], Tensor]
     surrogate: Callable[[Comparison], Terms] | None = None
     across_passes: bool = False
+    group: OverGroup | None = None
 
 
 AGGREGATIONS = {
@@ -105,5 +109,6 @@ AGGREGATIONS = {
     "dr_grpo": Aggregation(dr_grpo),
     "gspo": Aggregation(gspo),
     "gmpo": Aggregation(gspo, geometric, across_passes=True),
+    "self_normalized": Aggregation(gspo, group=OverGroup(row_weights, share_of_weights)),
 }
 """Aggregations by the name used in configurations."""

@@ -7,6 +7,7 @@ from mmrl.algorithms.advantages import BASELINES
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.bounds import BOUNDS
 from mmrl.algorithms.contrasts import CONTRASTS
+from mmrl.algorithms.over_groups import OverGroup
 from mmrl.algorithms.ratios import GAUSSIAN_KL, KL, PREDICTION_KL, RATIO_LEVELS
 from mmrl.algorithms.surrogates import SURROGATES
 from mmrl.config import Settings, above, at_least, check, one_of
@@ -195,6 +196,17 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     def follows_rewards(self) -> bool:
         """Whether the loss is minus the reward, by its own gradient."""
         return STRATEGIES[self.strategy].of_finished
+
+    @property
+    def group(self) -> OverGroup | None:
+        """What a loss over groups is made of; None where a rollout counts by itself."""
+        return CONTRASTS[self.contrast].group or AGGREGATIONS[self.aggregation].group
+
+    def measures_groups(self, num_mini_batches: int = 1) -> bool:
+        """Whether rollouts are scored before each optimiser step, for a loss over groups; with
+        ratios only once the policy has moved, as all of them are 1 before."""
+        moved = not self.has_ratio or self.needs_old(num_mini_batches)
+        return self.group is not None and moved
 
     @property
     def reads_averaged(self) -> bool:

@@ -28,17 +28,18 @@ token that was written:
                     no normaliser, as advantages are centred (GDSD, arXiv 2605.29398, which meets
                     the logits of the whole vocabulary)
 
-A term of `flow_dpo`, `dgpo` or `crd` is of a group. Its gradient is that of its rollouts' errors,
-times slopes that are known when all are scored: that is done before each optimiser step, so a group
-need not be in one micro-batch. A new contrast is a function and a line in `CONTRASTS`.
+A term of `flow_dpo`, `dgpo` or `crd` is of a group: slopes of its rollouts' errors above those of
+the other policy, see `mmrl.algorithms.over_groups`. A new contrast is a function and a line in
+`CONTRASTS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from mmrl.algorithms.over_groups import OverGroup, Slope
 from mmrl.config import Settings, above
 from mmrl.config.chosen import NoOptions
 from mmrl.types import Prediction, Scores
@@ -126,33 +127,9 @@ def scaled_error(scores: Scores) -> Tensor:
     return (known.mean(error.square()) / scale_of(known, error))[..., None]
 
 
-Slope: TypeAlias = "Callable[[Tensor, Tensor, float], Tensor]"
-
-
-class OverGroup(NamedTuple):
-    """What a contrast over a group is made of.
-
-    `error(scores)`: [K, B, 1] of each rollout; `slope(found, advantages, beta)`: the slope of the
-    group's term by each, of what the errors are above those of the other policy, [K, P, G] as the
-    advantages.
-    """
-
-    error: Callable[[Scores], Tensor]
-    slope: Slope
-
-    def slopes(
-        self, new: Tensor, other: Tensor, advantages: Tensor, size: int, beta: float
-    ) -> Tensor:
-        """[K, B, 1]: the slopes for errors of B rollouts in groups of `size`, and their advantages
-        [B]."""
-        found = (new - other)[..., 0].unflatten(-1, (-1, size))
-        above = advantages.to(found).unflatten(-1, (-1, size)).expand_as(found)
-        return self.slope(found, above, beta).flatten(-2)[..., None]
-
-
-def slope_of_pairs(found: Tensor, advantages: Tensor, beta: float) -> Tensor:
+def slope_of_pairs(found: Tensor, advantages: Tensor, config: ContrastConfig) -> Tensor:
     """`flow_dpo`: better rollouts are to err less than the worse ones they are paired with."""
-    order = advantages.argsort(dim=-1, descending=True, stable=True)
+    beta, order = config.contrast_beta, advantages.argsort(dim=-1, descending=True, stable=True)
     ranked = found.gather(-1, order)
     margin = beta / 2 * (ranked.flip(-1) - ranked)
     lead = advantages.gather(-1, order)
@@ -161,13 +138,14 @@ def slope_of_pairs(found: Tensor, advantages: Tensor, beta: float) -> Tensor:
     return slope.new_zeros(slope.shape).scatter(-1, order, slope)
 
 
-def slope_of_group(found: Tensor, advantages: Tensor, beta: float) -> Tensor:
+def slope_of_group(found: Tensor, advantages: Tensor, config: ContrastConfig) -> Tensor:
     """`dgpo`: the group as a whole is to err less where its advantages are."""
+    beta = config.contrast_beta
     margin = -beta * (advantages * found).mean(-1, keepdim=True)
     return beta * (-margin).sigmoid() * advantages
 
 
-def slope_of_rank(found: Tensor, advantages: Tensor, beta: float) -> Tensor:
+def slope_of_rank(found: Tensor, advantages: Tensor, config: ContrastConfig) -> Tensor:
     """`crd`: how much less a rollout errs than its group is to be its advantage."""
     score = -found
     return -2 * (score - score.mean(-1, keepdim=True) - advantages)

@@ -4,7 +4,6 @@ from math import ceil
 from typing import NamedTuple
 
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
-from mmrl.algorithms.contrasts import CONTRASTS
 from mmrl.generation.kinds import STRATEGIES
 
 
@@ -46,11 +45,11 @@ def count_forwards(
     something that counts. `block_size`: see `passes_per_rollout`."""
     passes = passes_per_rollout(method, steps, length, block_size)
     each = passes * method.guidance.branches
-    contrast = CONTRASTS[method.contrast]
+    scored = method.needs_old(num_mini_batches) + method.measures_groups(num_mini_batches)
     measured = _planned(method, steps, length, block_size) * method.guidance.branches
     return Forwards(
         new=each,
-        old=each * (method.needs_old(num_mini_batches) + (contrast.group is not None)),
+        old=each * scored,
         reference=each * method.needs_reference,
         value=2 * passes * (method.value is not None),
         entropy=measured * (method.top_entropy_quantile < 1),

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
-from mmrl.algorithms.bounds import BOUNDS, Quantity
+from mmrl.algorithms.bounds import BOUNDS
 from mmrl.algorithms.contrasts import CONTRASTS, Contrasted
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS, kl_of_actions
 from mmrl.algorithms.surrogates import SURROGATES, Comparison, Terms, boundary
 from mmrl.algorithms.through import reward_loss
-from mmrl.types import Gaussian, Passes, Rollout, Scores
+from mmrl.types import Passes, Rollout, Scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,7 +72,7 @@ class LossInputs:
         weights: where only some of the passes are at hand, those they have among all of them.
         averaged: those under the old policy of contrasts, an average of the trained one; None where
             it is the same policy.
-        slopes: [K, B, 1], coefficients of a contrast over groups.
+        slopes: [K, B, 1], coefficients of a loss over groups; None for 1.
         rewards: [n, B], those of n latents finished again, with gradient.
     """
 
@@ -120,17 +120,11 @@ def policy_loss(
 def _ratio_loss(
     inputs: LossInputs, config: AlgorithmConfig, size: BatchSize, weights: Weights
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    passes, advantages = inputs.passes, inputs.advantages
-    bound = BOUNDS[config.bound]
-    new = bound(inputs.new.logprobs, passes, config, advantages)
-    before = inputs.new.detach() if inputs.old is None else inputs.old
-    old = bound(before.logprobs, passes, config, advantages).values
-    counts = new.counts
-    level = RATIO_LEVELS[config.ratio_level].log_ratio
-    log_ratio = level(new.values, old, counts, new.sizes, passes.blocks)
-    steps = inputs.new.gaussian, before.gaussian
-    terms = _terms(log_ratio, new, old, advantages, config, steps)
-    entries = weights.entries if passes.factor is None else weights.entries * passes.factor
+    found, linear = compare(inputs, config)
+    terms, log_ratio, counts = _terms(found, linear, config), found.log_ratio, found.counts
+    entries = weights.entries
+    for factor in (inputs.passes.factor, inputs.slopes):
+        entries = entries if factor is None else entries * factor
     return -(terms.values * entries).sum(), {
         "ratio": _mean(log_ratio.exp(), counts, size),
         "clip_ratio/low_mean": _mean(terms.below, counts, size),
@@ -162,24 +156,29 @@ def _contrast_loss(
     return loss, {"old_deviation": _mean(kl_of_actions(kl, new, old, scored), scored, size)}
 
 
-def _terms(
-    log_ratio: Tensor,
-    quantity: Quantity,
-    old: Tensor,
-    advantages: Tensor,
-    config: AlgorithmConfig,
-    steps: tuple[Gaussian | None, Gaussian | None],
-) -> Terms:
-    rows = (advantages[None, :, None] if advantages.dim() == 1 else advantages).to(log_ratio.dtype)
-    if quantity.linear is not None:
-        return boundary(log_ratio, rows, quantity.linear)
+def compare(inputs: LossInputs, config: AlgorithmConfig) -> tuple[Comparison, Tensor | None]:
+    """The policy and the one that sampled, by the values of the bound; see `Quantity.linear`."""
+    passes, rows, bound = inputs.passes, inputs.advantages, BOUNDS[config.bound]
+    new = bound(inputs.new.logprobs, passes, config, rows)
+    before = inputs.new.detach() if inputs.old is None else inputs.old
+    old = bound(before.logprobs, passes, config, rows).values
+    level = RATIO_LEVELS[config.ratio_level].log_ratio
+    log_ratio = level(new.values, old, new.counts, new.sizes, passes.blocks)
+    # 0 elsewhere, so that nothing there can overflow and spoil the gradient
+    own, other = (each.masked_fill(~new.counts, 0.0) for each in (new.values, old))
+    rows = (rows[None, :, None] if rows.dim() == 1 else rows).to(log_ratio.dtype)
+    epsilon, steps = config.clip_range, (inputs.new.gaussian, before.gaussian)
+    return Comparison(log_ratio, own, other, new.counts, rows, epsilon, *steps), new.linear
+
+
+def _terms(found: Comparison, linear: Tensor | None, config: AlgorithmConfig) -> Terms:
+    log_ratio, rows = found.log_ratio, found.advantages
+    if linear is not None:
+        return boundary(log_ratio, rows, linear)
     if config.delta is not None:
         log_ratio = log_ratio.where(rows >= 0, log_ratio.clamp(max=math.log(config.delta)))
     surrogate = AGGREGATIONS[config.aggregation].surrogate or SURROGATES[config.surrogate].terms
-    # 0 elsewhere, so that nothing there can overflow and spoil the gradient
-    new, old = (each.masked_fill(~quantity.counts, 0.0) for each in (quantity.values, old))
-    found = Comparison(log_ratio, new, old, quantity.counts, rows, config.clip_range, *steps)
-    return surrogate(found)
+    return surrogate(found._replace(log_ratio=log_ratio))
 
 
 def _divergence(

@@ -142,10 +142,10 @@ def _of_contrast(m: AlgorithmConfig) -> Iterator[Need]:
     if m.follows_rewards:
         key, what = "strategy", "follows the rewards"
     needs = {"bound": ["token"], "ratio_level": ["token"], "surrogate": ["clipped"]}
-    plain = [name for name, each in AGGREGATIONS.items() if each.surrogate is None]
+    plain = [n for n, each in AGGREGATIONS.items() if each.surrogate is None and not each.group]
     needs |= {"delta": [None], "step_weights": [None], "aggregation": plain}
     yield key, f"{what} in the place of a ratio", needs
-    if CONTRASTS[m.contrast].group is not None:
+    if m.group is not None:
         why = "is of whole groups"
         yield "contrast", why, {"value": [None], "completion_value": [None]}
 
@@ -176,6 +176,9 @@ def _of_terms(m: AlgorithmConfig) -> Iterator[Need]:
     if m.aggregation == "gmpo":
         needs = {**credit, "surrogate": ["clipped"], "top_entropy_quantile": [1]}
         yield "aggregation", "has its own surrogate, one term for all tokens of a row", needs
+    if AGGREGATIONS[m.aggregation].group is not None:
+        needs = {"ratio_level": ["sequence"], "surrogate": ["weighted"]}
+        yield "aggregation", "divides by the weights of a group's rollouts", needs
     if m.surrogate != "clipped":
         yield "surrogate", "has no ratio that it could clip", {"delta": [None]}
 

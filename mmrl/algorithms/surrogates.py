@@ -6,6 +6,9 @@ With r the ratio at the chosen level and A the advantage:
                 separate upper range (DAPO, arXiv 2503.14476)
     cispo       A min(r, 1 + eps_high) log p, the ratio without gradient: no token is left without
                 one (CISPO of MiniMax-M1, arXiv 2506.13585)
+    weighted    A clip(r, 1 - eps_low, 1 + eps_high) log r, the ratio without gradient and clipped
+                whatever the sign of A: noise of an estimated ratio makes no term large (StableDRL,
+                arXiv 2603.06743)
     geometric   A exp(mean of a row's clipped log-ratios), each clipped to [-eps_low, eps_high] on
                 the side where it gains: GMPO (arXiv 2507.20673). Every entry holds the row's value
     boundary    A (1 + d) or A exp(d), never above A r: BGPO (arXiv 2510.11683), without a clip
@@ -108,6 +111,20 @@ def cispo(c: Comparison) -> Terms:
     return Terms(values, above & False, above)
 
 
+def weighted(c: Comparison) -> Terms:
+    """The policy gradient with weights that are clipped on both sides."""
+    low, high = 1 - c.epsilon[0], 1 + c.epsilon[1]
+    ratio = c.log_ratio.detach().exp()
+    return Terms(ratio.clamp(low, high) * c.advantages * c.log_ratio, ratio < low, ratio > high)
+
+
+def row_weights(c: Comparison) -> Tensor:
+    """[1, B, 1]: the weight that `weighted` gives a row whose entries have one ratio; 0 of a row
+    without any."""
+    weight = c.log_ratio.detach().exp().clamp(1 - c.epsilon[0], 1 + c.epsilon[1])
+    return (weight * c.counts).amax((0, -1), keepdim=True)
+
+
 def geometric(c: Comparison) -> Terms:
     """The geometric mean of a row's clipped ratios over all its passes, times the advantage."""
     below, above = c.log_ratio < -c.epsilon[0], c.log_ratio > c.epsilon[1]
@@ -185,6 +202,7 @@ class Surrogate(NamedTuple):
 SURROGATES = {
     "clipped": Surrogate(clipped),
     "cispo": Surrogate(cispo),
+    "weighted": Surrogate(weighted),
     "dppo": Surrogate(dppo, by_action=True),
     "cppo": Surrogate(cppo, by_action=True),
     "drpo": Surrogate(drpo, by_action=True),

@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from mmrl.generation.strategy import Strategy
-from mmrl.types import Rollout, Scores
+from mmrl.types import Prompt, Rollout, Scores
 
 
 class Place(NamedTuple):
@@ -38,6 +38,8 @@ class Sampler(NamedTuple):
         Config: dataclass of its settings.
         count_steps: the most steps in which `config` writes rows of `length` actions.
         check: `check(config, name, where, length)` raises a ConfigError where they cannot run.
+        check_prompts: `check_prompts(config, prompts, length)` raises a ConfigError for a prompt
+            that lacks what they read of it; None where the length is not known.
         has_fixed_forwards: whether all rows of one length take the same number of forward passes,
             whatever is drawn, on processes that share weights (`Policy.shares_forwards`).
         can_refill: whether a row that ends can give its place in the batch to another.
@@ -51,12 +53,14 @@ class Sampler(NamedTuple):
         draws: whether any step has.
         is_euler: whether every step of a latent is one Euler step of the ODE, which can be taken
             again with a gradient.
+        has_forks: whether it takes some actions without a draw, see `Rollout.drawn`.
     """
 
     write: Callable[..., Rollout]
     Config: type
     count_steps: Callable[[Any, int], int]
     check: Callable[[Any, str, str, int | None], None] = lambda config, name, where, length: None
+    check_prompts: Callable[[Any, Sequence[Prompt], int | None], None] = lambda *_: None
     has_fixed_forwards: Callable[[Any], bool] = lambda config: False
     can_refill: Callable[[Any, Any], bool] = lambda policy, config: False
     count_logits: Callable[[Any, int], int] = lambda config, length: 0
@@ -66,6 +70,7 @@ class Sampler(NamedTuple):
     count_actions: Callable[[Any, int], int] | None = None
     draws: bool = True
     is_euler: bool = False
+    has_forks: bool = False
 
 
 class Generation(NamedTuple):

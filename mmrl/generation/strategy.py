@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 
+OF_PROMPT = "prompt"
+"""The `block_size` that is of each prompt its own."""
+
+
 @dataclass(kw_only=True)
 class StrategyConfig(Settings):
     """Options of every strategy."""
@@ -24,8 +28,9 @@ class StrategyConfig(Settings):
     """Draws per inner iteration; pairs for complementary, nodes for quadrature."""
     num_iterations: Annotated[int, at_least(1)] = 1
     """Inner iterations per batch of rollouts, one optimiser step each."""
-    block_size: Annotated[int | None, at_least(1)] = None
-    """Response positions per block (strategy: blockwise, ratio_level: block)."""
+    block_size: Annotated[int | str | None, at_least(1, or_word=OF_PROMPT)] = None
+    """Response positions per block (strategy: blockwise, ratio_level: block); `prompt` as in the
+    sampler."""
 
 
 class Draw(NamedTuple):
@@ -59,7 +64,8 @@ class Strategy(NamedTuple):
     `Config`. `number(config, steps, length)`: how many passes there are at most for so
     many denoising steps and response positions. `needs_blocks`: `block_size` must be set.
     `ordered`: the passes follow an order of writing, which is not drawn; `reads_trace`: the order
-    is the recorded one. `of_steps`: actions are denoising steps of a latent, drawn from Gaussians.
+    is the recorded one. `of_forks`: only actions that were drawn are scored. `of_steps`: actions
+    are denoising steps of a latent, drawn from Gaussians.
     `of_predictions`: velocities are compared, so no step needs a log-prob. `of_finished`: passes
     finish latents again, from the states of a walk without noise, and rewards are followed by their
     gradient.
@@ -71,6 +77,7 @@ class Strategy(NamedTuple):
     needs_blocks: bool = False
     ordered: bool = False
     reads_trace: bool = False
+    of_forks: bool = False
     of_steps: bool = False
     of_predictions: bool = False
     of_finished: bool = False

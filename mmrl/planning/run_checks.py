@@ -2,8 +2,8 @@
 
 from contextlib import nullcontext
 
-from mmrl.algorithms.contrasts import CONTRASTS
 from mmrl.config import check
+from mmrl.generation.kinds import SAMPLERS
 from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
@@ -45,12 +45,25 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
     for task in tasks.values():
         check_prompts(known, task.config.task, [*task.prompts, *task.eval_prompts])
+        _check_sampled_prompts(known, task)
         early = dry or config.model.long_prompts is not None
         if early and policy is not None and task.config.task in policy.layouts:
             task.leave_out_long_prompts(policy)  # a run does so with the policy that it loads
         if config.model.vq is None or not known.reads_codes:
             _check_features(config, task)
     return tasks
+
+
+def _check_sampled_prompts(known: Known, task: Task) -> None:
+    """Refuse prompts without what the samplers read of them."""
+    config, images = task.config, writes_images(task.config.task)
+    tokens = check_task(known, config.task, "for images") if images else None
+    for prompts, sampler, given in (
+        (task.prompts, config.sampler, config.max_completion_length),
+        (task.eval_prompts, config.eval_sampler or config.sampler, task.eval_length),
+    ):
+        length = tokens if images else given or MAX_COMPLETION_LENGTH
+        SAMPLERS[sampler.name].check_prompts(sampler, prompts, length)
 
 
 def _check_features(config: RLConfig, task: Task) -> None:
@@ -76,10 +89,8 @@ def check_geometry(config: RLConfig, world_size: int) -> None:
         _check_divides(local, "num_mini_batches", parts, f"step of task {name!r}")
     for (name, task), method in zip(config.tasks.items(), config.algorithms, strict=True):
         groups = task.num_prompts // world_size
-        allowed = (
-            f"a divisor of the {groups} groups of a process, as {method.contrast} is of groups"
-        )
-        fits = CONTRASTS[method.contrast].group is None or groups % parts == 0
+        allowed = f"a divisor of the {groups} groups of a process, as its loss is of groups"
+        fits = method.group is None or groups % parts == 0
         check(fits, "num_mini_batches", parts, f"{allowed} (task {name!r})")
     micro, unit = config.micro_batch_size(world_size), "step" if parts == 1 else "mini-batch"
     for name, local in rollouts.items():

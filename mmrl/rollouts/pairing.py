@@ -5,13 +5,15 @@ from typing import Any
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError, check
 from mmrl.generation.kinds import GENERATIONS, SAMPLER_KINDS, SAMPLERS, STRATEGIES, STRATEGY_KINDS
+from mmrl.generation.strategy import OF_PROMPT
 from mmrl.samplers import SamplerConfig, count_actions, count_steps
 
 
 def check_pairing(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -> None:
     """Raise a ConfigError where strategy and sampler are of two kinds of generation, where the
-    method asks for what this kind lacks (guidance, a completion in one pass), or where passes
-    follow the recorded trace and a rollout is a single step."""
+    method asks for what this kind lacks (guidance, a completion in one pass), where only draws are
+    scored and the sampler does not tell them apart, or where passes follow the recorded trace and a
+    rollout is a single step."""
     kind = SAMPLER_KINDS[sampler.name]
     allowed = [name for name, other in STRATEGY_KINDS.items() if other == kind]
     names = f"{', '.join(sorted(allowed))}, as sampler {sampler.name} writes a {kind} canvas"
@@ -21,6 +23,13 @@ def check_pairing(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -
     names = f"{' or '.join(drawn)}, whose steps have log-probs"
     fits = SAMPLERS[sampler.name].draws or STRATEGIES[method.strategy].of_predictions
     check(fits, f"{where}.sampler.name", sampler.name, names)
+    forking = [name for name, each in GENERATIONS[kind].samplers.items() if each.has_forks]
+    names = f"{' or '.join(forking)}, whose draws strategy {method.strategy} scores"
+    fits = SAMPLERS[sampler.name].has_forks or not STRATEGIES[method.strategy].of_forks
+    check(fits, f"{where}.sampler.name", sampler.name, names)
+    fits = method.block_size != OF_PROMPT or getattr(sampler, "block_size", None) == OF_PROMPT
+    allowed = f"null or a number, as sampler.block_size is not {OF_PROMPT}"
+    check(fits, f"{where}.algorithm.block_size", method.block_size, allowed)
     if method.follows_rewards:
         _check_followed(method, sampler, where)
     if STRATEGIES[method.strategy].reads_trace and count_steps(sampler, 2) == 1:
@@ -80,6 +89,8 @@ def find_differences(
         sizes = ["null" if n is None else n for n in (size, method.block_size)]
         found.append("block_size is {} in the rollout and {} in scoring".format(*sizes))
     strategy, other = STRATEGIES[method.strategy], sampler.name != method.strategy
+    if SAMPLERS[sampler.name].has_forks and not strategy.of_forks:
+        found.append(f"sampler {sampler.name} takes certain tokens without a draw and scoring none")
     if strategy.ordered and not strategy.reads_trace and other:
         found.append(
             f"scoring is {method.strategy}, an order that sampler {sampler.name} does not follow"

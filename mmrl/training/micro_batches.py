@@ -8,14 +8,15 @@ sequences, a geometric mean), all passes form one part.
 
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import lcm
 
 import torch
 from torch import Tensor
 
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.loss import LossInputs, Weights, batch_weights, policy_loss
+from mmrl.algorithms.contrasts import CONTRASTS
+from mmrl.algorithms.loss import LossInputs, Weights, batch_weights, compare, policy_loss
 from mmrl.algorithms.value import Estimates, compute_advantages, value_loss
 from mmrl.randomness import permutation
 from mmrl.rollouts.rollout import RolloutBatch
@@ -28,7 +29,7 @@ class Prepared:
     """One task's rollouts of one optimiser step: drawn passes, frozen scores by micro-batch, and of
     a value model, if there is one, values as they were, with the returns and advantages that
     follow. `averaged` are scores under the old policy of contrasts, `slopes` [K, B, 1] those of a
-    contrast over groups, see `mmrl.algorithms.contrasts`."""
+    loss over groups, see `mmrl.algorithms.over_groups`."""
 
     task: Task
     batch: RolloutBatch
@@ -76,6 +77,22 @@ class Part:
     def loss(self, new: Scores, rewards: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the loss, and of the metrics; `rewards` [n, B] with their gradient
         where the loss follows it."""
+        inputs = replace(self._inputs(new), rewards=rewards)
+        return policy_loss(inputs, self.item.task.algorithm, self.item.size)
+
+    def measure(self, new: Scores) -> Tensor:
+        """What a loss over groups measures of the rollouts, [K, b, 1], before they are trained on;
+        the part has all of their passes."""
+        item, algorithm = self.item, self.item.task.algorithm
+        assert algorithm.group is not None, "asked before"
+        measure = algorithm.group.measure
+        if algorithm.has_ratio:
+            return measure(compare(self._inputs(new), algorithm)[0])
+        contrast = CONTRASTS[algorithm.contrast]
+        other = (item.averaged if contrast.reads_old else item.reference)[self.m]
+        return measure(new) - measure(other or new)
+
+    def _inputs(self, new: Scores) -> LossInputs:
         item, algorithm, draws = self.item, self.item.task.algorithm, self.draws
         old, reference, averaged = (
             None if known is None else known.select_draws(draws)
@@ -92,8 +109,7 @@ class Part:
             advantages = item.estimates[self.m].advantages[draws]
         slopes = None if item.slopes is None else item.slopes[draws, self.rows]
         known = old, reference, self._weights(), averaged, slopes
-        inputs = LossInputs(self.passes, new, advantages, *known, rewards)
-        return policy_loss(inputs, algorithm, item.size)
+        return LossInputs(self.passes, new, advantages, *known)
 
     def value_loss(self, values: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the value loss, and of its metrics; `values` [k, b, L]."""
@@ -129,7 +145,7 @@ def split_parts(
 
 
 def split_mini_batches(
-    batch: RolloutBatch, number: int, num_generations: int, *names: int | str
+    batch: RolloutBatch, number: int, num_generations: int, *names: int | str, whole: bool = False
 ) -> list[RolloutBatch]:
     """Split this process's rollouts, which are whole groups, into a number of mini-batches that
     divides theirs, each of which gives one optimiser step; with 1 the batch stays as it is.
@@ -137,15 +153,17 @@ def split_mini_batches(
     Blocks of consecutive groups, as small as divide evenly, are shuffled, by a draw of these names,
     and then split. So every mini-batch has as many rollouts of each block as any other, each
     process as many as any other, and which rollouts it has depends on neither the number of
-    processes nor the micro-batch. A group need not stay together: its advantages are computed
-    before."""
+    processes nor the micro-batch. A group need not stay together, as its advantages are computed
+    before, unless groups are to be `whole`: then these are shuffled."""
     if number == 1:
         return [batch]
-    size = lcm(number, num_generations)
-    share = size // number
+    unit = num_generations if whole else 1
+    size = lcm(number * unit, num_generations)
+    share = size // unit // number
     rows: list[list[int]] = [[] for _ in range(number)]
     for first in range(0, len(batch), size):
-        order = permutation(size, *names, *batch.names[first])
+        order = permutation(size // unit, *names, *batch.names[first])
         for n, own in enumerate(rows):
-            own += sorted(first + place for place in order[n * share : (n + 1) * share])
+            some = sorted(order[n * share : (n + 1) * share])
+            own += [first + place * unit + row for place in some for row in range(unit)]
     return [batch.select(own) for own in rows]

@@ -110,7 +110,8 @@ class Trainer(TrainedPolicy):
         parts = []
         for task, batch in work:
             names = self.config.seed, "mini_batches", task.name, self.step, iteration
-            parts.append(split_mini_batches(batch, number, task.config.num_generations, *names))
+            size, whole = task.config.num_generations, task.algorithm.group is not None
+            parts.append(split_mini_batches(batch, number, size, *names, whole=whole))
         for some in zip(*parts, strict=True):
             yield list(zip(tasks, some, strict=True))
 
@@ -227,20 +228,18 @@ class Trainer(TrainedPolicy):
 
     @torch.no_grad()
     def _find_slopes(self, item: Prepared) -> None:
-        """The slopes of a contrast over groups, by the policy before this optimiser step. No stop
+        """The slopes of a loss over groups, by the policy before this optimiser step. No stop
         leaves here: an earlier step may have been taken."""
-        algorithm, size = item.task.algorithm, item.task.config.num_generations
-        contrast = CONTRASTS[algorithm.contrast]
-        if contrast.group is None:
+        algorithm, found = item.task.algorithm, []
+        if not algorithm.measures_groups(self.config.num_mini_batches):
             return
-        others = item.averaged if contrast.reads_old else item.reference
-        errors: list[tuple[Tensor, Tensor]] = []
-        for rows, other in zip(self._micro_batches(len(item.batch)), others, strict=True):
-            own = self._score(item, rows, item.passes[rows])
-            errors.append((contrast.group.error(own), contrast.group.error(other or own)))
-        new, other = (torch.cat(each, 1) for each in zip(*errors, strict=True))
-        given = item.batch.advantages, size, algorithm.contrast_beta
-        item.slopes = contrast.group.slopes(new, other, *given)
+        for m, rows in enumerate(self._micro_batches(len(item.batch))):
+            part = Part(item, m, rows, slice(None))
+            found.append(part.measure(self._score(item, rows, part.passes)))
+        size = item.task.config.num_generations
+        group, advantages = algorithm.group, item.batch.advantages
+        assert group is not None, "it is measured"
+        item.slopes = group.slopes(torch.cat(found, 1), advantages, size, algorithm)
 
     def _clipped_models(self) -> dict[str, nn.Module]:
         """What gradients are clipped of, by the name of its norm."""

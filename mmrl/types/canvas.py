@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ class Canvas(Protocol):
     @property
     def counted(self) -> Tensor:
         """[B, N] bool: the actions whose log-probs count."""
+        ...
+
+    def read_metadata(self, rows: Sequence[Mapping[str, Any]], /) -> Self:
+        """Take from the metadata of B prompts what says how their rows are written."""
         ...
 
     def unconditional(self) -> Self:

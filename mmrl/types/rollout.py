@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +28,11 @@ class Rollout:
         forwards: forward passes over the batch; the branches of a guided one count once.
         raw_logprobs: [B, N] float32, those under the policy itself, at temperature 1 and without
             filters; None where the sampler does not record them.
+        drawn: [B, N] bool, actions that were drawn; False where none was taken, and where the
+            sampler took the most likely one because it was certain. None where all were.
     """
+
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("raw_logprobs", "drawn")
 
     canvas: Any
     trace: Tensor
@@ -37,6 +41,7 @@ class Rollout:
     seeds: Tensor | None = None
     forwards: int = 0
     raw_logprobs: Tensor | None = None
+    drawn: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.canvas)
@@ -49,7 +54,7 @@ class Rollout:
 
     def __getitem__(self, rows: slice | Tensor) -> Rollout:
         """The rollout of some rows."""
-        parts = ("canvas", "trace", "logprobs", "seeds", "raw_logprobs")
+        parts = ("canvas", "trace", "logprobs", "seeds", *self.OPTIONAL)
         own = ((name, getattr(self, name)) for name in parts)
         return replace(self, **{name: None if x is None else x[rows] for name, x in own})
 
@@ -67,12 +72,13 @@ class Rollout:
             return torch.cat([F.pad(x, (number - x.shape[1], 0), value=fill) for x in each])
 
         seeds = [part.seeds for part in parts if part.seeds is not None]
+        known = [name for name in Rollout.OPTIONAL if getattr(parts[0], name) is not None]
         return replace(
             parts[0],
             canvas=type(parts[0].canvas).join([part.canvas for part in parts]),
             trace=join("trace", -1),
             logprobs=join("logprobs", 0),
-            raw_logprobs=None if parts[0].raw_logprobs is None else join("raw_logprobs", 0),
             seeds=torch.cat(seeds) if seeds else None,
             forwards=sum(part.forwards for part in parts),
+            **{name: join(name, 0) for name in known},
         )

@@ -44,6 +44,7 @@ from tests.models.small_policies import (
 
 NEEDS = {
     "spg": {"block_size": 4},
+    "stable_drl": {"block_size": 4},
     "trace_rl": {"slice_size": 2},
     "trace_rl_value": {"slice_size": 2},
     "step_merge": {"num_slices": 2},
@@ -51,6 +52,8 @@ NEEDS = {
     "bgpo": {"num_draws": 2},
 }
 """What fits a response of eight tokens in four steps."""
+RULE_OF = {"fork_grpo": "fork"}
+"""The sampler of methods that need another one than `static`."""
 
 
 def combine(pairs: list[tuple[str, str]], names: list[str], every: int) -> list[Any]:
@@ -67,11 +70,11 @@ def show(value: Any) -> str:
     return value if isinstance(value, str) else "-".join(value)
 
 
-def own_sampler(family: str, task: str) -> SamplerConfig:
-    """What writes the completions of a family."""
+def own_sampler(family: str, task: str, preset: str = "") -> SamplerConfig:
+    """What writes the completions of a family, for a method."""
     if FAMILIES[family].KIND == "causal":
         return SamplerConfig(name="autoregressive")
-    return sampler("static", task)
+    return sampler(RULE_OF.get(preset, "static"), task)
 
 
 def sampler(rule: str, task: str, **changes: Any) -> SamplerConfig:
@@ -120,10 +123,11 @@ def responses(rollout: Rollout, row: int) -> Tensor:
 
 
 @cache
-def finished(family: str, task: str) -> RolloutBatch:
+def finished(family: str, task: str, preset: str = "") -> RolloutBatch:
     """A group of two rollouts, one of them good."""
     policy, prompts = small_policy(family), small_prompts(task, 1) * 2
-    rollout = sample(policy, policy.canvas(prompts), own_sampler(family, task), generators(2))
+    config = own_sampler(family, task, preset)
+    rollout = sample(policy, policy.canvas(prompts), config, generators(2))
     advantages, completions = torch.tensor([1.0, -0.5]), policy.decode(rollout.canvas, prompts)
     names = [(0, n) for n in range(2)]
     return RolloutBatch(prompts, rollout, list(completions), advantages, advantages, names, {})
@@ -136,7 +140,7 @@ def build_trainer(family: str, task: str, preset: str) -> tuple[Trainer, Any]:
         task=task,
         num_prompts=1,
         num_generations=2,
-        sampler=own_sampler(family, task),
+        sampler=own_sampler(family, task, preset),
         algorithm=algorithm,
     )
     slow = {"learning_rate": 1e-30, "warmup_steps": 1000}
@@ -169,7 +173,7 @@ def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
 ) -> None:
     monkeypatch.setattr(micro_batches, "policy_loss", loss_of_an_unmoved_policy)
     trainer, task = build_trainer(*pair, name)
-    batch = finished(*pair)
+    batch = finished(*pair, name if name in RULE_OF else "")
     values = trainer.update({task.name: (task, batch)})
     if task.algorithm.contrast == "none":
         assert values["ratio"] == pytest.approx(1.0) and values["approx_kl"] == 0.0

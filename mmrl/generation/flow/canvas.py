@@ -121,6 +121,10 @@ class LatentCanvas:
         """What is kept of a row beside its trace, by the name of the column."""
         return {"sigmas": self.written[1][row, :-1][self.counted[row]].tolist()}
 
+    def read_metadata(self, rows: Sequence[Mapping[str, Any]]) -> LatentCanvas:
+        """See `Canvas.read_metadata`."""
+        return self
+
     def unroll(self, row: int) -> LatentCanvas:
         """S + 1 rows that are finished with each state of a row, from its noise on."""
         states = self.written[0][row]

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mmrl.generation.tokens.canvas import TokenCanvas
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+OWN_SIZE = "block_size"
+"""Column of prompts with the block size of each."""
+
+
+def read_block_size(metadata: Mapping[str, Any]) -> int | None:
+    """The block size that a prompt says; None where it says none, or an impossible one."""
+    text = str(metadata.get(OWN_SIZE))
+    return int(text) if text.isdecimal() and int(text) > 0 else None
 
 
 @dataclass
@@ -30,6 +40,8 @@ class MaskedCanvas(TokenCanvas):
             attend to all.
         copies: [B, L] int64, see `mmrl.models.network.pattern`; None where all tokens are clean.
         places: [B, L] int64, position of each token in its text; None where they are the columns.
+        sizes: [B, L] int64, response positions of a block of the row, as its prompt says; None
+            where a prompt does not.
     """
 
     kind: ClassVar[str] = "masked"
@@ -40,6 +52,7 @@ class MaskedCanvas(TokenCanvas):
         "image_uncond_tokens": 0,
         "image_uncond_attend": False,
         "blocks": 0,
+        "sizes": 1,
     }
     ATTENDED = {
         **TokenCanvas.ATTENDED,
@@ -58,6 +71,7 @@ class MaskedCanvas(TokenCanvas):
     block_size: int | None = None
     copies: Tensor | None = None
     places: Tensor | None = None
+    sizes: Tensor | None = None
 
     @property
     def forbidden_columns(self) -> list[int]:
@@ -69,12 +83,12 @@ class MaskedCanvas(TokenCanvas):
         """[B, L] bool: response positions that are still unwritten."""
         return self.response & (self.tokens == self.mask_id)
 
-    def split(self, size: int | None = None) -> Tensor | None:
+    def split(self, size: int | str | None = None) -> Tensor | None:  # type: ignore[override]
         """[B, L] int64: the blocks of response positions, counted from the first with one, -1
-        elsewhere: those of the network's attention, or else of `size` positions; None where there
-        are neither."""
+        elsewhere: those of the network's attention, or else of `size` positions, with `prompt` of
+        the `sizes`; None where there are neither."""
         if self.blocks is None:
-            return super().split(size)
+            return super().split(self.sizes if isinstance(size, str) else size)
         return (self.blocks - self._first_block(self.blocks)).where(self.response, -1)
 
     @property
@@ -87,6 +101,16 @@ class MaskedCanvas(TokenCanvas):
     def _first_block(self, blocks: Tensor) -> Tensor:
         """[B, 1] int64: the block of the first response token."""
         return blocks.where(self.response, blocks.amax() + 1).amin(-1, keepdim=True)
+
+    def read_metadata(self, rows: Sequence[Mapping[str, Any]]) -> MaskedCanvas:
+        """The canvas with the block sizes that its prompts say, where all of them do."""
+        import torch
+
+        sizes = [read_block_size(row) for row in rows]
+        if None in sizes:
+            return self
+        own = torch.tensor(sizes, device=self.tokens.device)[:, None]
+        return replace(self, sizes=own.expand_as(self.tokens))
 
     def unconditional(self) -> MaskedCanvas:
         """The branch without the text of the prompt, with the response written so far. Raises

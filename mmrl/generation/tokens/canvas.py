@@ -144,12 +144,17 @@ class TokenCanvas:
             found |= self.tokens == token
         return found & self.response
 
-    def split(self, size: int | None = None) -> Tensor | None:
-        """[B, L] int64: the blocks of `size` response positions, counted from the first with one,
+    def split(self, size: int | Tensor | None = None) -> Tensor | None:
+        """[B, L] int64: the blocks of `size` response positions (those of a row may have one of
+        their own, [B, L]), counted from the first with one,
         -1 elsewhere; None without a size."""
         if size is None:
             return None
         return ((self.response.cumsum(1) - 1) // size).where(self.response, -1)
+
+    def read_metadata(self, rows: Sequence[Mapping[str, Any]]) -> Self:
+        """See `Canvas.read_metadata`."""
+        return self
 
     @property
     def counted(self) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.contrasts import CONTRASTS
+from mmrl.algorithms.contrasts import CONTRASTS, ContrastConfig
 from mmrl.config import ConfigError
 from mmrl.estimators import score
 from mmrl.generation.flow.renoise import MATCHING, Noised
@@ -156,7 +156,8 @@ def test_slopes_give_the_gradient_of_the_loss_of_a_group(name: str) -> None:
     (known,) = torch.autograd.grad(sum(losses) / 2, errors)
     over = CONTRASTS[name].group
     assert over is not None
-    slopes = over.slopes(errors[None, :, None], others[None, :, None], advantages, 4, 3.0)
+    config = ContrastConfig(contrast_beta=3.0)
+    slopes = over.slopes((errors - others)[None, :, None], advantages, 4, config)
     torch.testing.assert_close(slopes.flatten() / 8, known)
 
 
@@ -164,7 +165,7 @@ def test_rollouts_that_are_as_good_are_no_pair() -> None:
     over = CONTRASTS["flow_dpo"].group
     assert over is not None
     errors = torch.rand(1, 4, 1)
-    slopes = over.slopes(errors, errors * 0, torch.tensor([1.0, 0.0, 0.0, -1.0]), 4, 1.0)
+    slopes = over.slopes(errors, torch.tensor([1.0, 0.0, 0.0, -1.0]), 4, ContrastConfig())
     assert slopes[0, [1, 2], 0].tolist() == [0, 0] and slopes[0, [0, 3], 0].ne(0).all()
 
 

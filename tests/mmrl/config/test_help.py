@@ -162,9 +162,9 @@ def test_a_section_is_shown_with_types_defaults_and_allowed_values(
     assert said is not None and said == about(RL, "tasks.shapes.sampler")
     lines = [" ".join(line.split()) for line in said.splitlines()]
     for line in (
-        "lumina | maskgit | maskgit_plus | ode | origin | static | topk_margin = emerge",
+        "left_to_right | lumina | maskgit | maskgit_plus | ode | origin | static | topk_margin =",
         "steps int (at least 1) = 12",
-        "block_size int | null (at least 1) = null",
+        "block_size int | str | null (prompt or at least 1) = null",
         "cache none | prefix | dual | refresh = none",
     ):
         assert line in lines

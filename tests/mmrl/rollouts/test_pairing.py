@@ -30,6 +30,7 @@ def test_a_trace_method_needs_more_than_one_denoising_step() -> None:
         ({"cache": "dual"}, {}, "the rollout reads a cache (dual)"),
         ({"block_size": 16}, {"name": "spg"}, "block_size is 16 in the rollout and 32 in scoring"),
         ({}, {"name": "just_grpo"}, "an order that sampler emerge does not follow"),
+        ({"name": "fork"}, {"name": "trace_rl"}, "takes certain tokens without a draw"),
     ],
 )
 def test_what_is_scored_otherwise_than_sampled_is_said(
@@ -37,6 +38,14 @@ def test_what_is_scored_otherwise_than_sampled_is_said(
 ) -> None:
     [found] = find_differences(load_algorithm(algorithm), SamplerConfig(**sampler))
     assert said in found
+
+
+def test_forks_are_scored_of_a_sampler_that_has_some() -> None:
+    method = load_algorithm({"name": "fork_grpo"})
+    with pytest.raises(ConfigError, match=r"t\.sampler\.name is 'dynamic'; it must be fork, whose"):
+        check_pairing(method, SamplerConfig(name="dynamic"), "tasks.t")
+    check_pairing(method, SamplerConfig(name="fork"), "tasks.t")
+    assert find_differences(method, SamplerConfig(name="fork")) == []
 
 
 def test_a_setting_that_the_rule_does_not_read_is_left_out_and_in_the_log(
@@ -51,7 +60,7 @@ def test_a_setting_that_the_rule_does_not_read_is_left_out_and_in_the_log(
     assert config.eval_sampler == SamplerConfig(name="static")
     assert [record.message for record in caplog.records] == [
         "tasks.t.sampler.target is random and is not read; with name: static it would be",
-        "tasks.t.sampler.threshold is 0.5 and is not read; with name: dynamic it would be",
+        "tasks.t.sampler.threshold is 0.5 and is not read; with name: dynamic, fork it would be",
     ]
     with pytest.raises(ConfigError, match=r"tasks\.t\.sampler\.treshold is not a setting"):
         merge(TaskConfig, {"sampler": {"name": "dynamic", "treshold": 0.5}}, where="tasks.t")

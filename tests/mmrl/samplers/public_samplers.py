@@ -72,7 +72,7 @@ def propose_with(
         prediction = Prediction(logits, config, canvas.columns_of(canvas.stop_ids))
         columns, chosen = propose(state, where, prediction, config)
         written.append(chosen)
-        return Choice(columns, columns, prediction.chosen(columns))
+        return Choice(columns, columns, prediction.chosen(columns), columns >= 0)
 
     rule = RULES[config.name]._replace(write=lambda *_: written[-1])
     rule = rule if candidates is None else rule._replace(candidates=candidates)

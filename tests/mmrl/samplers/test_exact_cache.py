@@ -102,12 +102,12 @@ def ending(
 
 
 def settings_of(name: str = "dynamic", steps: int = 12) -> SamplerConfig:
-    own = {"threshold": 0.004} if name == "dynamic" else {}
+    own = {"threshold": 0.004} if name in ("dynamic", "fork") else {}
     return SamplerConfig(name=name, steps=steps, cache="prefix", eos="stop", **own)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("alignment", ["left", "right"])
-@pytest.mark.parametrize("name", ["dynamic", "static", "left_to_right"])
+@pytest.mark.parametrize("name", ["dynamic", "fork", "static", "left_to_right"])
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_rows_are_the_same_whatever_places_they_take(
     policy: SimpleNamespace, alignment: str, name: str, size: int
@@ -117,6 +117,7 @@ def test_rows_are_the_same_whatever_places_they_take(
     several = sample(policy, canvas, settings_of(name), draws(canvas), size)
     assert torch.equal(several.canvas.tokens, one.canvas.tokens)
     assert torch.equal(several.trace, one.trace)
+    assert torch.equal(several.drawn, one.drawn)  # type: ignore[arg-type]
     assert torch.equal(several.canvas.valid, one.canvas.valid)  # type: ignore[arg-type]
     torch.testing.assert_close(several.logprobs, one.logprobs)
     lengths = one.canvas.valid.sum(1).tolist()  # type: ignore[union-attr]

@@ -107,7 +107,7 @@ def test_replaying_the_recorded_trace_gives_the_recorded_log_probs(
     canvas: MaskedCanvas, config: SamplerConfig, seed: int
 ) -> None:
     done = sample(POLICY, canvas, config, generators(len(canvas), seed))
-    torch.testing.assert_close(replay(done, config), done.logprobs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(replay(done, config) * done.drawn, done.logprobs, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()

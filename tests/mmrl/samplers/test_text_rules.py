@@ -70,6 +70,33 @@ def test_dynamic_writes_all_that_is_certain_enough_and_at_least_one(threshold: f
     assert threshold > 0 or done.forwards == 1
 
 
+def test_fork_draws_the_leftmost_token_where_none_is_certain_and_takes_what_is() -> None:
+    canvas, steps = canvas_of([6, 2], seed=1), {"steps": LENGTH, "block_size": 6}
+    sampler = SamplerConfig(name="fork", threshold=1.0, **steps)
+    done = sample(POLICY, canvas, sampler, generators(2))
+    in_order = sample(POLICY, canvas, SamplerConfig(name="left_to_right", **steps), generators(2))
+    assert torch.equal(done.canvas.tokens, in_order.canvas.tokens)
+    torch.testing.assert_close(done.logprobs, in_order.logprobs)
+    assert done.drawn is not None and torch.equal(done.drawn, canvas.response)
+    certain = sample(POLICY, canvas, replace(sampler, threshold=0.0), generators(2))
+    assert certain.drawn is not None and not bool(certain.drawn.any())
+    assert certain.forwards == 2 and bool((certain.logprobs == 0).all())
+    greedy = SamplerConfig(name="dynamic", threshold=0.0, temperature=0.0, **steps)
+    again = sample(POLICY, canvas, greedy, generators(2))
+    assert torch.equal(certain.canvas.tokens, again.canvas.tokens)
+
+
+def test_fork_draws_all_that_is_not_certain_when_its_steps_run_out() -> None:
+    sampler = SamplerConfig(name="fork", steps=3, threshold=0.5)
+    done = sample(POLICY, canvas_of([6] * 8), sampler, generators(8))
+    assert done.drawn is not None
+    last = done.trace == 2
+    assert bool((last & done.drawn).any() and (last & ~done.drawn).any())
+    assert torch.equal(done.drawn, done.logprobs < 0)
+    for step in range(2):
+        assert set((done.drawn & (done.trace == step)).sum(1).tolist()) <= {0, 1}
+
+
 def test_dynamic_leaves_no_mask_when_its_steps_run_out() -> None:
     sampler = SamplerConfig(name="dynamic", steps=3, threshold=1.0)
     done = sample(POLICY, canvas_of([6, 2]), sampler, generators(2))

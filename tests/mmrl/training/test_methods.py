@@ -23,8 +23,11 @@ from tests.mmrl.runs import rollouts, run_config, trainer_of
 STEPS, LENGTH = 5, 64
 SAMPLER = SamplerConfig(name="maskgit", steps=STEPS)
 """Writes something in each of its steps, so that slices of steps can be counted."""
+SAMPLERS = {"fork_grpo": SamplerConfig(name="fork", steps=STEPS, threshold=1.0)}
+"""What other methods need; it draws something in each of its steps."""
 NEEDS = {
     "spg": {"block_size": 16},
+    "stable_drl": {"block_size": 16},
     "trace_rl": {"slice_size": 2},
     "trace_rl_value": {"slice_size": 2},
     "step_merge": {"num_slices": 3},
@@ -39,6 +42,7 @@ COSTS = {
     "diffu_grpo": (1, 1, 1),
     "ebpo": (2, 2, 0),
     "espo": (2, 2, 2),
+    "fork_grpo": (5, 5, 0),
     "gdpo": (2, 2, 0),
     "gdsd": (2, 2, 0),
     "just_grpo": (8, 8, 0),
@@ -47,6 +51,7 @@ COSTS = {
     "mask_grpo_text": (1, 1, 1),
     "random_masking": (2, 2, 0),
     "spg": (2, 0, 0),
+    "stable_drl": (2, 4, 0),
     "step_merge": (3, 3, 0),
     "trace_rl": (3, 3, 0),
     "trace_rl_value": (3, 3, 0, 6),
@@ -60,7 +65,8 @@ def prepared(
     world: SimpleNamespace, tmp_path: Path, algorithm: dict, **changes: Any
 ) -> tuple[Trainer, Task, RolloutBatch]:
     """A trainer, and four rollouts with advantages."""
-    task = {"sampler": SAMPLER, "num_prompts": 1, "num_generations": 4}
+    sampler = SAMPLERS.get(algorithm["name"], SAMPLER)
+    task = {"sampler": sampler, "num_prompts": 1, "num_generations": 4}
     config = run_config(world, tmp_path, algorithm=algorithm, task=task, **changes)
     trainer = trainer_of(config)
     job, batch = rollouts(config, trainer)["shapes"]
@@ -163,6 +169,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "token": {"name": "coupled_grpo"},
     "additive": {"name": "bgpo", "num_draws": 4},
     "left to right": {"name": "just_grpo", "slice_size": 16},
+    "weights": {"name": "stable_drl", "block_size": 16, "epsilon": 0.002, "epsilon_high": 0.002},
 }
 
 
@@ -185,7 +192,7 @@ def updated(
     return {n: p.detach() for n, p in trainer.trained.named_parameters()}, values, calls, trainer
 
 
-QUICK = ("token", "block", "position")
+QUICK = ("token", "block", "position", "weights")
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,17 @@ from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.training.micro_batches import split_mini_batches
 from mmrl.training.trainer import Trainer
 from mmrl.types import Passes, Rollout
-from tests.mmrl.runs import rollouts, run_config, trainer_of
+from tests.mmrl.pair import Pair
+from tests.mmrl.runs import command_line, metrics, rollouts, run_config, trainer_of
 
 ORDER = (0, "mini_batches", "shapes", 7, 0)
 RATE = 0.5
+COARSE = """
+def reds(samples):
+    colours = [each.completion.resize((1, 1)).getpixel((0, 0)) for each in samples]
+    return [round(red / 16) / 4 for red, *_ in colours]
+"""
+"""A reward that does not feel how an image tokenizer rounds."""
 
 
 def batch_of(prompts: Sequence[int], size: int) -> RolloutBatch:
@@ -64,6 +71,21 @@ def test_every_rollout_is_in_one_mini_batch_whatever_the_number_of_processes(
         part.names
         for part in split_mini_batches(batch_of(range(12), size), number, size, *ORDER[:-1], 1)
     ]
+
+
+def test_groups_that_are_to_be_whole_are_in_one_mini_batch() -> None:
+    whole = split_mini_batches(batch_of(range(12), 4), 3, 4, *ORDER, whole=True)
+    halves = [
+        split_mini_batches(batch_of(half, 4), 3, 4, *ORDER, whole=True)
+        for half in (range(6), range(6, 12))
+    ]
+    shared = [first.names + second.names for first, second in zip(*halves, strict=True)]
+    assert shared == [part.names for part in whole]
+    for part in whole:
+        groups = [part.names[first : first + 4] for first in range(0, len(part), 4)]
+        assert groups == [[(group[0][0], sample) for sample in range(4)] for group in groups]
+    prompts = [[name[0] for name in part.names[::4]] for part in whole]
+    assert sorted(sum(prompts, [])) == [*range(12)] and prompts[0] != [0, 1, 2, 3]
 
 
 def test_a_mini_batch_has_everything_of_its_rollouts() -> None:
@@ -158,3 +180,18 @@ def test_rollouts_must_divide_among_mini_batches(world: SimpleNamespace, tmp_pat
     plan = " ".join(str(describe(config)).split())
     assert "num_mini_batches=8" in plan
     assert "16 optimiser steps of 1 micro-batches of 1 rollouts" in plan
+
+
+@pytest.mark.slow
+def test_a_loss_over_groups_is_the_same_on_two_processes(
+    world: SimpleNamespace, pair: Pair, tmp_path: Path
+) -> None:
+    method = "{name: stable_drl, block_size: 16, num_iterations: 2, epsilon: 0.01}"
+    more = ["model.dtype=float64", "max_steps=2", "tasks.shapes.num_prompts=4"]
+    more += ["num_mini_batches=2", f"tasks.shapes.algorithm={method}"]
+    (tmp_path / "reward.py").write_text(COARSE)
+    more += [f"tasks.shapes.rewards=[{{name: '{tmp_path}/reward.py:reds'}}]", "learning_rate=1e-4"]
+    words = [*command_line(world, tmp_path), *more, "per_device_train_batch_size=2"]
+    pair.same_as_one(tmp_path, words, "per_device_train_batch_size=4")
+    steps = [line for line in metrics(tmp_path / "one") if "ratio" in line]
+    assert len(steps) == 2 and all(line["ratio"] != 1 for line in steps)

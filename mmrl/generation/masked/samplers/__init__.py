@@ -13,9 +13,12 @@ from mmrl.config import check
 from mmrl.generation.generation import Sampler
 from mmrl.generation.masked.samplers.confidence import DYNAMIC, LEFT_TO_RIGHT, STATIC
 from mmrl.generation.masked.samplers.dream import ENTROPY, MASKGIT_PLUS, ORIGIN, TOPK_MARGIN
+from mmrl.generation.masked.samplers.fork import FORK
 from mmrl.generation.masked.samplers.loop_config import LoopConfig, check_blocks
+from mmrl.generation.masked.samplers.own_blocks import check_own_blocks, write_by_size
 from mmrl.generation.masked.samplers.rule import Rule
 from mmrl.generation.masked.samplers.scheduled import EMERGE, LUMINA, MASKGIT
+from mmrl.generation.strategy import OF_PROMPT
 
 if TYPE_CHECKING:
     from mmrl.generation.masked.canvas import MaskedCanvas
@@ -26,6 +29,7 @@ RULES = {
     "dynamic": DYNAMIC,
     "emerge": EMERGE,
     "entropy": ENTROPY,
+    "fork": FORK,
     "left_to_right": LEFT_TO_RIGHT,
     "lumina": LUMINA,
     "maskgit": MASKGIT,
@@ -79,6 +83,8 @@ def _sampler(rule: Rule) -> Sampler:
         size: int | None = None,
         place: Any = None,
     ) -> Rollout:
+        if config.block_size == OF_PROMPT:
+            return write_by_size(write, policy, canvas, config, generator)
         from mmrl.generation.masked.samplers.continuous import denoise_continuously
         from mmrl.generation.masked.samplers.denoise import denoise
 
@@ -91,12 +97,14 @@ def _sampler(rule: Rule) -> Sampler:
         rule.Config,
         count_steps=lambda config, length: config.steps,
         check=check_loop,
+        check_prompts=check_own_blocks,
         has_fixed_forwards=lambda config: rule.fixed and config.takes_every_step,
         can_refill=can_refill,
-        count_logits=lambda config, length: min(length, config.block_size or length),
+        count_logits=lambda config, length: min(length, config.shared_size or length),
         streams=lambda config: config.cache != "refresh",
         keeps_cache=lambda config: config.cache != "none",
         find_differences=find_differences,
+        has_forks=rule.forks,
     )
 
 

@@ -53,11 +53,17 @@ class StaticConfig(RankConfig):
 
 
 @dataclass(kw_only=True)
-class DynamicConfig(RankConfig):
-    """Options of the dynamic rule."""
+class ThresholdConfig(RankConfig):
+    """Options of rules that write what is certain."""
 
     threshold: Annotated[float, not_below(0, up_to=1)] = 0.9
     """Positions with at least this probability are written."""
+
+
+@dataclass(kw_only=True)
+class DynamicConfig(ThresholdConfig):
+    """Options of the dynamic rule."""
+
     at_least: Literal["one", "quota"] = "one"
     """Positions that a step writes where fewer are certain: one, or its even share."""
 
@@ -133,7 +139,7 @@ def ranked(
     score: Callable[[Prediction, Tensor], Tensor],
     config: type[LoopConfig],
     scale: Callable[[State, Any], float] | None = None,
-    **row: bool,
+    **row: Any,
 ) -> Rule:
     """The row of a rule that ranks the open positions of each row and writes the first of them.
 

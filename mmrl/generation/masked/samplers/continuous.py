@@ -85,6 +85,7 @@ class Batch:
         self.policy, self.config = policy, config
         canvas = rollout.canvas
         assert canvas.blocks is not None and canvas.block_size is not None
+        assert rollout.drawn is not None, "the denoising loop keeps what is drawn"
         self.size, self.length = canvas.block_size, canvas.tokens.shape[1]
         wider = partial(F.pad, pad=(0, self.size))
         self.rollout = replace(
@@ -92,6 +93,7 @@ class Batch:
             canvas=replace(canvas, tokens=wider(canvas.tokens), response=wider(canvas.response)),
             trace=wider(rollout.trace, value=-1),
             logprobs=wider(rollout.logprobs),
+            drawn=wider(rollout.drawn),
         )
         numbers = canvas.split(self.size)
         assert numbers is not None
@@ -131,7 +133,7 @@ class Batch:
         self.block = ResponseBlock(self.canvas.response, 0, self.steps, self.size, begins)
         self.columns = max(0, self.frontier - self.size), self.frontier + self.size
         self._lay_out()
-        own = {"trace": take(whole.trace), "logprobs": take(whole.logprobs)}
+        own = {name: take(getattr(whole, name)) for name in ("trace", "logprobs", "drawn")}
         return replace(whole, canvas=self.canvas, seeds=None, forwards=0, **own)
 
     def close_block(self, written: Rollout) -> None:
@@ -139,11 +141,9 @@ class Batch:
         begins = (self.done * self.steps)[:, None]
         steps = torch.where(written.trace >= 0, written.trace + begins, -1)
         whole, index = self.rollout, self._index(self.starts)
-        for all_rows, part in (
-            (whole.canvas.tokens, written.canvas.tokens),
-            (whole.trace, steps),
-            (whole.logprobs, written.logprobs),
-        ):
+        parts = [(whole.canvas.tokens, written.canvas.tokens), (whole.trace, steps)]
+        parts += [(getattr(whole, name), getattr(written, name)) for name in ("logprobs", "drawn")]
+        for all_rows, part in parts:
             all_rows[self.rows] = all_rows[self.rows].scatter(1, index, part)
         self.done += 1
         self.frontier += self.size
@@ -155,13 +155,13 @@ class Batch:
     def finish(self) -> Rollout:
         """The rollout of all rows, with what follows the end of a text filled in."""
         whole, canvas = self.rollout, self.rollout.canvas
-        tokens, response, trace, logprobs = (
-            each[:, : self.length].contiguous()
-            for each in (canvas.tokens, canvas.response, whole.trace, whole.logprobs)
-        )
-        canvas = replace(canvas, tokens=tokens, response=response)
-        own = {"trace": trace, "logprobs": logprobs, "forwards": self.passes}
-        rollout = replace(whole, canvas=canvas, **own)
+
+        def keep(of: Any, *names: str) -> dict[str, Any]:
+            return {name: getattr(of, name)[:, : self.length].contiguous() for name in names}
+
+        canvas = replace(canvas, **keep(canvas, "tokens", "response"))
+        own = keep(whole, "trace", "logprobs", "drawn")
+        rollout = replace(whole, canvas=canvas, forwards=self.passes, **own)
         fill_ended(rollout, self.last[:, None])
         canvas.valid = find_scored(canvas)
         return rollout

@@ -86,8 +86,8 @@ def begin_rollout(
     canvas = replace(canvas, tokens=canvas.tokens.clone())
     nowhere = torch.full_like(canvas.tokens, -1)
     logprobs = torch.zeros(canvas.tokens.shape, device=nowhere.device)
-    named = torch.tensor(seeds, device=nowhere.device)
-    return Rollout(canvas, nowhere, logprobs, asdict(config), named), seeds
+    named, drawn = torch.tensor(seeds, device=nowhere.device), nowhere >= 0
+    return Rollout(canvas, nowhere, logprobs, asdict(config), named, drawn=drawn), seeds
 
 
 def open_stream(
@@ -111,7 +111,7 @@ def split_blocks(canvas: MaskedCanvas, config: LoopConfig) -> list[ResponseBlock
         ConfigError: see `check_blocks`; also a block size that is not that of the network.
         ValueError: rows with different numbers of response positions.
     """
-    response, size = canvas.response, config.block_size
+    response, size = canvas.response, config.shared_size
     if canvas.blocks is not None:
         allowed = f"null, or {canvas.block_size}, the block size of the network's attention"
         check(size in (None, canvas.block_size), "sampler.block_size", size, allowed)
@@ -189,9 +189,10 @@ def suppressed_columns(canvas: MaskedCanvas, config: LoopConfig) -> list[int]:
 
 def record(rollout: Rollout, where: Positions, choice: Choice, written: Tensor, step: int) -> None:
     """Write what was drawn at the `written` of the positions `where`, with its step."""
+    assert rollout.drawn is not None, "the denoising loop keeps what is drawn"
     tokens = choice.columns + rollout.canvas.columns[0]
-    new = (tokens, choice.logprobs, torch.full_like(tokens, step))
-    parts = (rollout.canvas.tokens, rollout.logprobs, rollout.trace)
+    new = (tokens, choice.logprobs, torch.full_like(tokens, step), choice.drawn)
+    parts = (rollout.canvas.tokens, rollout.logprobs, rollout.trace, rollout.drawn)
     for part, values in zip(parts, new, strict=True):
         where.write(part, values.where(written, where.take(part)))
 

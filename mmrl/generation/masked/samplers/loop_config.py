@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from mmrl.config import at_least, check
+from mmrl.generation.strategy import OF_PROMPT
 from mmrl.generation.tokens.draw import DrawConfig
 from mmrl.types.guidance import Guidance
 
@@ -16,10 +17,11 @@ class LoopConfig(DrawConfig):
 
     steps: Annotated[int, at_least(1)] = 12
     """Denoising steps S, over all blocks."""
-    block_size: Annotated[int | None, at_least(1)] = None
+    block_size: Annotated[int | str | None, at_least(1, or_word=OF_PROMPT)] = None
     """Response positions of a block; blocks are written one after the other, each in S / blocks
     steps. null writes the whole response at once, or in the blocks of the network, where its
-    attention is causal between them."""
+    attention is causal between them. prompt: of the size in the column `block_size` of each prompt,
+    see `mmrl.generation.masked.samplers.own_blocks`."""
     cfg_scale: Annotated[float, at_least(0)] = 0.0
     """Classifier-free guidance w: (1 + w) conditional - w unconditional logits; 0 is off."""
     image_guidance_scale: Annotated[float, at_least(0)] = 0.0
@@ -57,7 +59,13 @@ class LoopConfig(DrawConfig):
     @property
     def takes_every_step(self) -> bool:
         """Whether no step of a block is left out because its positions were written before."""
-        return self.eos in ("free", "suppress", "last") and self.cache != "refresh"
+        whole = self.eos in ("free", "suppress", "last") and self.cache != "refresh"
+        return whole and self.block_size != OF_PROMPT
+
+    @property
+    def shared_size(self) -> int | None:
+        """The block size of all rows; None where there is none."""
+        return None if isinstance(self.block_size, str) else self.block_size
 
     @property
     def guidance(self) -> Guidance:
@@ -68,7 +76,7 @@ class LoopConfig(DrawConfig):
 def check_blocks(config: LoopConfig, length: int, where: str = "sampler") -> int:
     """The number of blocks of a response of `length` positions. Raises ConfigError: blocks that do
     not divide the response, or steps that do not divide among them."""
-    size = config.block_size or max(1, length)
+    size = config.shared_size or max(1, length)
     allowed = f"a divisor of the {length} response positions"
     check(length % size == 0, f"{where}.block_size", size, allowed)
     number = max(1, length // size)

@@ -129,20 +129,28 @@ class Choice(NamedTuple):
     Attributes:
         columns: [N] int64, column (token id minus `vocab[0]`) drawn at each.
         scores: [N], the rule's confidence in them; empty for a rule without.
-        logprobs: [N] float32, those of `Prediction.chosen`.
+        logprobs: [N] float32, those of `Prediction.chosen`; 0 where nothing was drawn.
+        drawn: [N] bool, False where the rule takes the most likely column, without a draw.
     """
 
     columns: Tensor
     scores: Tensor
     logprobs: Tensor
+    drawn: Tensor
 
 
 def choose(rule: Rule, prediction: Prediction, uniforms: Tensor | None) -> Choice:
     """Draw a column at each of N positions by uniforms [N], the most likely without; and score it
     as the rule does."""
-    columns = prediction.draw(uniforms)
+    columns, drawn = rule.draw(prediction, uniforms)
     scores = columns[:0] if rule.score is None else rule.score(prediction, columns)
-    return Choice(columns, scores, prediction.chosen(columns))
+    return Choice(columns, scores, prediction.chosen(columns).where(drawn, 0.0), drawn)
+
+
+def draw_all(prediction: Prediction, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Draw at every position; `draw` of rules that take no token without a draw."""
+    columns = prediction.draw(uniforms)
+    return columns, columns >= 0
 
 
 def all_open(state: State, config: Any) -> Tensor:
@@ -165,6 +173,7 @@ class Rule(NamedTuple):
     the confidence [N] in what was drawn; None where `write` asks for none. `ranks`: whether the
     rule orders positions by confidence. `fixed`: whether a block takes as many steps as its
     settings and its number of positions say, whatever is drawn; one of them may write nothing.
+    `draw(prediction, uniforms)` returns the columns [N], and [N] bool, which of them were drawn.
     """
 
     candidates: Callable[[State, Any], Tensor]
@@ -173,3 +182,9 @@ class Rule(NamedTuple):
     score: Callable[[Prediction, Tensor], Tensor] | None = None
     ranks: bool = False
     fixed: bool = False
+    draw: Callable[[Prediction, Tensor | None], tuple[Tensor, Tensor]] = draw_all
+
+    @property
+    def forks(self) -> bool:
+        """Whether it takes some tokens without a draw."""
+        return self.draw is not draw_all

@@ -18,7 +18,7 @@ from mmrl.generation.masked.strategies.levels import (
     UNIFORM,
 )
 from mmrl.generation.masked.strategies.rates import AR_LIKE, FULL, RANDOM
-from mmrl.generation.masked.strategies.trace import LEFT_TO_RIGHT, TRACE
+from mmrl.generation.masked.strategies.trace import FORKS, LEFT_TO_RIGHT, TRACE
 from mmrl.generation.strategy import Strategy
 
 STRATEGIES: dict[str, Strategy] = {
@@ -31,6 +31,7 @@ STRATEGIES: dict[str, Strategy] = {
     "blockwise": BLOCKWISE,
     "ar_like": AR_LIKE,
     "trace": TRACE,
+    "forks": FORKS,
     "left_to_right": LEFT_TO_RIGHT,
 }
 """Mask strategies by the name used in configurations."""

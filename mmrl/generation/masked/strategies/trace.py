@@ -1,9 +1,13 @@
-"""Masks that follow an order of writing: trace and left_to_right.
+"""Masks that follow an order of writing: trace, forks and left_to_right.
 
 trace: the states the sampler went through, from the recorded trace. TraceRL (arXiv
 2509.06949): slices of `slice_size` recorded steps; StepMerge (d2, arXiv 2509.21474): `num_slices`
 cuts of the trace. With slices of one step the scores are the sampler's own log-probs. Positions
 after the end of a text are hidden or visible as they were, never scored.
+
+forks: as trace, but only tokens that were drawn are scored, ForkGRPO (arXiv 2609.39859): slices
+without any take no pass. The tokens that the sampler took as certain follow from the states, given
+the policy that sampled, and are part of what is shown.
 
 left_to_right: position i scored with all before it visible and all from it on hidden, JustGRPO
 (arXiv 2601.15165): log pi(y) = sum_i log p(y_i | x, y_<i), exact for a sampler that writes one
@@ -33,7 +37,7 @@ class SliceConfig(MaskConfig):
     """How an order of writing is cut into slices, one pass each."""
 
     slice_size: Annotated[int, at_least(1)] = 1
-    """Recorded steps scored in one pass (strategy: trace), or positions (left_to_right)."""
+    """Recorded steps scored in one pass (strategy: trace, forks), or positions (left_to_right)."""
     num_slices: Annotated[int | None, at_least(1)] = None
     """Cut the trace, or the positions, into so many slices instead."""
 
@@ -48,6 +52,12 @@ def plan_trace(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
     """One pass per slice of each row's trace."""
     order = rollout.trace.masked_fill(~rollout.canvas.response, -1)
     return plan_slices(rollout, order, config)
+
+
+def plan_forks(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
+    """One pass per slice of each row's trace in which a token was drawn."""
+    order = rollout.trace.masked_fill(~rollout.canvas.response, -1)
+    return plan_slices(rollout, order, config, rollout.drawn)
 
 
 def plan_left_to_right(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
@@ -106,9 +116,12 @@ def rank_steps(order: Tensor, block: Tensor) -> Tensor:
     return (rank - first.gather(1, block)).where(traced, 0)
 
 
-def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig) -> Passes:
+def plan_slices(
+    rollout: Rollout, order: Tensor, config: SliceConfig, among: Tensor | None = None
+) -> Passes:
     """Each pass hides a slice and all later ones and scores the slice. `order` [B, L] int64: when
-    each position was written, negative where it was given.
+    each position was written, negative where it was given. `among` [B, L] bool: positions that may
+    be scored; None for all.
 
     Slices without a position that counts are left out; rows with fewer slices than others have
     empty passes at the end. Weights carry the factor K, for the estimate is a mean over passes and
@@ -116,6 +129,7 @@ def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig) -> Passes:
     import torch
 
     scorable, blocks = rollout.canvas.counted, rollout.canvas.split()
+    scorable = scorable if among is None else scorable & among
     ids = slice_ids(order, config, blocks)
     counted = scorable & (ids >= 0)
     rank = rank_steps(ids.where(counted, -1), torch.zeros_like(ids))
@@ -134,6 +148,7 @@ TRACE = hiding(
     ordered=True,
     reads_trace=True,
 )
+FORKS = TRACE._replace(plan=hiding(plan_forks, SliceConfig).plan, of_forks=True)
 LEFT_TO_RIGHT = hiding(
     plan_left_to_right,
     SliceConfig,

@@ -112,8 +112,8 @@ def update(
             inputs.rewards = reward_of(new.finished[..., 0])
         if group is not None:
             other = old if config.contrast == "crd" else reference
-            errors = group.error(new.detach()), group.error(other)
-            inputs.slopes = group.slopes(*errors, advantages, GROUP, 1.0)
+            found = group.measure(new.detach()) - group.measure(other)
+            inputs.slopes = group.slopes(found, advantages, GROUP, config)
         loss, _ = policy_loss(inputs, config, size)
         optimizer.zero_grad()
         loss.backward()
