@@ -33,9 +33,9 @@ class Quantity(NamedTuple):
     """What a bound makes of log-probs.
 
     `values` [K', B, L'] float32; `counts` [K', B, L'] bool, True where a value counts; `sizes`
-    (broadcast to them), the number of response tokens in one value, None for one each; `linear` [B]
-    bool or None: where it is not None the surrogate is BGPO's, A (1 + d) in these rollouts and
-    A exp(d) in the others, d the log-ratio.
+    (broadcast to them), the number of response tokens in one value, None for one each; `linear`
+    [1, B, 1] bool or None: where it is not None the surrogate is BGPO's, A (1 + d) in these
+    rollouts and A exp(d) in the others, d the log-ratio.
     """
 
     values: Tensor
@@ -48,8 +48,8 @@ class Bound(NamedTuple):
     """A row of `BOUNDS`.
 
     `compute(logprobs, passes, config, advantages)`: `config` has the options of the bound's
-    `Config`, `advantages` [B] float32 are None where only the counts are needed. `pass_by_pass`:
-    whether each value belongs to one pass.
+    `Config`, `advantages` [1, B, 1] float32 are None where only the counts are needed.
+    `pass_by_pass`: whether each value belongs to one pass.
     """
 
     compute: Callable[[Tensor, Passes, Any, Tensor | None], Quantity]
@@ -110,7 +110,7 @@ def sandwich(
         return lower
     upper = eubo(logprobs, passes, config)
     mixed = config.eubo_weight * upper.values + (1 - config.eubo_weight) * lower.values
-    return lower._replace(values=lower.values.where((advantages >= 0)[None, :, None], mixed))
+    return lower._replace(values=lower.values.where(advantages >= 0, mixed))
 
 
 def additive(

@@ -66,7 +66,8 @@ class LossInputs:
     Attributes:
         passes: K passes over B rows.
         new: scores under the policy, with gradient; an entropy is for the metrics.
-        advantages: [B], or of tokens: [K, B, L] from a value model, [1, B, L] from completions.
+        advantages: broadcast to the actions [K, B, N]: of rollouts [1, B, 1], for which [B] may be
+            given; of tokens or slices [1, B, N]; and of each pass [K, B, N].
         old: those under the policy that sampled; None where it is the same policy.
         reference: those under the policy the KL is taken to; None without a KL.
         weights: where only some of the passes are at hand, those they have among all of them.
@@ -85,6 +86,10 @@ class LossInputs:
     averaged: Scores | None = None
     slopes: Tensor | None = None
     rewards: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.advantages.dim() == 1:
+            self.advantages = self.advantages[None, :, None]
 
 
 def batch_weights(passes: Passes, config: AlgorithmConfig, size: BatchSize) -> Weights:
@@ -147,7 +152,6 @@ def _contrast_loss(
     contrast, new, scored = CONTRASTS[config.contrast], inputs.new, inputs.passes.scored
     old = inputs.averaged or new.detach()
     rows = inputs.advantages
-    rows = rows[None, :, None] if rows.dim() == 1 else rows
     limit = config.adv_clip_max or 1.0
     assert contrast.terms is not None, "others have a ratio"
     terms = contrast.terms(Contrasted(new, old, rows, config.contrast_beta, limit))
@@ -166,8 +170,8 @@ def compare(inputs: LossInputs, config: AlgorithmConfig) -> tuple[Comparison, Te
     log_ratio = level(new.values, old, new.counts, new.sizes, passes.blocks)
     # 0 elsewhere, so that nothing there can overflow and spoil the gradient
     own, other = (each.masked_fill(~new.counts, 0.0) for each in (new.values, old))
-    rows = (rows[None, :, None] if rows.dim() == 1 else rows).to(log_ratio.dtype)
-    epsilon, steps = config.clip_range, (inputs.new.gaussian, before.gaussian)
+    rows, epsilon = rows.to(log_ratio.dtype), config.clip_range
+    steps = inputs.new.gaussian, before.gaussian
     return Comparison(log_ratio, own, other, new.counts, rows, epsilon, *steps), new.linear
 
 

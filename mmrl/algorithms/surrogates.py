@@ -136,10 +136,9 @@ def geometric(c: Comparison) -> Terms:
 
 
 def boundary(log_ratio: Tensor, advantages: Tensor, linear: Tensor) -> Terms:
-    """A linear lower bound where `linear` [B], else the exponential of Jensen's inequality."""
-    rows = linear[None, :, None]
+    """A linear lower bound where `linear`, else the exponential of Jensen's inequality."""
     # the side that is not taken must not overflow, or its gradient is not a number
-    ratio = (1 + log_ratio).where(rows, log_ratio.masked_fill(rows, 0.0).exp())
+    ratio = (1 + log_ratio).where(linear, log_ratio.masked_fill(linear, 0.0).exp())
     nowhere = log_ratio.isnan() & False
     return Terms(ratio * advantages, nowhere, nowhere)
 

@@ -101,15 +101,19 @@ class Part:
         if algorithm.beta > 0 and algorithm.kl_to == "old":
             # with a single iteration old is new without its gradient
             reference = new.detach() if old is None else old
-        device = new.logprobs.device
-        advantages = item.batch.advantages[self.rows].to(device)
-        if algorithm.completion_value is not None and item.batch.token_advantages is not None:
-            advantages = item.batch.token_advantages[None, self.rows].to(device)
-        if item.estimates:
-            advantages = item.estimates[self.m].advantages[draws]
         slopes = None if item.slopes is None else item.slopes[draws, self.rows]
         known = old, reference, self._weights(), averaged, slopes
-        return LossInputs(self.passes, new, advantages, *known)
+        return LossInputs(self.passes, new, self._advantages().to(new.logprobs.device), *known)
+
+    def _advantages(self) -> Tensor:
+        """Of each pass by a value model, of slices by completions, or of rollouts; see
+        `LossInputs`."""
+        item, batch = self.item, self.item.batch
+        if item.estimates:
+            return item.estimates[self.m].advantages[self.draws]
+        if item.task.algorithm.completion_value is not None and batch.token_advantages is not None:
+            return batch.token_advantages[None, self.rows]
+        return batch.advantages[self.rows]
 
     def value_loss(self, values: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the value loss, and of its metrics; `values` [k, b, L]."""

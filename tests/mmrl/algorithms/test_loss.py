@@ -196,7 +196,7 @@ def test_parts_of_a_batch_add_up_to_its_loss_and_metrics(columns: dict) -> None:
     for row in (slice(0, 1), slice(1, 2)):
         full = inputs(reference=REFERENCE)
         new, old, reference = (of_rows(each, row) for each in (full.new, full.old, full.reference))
-        part = LossInputs(full.passes[row], new, full.advantages[row], old, reference)
+        part = LossInputs(full.passes[row], new, full.advantages[:, row], old, reference)
         value, some = loss(part, size, beta=0.1, **columns)
         total = total + value
         sums = {name: sums[name] + float(some[name]) for name in sums}

@@ -22,10 +22,10 @@ FILES = {
     for path in sorted((Path(__file__).parents[3] / "configs" / "algorithm").glob("*.yaml"))
 }
 CAUSAL = [name for name, text in FILES.items() if "\nstrategy: causal\n" in text]
-FLOW = [
-    n for n, text in FILES.items() if re.search("\nstrategy: (replay|renoise|last_steps)", text)
-]
-PRESETS = [name for name in FILES if name not in CAUSAL + FLOW]
+FLOW = [name for name, text in FILES.items() if "\nstrategy: replay\n" in text]
+SHOWN = "\nstrategy: (renoise|last_steps)\n"
+VELOCITIES = [name for name, text in FILES.items() if re.search(SHOWN, text)]
+PRESETS = [name for name in FILES if name not in CAUSAL + FLOW + VELOCITIES]
 """Methods of policies that append tokens, of those that denoise, and of those that un-mask."""
 
 

@@ -93,7 +93,7 @@ def values(advantages: list[float], omega: float) -> list[float]:
     copies = torch.zeros(len(advantages), dtype=torch.long)
     config, given = (
         AlgorithmConfig(bound="sandwich", eubo_beta=1.5, eubo_weight=omega),
-        torch.tensor(advantages),
+        torch.tensor(advantages)[None, :, None],
     )
     quantity = BOUNDS["sandwich"](logprobs[:, copies], passes[copies], config, given)
     return quantity.values.flatten().tolist()
