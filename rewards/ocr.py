@@ -40,8 +40,9 @@ class OCRReward(Settings):
     where: ClassVar[str] = "ocr"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
-    engine: Literal["got", "paddleocr"] = "got"
-    """What reads: GOT-OCR 2.0 by transformers, or the package paddleocr (3 or later)."""
+    engine: Literal["got", "paddleocr", "rapidocr"] = "got"
+    """What reads: GOT-OCR 2.0 by transformers, or the package paddleocr (3 or later) or rapidocr,
+    which brings its networks along and reads on the CPU."""
     model: str = "stepfun-ai/GOT-OCR-2.0-hf"
     """Hub id or directory of `got`."""
     max_tokens: Annotated[int, at_least(1)] = 256
@@ -56,7 +57,8 @@ class OCRReward(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         there = self.engine == "got" or find_spec(self.engine) is not None
-        advice = f"pip install {self.engine}, or set ocr.engine to got."
+        needed = "paddleocr" if self.engine == "paddleocr" else "'mmrl[ocr]'"
+        advice = f"pip install {needed}, or set ocr.engine to got."
         check(there, "ocr.engine", self.engine, "a package that is installed", advice)
         self.read: Reader = ENGINES[self.engine](self)
 
@@ -122,7 +124,19 @@ def paddleocr(options: OCRReward) -> Reader:
     return lambda images: [read(image) for image in images]
 
 
-ENGINES: dict[str, Callable[[OCRReward], Reader]] = {"got": got, "paddleocr": paddleocr}
+def rapidocr(options: OCRReward) -> Reader:
+    """PP-OCR as RapidOCR ships it for onnxruntime; the lines of an image from top to bottom."""
+    from rapidocr import RapidOCR
+
+    engine: Any = RapidOCR(params={"Global.log_level": "error"})
+    return lambda images: [" ".join(engine(image).txts or ()) for image in images]
+
+
+ENGINES: dict[str, Callable[[OCRReward], Reader]] = {
+    "got": got,
+    "paddleocr": paddleocr,
+    "rapidocr": rapidocr,
+}
 
 
 def find_wanted_text(prompt: str, metadata: Mapping[str, Any]) -> str | None:

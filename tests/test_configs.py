@@ -42,6 +42,7 @@ RECIPES = {
 sweep = load_script(ROOT / "scripts", "sweep")
 BASES = ("clip", "hps", "hpsv3", "unified_reward", "geneval")
 QUICK = ("llada_gsm8k", "lladav_process", "mmada_v_process", "mmada_t2i_geneval", "llada_process")
+QUICK += ("sana_flow_grpo_pickscore", "sd3_guard_ocr")
 VISION = {
     "mmada_v": ("Gen-Verse/MMaDA-8B-MixCoT", "MMaDA-8B", 16, (128, 64, 0.95, "free")),
     "lladav": ("GSAI-ML/LLaDA-V", "LLaDA-V-8B", 8, (256, 32, 0.9, "leave")),
@@ -69,13 +70,14 @@ def configurations(folder: str) -> list[str]:
 
 def mark_slow(path: str) -> Any:
     """Mark the recipes for 8B models but for the configurations that have all parts."""
-    quick = not is_of_8b(path) or Path(path).stem in QUICK
+    quick = not is_public(path) or Path(path).stem in QUICK
     return path if quick else pytest.param(path, marks=pytest.mark.slow)
 
 
-def is_of_8b(path: str) -> bool:
+def is_public(path: str) -> bool:
     """Whether a configuration trains a public checkpoint."""
     families = "llada|lladav|mmada|dream|diffucoder|sdar|trado|lumina|amused|qwen3|qwen_vl"
+    families += "|sd3|flux|flux2_klein|qwen_image|z_image|sana"
     return re.match(rf"({families})_", Path(path).name) is not None
 
 
@@ -316,13 +318,14 @@ def test_the_geneval_recipes_reward_geneval() -> None:
         assert all(prompt.metadata["include"] for prompt in prompts)
 
 
-@pytest.mark.parametrize("path", [p for p in configurations("rl") if is_of_8b(p)])
-def test_every_8b_recipe_divides_among_1_to_8_devices_and_repeats_no_default(path: str) -> None:
+@pytest.mark.parametrize("path", [p for p in configurations("rl") if is_public(p)])
+def test_every_public_recipe_divides_among_1_to_8_devices_and_repeats_no_default(path: str) -> None:
     config = load_config(RLConfig, [f"config={path}"])
     for processes in (1, 2, 4, 8):
         check_geometry(config, processes)
-    defaults = RLConfig.__dataclass_fields__
-    repeated = [k for k, v in read_yaml(path).items() if defaults[str(k)].default == v]
+    defaults, base = RLConfig.__dataclass_fields__, read_yaml(find_chain(path)[-1])
+    values = {k: v for k, v in read_yaml(path).items() if base.get(k, v) == v}
+    repeated = [k for k, v in values.items() if defaults[str(k)].default == v]
     assert not repeated, repeated
 
 

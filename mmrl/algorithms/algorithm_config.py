@@ -56,11 +56,11 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     where: ClassVar[str] = "algorithm"
     presets: ClassVar = "algorithm"
     """Folder of `configs/` with values of `name`."""
-    trl_names: ClassVar = {
-        "loss_type": "aggregation, with surrogate: cispo for its cispo",
-        "importance_sampling_level": "ratio_level",
+    other_names: ClassVar = {
+        "loss_type": "What TRL calls so is aggregation, with surrogate: cispo for its cispo",
+        "importance_sampling_level": "What TRL calls so is ratio_level",
     }
-    """Names of GRPOConfig that have another name here."""
+    """Names of GRPOConfig, and what to set here."""
 
     name: str = "mask_grpo"
     """Preset the other columns start from."""

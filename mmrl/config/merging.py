@@ -142,7 +142,7 @@ def _explain(error: OmegaConfBaseException, cls: type, where: str) -> str:
     rows = reversed([*walk(cls, components=False)])  # of one name the outermost is meant
     places = {row.key.rpartition(".")[2]: _key(where, row.key) for row in rows}
     here = [*fields, "config"] if key == str(error.key) else fields
-    known = getattr(parent, "trl_names", {}).get(error.key)
+    known = getattr(parent, "other_names", {}).get(error.key)
     names = {**places, **{name: name for name in here}}
-    hint = suggest(error.key, names) if known is None else f" What TRL calls so is {known}."
+    hint = suggest(error.key, names) if known is None else f" {known}."
     return f"{key} is not a setting.{hint} Allowed here: {', '.join(fields)}."

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 UNREADABLE = (YAMLError, OmegaConfBaseException, OSError, ValueError, AttributeError, TypeError)
 """Errors of settings that are damaged."""
+NAMES = ("config.json", "adapter_config.json", "model_index.json")
+"""What a checkpoint has one of; the last is a pipeline's."""
 
 
 def find_checkpoints(config: DemoConfig) -> dict[str, ModelConfig]:
@@ -57,7 +59,7 @@ def _of_run(config: DemoConfig, run: Path) -> Iterator[ModelConfig]:
     except UNREADABLE:
         return  # a directory without readable settings still has its completions
     for place in (*map(str, model_folders(run)), model.path):
-        if any((Path(place) / f).is_file() for f in ("config.json", "adapter_config.json")):
+        if any((Path(place) / f).is_file() for f in NAMES):
             yield replace(model, path=place, lora=None, dtype=config.dtype)
 
 

@@ -32,6 +32,10 @@ SAMPLERS = {
     "grpo_guard": "{name: flow, steps: 4}",
     "flow_dppo": "{name: flow, steps: 4}",
     "dance_grpo": "{name: dance, steps: 4, noise_level: 0.3}",
+    "mix_grpo": "{name: flow, steps: 4, shared_noise: true, window_rule: progressive,"
+    " window_size: 2, window_iterations: 1, window_roll_back: true}",
+    "tempflow_grpo": "{name: flow, steps: 4, shared_noise: true, window_size: 1}",
+    "flash_grpo": "{name: flow, steps: 4, window_rule: stratified, window_size: 1}",
 }
 """Methods and how they sample."""
 TRAINED = {"all": "null", "lora": "{r: 4, target_modules: [q, k, v, o]}"}

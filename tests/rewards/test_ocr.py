@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     GotOcr2Config,
@@ -71,6 +71,18 @@ def test_what_an_engine_reads_is_scored_and_what_is_not_wanted_is_not_read(
     assert reward([samples[1]]) == [None]
     with pytest.raises(ValueError, match="'ocr' scores images.*str"):
         reward([Sample(SIGN, "words")])
+
+
+def test_rapidocr_reads_what_is_written_and_nothing_on_a_blank_image() -> None:
+    reward = build_reward({"name": "ocr", "engine": "rapidocr"})
+    assert isinstance(reward, OCRReward)
+    blank, sign = (Image.new("RGB", (256, 128), "white") for _ in range(2))
+    for n, line in enumerate(("Hello", "World")):
+        at = (20, 10 + 50 * n)
+        ImageDraw.Draw(sign).text(at, line, "red", ImageFont.load_default(40))
+    wrong = Sample("", sign, {"text": "hallo word"})
+    assert reward.read([sign]) == ["Hello World"]
+    assert reward([wrong, Sample(SIGN, blank)]) == [pytest.approx(7 / 9), 0.0]
 
 
 def save_got(directory: Path) -> None:

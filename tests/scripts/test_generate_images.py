@@ -34,6 +34,19 @@ def test_the_demo_writes_a_grid_and_an_animation_of_every_step(tmp_path: Path) -
         assert still.width == 5 * (64 + GAP) + GAP
 
 
+def test_latents_are_decoded_after_each_step(tmp_path: Path) -> None:
+    flow = SCRIPT.parents[1] / "datasets" / "shapes" / "checkpoints" / "flow"
+    words = [f"model={flow}", "name=ode", "prompt=a red circle|a blue ring", "num_images=2"]
+    assert demo.main([*words, "steps=3", "cell=64", f"out={tmp_path}"]) == 0
+    with Image.open(tmp_path / "denoising.gif") as film, Image.open(tmp_path / "grid.png") as grid:
+        assert film.n_frames == 4 and grid.width == 2 * (64 + GAP) + GAP
+        shown = []
+        for frame in range(4):
+            film.seek(frame)
+            shown.append(film.convert("RGB").tobytes())
+    assert len(set(shown)) == 4
+
+
 def test_pictures_depend_on_the_seed_and_not_on_the_batch_size(tmp_path: Path) -> None:
     words = ["prompt=a red circle", "num_images=3", "steps=3"]
     for name, word in {"a": "seed=1", "b": "batch_size=2", "c": "seed=0"}.items():

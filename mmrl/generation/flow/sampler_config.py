@@ -19,6 +19,12 @@ class SolverConfig(Settings):
     log-probs, sample with."""
 
     where: ClassVar[str] = "sampler"
+    other_names: ClassVar = {
+        "guidance_scale": "cfg_scale is diffusers' guidance_scale less 1, that of Z-Image itself",
+        "true_cfg_scale": "cfg_scale is diffusers' true_cfg_scale less 1",
+        "num_inference_steps": "What diffusers calls so is steps",
+    }
+    """Names of diffusers' pipelines, and what to set here."""
 
     steps: Annotated[int, at_least(1)] = 12
     """Denoising steps S."""

@@ -10,7 +10,9 @@ from mmrl.demo.__main__ import main
 from mmrl.demo.checkpoints import Checkpoints, able_to, find_checkpoints
 from mmrl.demo.demo_config import DemoConfig
 from mmrl.demo.runs import find_runs
-from tests.mmrl.runs import VQ
+from tests.mmrl.runs import SHAPES, VQ
+
+FLOW = SHAPES / "checkpoints" / "flow"
 
 
 def write_run(world: SimpleNamespace, run: Path) -> None:
@@ -62,6 +64,15 @@ def test_the_start_of_a_run_is_offered_beside_what_it_trained(
     named = find_checkpoints(DemoConfig(checkpoints=[str(world.policy)], runs=[str(tmp_path)]))
     assert sorted(named) == sorted(found)
     assert named[str(world.policy)].max_prompt_length == 256  # of the page, which names it itself
+
+
+def test_a_pipeline_that_a_run_trained_is_offered(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "final").symlink_to(FLOW)
+    (run / "config.yaml").write_text(f"model: {{path: '{FLOW}', max_prompt_length: 16}}\n")
+    found = find_checkpoints(DemoConfig(checkpoints=[], runs=[str(run)]))
+    assert list(found) == able_to("text_to_image", found) == [str(run / "final"), str(FLOW)]
 
 
 def test_without_gradio_the_error_names_the_extra(

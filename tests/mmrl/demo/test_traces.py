@@ -89,6 +89,17 @@ def test_an_image_is_drawn_as_the_sampler_wrote_it(painter: Policy) -> None:
     assert "64 positions in 6 steps, 6 forward passes" in describe(trace)
 
 
+def test_a_latent_is_drawn_as_it_is_decoded_after_each_step() -> None:
+    folder = DATASETS / "shapes" / "checkpoints" / "flow"
+    policy = load_policy(folder, max_prompt_length=16)
+    prompt = Prompt("0", "text_to_image", "a red circle")
+    trace = sample_trace(policy, prompt, read_sampler({"name": "flow", "steps": 3}), seed=3)
+    assert isinstance(trace.completion, Image.Image) and len(trace.frames) == 4
+    seen = [draw_frame(trace, after, side=64).tobytes() for after in range(4)]
+    assert len(set(seen)) == 4 and trace.frames[3].tobytes() == trace.completion.tobytes()
+    assert len(trace.logprobs) == 2 and "3 steps, 3 forward passes" in describe(trace)
+
+
 def test_a_text_is_traced_token_by_token_up_to_its_end(writer: Policy) -> None:
     settings = {"name": "static", "steps": 12, "temperature": 0.0}
     prompt = Prompt("0", "text", "compute 4*4")

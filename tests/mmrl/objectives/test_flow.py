@@ -39,7 +39,7 @@ from tests.mmrl.objectives.flow_pipelines import (
 )
 from tests.mmrl.objectives.flow_pipelines import write_start as write_pipeline
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import metrics
+from tests.mmrl.runs import metrics, same_weights
 from tests.mmrl.same_runs import close, equal_metrics
 from tests.pictures import png
 
@@ -198,6 +198,19 @@ def test_impossible_settings_are_refused_before_anything_is_read(
     assert "5 pairs" in str(describe(config(folder, tmp_path / "run")))
     with pytest.raises(ConfigError, match="share one copy"):
         Flow(FlowConfig(**options(folder)), seed=0, batch_size=1, deferred=True)
+
+
+def test_a_resumed_run_averages_its_weights_as_the_uninterrupted_one(
+    folder: Path, finished: Path, tmp_path: Path
+) -> None:
+    second = str(finished / "checkpoints" / "2")
+    again = train(config(folder, tmp_path / "again", resume_from_checkpoint=second))
+    plain = train(config(folder, tmp_path / "plain", ema_decay=0.0))
+    lines = [line for line in metrics(finished) if line["step"] > 2]
+    assert [line for line in metrics(again) if line["step"] > 2] == lines
+    for part in PARTS[:3]:
+        assert same_weights(again / "final" / part, finished / "final" / part)
+        assert not same_weights(plain / "final" / part, finished / "final" / part)
 
 
 @pytest.mark.slow
