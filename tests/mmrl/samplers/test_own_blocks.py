@@ -106,7 +106,7 @@ def test_a_size_that_divides_nothing_is_refused_with_its_row() -> None:
     prompts = [Prompt("7", "text", "a", metadata={"block_size": "5"})]
     with pytest.raises(ConfigError, match="7: block_size is 5; it must be a divisor of the 12"):
         check(settings(), prompts, 12)
-    with pytest.raises(ConfigError, match="of blocks, here 2, divides sampler.steps, 5"):
+    with pytest.raises(ConfigError, match="and the number of blocks one of the 5 steps"):
         check(replace(settings(), steps=5), prompts, 10)
     check(settings(), prompts, None)
 

@@ -16,7 +16,7 @@ from mmrl.generation.masked.samplers.dream import ENTROPY, MASKGIT_PLUS, ORIGIN,
 from mmrl.generation.masked.samplers.fork import FORK
 from mmrl.generation.masked.samplers.loop_config import LoopConfig, check_blocks
 from mmrl.generation.masked.samplers.own_blocks import check_own_blocks, write_by_size
-from mmrl.generation.masked.samplers.rule import Rule
+from mmrl.generation.masked.samplers.rule import Rule, draw_all
 from mmrl.generation.masked.samplers.scheduled import EMERGE, LUMINA, MASKGIT
 from mmrl.generation.strategy import OF_PROMPT
 
@@ -104,7 +104,7 @@ def _sampler(rule: Rule) -> Sampler:
         streams=lambda config: config.cache != "refresh",
         keeps_cache=lambda config: config.cache != "none",
         find_differences=find_differences,
-        has_forks=rule.forks,
+        has_forks=rule.draw is not draw_all,
     )
 
 

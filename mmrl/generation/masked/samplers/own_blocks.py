@@ -33,10 +33,9 @@ def check_own_blocks(config: LoopConfig, prompts: Sequence[Prompt], length: int 
         value, size = prompt.metadata.get(OWN_SIZE), read_block_size(prompt.metadata)
         check(size is not None, key, value, ALLOWED, "data.columns names another column.")
         if length is not None and size is not None:
-            check(length % size == 0, key, size, f"a divisor of the {length} response positions")
-            number, steps = length // size, config.steps
-            allowed = f"so that the number of blocks, here {number}, divides sampler.steps, {steps}"
-            check(steps % number == 0, key, size, allowed)
+            fits = length % size == 0 and config.steps % (length // size) == 0
+            allowed = f"a divisor of the {length} response positions, and the number of blocks one"
+            check(fits, key, size, f"{allowed} of the {config.steps} steps")
 
 
 def write_by_size(

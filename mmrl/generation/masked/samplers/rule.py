@@ -183,8 +183,3 @@ class Rule(NamedTuple):
     ranks: bool = False
     fixed: bool = False
     draw: Callable[[Prediction, Tensor | None], tuple[Tensor, Tensor]] = draw_all
-
-    @property
-    def forks(self) -> bool:
-        """Whether it takes some tokens without a draw."""
-        return self.draw is not draw_all
