@@ -339,7 +339,7 @@ def test_what_two_supervised_steps_learn_is_saved_and_loaded_again(
     images = [Image.new("RGB", (64, 64), color) for color in ("red", "blue")]
     pairs = str(write_images(tmp_path / "pairs.parquet", images, TEXTS))
     start: dict[str, Any] = {"data": pairs, "eval_data": pairs, "save_dtype": "float32"}
-    start |= {"model": str(folder), "image_size": 64, "max_prompt_length": LENGTH}
+    start |= {"model": str(folder), "image_size": 64, "max_prompt_length": length_of(folder)}
     values: dict[str, Any] = {"max_steps": 2, "eval_steps": 2, "bf16": False}
     values |= {"per_device_train_batch_size": 2, "learning_rate": 5e-3 if lora else 1e-3}
     objective = {"name": "flow", "lora": lora, **start}
