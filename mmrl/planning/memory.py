@@ -37,6 +37,7 @@ def estimate(
     moments. A sharded one shares nothing with the policy, as `reference` does not."""
     network, size = outline_policy(raw), BYTES[config.model.dtype]
     network.part_options["left_out"] = config.model.without_parts
+    network.part_options["tiled"] = config.model.vae_tiling
     sizes, recompute = count_policy(config, network), config.model.gradient_checkpointing
     found = choose_planned(config.bf16, placement, dtype=config.model.dtype)
     sharded = placement.way in ("fsdp2", "zero3")
@@ -45,7 +46,8 @@ def estimate(
     for task in tasks:
         micro, step = _find_passes(config, network, known, task, placement, computed)
         update = max(update, micro.train(recompute, _count_graphs(config, task, micro)))
-        decoding = network.count_decoding(step.scored) if writes_images(task.config.task) else 0.0
+        draws = writes_images(task.config.task)
+        decoding = network.count_decoding(step.scored, known.frames) if draws else 0.0
         sampling = max(sampling, step.sample(task.config.sampler), decoding)
     weights, memory = sizes.weights + sizes.adapter, placement.memory or 0.0
     whole = gathers_once(config.rollout_weights, weights, memory) and sharded

@@ -205,9 +205,18 @@ class Known:
         with torch.device("meta"):
             return build_vq(known).downsample
 
+    @property
+    def frames(self) -> int:
+        """Latent frames of a video that is written; 1 of an image."""
+        from mmrl.models.families import find_family
+
+        raw = self.config or {}
+        count = getattr(find_family(raw), "count_frames", None)
+        return 1 if count is None else count(raw, self.model.num_frames)
+
     def count_image_tokens(self, written: bool = True) -> int:
-        """Tokens of an image that is written or else in a prompt, from the image size or else
-        `config`."""
+        """Tokens of an image or video that is written, or else of an image in a prompt, from the
+        sizes asked for or else `config`."""
         from mmrl.models.families import find_family, mmada
 
         model, raw, patch = self.model, self.config or {}, self.patch or PUBLIC_PATCH
@@ -218,7 +227,8 @@ class Known:
         if not written:
             return side**2
         chosen = (model.image_height, model.image_width)
-        return math.prod(side if pixels is None else pixels // patch for pixels in chosen)
+        written_sides = (side if pixels is None else pixels // patch for pixels in chosen)
+        return self.frames * math.prod(written_sides)
 
 
 def own_vq(model: ModelConfig) -> str | None:

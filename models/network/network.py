@@ -107,8 +107,9 @@ class Network(nn.Module, ABC):
         """Parameters of what `load_parts` loads: `text encoders`, `autoencoder`."""
         return {}
 
-    def count_decoding(self, tokens: int) -> float:
-        """Bytes beside weights to decode an image of some tokens; 0 where it is not counted."""
+    def count_decoding(self, tokens: int, frames: int = 1) -> float:
+        """Bytes beside weights to decode an image of some tokens, or a video of some latent frames;
+        0 where it is not counted."""
         return 0.0
 
     def move_parts(self, device: torch.device | str) -> None:

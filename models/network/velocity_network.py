@@ -103,14 +103,18 @@ class VelocityNetwork(Network):
         return count_parameters(self.public_config, self.part_options.get("left_out", ()))
 
     @torch.inference_mode()  # in which attention is one operation, as in a fused kernel
-    def count_decoding(self, tokens: int) -> float:
+    def count_decoding(self, tokens: int, frames: int = 1) -> float:
         """See `Network.count_decoding`; of any shape of so many tokens."""
-        rows = next(n for n in range(isqrt(tokens), 0, -1) if tokens % n == 0)
-        channels = self.blank()[0]["latents"].shape[1]
-        shape = 1, channels, rows * self.patch, tokens // rows * self.patch
+        within = tokens // frames
+        rows = next(n for n in range(isqrt(within), 0, -1) if within % n == 0)
+        channels, *steps = self.blank()[0]["latents"].shape[1:]
+        shape = channels, *[frames] * len(steps[:-2])
+        shape = 1, *shape, rows * self.patch, within // rows * self.patch
         with torch.device("meta"):
             vae: Any = build_part(self.public_config[VAE])
             latents = torch.empty(shape)
+        if self.part_options.get("tiled"):
+            vae.enable_tiling()
         with LiveBytes() as live:
             vae.decode(add_frame(self.to_decoder(latents, vae)[0], vae))
         return float(live.peak)
