@@ -255,22 +255,29 @@ def build_gemma(sizes: dict[str, Any]) -> tuple[Any, Any]:
     return tokenizer, Gemma2Model(Gemma2Config(**{**text, "vocab_size": len(vocabulary)}))
 
 
-def write_wan(folder: Path, width: int, layers: int) -> None:
-    """The parts of Wan2.1-T2V-1.3B: its transformer of this width, its scheduler, and a small UMT5
-    and autoencoder."""
+def write_wan(folder: Path, width: int, layers: int, name: str = "Wan2.1-1.3B") -> None:
+    """The parts of a published Wan: its transformer of this width, or both, its scheduler, and a
+    small UMT5 and autoencoder."""
     import diffusers as parts
     from transformers import UMT5Config, UMT5EncoderModel
 
     from mmrl.pretrained.known import SIZES
 
-    raw, tokenizer = SIZES["Wan2.1-1.3B"], build_t5_tokenizer()
+    raw, tokenizer = SIZES[name], build_t5_tokenizer()
     small: Any = {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 2}
     umt5 = UMT5Config(**small, vocab_size=len(tokenizer), feed_forward_proj="gated-gelu")
     network: Any = {"num_layers": layers, "text_dim": small["d_model"], "ffn_dim": 2 * width}
     network |= {"num_attention_heads": width // raw["attention_head_dim"]}
     vae = {**raw["vae"], "base_dim": 8, "num_res_blocks": 1}
+    vae |= {"decoder_base_dim": 8} if raw["vae"].get("decoder_base_dim") else {}
+    vae["latents_mean"] = [0.01 * n for n in range(vae["z_dim"])]
+    vae["latents_std"] = [1 + 0.1 * n for n in range(vae["z_dim"])]
+    kind, second = parts.WanTransformer3DModel, raw.get("transformer_2")
     parts.WanPipeline(
-        transformer=resized(raw, parts.WanTransformer3DModel, **network),
+        transformer=resized(raw, kind, **network),
+        transformer_2=None if second is None else resized(second, kind, **network),
+        boundary_ratio=raw.get("boundary_ratio"),
+        expand_timesteps=raw.get("expand_timesteps", False),
         scheduler=parts.UniPCMultistepScheduler.from_config(raw["scheduler"]),
         vae=parts.AutoencoderKLWan.from_config(vae),
         text_encoder=UMT5EncoderModel(umt5),

@@ -78,7 +78,7 @@ def find_here(key: str, path_or_hub_id: str, left_out: Sequence[str] = ()) -> Pa
     that a repository that does not exist is found before anything else is done. Raises ConfigError:
     neither a directory nor possibly on the hub. Raises FileNotFoundError: the hub does not return
     it."""
-    from mmrl.models.families.pipeline import check_parts, network_directory
+    from mmrl.models.families.pipeline import check_parts, network_directories
     from mmrl.models.source import find_directory
     from mmrl.models.weights import read_headers
 
@@ -91,7 +91,8 @@ def find_here(key: str, path_or_hub_id: str, left_out: Sequence[str] = ()) -> Pa
     found = [file for name in names if (file := known_file(path_or_hub_id, name)) is not None]
     if found:
         try:
-            read_headers(network_directory(found[0].parent), pickled=True)
+            for folder in network_directories(found[0].parent).values():
+                read_headers(folder, pickled=True)
             check_parts(found[0].parent, left_out)
         except FileNotFoundError:  # a download that has not ended
             return None

@@ -1,8 +1,11 @@
-"""Wan 2.1, text to video (Wan-AI/Wan2.1-T2V-1.3B-Diffusers and -14B-; arXiv 2503.20314).
+"""Wan 2.1 and 2.2, text to video (Wan-AI/Wan2.1-T2V-1.3B-Diffusers and -14B-, Wan2.2-TI2V-5B-,
+Wan2.2-T2V-A14B-; arXiv 2503.20314).
 
 A checkpoint is the directory of a `WanPipeline`; its text encoder is a UMT5. The published ones
 name UniPC as their scheduler, whose steps have no log-probs; rollouts take those of the flow, on an
 even grid with the same `flow_shift`: 3 for 480p, 5 for 720p; `sampler.shift` sets another.
+A14B has two transformers: the second, for the noise levels below `boundary_ratio`, is trained and
+saved as the first is, under names that begin with `transformer_2`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +23,16 @@ from mmrl.models.network.wan import TEXT_TOKENS, WanNetwork
 
 FRAMES, SIZE = 81, (480, 832)
 """Frames, height and width of the pipeline's videos."""
+EACH_TOKEN, FPS = "expand_timesteps", {False: 16.0, True: 24.0}
+"""Whether each token has its own time (2.2 5B), where all have that of the step without an image;
+and the rate of the videos."""
 
 
 class Wan(LatentFamily):
     """A family; see `LatentFamily`."""
 
     LAYOUTS = {"text_to_video": TextToVideo}
+    KEYS = {"transformer.": "", "transformer_2.": "transformer_2."}
     pipeline, made = "WanPipeline", WanNetwork
 
     def encode_text(
@@ -42,7 +49,7 @@ class Wan(LatentFamily):
         stride, number = config["vae"].get("scale_factor_temporal", 4), options.num_frames or FRAMES
         allowed = f"1 more than a multiple of {stride}, such as {5 * stride + 1}"
         check(number % stride == 1, "model.num_frames", number, allowed)
-        return {"frames": number, "stride": stride}
+        return {"frames": number, "stride": stride, "fps": FPS[bool(config.get(EACH_TOKEN))]}
 
     def count_pixels(self, config: Mapping[str, Any]) -> int:
         return config["vae"].get("scale_factor_spatial", 8)

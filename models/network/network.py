@@ -38,6 +38,7 @@ class Network(nn.Module, ABC):
         recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
         attn_implementation: the attention kernel that is set.
         tower: the name of the vision tower, where there is one.
+        can_shard: whether processes may share its weights: each then makes the same forward passes.
         can_cache, can_refresh: whether the network has `new_cache`, and `new_token_cache`.
         can_reduce: whether `forward` takes `reduce`; without it all logits exist at once.
         block_size: positions of a block of the row where attention is causal between blocks, None
@@ -48,6 +49,7 @@ class Network(nn.Module, ABC):
 
     layer_roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     tower: ClassVar[str] = "vision.tower"
+    can_shard: bool = True
     can_cache: ClassVar[bool] = False
     can_refresh: bool = False
     can_reduce: ClassVar[bool] = False

@@ -46,13 +46,17 @@ class VelocityNetwork(Network):
     parts: PipelineParts | None = None
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        import diffusers
-
         super().__init__()
-        kind = getattr(diffusers, self.kind)
-        self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
+        self.transformer = self.build(config)
         self.blocks = [each for name in self.lists for each in getattr(self.transformer, name)]
         self.public_config = dict(config)
+
+    def build(self, config: Mapping[str, Any]) -> Any:
+        """The class of diffusers at the sizes of its config."""
+        import diffusers
+
+        kind = getattr(diffusers, self.kind)
+        return kind(**{k: config[k] for k in signature(kind).parameters if k in config})
 
     @property
     def patch(self) -> int:

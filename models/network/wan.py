@@ -1,4 +1,4 @@
-"""diffusers' `WanTransformer3DModel` as a network that predicts velocities (Wan 2.1)."""
+"""diffusers' `WanTransformer3DModel` as a network that predicts velocities (Wan 2.1 and 2.2)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +31,8 @@ class Rotation(nn.Module):
 
 
 class WanNetwork(VelocityNetwork):
-    """The transformer of a config of diffusers, on latents [B, C, T, H, W]."""
+    """The transformer of a config of diffusers, on latents [B, C, T, H, W]; or two, of which
+    the second predicts below the noise level `boundary_ratio` of the config."""
 
     kind, lists = "WanTransformer3DModel", ("blocks",)
     layer_roles = {
@@ -44,16 +45,36 @@ class WanNetwork(VelocityNetwork):
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
         self.transformer.rope = Rotation(self.transformer.rope)
+        second = config.get("transformer_2")
+        self.transformer_2: Any = None if second is None else self.build(second)
+        self.boundary, self.can_shard = config.get("boundary_ratio") or 0.0, second is None
+        if second is not None:
+            self.transformer_2.rope = Rotation(self.transformer_2.rope)
+            self.blocks = [*self.blocks, *self.transformer_2.blocks]
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor) -> Tensor:
         """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts, with
         zeros behind them."""
         with self.recomputed():
-            return self.transformer(
-                hidden_states=latents.to(self.dtype),
-                timestep=sigma * 1000,
-                encoder_hidden_states=states.to(self.dtype),
-            ).sample
+            if self.transformer_2 is None:
+                return self._predict(self.transformer, latents, sigma, states)
+            high, found = sigma >= self.boundary, torch.zeros_like(latents, dtype=self.dtype)
+            for expert, chosen in ((self.transformer, high), (self.transformer_2, ~high)):
+                rows = chosen.nonzero().flatten()
+                unused = len(rows) == 0
+                if unused and not torch.is_grad_enabled():
+                    continue
+                rows = rows.new_zeros(1) if unused else rows  # a gradient, of zeros, in any case
+                own = self._predict(expert, latents[rows], sigma[rows], states[rows])
+                found = found.index_add(0, rows, (own * (not unused)).to(found.dtype))
+            return found
+
+    def _predict(self, expert: Any, latents: Tensor, sigma: Tensor, states: Tensor) -> Tensor:
+        return expert(
+            hidden_states=latents.to(self.dtype),
+            timestep=sigma * 1000,
+            encoder_hidden_states=states.to(self.dtype),
+        ).sample
 
     @property
     def patch(self) -> int:
@@ -84,7 +105,7 @@ class WanNetwork(VelocityNetwork):
         """Of a token of a video, a block keeps about 22 vectors of its width and 2 of that of its
         feed-forward; computed again, 1. Of one of a text, 4; all blocks share 11."""
         config, text = self.transformer.config, min(TEXT_TOKENS, length // 2)
-        width, layers = config.num_attention_heads * config.attention_head_dim, len(self.blocks)
+        width, layers = config.num_attention_heads * config.attention_head_dim, config.num_layers
         block, video = 22 + 2 * config.ffn_dim / width, length - text
         inside = video if recompute else block * video + 4 * text
         kept = layers * inside + 4 * video + 11 * text
