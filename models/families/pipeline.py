@@ -44,8 +44,8 @@ def list_parts(directory: Path) -> dict[str, Path]:
 
 def read_pipeline(directory: Path) -> dict[str, Any]:
     """What config.json is to other checkpoints: that of the transformer, with those of the other
-    parts under their names, the options of the pipeline, and its class. Raises FileNotFoundError: a part is
-    missing. Raises ValueError: not JSON, or a pipeline without a transformer."""
+    parts under their names, the options of the pipeline, and its class. Raises FileNotFoundError: a
+    part is missing. Raises ValueError: not JSON, or a pipeline without a transformer."""
     parts = list_parts(directory)
     absent = [f"{name}/{file.name}" for name, file in parts.items() if not file.is_file()]
     index = read_settings_file(directory / INDEX)

@@ -3,7 +3,7 @@ Wan2.2-T2V-A14B-; arXiv 2503.20314).
 
 A checkpoint is the directory of a `WanPipeline`; its text encoder is a UMT5. The published ones
 name UniPC as their scheduler, whose steps have no log-probs; rollouts take those of the flow, on an
-even grid with the same `flow_shift`: 3 for 480p, 5 for 720p; `sampler.shift` sets another.
+even grid with the same `flow_shift`; `sampler.shift` sets another.
 A14B has two transformers: the second, for the noise levels below `boundary_ratio`, is trained and
 saved as the first is, under names that begin with `transformer_2`.
 """

@@ -90,8 +90,9 @@ class Scorer:
         """[n] float32, the weighted sums of images with their gradient, see `Differentiable`;
         rewards of weight 0 are not asked."""
         counted = [term for term in self.terms if term.weight]
-        parts: Any = [term.contribution(term.score_pixels(pixels, samples)) for term in counted]
-        return sum(parts[1:], parts[0])
+        parts = [term.contribution(term.score_pixels(pixels, samples)) for term in counted]
+        total: Any = sum(parts)
+        return total
 
     def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
         """Call a reward; a failure is a `Failure` in place of a score, and is not counted here."""
