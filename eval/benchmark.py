@@ -23,7 +23,7 @@ from mmrl.evaluation.results import Report, Results, write_results
 from mmrl.evaluation.sample_store import SampleStore
 from mmrl.evaluation.text_scores import group_places
 from mmrl.models import Policy, load_policy
-from mmrl.models.task_names import writes_images
+from mmrl.models.task_names import completions_of, writes_images
 from mmrl.pretrained.checks import (
     check_cache,
     check_checkpoints,
@@ -142,7 +142,7 @@ def _sample_and_score(
     check_queries_unsharded(config.rewards, sharding.gathers)
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
-        scorer.check(prompts, writes_images(prompts[0].task))
+        scorer.check(prompts, completions_of(prompts[0].task))
     with activity("loading the model"):
         device = find_device(config.device) if alone else accelerator.device
         place = {"device": device, "deferred": sharding.gathers}

@@ -19,7 +19,7 @@ from mmrl.models.families.pipeline import (
     check_parts,
     copy_parts,
     is_pipeline,
-    network_directory,
+    network_directories,
     read_pipeline,
 )
 from mmrl.models.network.network import Network
@@ -101,8 +101,12 @@ def read_network(
             f"'{directory}' is an adapter, and the processes share the weights: it is continued"
             " with `lora`, and not added to them. Merge it first: python scripts/merge_adapter.py."
         )
-    places = locate_tensors(network_directory(whole))
-    files = {key: (places[name], name) for key, name in names_of(model).items()}
+    places = {
+        start + name: (path, name)
+        for start, folder in network_directories(whole).items()
+        for name, path in locate_tensors(folder).items()
+    }
+    files = {key: places[name] for key, name in names_of(model).items()}
     model.stored = StoredWeights(files, kind, torch.device(device))
     if deferred:
         model.to(kind)
@@ -138,7 +142,12 @@ def outline(directory: Path, left_out: Collection[str] = ()) -> Network:
         check_adapter(directory, model)
         return model
     check_parts(directory, left_out)
-    config, tensors = read_config(directory), read_headers(network_directory(directory))
+    config = read_config(directory)
+    tensors = {
+        start + name: tensor
+        for start, folder in network_directories(directory).items()
+        for name, tensor in read_headers(folder).items()
+    }
     family = get_family(config)
     rows = tensors.get(family.KEYS.get("embed.weight", ""))
     if rows is not None and rows.ndim == 2:
@@ -185,7 +194,11 @@ def save_model(
     tensors = {name: state[key].to("cpu", kind) for key, name in names.items()}
     if model.source is not None and is_pipeline(model.source.directory):
         copy_parts(model.source.directory, directory)
-        write_weights(tensors, network_directory(directory), DIFFUSERS_NAME)
+        # the longest beginning first, so that the rest is that of the first folder
+        for start, folder in sorted(network_directories(directory).items(), reverse=True):
+            own = {name: tensors.pop(name) for name in [*tensors] if name.startswith(start)}
+            own = {name.removeprefix(start): tensor for name, tensor in own.items()}
+            write_weights(own, folder, DIFFUSERS_NAME)
         return
     write_weights(tensors, directory)
     config = describe_code(model.public_config, model.source)

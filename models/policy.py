@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import transformers
-from PIL import Image
 from torch import Tensor
 from transformers import (
     PreTrainedTokenizerBase,
@@ -42,7 +41,7 @@ from mmrl.models.network.network import Network
 from mmrl.models.network.token_network import TokenNetwork
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.models.source import ADAPTER_CONFIG, find_directory, find_whole, read_index
-from mmrl.types import Canvas, Prompt
+from mmrl.types import Canvas, Completion, Prompt
 
 
 @dataclass
@@ -103,7 +102,7 @@ class Policy:
                 canvas.features = canvas.features.compute(self.model)
         return canvas
 
-    def decode(self, canvas: Canvas, prompts: Sequence[Prompt]) -> Sequence[str | Image.Image]:
+    def decode(self, canvas: Canvas, prompts: Sequence[Prompt]) -> Sequence[Completion]:
         """Completions of finished canvases; texts begin with the prefill of their prompts."""
         completions = self.layouts[self._task(prompts)].decode(canvas)
         pairs = zip(prompts, completions, strict=True)

@@ -1,17 +1,24 @@
 """Names of the tasks that prompts carry and families of checkpoints have layouts for."""
 
-WRITES_IMAGES = {
-    "image_edit": True,
-    "image_to_text": False,
-    "text": False,
-    "text_to_image": True,
+TEXTS, IMAGES, VIDEOS = "texts", "images", "videos"
+COMPLETIONS = {
+    "image_edit": IMAGES,
+    "image_to_text": TEXTS,
+    "text": TEXTS,
+    "text_to_image": IMAGES,
+    "text_to_video": VIDEOS,
 }
-"""Task -> whether its completions are images, rather than text."""
+"""Task -> what its completions are."""
 EDITS = ("image_edit",)
 """Tasks whose prompts have a source image, which the completion changes."""
-TASKS = sorted(WRITES_IMAGES)
+TASKS = sorted(COMPLETIONS)
+
+
+def completions_of(task: str) -> str:
+    """What completions of a task are."""
+    return COMPLETIONS.get(task, TEXTS)
 
 
 def writes_images(task: str) -> bool:
-    """Whether completions of a task are images."""
-    return WRITES_IMAGES.get(task, False)
+    """Whether completions of a task are pixels: an image, or a video of many."""
+    return completions_of(task) != TEXTS

@@ -99,6 +99,7 @@ class Config:
         "flux2_klein",
         "qwen_image",
         "z_image",
+        "wan",
         "qwen3",
         "qwen2_5_vl",
         "qwen3_vl",
@@ -106,7 +107,8 @@ class Config:
     """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, Lumina-DiMOO with its image tokenizer,
     DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, aMUSEd-256 (as Lumina-DiMOO with diffusers), the
     image tokenizer showlab/magvitv2, Sana_600M_512px, SD3.5-medium without T5, FLUX.1-dev,
-    FLUX.2-klein-9B, Qwen-Image, Z-Image, Qwen3-8B, Qwen2.5-VL-7B or Qwen3-VL-8B."""
+    FLUX.2-klein-9B, Qwen-Image, Z-Image, Wan2.1-T2V-1.3B, Qwen3-8B, Qwen2.5-VL-7B or
+    Qwen3-VL-8B."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
@@ -114,9 +116,9 @@ class Config:
     width: int = 4096
     """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of aMUSEd a
     multiple of 256; 1024 in the published one. Of magvitv2 the base width, a multiple of 32; 128 in
-    the published one. Of SD3 1536, of Sana 1152, of FLUX.1 and Qwen-Image 3072, of Z-Image 3840 and
-    of FLUX.2-klein 4096 in the published ones, whose text encoders stay small here. Below full
-    width, LLaDA-V has a small vision tower."""
+    the published one. Of SD3 and Wan 1536, of Sana 1152, of FLUX.1 and Qwen-Image 3072, of Z-Image
+    3840 and of FLUX.2-klein 4096 in the published ones, whose text encoders stay small here. Below
+    full width, LLaDA-V has a small vision tower."""
 
     def __post_init__(self) -> None:
         check(self.out != "", "out", self.out, "the folder to write into")

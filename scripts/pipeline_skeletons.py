@@ -79,15 +79,12 @@ def write_flux(folder: Path, width: int, layers: int) -> None:
     """The parts of FLUX.1-dev: its transformer of this width, with as many single blocks as double
     ones, its scheduler, and small encoders of texts and images."""
     import diffusers as parts
-    from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel, T5Tokenizer
+    from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
 
     from mmrl.pretrained.known import SIZES
 
     raw = SIZES["FLUX.1-dev"]
-    tokenizer, marks = build_clip_tokenizer(folder / "tokenizer"), ("<pad>", "</s>", "<unk>", "▁")
-    words = T5Tokenizer(
-        [*((mark, 0.0) for mark in marks), *((chr(n), -4.0) for n in range(33, 127))]
-    )
+    tokenizer, words = build_clip_tokenizer(folder / "tokenizer"), build_t5_tokenizer()
     ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     sizes: Any = {"hidden_size": 64, "intermediate_size": 128}
     sizes |= {"num_attention_heads": 2, "num_hidden_layers": 2}
@@ -277,6 +274,46 @@ def build_gemma(sizes: dict[str, Any]) -> tuple[Any, Any]:
     return tokenizer, Gemma2Model(Gemma2Config(**{**text, "vocab_size": len(vocabulary)}))
 
 
+def write_wan(folder: Path, width: int, layers: int, name: str = "Wan2.1-1.3B") -> None:
+    """The parts of a published Wan: its transformer of this width, or both, its scheduler, and a
+    small UMT5 and autoencoder."""
+    import diffusers as parts
+    from transformers import UMT5Config, UMT5EncoderModel
+
+    from mmrl.pretrained.known import SIZES
+
+    raw, tokenizer = SIZES[name], build_t5_tokenizer()
+    small: Any = {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 2}
+    umt5 = UMT5Config(**small, vocab_size=len(tokenizer), feed_forward_proj="gated-gelu")
+    network: Any = {"num_layers": layers, "text_dim": small["d_model"], "ffn_dim": 2 * width}
+    network |= {"num_attention_heads": width // raw["attention_head_dim"]}
+    vae = {**raw["vae"], "base_dim": 8, "num_res_blocks": 1}
+    vae |= {"decoder_base_dim": 8} if raw["vae"].get("decoder_base_dim") else {}
+    vae["latents_mean"] = [0.01 * n for n in range(vae["z_dim"])]
+    vae["latents_std"] = [1 + 0.1 * n for n in range(vae["z_dim"])]
+    kind, second = parts.WanTransformer3DModel, raw.get("transformer_2")
+    parts.WanPipeline(
+        transformer=resized(raw, kind, **network),
+        transformer_2=None if second is None else resized(second, kind, **network),
+        boundary_ratio=raw.get("boundary_ratio"),
+        expand_timesteps=raw.get("expand_timesteps", False),
+        scheduler=parts.UniPCMultistepScheduler.from_config(raw["scheduler"]),
+        vae=parts.AutoencoderKLWan.from_config(vae),
+        text_encoder=UMT5EncoderModel(umt5),
+        tokenizer=tokenizer,
+    ).save_pretrained(folder)
+
+
+def build_t5_tokenizer() -> Any:
+    """A tokenizer of T5's kind whose words are single characters."""
+    from transformers import T5Tokenizer
+
+    marks = ("<pad>", "</s>", "<unk>", "▁")
+    return T5Tokenizer(
+        [*((mark, 0.0) for mark in marks), *((chr(n), -4.0) for n in range(33, 127))]
+    )
+
+
 PIPELINES = {
     "flux": write_flux,
     "flux2_klein": write_flux2_klein,
@@ -284,6 +321,7 @@ PIPELINES = {
     "qwen_image": write_qwen_image,
     "sana": write_sana,
     "sd3": write_sd3,
+    "wan": write_wan,
     "z_image": write_z_image,
 }
 """What writes the pipeline of a family, by width and blocks of its transformer."""

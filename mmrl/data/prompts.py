@@ -36,7 +36,7 @@ PROMPT_KEYS = ("messages", "prompt", "question", "text")
 """Columns of the prompt; the first one that a row has is read."""
 PROMPT_PARTS = ("id", "answer", "assistant_prefill")
 """Columns that are no metadata."""
-WITHOUT_IMAGES = ("text", "text_to_image")
+WITHOUT_IMAGES = ("text", "text_to_image", "text_to_video")
 """Tasks whose prompts have no images."""
 
 

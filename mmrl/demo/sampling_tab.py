@@ -52,6 +52,14 @@ TABS = (
         view="result",
     ),
     SamplingTab(
+        "animate",
+        "text_to_video",
+        "A video of a prompt, by one or two checkpoints, after each denoising step.",
+        "a red circle moves to the right",
+        ("ode", 20, 0.0, ""),
+        view="result",
+    ),
+    SamplingTab(
         "write",
         "text",
         "A text, token by token, by one or two checkpoints.",

@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw
 from mmrl.demo.traces import Trace
 from mmrl.run.image_grid import cell_boxes, painted, scale
 from mmrl.run.sample_files import embed
+from mmrl.types import Video
 
 View = Literal["result", "step", "log-prob"]
 LEGENDS: dict[View, str] = {
@@ -45,19 +46,20 @@ def show_traces(traces: Mapping[str, Trace], after: int, view: View) -> str:
         return ""
     parts = []
     for name, trace in traces.items():
-        image = isinstance(trace.completion, Image.Image)
-        shown = (
-            embed(draw_frame(trace, after, view), SIDE) if image else _tokens(trace, after, view)
-        )
+        text = isinstance(trace.completion, str)
+        shown = _tokens(trace, after, view) if text else embed(draw_frame(trace, after, view), SIDE)
         parts.append(f"<div><h4>{html.escape(name)}</h4>{shown}<p>{describe(trace)}</p></div>")
     return f'<p>{LEGENDS[view]}</p><div class="traces">{"".join(parts)}</div>'
 
 
-def draw_frame(trace: Trace, after: int, view: View = "result", side: int = SIDE) -> Image.Image:
-    """The image of a trace after some steps, `side` pixels wide; positions not yet written are
-    grey."""
+def draw_frame(
+    trace: Trace, after: int, view: View = "result", side: int = SIDE
+) -> Image.Image | Video:
+    """The image of a trace after some steps, `side` pixels wide, or its video; positions not yet
+    written are grey."""
     if trace.frames:
-        return scale(trace.frames[min(after, len(trace.frames) - 1)], side)
+        frame = trace.frames[min(after, len(trace.frames) - 1)]
+        return scale(frame, side) if isinstance(frame, Image.Image) else frame
     assert isinstance(trace.completion, Image.Image) and trace.grid is not None
     shown = scale(trace.completion, side)
     if view != "result":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from mmrl.models import Policy
-    from mmrl.types import Prompt
+    from mmrl.types import Completion, Prompt, Video
 
 MOST_STEPS = 4096
 """What a trace may have; more would fill the page."""
@@ -31,26 +31,26 @@ class Trace:
     """One completion, position by position.
 
     Attributes:
-        completion: finished text or image.
+        completion: finished text, image or video.
         written_at: [n] the step that wrote each response position, from 0; of a text up to its end.
         logprobs: [n] log-prob of each token under the sampler when it was written.
         tokens: [n] their texts; empty for an image.
         steps: denoising steps.
         grid: height and width of an image in tokens, None for a text.
-        frames: of an image that can be decoded before it is finished, before the first step and
-            after each; empty elsewhere.
+        frames: of an image or video that can be decoded before it is finished, before the first
+            step and after each; empty elsewhere.
         blocks: [n] block of each position, from 0; empty where the text is not divided.
         forwards: forward passes.
         seconds: of sampling.
     """
 
-    completion: str | Image.Image
+    completion: Completion
     written_at: list[int]
     logprobs: list[float]
     tokens: list[str]
     steps: int
     grid: tuple[int, int] | None = None
-    frames: tuple[Image.Image, ...] = ()
+    frames: tuple[Image.Image | Video, ...] = ()
     blocks: tuple[int, ...] = ()
     forwards: int = 0
     seconds: float = 0.0
@@ -84,7 +84,7 @@ def sample_trace(
     known, blocks = done.describe(0), rollout.blocks
     completion, grid = policy.decode(done, [prompt])[0], known.get("grid")
     steps = max(count_steps(config, int(counted.sum())), 1 + int(rollout.trace.max()))
-    frames: list[Any] = []
+    frames: Sequence[Any] = ()
     if GENERATIONS[done.kind].unroll is not None and not isinstance(completion, str):
         frames = draw_frames(policy, rollout, 0, prompt, completion, steps)
     return Trace(

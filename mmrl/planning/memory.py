@@ -37,6 +37,7 @@ def estimate(
     moments. A sharded one shares nothing with the policy, as `reference` does not."""
     network, size = outline_policy(raw), BYTES[config.model.dtype]
     network.part_options["left_out"] = config.model.without_parts
+    network.part_options["tiled"] = config.model.vae_tiling
     sizes, recompute = count_policy(config, network), config.model.gradient_checkpointing
     found = choose_planned(config.bf16, placement, dtype=config.model.dtype)
     sharded = placement.way in ("fsdp2", "zero3")
@@ -44,12 +45,12 @@ def estimate(
     computed = 2 if found.bf16 else size
     for task in tasks:
         micro, step = _find_passes(config, network, known, task, placement, computed)
-        followed = 0.0
+        draws, followed = writes_images(task.config.task), 0.0
         if task.algorithm.follows_rewards:
-            followed = network.count_decoding(step.scored, gradient=True)
+            followed = network.count_decoding(step.scored, known.frames, gradient=True)
         graphs = _count_graphs(config, task, micro)
         update = max(update, micro.train(recompute, graphs) + followed)
-        decoding = network.count_decoding(step.scored) if writes_images(task.config.task) else 0.0
+        decoding = network.count_decoding(step.scored, known.frames) if draws else 0.0
         sampling = max(sampling, step.sample(task.config.sampler), decoding)
     weights, memory = sizes.weights + sizes.adapter, placement.memory or 0.0
     whole = gathers_once(config.rollout_weights, weights, memory) and sharded

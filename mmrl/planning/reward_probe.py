@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
@@ -15,7 +16,7 @@ from PIL import Image
 
 from mmrl.config import NotHereError
 from mmrl.data.prompts import spread
-from mmrl.models.task_names import writes_images
+from mmrl.models.task_names import TEXTS, VIDEOS, completions_of
 from mmrl.planning.plan_page import Plan, cut
 from mmrl.randomness import generator
 from mmrl.rewards.networks.placement import FROZEN, count_bytes
@@ -26,7 +27,7 @@ from mmrl.rewards.scoring.scorer import Scorer, check_prompts
 from mmrl.rewards.scoring.terms import Term, build_term, key_of
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, check_chunks
-from mmrl.types import Prompt, Sample
+from mmrl.types import Prompt, Sample, Video
 
 FEW = 2
 """Dummy samples of a dry run, which is to take seconds."""
@@ -39,13 +40,14 @@ def make_dummy_samples(
 ) -> list[Sample]:
     """Completions that no policy sampled, for some prompts of a task.
 
-    Images are blank or noise, of `side` pixels or 256. Texts are blank or answers of the data,
-    bare, tagged and boxed: first those of the prompt, then of another.
+    Images are blank or noise, of `side` pixels or 256, and a video is five of one. Texts are blank
+    or answers of the data, bare, tagged and boxed: first those of the prompt, then of another.
     """
-    chosen, images, samples = spread(prompts, count) if prompts else [], writes_images(task), []
+    chosen, made, samples = spread(prompts, count) if prompts else [], completions_of(task), []
     for n in range(count if chosen else 0):
         prompt, other = (chosen[place % len(chosen)] for place in (n, n + 1))
-        completion = _image(n, side or 256) if images else _text(n, prompt, other)
+        completion = _text(n, prompt, other) if made == TEXTS else _image(n, side or 256)
+        completion = _still(completion) if made == VIDEOS else completion
         samples.append(Sample.of(prompt, completion))
     return samples
 
@@ -55,6 +57,10 @@ def _image(n: int, side: int) -> Image.Image:
         return Image.new("RGB", (side, side), ("white", "black", "red", "blue")[n // 2 % 4])
     noise = torch.randint(0, 256, (side, side, 3), generator=generator("probe", n))
     return Image.fromarray(noise.to(torch.uint8).numpy())
+
+
+def _still(image: Any) -> Video:
+    return Video(np.stack([np.asarray(image)] * 5))
 
 
 def _text(n: int, prompt: Prompt, other: Prompt) -> str:
@@ -124,7 +130,7 @@ def probe_rewards(
             continue
         cutting = term.reward.cutting if isinstance(term.reward, CutsCompletions) else None
         check_chunks(cutting, task, f"{where}[{n}]")
-        check_prompts(term, prompts, max_failures, writes_images(task))
+        check_prompts(term, prompts, max_failures, completions_of(task))
         size, served = count_bytes({*FROZEN} - before), isinstance(term.reward, Served)
         problem = term.reward.ready() if isinstance(term.reward, Served) else ""
         if in_step(term.reward):

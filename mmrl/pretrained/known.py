@@ -78,7 +78,7 @@ def find_here(key: str, path_or_hub_id: str, left_out: Sequence[str] = ()) -> Pa
     that a repository that does not exist is found before anything else is done. Raises ConfigError:
     neither a directory nor possibly on the hub. Raises FileNotFoundError: the hub does not return
     it."""
-    from mmrl.models.families.pipeline import check_parts, network_directory
+    from mmrl.models.families.pipeline import check_parts, network_directories
     from mmrl.models.source import find_directory
     from mmrl.models.weights import read_headers
 
@@ -91,7 +91,8 @@ def find_here(key: str, path_or_hub_id: str, left_out: Sequence[str] = ()) -> Pa
     found = [file for name in names if (file := known_file(path_or_hub_id, name)) is not None]
     if found:
         try:
-            read_headers(network_directory(found[0].parent), pickled=True)
+            for folder in network_directories(found[0].parent).values():
+                read_headers(folder, pickled=True)
             check_parts(found[0].parent, left_out)
         except FileNotFoundError:  # a download that has not ended
             return None
@@ -205,9 +206,18 @@ class Known:
         with torch.device("meta"):
             return build_vq(known).downsample
 
+    @property
+    def frames(self) -> int:
+        """Latent frames of a video that is written; 1 of an image."""
+        from mmrl.models.families import find_family
+
+        raw = self.config or {}
+        count = getattr(find_family(raw), "count_frames", None)
+        return 1 if count is None else count(raw, self.model.num_frames)
+
     def count_image_tokens(self, written: bool = True) -> int:
-        """Tokens of an image that is written or else in a prompt, from the image size or else
-        `config`."""
+        """Tokens of an image or video that is written, or else of an image in a prompt, from the
+        sizes asked for or else `config`."""
         from mmrl.models.families import find_family, mmada
 
         model, raw, patch = self.model, self.config or {}, self.patch or PUBLIC_PATCH
@@ -218,7 +228,8 @@ class Known:
         if not written:
             return side**2
         chosen = (model.image_height, model.image_width)
-        return math.prod(side if pixels is None else pixels // patch for pixels in chosen)
+        written_sides = (side if pixels is None else pixels // patch for pixels in chosen)
+        return self.frames * math.prod(written_sides)
 
 
 def own_vq(model: ModelConfig) -> str | None:

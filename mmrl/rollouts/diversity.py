@@ -35,14 +35,15 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from mmrl.config import check, check_choice
-from mmrl.models.task_names import writes_images
+from mmrl.models.task_names import IMAGES, TEXTS, completions_of
+from mmrl.types import Completion
 
 
 class Completions(NamedTuple):
     """Completions, and the tokens of each: up to and including the first end token of a text, all
     of an image."""
 
-    completions: Sequence[str | Image.Image]
+    completions: Sequence[Completion]
     tokens: Sequence[Sequence[int]]
 
 
@@ -102,9 +103,10 @@ def check_metrics(names: Sequence[str], task: str, key: str) -> None:
     """Check the metrics of a task; `key` is the dotted one of their names, for messages. Raises
     ConfigError: an unknown name, a metric that cannot read the completions of the task, or one that
     is named twice."""
-    images = writes_images(task)
+    made = completions_of(task)
+    images = {IMAGES: True, TEXTS: False}.get(made)
     fits = [n for n, metric in DIVERSITY.items() if metric.images in (images, None)]
-    advice = f"The task {task} makes {'images' if images else 'texts'}."
+    advice = f"The task {task} makes {made}."
     for name in names:
         check_choice(key, name, DIVERSITY)
         check(name in fits, key, name, f"of {', '.join(fits)}", advice)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from PIL import Image
 
 from mmrl.data.prompts import spread
 from mmrl.randomness import generator
@@ -23,7 +22,7 @@ from mmrl.rollouts.diversity import Diversity, list_tokens
 from mmrl.rollouts.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Prompt, Rollout, Sample
+from mmrl.types import Completion, Prompt, Rollout, Sample
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
@@ -44,7 +43,7 @@ class Batch:
         tokens: of each completion, see `Completions`.
     """
 
-    completions: list[str | Image.Image]
+    completions: list[Completion]
     lengths: list[int]
     positions: int
     forwards: int
@@ -61,7 +60,7 @@ class Evaluation:
     """
 
     prompts: list[Prompt]
-    completions: list[str | Image.Image]
+    completions: list[Completion]
     scores: dict[str, list[float]]
     items: dict[str, list[list[Item]]] = field(default_factory=dict)
     diversity: Diversity = field(default_factory=Diversity)
@@ -155,7 +154,7 @@ def effective_lengths(rollout: Rollout) -> list[int]:
 
 
 def list_samples(
-    rows: Sequence[tuple[Prompt, int]], completions: Sequence[str | Image.Image]
+    rows: Sequence[tuple[Prompt, int]], completions: Sequence[Completion]
 ) -> list[Sample]:
     """What rewards score of the completions of rows."""
     pairs = zip(rows, completions, strict=True)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import gather_object
-from PIL import Image
 from torch import Tensor
 
 from mmrl.generation.generation import Place
@@ -39,7 +38,7 @@ from mmrl.rollouts.overlong import (
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import sample
-from mmrl.types import Prompt, Rollout, Sample
+from mmrl.types import Completion, Prompt, Rollout, Sample
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
@@ -71,7 +70,7 @@ class RolloutBatch:
 
     prompts: list[Prompt]
     rollout: Rollout
-    completions: list[str | Image.Image]
+    completions: list[Completion]
     rewards: Tensor
     advantages: Tensor
     names: list[tuple[int, int]]
@@ -234,7 +233,7 @@ def _build_samples(
     policy: Policy,
     prompts: Sequence[Prompt],
     rollout: Rollout,
-    completions: Sequence[str | Image.Image],
+    completions: Sequence[Completion],
 ) -> list[Sample]:
     """The inputs of the rewards, for the rollouts of the first of the prompts."""
     chunks: list[Any] = [None] * len(completions)
@@ -254,7 +253,7 @@ def _sample_batches(
     prompts: Sequence[Prompt],
     names: Sequence[tuple[int, int]],
     seeds: tuple[Any, ...],
-) -> Iterator[tuple[Rollout, Sequence[str | Image.Image]]]:
+) -> Iterator[tuple[Rollout, Sequence[Completion]]]:
     """Finished rollouts and completions, at most `rollout_batch_size` at a time, or all of them
     where rows that end give their places to others.
 

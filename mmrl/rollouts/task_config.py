@@ -7,7 +7,7 @@ from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.advantages import OF_GROUP
 from mmrl.config import Settings, at_least, check, check_choice, one_of
 from mmrl.data.data_config import DataConfig
-from mmrl.models.task_names import TASKS, writes_images
+from mmrl.models.task_names import TASKS, completions_of, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries, check_gradients, key_of
 from mmrl.rollouts.diversity import check_metrics
@@ -70,8 +70,9 @@ class TaskConfig(Settings):
     rewards: list[dict[str, Any]] = field(
         default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )
-    """Terms of the reward: name, weight, scale, offset and the reward's own options. A name is one
-    of `mmrl.rewards.REWARDS`, or path/to/file.py:function; from Python also a callable."""
+    """Terms of the reward: name, weight, scale, offset and the reward's own options; on videos the
+    `frames` that one of images scores: first, last, middle or mean (the mean score of all). A name
+    is one of `mmrl.rewards.REWARDS`, or path/to/file.py:function; from Python also a callable."""
     eval_rewards: list[dict[str, Any]] = field(
         default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )
@@ -144,7 +145,10 @@ class TaskConfig(Settings):
             check_gradients(self.rewards, f"{where}.rewards", why)
         check_metrics(self.diversity, self.task, f"{where}.diversity")
         for key, absent in TEXT_ONLY.items() if writes_images(self.task) else ():
-            value, allowed = getattr(self, key), f"{absent}, {self.task} makes images"
+            value, allowed = (
+                getattr(self, key),
+                f"{absent}, {self.task} makes {completions_of(self.task)}",
+            )
             check(not value, f"{where}.{key}", value, allowed)
         for key, guided in (
             ("sampler", self.sampler),

@@ -15,7 +15,7 @@ from mmrl.data.data_config import DataConfig
 from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.data.stream import stream_rows
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
-from mmrl.models.task_names import writes_images
+from mmrl.models.task_names import completions_of, writes_images
 from mmrl.pretrained.known import Known
 from mmrl.randomness import stable_seed
 from mmrl.rewards.scoring.scorer import Scorer
@@ -46,7 +46,7 @@ def check_chunks(cutting: Cutting | None, task: str, where: str) -> None:
     if cutting is not None and writes_images(task):
         raise ConfigError(
             f"{where} judge chunks of a text (chunk_size is {cutting.size}), and the task {task}"
-            " makes images; set chunk_size to null."
+            " makes pixels; set chunk_size to null."
         )
 
 
@@ -138,7 +138,7 @@ class Task:
         ConfigError, FileNotFoundError, ValueError: a reward that cannot be built, or a prompt that
         one cannot score."""
         for scorer, shown in ((self.scorer, self.prompts), (self.eval_scorer, self.eval_prompts)):
-            scorer.check(shown, writes_images(self.config.task))
+            scorer.check(shown, completions_of(self.config.task))
         self._check_chunks()
         return self.scorer, self.eval_scorer
 

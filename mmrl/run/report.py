@@ -124,19 +124,25 @@ def _scores(metrics: Mapping[str, Points]) -> list[list[str]]:
 
 
 def _grids(folder: Path) -> dict[str, list[tuple[int, str]]]:
-    """The first and the last image grid of every task, as addresses that hold them."""
+    """The first and the last grid of every task, of images or videos, as addresses that hold
+    them."""
     grids: dict[str, dict[int, Path]] = defaultdict(dict)
-    for path in sorted(folder.glob("*_*.png")):
+    for path in sorted(folder.glob("*_*.*")):
+        if path.suffix not in (".png", ".webp"):
+            continue
         task, _, step = path.stem.removeprefix("eval_").rpartition("_")
         if step.isdigit():
             grids[task][int(step)] = path
     return {
-        task: [
-            (step, f"data:image/png;base64,{base64.b64encode(found[step].read_bytes()).decode()}")
-            for step in dict.fromkeys((min(found), max(found)))
-        ]
+        task: [(step, _embed(found[step])) for step in dict.fromkeys((min(found), max(found)))]
         for task, found in grids.items()
     }
+
+
+def _embed(path: Path) -> str:
+    """The address of a file that holds it."""
+    data = base64.b64encode(path.read_bytes()).decode()
+    return f"data:image/{path.suffix[1:]};base64,{data}"
 
 
 def _figures(metrics: Mapping[str, Points]) -> dict[str, str]:

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from mmrl.config import ConfigError
 from mmrl.run.metrics_file import is_number
+from mmrl.types import Video
 
 if TYPE_CHECKING:
     import pyarrow
@@ -70,27 +71,47 @@ def score_names(table: pyarrow.Table) -> list[str]:
 
 
 def embed_stored(stored: Any, side: int = SIDE) -> str:
-    """An `<img>` that holds a recorded image itself; a remark in place of one that is damaged."""
+    """An `<img>` that holds a recorded image or clip itself; a remark in place of one that is
+    damaged."""
     try:
         with Image.open(io.BytesIO(stored["bytes"]), formats=("PNG", "JPEG", "WEBP")) as image:
-            if image.width * image.height > MOST_PIXELS:
+            frames = getattr(image, "n_frames", 1)
+            if image.width * image.height * frames > MOST_PIXELS:
                 return "(too large)"
+            if frames > 1:
+                return embed(_read_clip(image), side)
             return embed(image.convert("RGB"), side)
     except (OSError, ValueError, TypeError, KeyError, Image.DecompressionBombError):
         return "(no image)"
 
 
-def embed(image: Image.Image, side: int = SIDE) -> str:
-    """The HTML of an image, at most `side` pixels wide and high; small ones are enlarged without
-    blur."""
-    small = image.copy()
+def _read_clip(image: Image.Image) -> Video:
+    """A clip; a frame that is shown for longer is as many as that."""
+    import numpy as np
+
+    frames: list[Any] = []
+    shown: list[int] = []
+    for frame in ImageSequence.Iterator(image):
+        frames.append(np.asarray(frame.convert("RGB")))
+        shown.append(max(1, frame.info.get("duration", 100)))
+    times = [round(each / min(shown)) for each in shown]
+    return Video(np.stack(frames).repeat(times, axis=0), 1000 / min(shown))
+
+
+def embed(image: Image.Image | Video, side: int = SIDE) -> str:
+    """The HTML of an image or a video, at most `side` pixels wide and high; small ones are enlarged
+    without blur."""
+    small = (image.image(0) if isinstance(image, Video) else image).copy()
     small.thumbnail((side, side))
-    buffer = io.BytesIO()
-    small.save(buffer, format="PNG")
+    buffer, form = io.BytesIO(), "png"
+    if isinstance(image, Video):
+        buffer, form = io.BytesIO(image.clip(side)), "webp"
+    else:
+        small.save(buffer, format="PNG")
     data = base64.b64encode(buffer.getvalue()).decode()
     width = small.width * max(1, side // 2 // max(small.size))
     style = f"width:{width}px;height:auto;image-rendering:pixelated"
-    return f'<img alt="" style="{style}" src="data:image/png;base64,{data}">'
+    return f'<img alt="" style="{style}" src="data:image/{form};base64,{data}">'
 
 
 def choose_samples(run: Path) -> dict[str, list[dict[str, Any]]]:

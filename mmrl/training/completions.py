@@ -3,9 +3,9 @@
 Columns are as in TRL: step, prompt, completion, one per reward, reward, advantage; and `id`, which
 distinguishes prompts of equal text. Under `image` edits have their source, and other prompts with
 images the first of these, at most `LARGEST_SHOWN` pixels wide and high. An image is stored as
-Hugging Face's image feature does, `{bytes, path}`. How a completion was written is in `tokens`,
-`trace` and `logprobs`, lists over its positions; for images in `grid`, their height and width
-in tokens; where responses are written block by block in `blocks`.
+Hugging Face's image feature does, `{bytes, path}`; a video likewise, as an animated WebP. How a
+completion was written is in `tokens`, `trace` and `logprobs`, lists over its positions; for images
+in `grid`, their height and width in tokens; where responses are written block by block in `blocks`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import gather_object
-from PIL import Image
 
 from mmrl.data.prompts import spread
 from mmrl.rollouts.held_out import Evaluation
@@ -23,7 +22,7 @@ from mmrl.rollouts.held_out_grid import source_image
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, sample_file
-from mmrl.types import Prompt, Rollout
+from mmrl.types import Completion, Prompt, Rollout, Video
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,7 +86,7 @@ def _trace(rollout: Rollout, i: int, blocks: Tensor | None) -> dict[str, Any]:
     return {**canvas.describe(i), **written}
 
 
-def _written(step: int, prompt: Prompt, completion: str | Image.Image) -> dict[str, Any]:
+def _written(step: int, prompt: Prompt, completion: Completion) -> dict[str, Any]:
     """The columns of every completion, with the image that its prompt is shown with."""
     source = source_image(prompt)
     if source is None and prompt.images:
@@ -98,9 +97,11 @@ def _written(step: int, prompt: Prompt, completion: str | Image.Image) -> dict[s
     return {**shown, "completion": _stored(completion)}
 
 
-def _stored(completion: str | Image.Image) -> Any:
+def _stored(completion: Completion) -> Any:
     if isinstance(completion, str):
         return completion
+    if isinstance(completion, Video):
+        return {"bytes": completion.clip(), "path": None}
     buffer = io.BytesIO()
     completion.save(buffer, format="PNG")
     return {"bytes": buffer.getvalue(), "path": None}

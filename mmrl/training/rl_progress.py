@@ -95,8 +95,8 @@ class RLProgress(Progress):
         shown = ", ".join(f"{k} {v:.3f}" for k, v in values.items() if k.count("/") == 2)
         logger.info("step %d: %s", self.trainer.step, shown)
         path = self.run.samples / f"eval_{name}_{self.trainer.step:06d}.png"
-        if self.run.is_main and write_grid(result, path, self.images):
-            logger.info("images: %s", path)
+        if self.run.is_main and (written := write_grid(result, path, self.images)):
+            logger.info("images: %s", written)
         if self.run.is_main and self.config.log_completions:
             write_evaluation(self.run, name, self.trainer.step, result, self.images)
         self._track(f"samples/eval_{name}", result)

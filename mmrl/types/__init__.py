@@ -8,4 +8,5 @@ response vocabulary, K passes, S denoising steps, D width.
 from mmrl.types.canvas import Canvas
 from mmrl.types.passes import Gaussian, Passes, Prediction, Query, Scores
 from mmrl.types.rollout import Rollout
-from mmrl.types.samples import Chunk, Cutting, Prompt, Sample
+from mmrl.types.samples import Chunk, Completion, Cutting, Prompt, Sample
+from mmrl.types.video import Video

@@ -8,6 +8,11 @@ from typing import Any, Literal, NamedTuple
 
 from PIL import Image
 
+from mmrl.types.video import Video
+
+Completion = str | Image.Image | Video
+"""What a policy writes."""
+
 
 class Chunk(NamedTuple):
     """A chunk of a response.
@@ -70,22 +75,21 @@ class Prompt:
 
 @dataclass
 class Sample:
-    """What a reward scores: the prompt text, a finished completion (text or image), its metadata.
+    """What a reward scores: the prompt text, a finished completion (text, image or video), its
+    metadata.
 
     `images` and `id` are those of the prompt. `chunks` are those of the completion, None unless a
     reward of the task scores chunks.
     """
 
     prompt: str
-    completion: str | Image.Image
+    completion: Completion
     metadata: dict[str, Any] = field(default_factory=dict)
     images: Sequence[Image.Image] | None = None
     chunks: Sequence[Chunk] | None = None
     id: str = ""
 
     @staticmethod
-    def of(
-        prompt: Prompt, completion: str | Image.Image, chunks: Sequence[Chunk] | None = None
-    ) -> Sample:
+    def of(prompt: Prompt, completion: Completion, chunks: Sequence[Chunk] | None = None) -> Sample:
         """A completion of a prompt."""
         return Sample(prompt.text, completion, prompt.facts, prompt.images, chunks, prompt.id)

@@ -26,6 +26,7 @@ from mmrl.models.families.lumina_image import LuminaImage
 from mmrl.models.families.qwen_image import QwenImage
 from mmrl.models.families.sana import Sana
 from mmrl.models.families.sd3 import SD3
+from mmrl.models.families.wan import Wan
 from mmrl.models.families.z_image import ZImage
 from mmrl.models.network.network import Network
 from mmrl.models.source import LORA
@@ -49,6 +50,7 @@ FAMILIES: dict[str, Family] = {
     "lumina_image": LuminaImage(),
     "qwen_image": QwenImage(),
     "z_image": ZImage(),
+    "wan": Wan(),
 }
 """Family by name; of those whose keys a config.json has, the first is its family."""
 

@@ -11,6 +11,7 @@ from mmrl.config import check
 from mmrl.generation.flow.schedules import SigmaRule, rule_of
 from mmrl.models.families.family import LayoutInputs, read_number
 from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_latents import TextToLatents
 from mmrl.models.network.velocity_network import VelocityNetwork
 
@@ -62,27 +63,37 @@ class LatentFamily:
         return self.made(config)
 
     def layouts(self, inputs: LayoutInputs) -> dict[str, Layout]:
-        """Images alone; see `Family.layouts`. Raises ConfigError: `without_parts` names what the
-        pipeline cannot do without."""
+        """Those of `LAYOUTS`, which share their parts; see `Family.layouts`. Raises ConfigError:
+        `without_parts` names what the pipeline cannot do without."""
         network, options, config = inputs.network, inputs.options, inputs.network.public_config
         allowed = ", ".join(self.optional) or "nothing, the pipeline needs all its text encoders"
         for name in options.without_parts:
             check(name in self.optional, "model.without_parts", name, allowed)
-        network.part_options = {"left_out": options.without_parts, "store": options.encodings_dir}
+        kept = {"store": options.encodings_dir, "tiled": options.vae_tiling}
+        network.part_options = {"left_out": options.without_parts, **kept}
         pixels, channels = self.count_pixels(config), network.shapes["latents"][0]
         given = {"max_length": options.max_prompt_length, **self.text_options(config)}
-        size = options.image_size or self.count_side(config) * pixels
-        layout = TextToLatents(
-            network=network,
-            encode_text=partial(self.encode_text, **given),
-            rule=self.find_rule(config),
-            channels=channels,
-            pixels=pixels,
-            size=(options.image_height or size, options.image_width or size),
-            max_length=options.max_prompt_length,
-            unloads=options.unload_text_encoders,
-        )
-        return {"text_to_image": layout}
+        sides = [options.image_size] * 2 if options.image_size else self.find_size(config)
+        parts = {
+            "network": network,
+            "encode_text": partial(self.encode_text, **given),
+            "rule": self.find_rule(config),
+            "channels": channels,
+            "pixels": pixels,
+            "size": (options.image_height or sides[0], options.image_width or sides[1]),
+            "max_length": options.max_prompt_length,
+            "unloads": options.unload_text_encoders,
+            **self.layout_options(config, options),
+        }
+        return {task: layout(**parts) for task, layout in self.LAYOUTS.items()}
+
+    def layout_options(self, config: Mapping[str, Any], options: LayoutConfig) -> dict[str, Any]:
+        """What the layouts take besides. Raises ConfigError: an option that does not fit."""
+        return {}
+
+    def find_size(self, config: Mapping[str, Any]) -> Sequence[int]:
+        """Height and width in pixels where none is asked for."""
+        return [self.count_side(config) * self.count_pixels(config)] * 2
 
     def find_rule(self, config: Mapping[str, Any]) -> SigmaRule:
         """The schedule of a checkpoint."""

@@ -1,6 +1,7 @@
 """Directories of a diffusers pipeline as checkpoints: parts in folders, named by model_index.json.
 
-The network is the part `transformer`. A copy of a pipeline has all parts as they are but this one.
+The network is the part `transformer`; one of two experts has the second in `transformer_2`. A copy
+of a pipeline has all parts as they are but these.
 """
 
 import shutil
@@ -12,7 +13,7 @@ from mmrl.config.settings_file import read_settings_file
 from mmrl.models.source import HALVES, INDEX, list_folders
 from mmrl.models.weights import read_headers
 
-NETWORK, TOKENIZER, SCHEDULER = "transformer", "tokenizer", "scheduler"
+NETWORK, SECOND, TOKENIZER, SCHEDULER = "transformer", "transformer_2", "tokenizer", "scheduler"
 FILES = {TOKENIZER: "tokenizer_config.json", SCHEDULER: "scheduler_config.json"}
 """The file that says what a part is, by the beginning of its name; config.json elsewhere."""
 
@@ -22,9 +23,12 @@ def is_pipeline(directory: Path) -> bool:
     return (directory / INDEX).is_file() and not (directory / "config.json").is_file()
 
 
-def network_directory(directory: Path) -> Path:
-    """Where the tensors of the network of a checkpoint are."""
-    return directory / NETWORK if is_pipeline(directory) else directory
+def network_directories(directory: Path) -> dict[str, Path]:
+    """Where the tensors of the network of a checkpoint are, by what is put before their names."""
+    if not is_pipeline(directory):
+        return {"": directory}
+    second = {f"{SECOND}.": directory / SECOND} if SECOND in list_folders(directory) else {}
+    return {"": directory / NETWORK, **second}
 
 
 def list_parts(directory: Path) -> dict[str, Path]:
@@ -40,17 +44,19 @@ def list_parts(directory: Path) -> dict[str, Path]:
 
 def read_pipeline(directory: Path) -> dict[str, Any]:
     """What config.json is to other checkpoints: that of the transformer, with those of the other
-    parts under their names, and the class of the pipeline. Raises FileNotFoundError: a part is
-    missing. Raises ValueError: not JSON, or a pipeline without a transformer."""
+    parts under their names, the options of the pipeline, and its class. Raises FileNotFoundError: a
+    part is missing. Raises ValueError: not JSON, or a pipeline without a transformer."""
     parts = list_parts(directory)
     absent = [f"{name}/{file.name}" for name, file in parts.items() if not file.is_file()]
-    kind = read_settings_file(directory / INDEX).get("_class_name")
+    index = read_settings_file(directory / INDEX)
+    kind = index.get("_class_name")
     if absent:
         raise FileNotFoundError(
             f"'{directory}', a {kind}, lacks {', '.join(absent)}. Copy or download it again."
         )
     found = {name: read_settings_file(file) for name, file in parts.items()}
-    return {**found.pop(NETWORK), **found, "_class_name": kind}
+    options = {key: value for key, value in index.items() if not isinstance(value, list)}
+    return {**options, **found.pop(NETWORK), **found, "_class_name": kind}
 
 
 def check_parts(directory: Path, left_out: Collection[str]) -> None:
@@ -65,7 +71,7 @@ def check_parts(directory: Path, left_out: Collection[str]) -> None:
 def copy_parts(source: Path, directory: Path) -> None:
     """Copy a pipeline without the tensors of its network, and without halves of the weights."""
     for name in list_parts(source):
-        left = [*HALVES, "*.safetensors*", "*.bin"] if name == NETWORK else HALVES
+        left = [*HALVES, "*.safetensors*", "*.bin"] if name in (NETWORK, SECOND) else HALVES
         ignored = shutil.ignore_patterns(*left)
         shutil.copytree(source / name, directory / name, ignore=ignored, dirs_exist_ok=True)
     shutil.copyfile(source / INDEX, directory / INDEX)

@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from PIL import Image
-
-from mmrl.types import Canvas, Prompt
+from mmrl.types import Canvas, Completion, Prompt
 
 
 class Layout:
@@ -38,6 +36,6 @@ class Layout:
         """B prompts -> canvas with `length` open positions; None takes the layout's default."""
         raise NotImplementedError
 
-    def decode(self, canvas: Any) -> Sequence[str | Image.Image]:
+    def decode(self, canvas: Any) -> Sequence[Completion]:
         """Finished canvas -> B completions."""
         raise NotImplementedError

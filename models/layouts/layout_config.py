@@ -42,6 +42,13 @@ class LayoutOptions:
     image_width: Annotated[int | None, at_least(1, up_to=LARGEST_IMAGE)] = None
     """Width in pixels of images that are written, where it is not `image_size`."""
 
+    num_frames: Annotated[int | None, at_least(1)] = None
+    """Frames of videos that are written, 4 k + 1; null takes the number of the pipeline."""
+
+    vae_tiling: bool = False
+    """Whether the autoencoder of a pipeline decodes tile by tile: less memory, and slightly other
+    pixels where tiles meet."""
+
     image_fit: ImageFit = "crop"
     """How an image in a prompt becomes that square: `crop` keeps its middle, `squash` changes its
     proportions, as MMaDA does with charts, documents and diagrams, `pad` puts grey around it, as

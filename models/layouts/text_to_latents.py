@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.network.pipeline_parts import Encode, PipelineParts, Scale
 from mmrl.models.network.velocity_network import VelocityNetwork
-from mmrl.types import Prompt
+from mmrl.types import Completion, Prompt
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class TextToLatents(Layout):
         assert self.network.parts is not None, "the weights of the checkpoint are not read"
         return self.network.parts
 
-    def shape_of(self, prompt: Prompt) -> tuple[int, int, int]:
+    def shape_of(self, prompt: Prompt) -> tuple[int, ...]:
         """Channels, height and width of the latent of a prompt. Raises ValueError: its image is no
         whole number of tokens."""
         sides = [
@@ -90,7 +89,7 @@ class TextToLatents(Layout):
         """What the network is conditioned on, [1, …] by keyword, on the CPU."""
         return self.parts.encode(text, self.encode_text, str(self.max_length))
 
-    def decode(self, canvas: LatentCanvas) -> list[Image.Image]:
+    def decode(self, canvas: LatentCanvas) -> Sequence[Completion]:
         """Finished latents -> B images."""
         return self._decode(canvas, self.parts.decode)
 

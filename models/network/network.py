@@ -38,6 +38,7 @@ class Network(nn.Module, ABC):
         recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
         attn_implementation: the attention kernel that is set.
         tower: the name of the vision tower, where there is one.
+        can_shard: whether processes may share its weights: each then makes the same forward passes.
         can_cache, can_refresh: whether the network has `new_cache`, and `new_token_cache`.
         can_reduce: whether `forward` takes `reduce`; without it all logits exist at once.
         block_size: positions of a block of the row where attention is causal between blocks, None
@@ -48,6 +49,7 @@ class Network(nn.Module, ABC):
 
     layer_roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     tower: ClassVar[str] = "vision.tower"
+    can_shard: bool = True
     can_cache: ClassVar[bool] = False
     can_refresh: bool = False
     can_reduce: ClassVar[bool] = False
@@ -107,9 +109,9 @@ class Network(nn.Module, ABC):
         """Parameters of what `load_parts` loads: `text encoders`, `autoencoder`."""
         return {}
 
-    def count_decoding(self, tokens: int, gradient: bool = False) -> float:
-        """Bytes beside weights to decode an image of some tokens, and for the gradient of what is
-        decoded; 0 where it is not counted."""
+    def count_decoding(self, tokens: int, frames: int = 1, gradient: bool = False) -> float:
+        """Bytes beside weights to decode an image of some tokens, or a video of some latent frames,
+        and for the gradient of what is decoded; 0 where it is not counted."""
         return 0.0
 
     def move_parts(self, device: torch.device | str) -> None:

@@ -45,6 +45,7 @@ class PipelineParts:
         left_out: names of parts that are not read.
         store: folder in which encodings and latents are kept by content over runs; None keeps none.
         kept_on: device of the encodings.
+        tiled: whether the autoencoder works tile by tile, with less memory.
 
     Attributes:
         own: text encoders by name that take the place of stored ones.
@@ -58,9 +59,10 @@ class PipelineParts:
         left_out: Sequence[str] = (),
         store: str | None = None,
         kept_on: torch.device | str = "cpu",
+        tiled: bool = False,
     ) -> None:
         self.folder, self.dtype, self.device, self.left_out = folder, dtype, device, left_out
-        self.kept_on = kept_on
+        self.kept_on, self.tiled = kept_on, tiled
         self.store = None if store is None else Path(store).expanduser()
         self.own: dict[str, nn.Module] = {}
         self.kept: dict[tuple[str, ...], dict[str, Tensor]] = {}
@@ -151,24 +153,34 @@ class PipelineParts:
         pixels = [self._decode_one(each) for each in scaled]
         return self.decoder.image_processor.postprocess(torch.stack(pixels))
 
+    @torch.no_grad()
+    def decode_frames(self, latents: Tensor, scale: Scale) -> list[Any]:
+        """The same of latents of videos [B, C, t, h, w]: frames [T, H, W, 3] uint8 of each."""
+        scaled = scale(latents.float().to(self.device), self.decoder.vae)
+        found = (self._decode_one(each).movedim(0, -1) for each in scaled)
+        return [((x / 2 + 0.5).clamp(0, 1) * 255).round().byte().cpu().numpy() for x in found]
+
     def render(self, latents: Tensor, scale: Scale) -> list[Tensor]:
-        """What `decode` makes images of, as pixels [3, H, W] float32 in [0, 1] with the gradient of
-        the latents; each is decoded again in the backward pass."""
+        """What is decoded, as pixels [3, H, W] float32 in [0, 1] with the gradient of the latents,
+        [3, T, H, W] of a video; each is decoded again in the backward pass."""
         with torch.autocast(self.device.type, enabled=False):
             scaled = scale(latents.float().to(self.device), self.decoder.vae)
             pixels = [checkpoint(self._decode_one, each, use_reentrant=False) for each in scaled]
         return [(each / 2 + 0.5).clamp(0, 1) for each in pixels]
 
     def _decode_one(self, latent: Tensor) -> Tensor:
-        """[3, H, W] around 0, of a scaled latent."""
+        """[3, H, W] around 0, of a scaled latent; [3, T, H, W] of that of a video."""
         vae = self.decoder.vae
-        return vae.decode(add_frame(latent, vae)).sample.flatten(1, -3)[0]
+        pixels = vae.decode(add_frame(latent, vae)).sample
+        return pixels[0] if latent.ndim == 4 else pixels.flatten(1, -3)[0]
 
     @property
     def decoder(self) -> Any:
         """The pipeline with its autoencoder, and nothing else."""
         if self._decoder is None:
             self._decoder = self._load([VAE])
+            if self.tiled:
+                self._decoder.vae.enable_tiling()
         return self._decoder
 
     @torch.no_grad()
@@ -220,9 +232,20 @@ class PipelineParts:
 
 
 def add_frame(image: Tensor, vae: Any) -> Tensor:
-    """[1, C, …] of pixels or latents [C, H, W]; a video of one frame for an autoencoder of videos,
-    whose output then has the frame among its channels once these are flattened."""
+    """[1, C, …] of pixels or latents [C, H, W], or of a video [C, T, H, W]; an image is a video of
+    one frame for an autoencoder of videos, whose output then has the frame among its channels once
+    these are flattened."""
+    if image.ndim == 4:
+        return image[None]
     return image[None, :, None] if "temperal_downsample" in vae.config else image[None]
+
+
+def channel_statistics(latents: Tensor, vae: Any) -> list[Tensor]:
+    """Mean and deviation of each channel of what an autoencoder of videos writes, in the shape in
+    which they apply to latents [B, C, …]."""
+    shape = -1, *[1] * (latents.ndim - 2)
+    numbers = vae.config.latents_mean, vae.config.latents_std
+    return [latents.new_tensor(each).view(shape) for each in numbers]
 
 
 def _digest_file(path: Path) -> str:

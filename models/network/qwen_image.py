@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmrl.models.network.pipeline_parts import channel_statistics
 from mmrl.models.network.velocity_network import VelocityNetwork
 from mmrl.types.guidance import Guidance
 
@@ -58,16 +59,12 @@ class QwenImageNetwork(VelocityNetwork):
 
     def to_decoder(self, latents: Tensor, vae: Any) -> Tensor:
         """See `VelocityNetwork.to_decoder`; each channel has its own mean and deviation."""
-        mean, deviation = self._statistics(latents, vae)
+        mean, deviation = channel_statistics(latents, vae)
         return latents * deviation + mean
 
     def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
-        mean, deviation = self._statistics(encoded, vae)
+        mean, deviation = channel_statistics(encoded, vae)
         return (encoded - mean) / deviation
-
-    def _statistics(self, latents: Tensor, vae: Any) -> list[Tensor]:
-        numbers = vae.config.latents_mean, vae.config.latents_std
-        return [latents.new_tensor(each)[:, None, None] for each in numbers]
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:

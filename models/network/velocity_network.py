@@ -46,13 +46,17 @@ class VelocityNetwork(Network):
     parts: PipelineParts | None = None
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        import diffusers
-
         super().__init__()
-        kind = getattr(diffusers, self.kind)
-        self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
+        self.transformer = self.build(config)
         self.blocks = [each for name in self.lists for each in getattr(self.transformer, name)]
         self.public_config = dict(config)
+
+    def build(self, config: Mapping[str, Any]) -> Any:
+        """The class of diffusers at the sizes of its config."""
+        import diffusers
+
+        kind = getattr(diffusers, self.kind)
+        return kind(**{k: config[k] for k in signature(kind).parameters if k in config})
 
     @property
     def patch(self) -> int:
@@ -102,14 +106,18 @@ class VelocityNetwork(Network):
     def count_parts(self) -> dict[str, int]:
         return count_parameters(self.public_config, self.part_options.get("left_out", ()))
 
-    def count_decoding(self, tokens: int, gradient: bool = False) -> float:
+    def count_decoding(self, tokens: int, frames: int = 1, gradient: bool = False) -> float:
         """See `Network.count_decoding`; of any shape of so many tokens."""
-        rows = next(n for n in range(isqrt(tokens), 0, -1) if tokens % n == 0)
-        channels = self.blank()[0]["latents"].shape[1]
-        shape = 1, channels, rows * self.patch, tokens // rows * self.patch
+        within = tokens // frames
+        rows = next(n for n in range(isqrt(within), 0, -1) if within % n == 0)
+        channels, *steps = self.blank()[0]["latents"].shape[1:]
+        shape = channels, *[frames] * len(steps[:-2])
+        shape = 1, *shape, rows * self.patch, within // rows * self.patch
         with torch.device("meta"):
             vae: Any = build_part(self.public_config[VAE]).requires_grad_(False)
             latents = torch.empty(shape, requires_grad=gradient)
+        if self.part_options.get("tiled"):
+            vae.enable_tiling()
         # without a gradient attention is one operation, as in a fused kernel
         with torch.inference_mode(not gradient), LiveBytes() as live:
             pixels = vae.decode(add_frame(self.to_decoder(latents, vae)[0], vae)).sample

@@ -116,8 +116,8 @@ class Described(Protocol):
     """A reward that says what it reads."""
 
     needs: ClassVar[tuple[str, ...]]
-    """What a sample has to bring: `prompt`, `images` (an image as its completion), `completion` (a
-    text), `metadata`. A reward of images and texts alike names neither of the two."""
+    """What a sample has to bring: `prompt`, `images` (an image as its completion), `video`,
+    `completion` (a text), `metadata`. A reward of images and texts alike names neither of these."""
 
 
 def in_step(reward: Reward) -> bool:

@@ -37,7 +37,7 @@ REWARDS: dict[str, str] = {
     "sudoku": "mmrl.rewards.sudoku:SudokuReward",
 }
 
-TERM_KEYS = ("name", "key", "weight", "scale", "offset")
+TERM_KEYS = ("name", "key", "weight", "scale", "offset", "frames")
 """Keys of a configuration entry that belong to the weighted sum, not to the reward itself."""
 
 

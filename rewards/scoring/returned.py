@@ -10,7 +10,8 @@ from typing import Any
 import mmrl
 from mmrl.types import Sample
 
-_PACKAGE, _CALLER = str(Path(mmrl.__file__).parent), str(Path("scoring", "scorer.py"))
+_PACKAGE = str(Path(mmrl.__file__).parent)
+_CALLERS = tuple(str(Path("scoring", name)) for name in ("scorer.py", "terms.py", "frames.py"))
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Failure:
     def place(self) -> str:
         """File and line of the user's own reward that raised; empty for others."""
         found = traceback.extract_tb(self.error.__traceback__ if self.error else None)
-        frames = [frame for frame in found if not frame.filename.endswith(_CALLER)]
+        frames = [frame for frame in found if not frame.filename.endswith(_CALLERS)]
         if not frames or frames[0].filename.startswith(_PACKAGE):
             return ""
         own = [frame for frame in frames if frame.filename == frames[0].filename]

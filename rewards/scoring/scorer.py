@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 
@@ -16,7 +14,6 @@ from mmrl.rewards.http import stop
 from mmrl.rewards.registry.interface import (
     ChecksMetadata,
     CutsCompletions,
-    Described,
     Served,
     in_step,
 )
@@ -24,7 +21,7 @@ from mmrl.rewards.scoring.failures import Failures, TermScores
 from mmrl.rewards.scoring.overlap import Overlap
 from mmrl.rewards.scoring.returned import Failure, Result, validate
 from mmrl.rewards.scoring.reward_scores import RewardScores, combine
-from mmrl.rewards.scoring.terms import Term, build_term, check_entries
+from mmrl.rewards.scoring.terms import Term, build_term, check_completions, check_entries
 from mmrl.types import Cutting, Prompt, Sample
 
 if TYPE_CHECKING:
@@ -71,10 +68,10 @@ class Scorer:
         self.cutting = _cutting(self.terms)
         self.overlap: Overlap | None = None
 
-    def check(self, prompts: Sequence[Prompt], images: bool | None = None) -> None:
+    def check(self, prompts: Sequence[Prompt], made: str | None = None) -> None:
         """Check prompts with every reward (`check_prompts`), and log rewards that are not ready."""
         for term in self.terms:
-            check_prompts(term, prompts, self.max_failures, images)
+            check_prompts(term, prompts, self.max_failures, made)
             if isinstance(term.reward, Served) and (problem := term.reward.ready()):
                 logger.warning("reward %s could not score now: %s", term.key, problem)
 
@@ -92,10 +89,10 @@ class Scorer:
     def differentiate(self, pixels: Sequence[Tensor], samples: list[Sample]) -> Tensor:
         """[n] float32, the weighted sums of images with their gradient, see `Differentiable`;
         rewards of weight 0 are not asked."""
-        rewards: Any = [(term, term.reward) for term in self.terms if term.weight]
-        return reduce(
-            add, (term.contribution(r.score_pixels(pixels, samples)) for term, r in rewards)
-        )
+        counted = [term for term in self.terms if term.weight]
+        parts = [term.contribution(term.score_pixels(pixels, samples)) for term in counted]
+        total: Any = sum(parts)
+        return total
 
     def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
         """Call a reward; a failure is a `Failure` in place of a score, and is not counted here."""
@@ -105,12 +102,12 @@ class Scorer:
     def _call(self, term: Term, batch: list[Sample]) -> Any:
         for attempt in range(self.retries):
             try:
-                return term.reward(batch)
+                return term.score(batch)
             except NETWORK_ERRORS as error:
                 pause = self.backoff * 2**attempt
                 logger.warning("reward %s: %r; again in %.1f s", term.key, error, pause)
                 stop.sleep(pause)
-        return term.reward(batch)
+        return term.score(batch)
 
 
 class Pending:
@@ -178,19 +175,15 @@ def call_reward(
 
 
 def check_prompts(
-    term: Term, prompts: Sequence[Prompt], max_failures: float = 0.0, images: bool | None = None
+    term: Term, prompts: Sequence[Prompt], max_failures: float = 0.0, made: str | None = None
 ) -> None:
     """Let a reward check the metadata of prompts of one task, if it can. Bad ones are logged if
-    failures are allowed (`max_failures`, see `Scorer`). `images`: whether completions of the task
-    are images; None where that is not known. Raises ConfigError: names a prompt that cannot be
-    scored, and no failure is allowed; or completions of the task are not what the reward scores."""
-    needs = term.reward.needs if isinstance(term.reward, Described) else ()
-    if images is not None and ("completion" if images else "images") in needs:
-        kinds = ("texts", "images") if images else ("images", "texts")
-        raise ConfigError(
-            f"the reward {term.key!r} scores {kinds[0]}, and completions of this task are"
-            f" {kinds[1]}. Leave it out, or give it to a task of {kinds[0]}."
-        )
+    failures are allowed (`max_failures`, see `Scorer`). `made`: what completions of the task are,
+    see `mmrl.rewards.scoring.terms.SCORED`; None where that is not known. Raises ConfigError: names
+    a prompt that cannot be scored, and no failure is allowed; or completions of the task are not
+    what the reward scores."""
+    if made is not None:
+        check_completions(term, made)
     if not isinstance(term.reward, ChecksMetadata):
         return
     problems: list[str] = []

@@ -1,25 +1,53 @@
 """One reward of a weighted sum: its configuration entry, checked and built."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mmrl.config import check
+from mmrl.config import ConfigError, check, check_choice
 from mmrl.rewards import Reward, build_reward, check_reward
+from mmrl.rewards.registry.interface import Described, Served
 from mmrl.rewards.registry.lookup import has_gradient, is_own
+from mmrl.rewards.scoring.frames import differentiate_frames, score_frames
 from mmrl.rewards.scoring.returned import LARGEST, Failure, Result, is_bounded
+from mmrl.types import Sample
+from mmrl.types.video import FRAME_RULES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TEXT, IMAGE, VIDEO = "texts", "images", "videos"
+SCORED = {"completion": TEXT, "images": IMAGE, "video": VIDEO}
+"""What a reward says that it `needs`, and what completions it scores then."""
 
 
 @dataclass
 class Term:
-    """One reward in the weighted sum, under the key its metrics are logged with."""
+    """One reward in the weighted sum, under the key its metrics are logged with; `frames` says
+    which frames of a video a reward of images scores, None for the reward's own completions."""
 
     key: str
     reward: Reward
     weight: float = 1.0
     scale: float = 1.0
     offset: float = 0.0
+    frames: str | None = None
+
+    def score(self, samples: list[Sample]) -> Any:
+        """What the reward says of samples, or of the chosen frames of theirs."""
+        if self.frames is None:
+            return self.reward(samples)
+        return score_frames(self.reward, samples, self.frames)
+
+    def score_pixels(self, pixels: Sequence[Tensor], samples: list[Sample]) -> Tensor:
+        """The same with a gradient, see `Differentiable`."""
+        reward: Any = self.reward
+        if self.frames is None:
+            return reward.score_pixels(pixels, samples)
+        return differentiate_frames(reward.score_pixels, pixels, samples, self.frames)
 
     def weigh(self, result: Result) -> Result:
         """A result, or the failure that what it adds to the total is too large."""
@@ -61,12 +89,33 @@ def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") 
             value = entry.get(key, 1.0)
             number = isinstance(value, Real) and not isinstance(value, bool) and is_bounded(value)
             check(number, f"{where}[{n}].{key}", value, f"a finite number of at most {LARGEST:g}")
+        if entry.get("frames") is not None:
+            check_choice(f"{where}[{n}].frames", entry["frames"], FRAME_RULES)
         keys.append(key_of(entry))
     repeated = sorted({key for key in keys if keys.count(key) > 1})
     if repeated:
         raise ValueError(
             f"{where} holds {repeated[0]!r} more than once; give each of these entries its own"
             " `key`, under which its metrics are logged."
+        )
+
+
+def check_completions(term: Term, made: str) -> None:
+    """Raise a ConfigError for a reward that does not score what completions of a task are."""
+    needs = term.reward.needs if isinstance(term.reward, Described) else ()
+    scored = [kind for need, kind in SCORED.items() if need in needs]
+    fits, allowed = term.frames is None or made == VIDEO, f"null, completions are {made}"
+    check(fits, f"frames of the reward {term.key!r}", term.frames, allowed)
+    if made == VIDEO and term.frames is None and isinstance(term.reward, Described | Served):
+        allowed = f"{', '.join(FRAME_RULES)}: it scores images, and completions are videos"
+        check(
+            VIDEO in scored or TEXT in scored, f"frames of the reward {term.key!r}", None, allowed
+        )
+    seen = IMAGE if term.frames else made
+    if scored and seen not in scored:
+        raise ConfigError(
+            f"the reward {term.key!r} scores {scored[0]}, and completions of this task are"
+            f" {made}. Leave it out, or give it to a task of {scored[0]}."
         )
 
 
@@ -86,7 +135,7 @@ def build_term(entry: Mapping[str, Any], where: str) -> Term:
     """Build the reward an entry describes, with its place in the sum."""
     entry = as_entry(entry)
     numbers = {key: float(entry[key]) for key in ("weight", "scale", "offset") if key in entry}
-    return Term(key_of(entry), build_reward(entry, where), **numbers)
+    return Term(key_of(entry), build_reward(entry, where), **numbers, frames=entry.get("frames"))
 
 
 def key_of(entry: Mapping[str, Any]) -> str:

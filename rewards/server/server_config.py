@@ -127,7 +127,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
-    for key in ("weight", "scale", "offset", "mode"):
+    for key in ("weight", "scale", "offset", "frames", "mode"):
         if key in entry and (key != "mode" or is_client(entry)):
             raise ConfigError(
                 f"{where}.{key} is {entry[key]!r}, but a server computes and answers raw scores;"

@@ -15,7 +15,7 @@ FAMILIES = {
         "Qwen/Qwen3-VL": "qwen3_vl",
     },
     **{"black-forest-labs/FLUX.1": "flux", "black-forest-labs/FLUX.2-klein": "flux2_klein"},
-    **{"Qwen/Qwen-Image": "qwen_image", "Tongyi-MAI/": "z_image"},
+    **{"Qwen/Qwen-Image": "qwen_image", "Tongyi-MAI/": "z_image", "Wan-AI/": "wan"},
     **{"Qwen/Qwen2.5-VL": "qwen2_5_vl", "Qwen/Qwen3-": "qwen3"},
 }
 """Beginnings of hub ids, and the family of such a checkpoint."""

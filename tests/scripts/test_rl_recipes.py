@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from mmrl.config import load_config
-from mmrl.models.task_names import writes_images
+from mmrl.models.task_names import VIDEOS, completions_of, writes_images
 from mmrl.rewards.detection import instance_segmenter
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
@@ -32,7 +32,7 @@ from tests.scripts.published import RL_ROWS as ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|mmada_|qwen3_|qwen_vl_"
-STARTS += "|amused_|sana_|sd3_|flux_|flux2_|qwen_image_|z_image_"
+STARTS += "|amused_|sana_|sd3_|flux_|flux2_|qwen_image_|z_image_|wan_"
 RECIPES = sorted(
     path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
 )
@@ -75,7 +75,7 @@ def replace_reward(
         own = {key: value for key, value in entry.items() if key != "backend"}
         return {**own, "urls": [judge], "model": "right", "template": None}
     if entry["name"] in ("clip", "pickscore"):  # a CLIP too
-        return {**CLIP, **{key: entry[key] for key in ("image",) if key in entry}}
+        return {**CLIP, **{key: entry[key] for key in ("image", "frames", "key") if key in entry}}
     if entry["name"] in NOT_HERE:
         return {"name": "jpeg"}
     return {**entry, **networks.get(entry["name"], {})}
@@ -85,6 +85,7 @@ def shrink_task(
     task: TaskConfig, folder: Path, judge: str, rewards: str, networks: Networks
 ) -> dict[str, Any]:
     """The settings that make a task of a recipe small."""
+    frames = {"frames": "last"} if completions_of(task.task) == VIDEOS else {}
     own: dict[str, Any] = {
         "algorithm.num_iterations": min(2, task.algorithm["num_iterations"]),
         "num_prompts": 1,
@@ -93,7 +94,9 @@ def shrink_task(
         "rewards": json.dumps(
             [replace_reward(each, judge, rewards, networks) for each in task.rewards]
         ),
-        "eval_rewards": json.dumps([{"name": "jpeg"}] if writes_images(task.task) else []),
+        "eval_rewards": json.dumps(
+            [{"name": "jpeg", **frames}] if writes_images(task.task) else []
+        ),
     }
     if writes_images(task.task):
         own["sampler.steps"] = 6 if getattr(task.sampler, "window_size", None) else 4
@@ -147,6 +150,8 @@ def shrink(
         "per_device_train_batch_size": 1,
         "num_mini_batches": min(2, config.num_mini_batches),
     }
+    for key, small in {"image_height": 32, "image_width": 48, "num_frames": 5}.items():
+        words |= {f"model.{key}": small} if getattr(config.model, key) else {}
     if find_spec("bitsandbytes") is None:
         words["model.quantization_config"] = "null"
     holds_own = family in ("lumina", "amused", *PIPELINES)

@@ -35,7 +35,7 @@ def denoising(config: type[SolverConfig], is_euler: bool = False) -> Sampler:
 
 
 SAMPLERS = {
-    **{name: denoising(FlowConfig) for name in ("flow", "dance", "cps")},
+    **{name: denoising(FlowConfig) for name in ("flow", "flow_wan", "dance", "cps")},
     "dpm2": denoising(SolverConfig),
     "ode": denoising(SolverConfig, is_euler=True),
 }

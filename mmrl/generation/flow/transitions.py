@@ -5,6 +5,8 @@ kernel maps a sample and its velocity to the mean and the deviation of the next 
 
     flow   an SDE with the marginals of the ODE and the strength a sqrt(sigma / (1 - sigma)) at
            noise level a (Flow-GRPO, arXiv 2505.05470)
+    flow_wan  the same SDE with the strength a sigma times the second sigma of the schedule, which
+           the public Flow-GRPO has for Wan, with a = 1
     dance  the same SDE with the constant strength a (DanceGRPO, arXiv 2505.07818)
     cps    noise and clean prediction, mixed anew so that their shares fit the next sigma (Flow-CPS,
            arXiv 2509.05952); its marginals are not those of the ODE
@@ -57,6 +59,11 @@ def dance(step: Step) -> tuple[Tensor, Tensor]:
     return mean, strength * (-change).sqrt()
 
 
+def flow_wan(step: Step) -> tuple[Tensor, Tensor]:
+    """Flow-GRPO as its public code has it for Wan: the strength falls with sigma."""
+    return dance(step._replace(noise_level=step.noise_level * step.sigma_max * step.sigma))
+
+
 def cps(step: Step) -> tuple[Tensor, Tensor]:
     """Flow-CPS. The deviation does not depend on the size of the step."""
     x, v, sigma, next_sigma, level, _ = step
@@ -94,6 +101,7 @@ KERNELS = {
     "dance": Kernel(dance, gaussian),
     "dpm2": Kernel(ode),
     "flow": Kernel(flow, gaussian),
+    "flow_wan": Kernel(flow_wan, gaussian),
     "ode": Kernel(ode),
 }
 """Kernels by the name used in configurations."""

@@ -135,11 +135,14 @@ class Sharding:
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
     """The blocks of a model's networks, the units in which it is sharded. Raises ConfigError: a
-    model without a network that names its blocks, or with weights of 4 bits."""
-    blocks = [block for network in find_networks(model) for block in network.blocks]
+    model without a network that names its blocks, with weights of 4 bits, or with experts."""
+    networks = find_networks(model)
+    blocks = [block for network in networks for block in network.blocks]
+    apart = not all(network.can_shard for network in networks)
     packed = not all(parameter.is_floating_point() for parameter in model.parameters())
-    if packed or not blocks:
+    if packed or apart or not blocks:
         why = "weights of 4 bits are not sharded" if packed else "it names no block to shard"
+        why = "its experts predict different rows on each process" if apart else why
         raise ConfigError(
             f"the accelerate configuration asks to shard a {type(model).__name__}: {why}. Launch it"
             " with --config_file configs/accelerate/multi_gpu.yaml."

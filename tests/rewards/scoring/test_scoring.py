@@ -74,13 +74,16 @@ def test_prompts_that_a_reward_cannot_score_are_named_or_where_failures_are_allo
     assert "f, line 2 cannot be scored" in caplog.text
 
 
-@pytest.mark.parametrize(("name", "images"), [("jpeg", False), ("math", True), ("shapes", False)])
+@pytest.mark.parametrize(
+    ("name", "fits", "other"),
+    [("jpeg", "images", "texts"), ("math", "texts", "images"), ("shapes", "images", "texts")],
+)
 def test_a_reward_of_the_other_kind_of_completions_is_refused_before_any_is_sampled(
-    name: str, images: bool
+    name: str, fits: str, other: str
 ) -> None:
-    Scorer([{"name": name}]).check([], not images)
+    Scorer([{"name": name}]).check([], fits)
     with pytest.raises(ConfigError, match=rf"the reward '{name}' scores .*give it to a task of"):
-        Scorer([{"name": name}]).check([], images)
+        Scorer([{"name": name}]).check([], other)
 
 
 def test_a_reward_that_does_not_apply_is_left_out_of_the_sum() -> None:

@@ -273,7 +273,8 @@ def test_an_unknown_kernel_and_noise_without_a_use_are_refused() -> None:
     with pytest.raises(ConfigError, match="kernel is 'flo'; allowed: cps, dance, .*'flow'"):
         transition("flo", X, V, 0.8, 0.7, noise=Z, noise_level=0.7, sigma_max=0.9)
     for kernel in ("ode", "dpm2"):
-        said = f"kernel is '{kernel}'; it must be cps or dance or flow where noise is given"
+        names = "cps or dance or flow or flow_wan"
+        said = f"kernel is '{kernel}'; it must be {names} where noise is given"
         with pytest.raises(ConfigError, match=said):
             transition(kernel, X, V, 0.8, 0.7, noise=Z, noise_level=0.7, sigma_max=0.9)
 

@@ -1,0 +1,73 @@
+"""Rewards of images on videos: the score of a video is that of frames that a rule chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from mmrl.rewards import PartialFailure
+from mmrl.types import Sample, Video
+from mmrl.types.video import choose_frames
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def score_frames(
+    score: Callable[[list[Sample]], Sequence[Any]], samples: Sequence[Sample], rule: str
+) -> list[Any]:
+    """A result for each sample: the mean over its chosen frames, None where one has none. Raises
+    PartialFailure: some frames could not be scored. Raises ValueError: a completion that is no
+    video, or another number of scores than of frames."""
+    places = [choose_frames(len(_video_of(sample)), rule) for sample in samples]
+    frames = [
+        replace(sample, completion=_video_of(sample).image(n))
+        for sample, own in zip(samples, places, strict=True)
+        for n in own
+    ]
+    try:
+        found = list(score(frames))
+    except PartialFailure as failure:
+        found = failure.results
+    if len(found) != len(frames):
+        raise ValueError(f"{len(found)} scores of {len(frames)} frames")
+    rest = iter(found)
+    results = [_combine([next(rest) for _ in own]) for own in places]
+    if any(isinstance(each, Exception) for each in results):
+        raise PartialFailure(results)
+    return results
+
+
+def differentiate_frames(
+    score: Callable[[list[Tensor], list[Sample]], Tensor],
+    videos: Sequence[Tensor],
+    samples: Sequence[Sample],
+    rule: str,
+) -> Tensor:
+    """[n] float32, the same of videos as pixels [T, 3, H, W] in [0, 1], with their gradient; see
+    `Differentiable.score_pixels`."""
+    import torch
+
+    places = [choose_frames(len(video), rule) for video in videos]
+    pairs = [
+        (video[n], s) for video, s, own in zip(videos, samples, places, strict=True) for n in own
+    ]
+    found = score([pixels for pixels, _ in pairs], [sample for _, sample in pairs])
+    return torch.stack([part.mean() for part in found.split([len(own) for own in places])])
+
+
+def _video_of(sample: Sample) -> Video:
+    if not isinstance(sample.completion, Video):
+        kind = type(sample.completion).__name__
+        raise ValueError(f"`frames` chooses frames of videos, and the completion is a {kind}")
+    return sample.completion
+
+
+def _combine(scores: list[Any]) -> Any:
+    """The result of a video: an exception or None before a mean."""
+    errors = [each for each in scores if isinstance(each, Exception)]
+    if errors or len(scores) == 1:
+        return (errors or scores)[0]
+    return None if any(each is None for each in scores) else fmean(map(float, scores))
