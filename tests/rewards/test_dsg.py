@@ -31,12 +31,9 @@ def sample(color: str, *questions: dict) -> Sample:
     return Sample("the words of the prompt", image, {"questions": [*questions]})
 
 
-SCENE = [
-    question(1, "is it red?"),
-    question(2, "is it blue?"),
-    question(3, "is it red or blue?", 2, category="attribute - color"),
-    question(4, "is it neither?"),
-]
+SCENE = [question(1, "is it red?"), question(2, "is it blue?")]
+SCENE += [question(3, "is it red or blue?", 2, category="attribute - color")]
+SCENE += [question(4, "is it neither?")]
 
 
 def test_the_judge_sees_image_and_question_and_the_score_is_their_share(url: str) -> None:

@@ -20,13 +20,8 @@ from mmrl.types import Chunk, Sample
 from tests.rewards.judge_server import counts, judge_server
 
 SECRET = "sk-very-secret-0123456789"
-FAULTS = {
-    "prose": "is no JSON",
-    "high": "the score 6, and 1 to 5",
-    "refusal": "I cannot judge this",
-    "empty": "no chat completion",
-    "garbage": "no JSON",
-}
+FAULTS = {"prose": "is no JSON", "high": "the score 6, and 1 to 5"}
+FAULTS |= {"refusal": "I cannot judge this", "empty": "no chat completion", "garbage": "no JSON"}
 
 
 @pytest.fixture(scope="module")
@@ -341,13 +336,9 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], named: list
 
 @pytest.mark.parametrize(
     ("yaml", "named"),
-    [
-        ("text: '{chunk} {answer}'", "without answer and completion"),
-        ("text: '{chunk} {gold}'", "['gold']"),
-        ("text: '{chunk.__class__}'", "['chunk.__class__']"),
-        ("text: '{chunk}'\nscale: 5", "scale is not a setting"),
-        ("text: [", "is no template"),
-    ],
+    [("text: '{chunk} {answer}'", "without answer and completion")]
+    + [("text: '{chunk} {gold}'", "['gold']"), ("text: '{chunk.__class__}'", "['chunk.__class__']")]
+    + [("text: '{chunk}'\nscale: 5", "scale is not a setting"), ("text: [", "is no template")],
 )
 def test_a_template_that_cannot_be_is_refused_with_its_path(
     tmp_path: Path, yaml: str, named: str
