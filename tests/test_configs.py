@@ -48,12 +48,8 @@ VISION = {
     "lladav": ("GSAI-ML/LLaDA-V", "LLaDA-V-8B", 8, (256, 32, 0.9, "leave")),
 }
 """Model, its sizes, size of a group; positions and steps, block, threshold and end of dLLM-RL."""
-VISION_METHODS = {
-    "random_masking": ("uniform", 2),
-    "coupled": ("complementary", 4),
-    "trace_rl": ("trace", None),
-    "trace_rl_value": ("trace", None),
-}
+VISION_METHODS = {"random_masking": ("uniform", 2), "coupled": ("complementary", 4)}
+VISION_METHODS |= {"trace_rl": ("trace", None), "trace_rl_value": ("trace", None)}
 """Masks and passes of the vision runs."""
 
 
