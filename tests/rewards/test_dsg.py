@@ -1,6 +1,5 @@
 """Questions with dependencies against a real server that looks at the image."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,13 +8,7 @@ from PIL import Image
 from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.registry.interface import Item
 from mmrl.types import Sample
-from tests.rewards.judge_server import counts, judge_server
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with judge_server() as address:
-        yield address
+from tests.rewards.judge_server import counts
 
 
 def dsg(url: str, model: str = "colours", **options: Any) -> Any:

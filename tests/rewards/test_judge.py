@@ -5,7 +5,6 @@ import io
 import json
 import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,11 @@ from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.registry.interface import Served
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Chunk, Sample
-from tests.rewards.judge_server import counts, judge_server
+from tests.rewards.judge_server import counts
 
 SECRET = "sk-very-secret-0123456789"
 FAULTS = {"prose": "is no JSON", "high": "the score 6, and 1 to 5"}
 FAULTS |= {"refusal": "I cannot judge this", "empty": "no chat completion", "garbage": "no JSON"}
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with judge_server() as address:
-        yield address
 
 
 def judge(url: str, model: str = "right", **options: Any) -> Any:

@@ -4,23 +4,16 @@ import gzip
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from mmrl.rewards.http.service import Deadline, Refused, Service, Unreachable, Unreadable
-from tests.rewards.judge_server import counts, judge_server
+from tests.rewards.judge_server import counts
 from tests.rewards.scripted_server import Answered, scripted
 
 SECRET = "sk-very-secret-0123456789"
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with judge_server() as address:
-        yield address
 
 
 @pytest.fixture(autouse=True)
