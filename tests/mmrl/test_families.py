@@ -11,12 +11,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from mmrl.algorithms import (
-    AlgorithmConfig,
-    LossInputs,
-    load_algorithm,
-    policy_loss,
-)
+from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.estimators import draw_passes
