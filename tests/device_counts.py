@@ -22,17 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 READS = {"_local_scalar_dense", "equal", "is_nonzero"}
 SIZED = {"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount"}
 INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
-FREE = {
-    "_unsafe_view",
-    "promote_types",
-    "empty",
-    "empty_like",
-    "new_empty",
-    "empty_strided",
-    "detach",
-    "lift_fresh",
-    "alias",
-}
+FREE = {"_unsafe_view", "promote_types", "empty", "empty_like", "new_empty", "empty_strided"}
+FREE |= {"detach", "lift_fresh", "alias"}
 COPIES = {Tensor.tolist, Tensor.cpu, Tensor.numpy, Tensor.new_tensor}
 FUSED = {F.rms_norm}
 """Functions that are one kernel on a GPU and several operators here."""

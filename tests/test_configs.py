@@ -48,18 +48,16 @@ VISION = {
     "lladav": ("GSAI-ML/LLaDA-V", "LLaDA-V-8B", 8, (256, 32, 0.9, "leave")),
 }
 """Model, its sizes, size of a group; positions and steps, block, threshold and end of dLLM-RL."""
-VISION_METHODS = {
-    "random_masking": ("uniform", 2),
-    "coupled": ("complementary", 4),
-    "trace_rl": ("trace", None),
-    "trace_rl_value": ("trace", None),
-}
+VISION_METHODS = {"random_masking": ("uniform", 2), "coupled": ("complementary", 4)}
+VISION_METHODS |= {"trace_rl": ("trace", None), "trace_rl_value": ("trace", None)}
 """Masks and passes of the vision runs."""
 
 
 @pytest.fixture(autouse=True)
 def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every setting of samplers and methods is one that what they choose reads."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("mmrl.config.chosen.warn_once", lambda message: pytest.fail(message))
 
 
 def configurations(folder: str) -> list[str]:
@@ -95,21 +93,11 @@ def test_every_supervised_configuration_loads(path: str) -> None:
     assert load_config(SFTConfig, [f"config={path}"]).objective["name"]
 
 
-def load_benchmark(path: str) -> EvalConfig:
-    """The settings of a benchmark, as the command it belongs to reads them."""
-    kind = re.match("[a-z0-9]+_(?:t2i|geneval|dpg|questions|edit)|[a-z]+v_", Path(path).stem)
-    return load_settings([f"config={path}"], VISION_TASKS if kind else TEXT_TASKS)
-
-
-@pytest.fixture(autouse=True)
-def every_setting_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every setting of samplers and methods is one that what they choose reads."""
-    monkeypatch.setattr("mmrl.config.chosen.warn_once", lambda message: pytest.fail(message))
-
-
 @pytest.mark.parametrize("path", configurations("eval"))
 def test_every_benchmark_configuration_loads(path: str) -> None:
-    config = load_benchmark(path)
+    """As the command that it belongs to reads it."""
+    kind = re.match("[a-z0-9]+_(?:t2i|geneval|dpg|questions|edit)|[a-z]+v_", Path(path).stem)
+    config = load_settings([f"config={path}"], VISION_TASKS if kind else TEXT_TASKS)
     assert config.prompts and config.model.path
 
 
@@ -233,11 +221,6 @@ def test_the_page_of_data_sets_downloads_every_set_of_the_configurations() -> No
     assert set(listed.replace("\\", " ").split()) == named
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_method_loads_under_the_name_of_its_file(name: str) -> None:
-    assert load_algorithm({"name": name}).name == name
-
-
 @pytest.mark.parametrize("path", configurations("judge"))
 def test_every_template_of_a_judge_loads_and_shows_the_prompt_but_no_answer(path: str) -> None:
     template = load_template(Path(path).stem)
@@ -245,25 +228,21 @@ def test_every_template_of_a_judge_loads_and_shows_the_prompt_but_no_answer(path
 
 
 @pytest.mark.parametrize("path", configurations("accelerate"))
-def test_every_launch_configuration_is_one_that_accelerate_reads(path: str) -> None:
+def test_every_launch_configuration_is_read_by_accelerate_and_fixes_no_precision(path: str) -> None:
     loaded = load_config_from_file(path)
     kind, sharding = loaded.distributed_type.value, loaded.fsdp_config or {}
     assert loaded.num_processes >= 1 and kind in {"NO", "MULTI_GPU", "FSDP", "DEEPSPEED"}
     assert kind != "FSDP" or sharding["fsdp_version"] == 2
-
-
-@pytest.mark.parametrize("path", [p for f in ("rl", "sft", "eval") for p in configurations(f)])
-def test_a_configuration_is_short(path: str) -> None:
-    assert len(Path(path).read_text(encoding="utf-8").splitlines()) <= 45
+    assert yaml.safe_load(Path(path).read_text(encoding="utf-8"))["mixed_precision"] == "no"
 
 
 @pytest.mark.parametrize(
     "path", [p for f in ("rl", "sft", "eval", "reward_server", "sweep") for p in configurations(f)]
 )
-def test_the_first_line_of_a_configuration_says_what_it_is_for(path: str) -> None:
+def test_a_configuration_says_what_it_is_for_and_starts_from_at_most_one_other(path: str) -> None:
     line = Path(path).read_text(encoding="utf-8").splitlines()[0]
     assert line.startswith("# ") and line.endswith(".") and 30 <= len(line) <= 100
-    assert line.startswith(f"# {first_line(ROOT / path)}")
+    assert line.startswith(f"# {first_line(ROOT / path)}") and len(find_chain(path)) <= 2
 
 
 def keys_of(section: Any) -> set[str]:
@@ -274,14 +253,10 @@ def keys_of(section: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("path", [p for f in ("rl", "sft", "eval") for p in configurations(f)])
-def test_no_configuration_fixes_what_follows_the_device(path: str) -> None:
+def test_a_configuration_is_short_and_fixes_nothing_that_follows_the_device(path: str) -> None:
+    text = Path(path).read_text(encoding="utf-8")
     fixed = {"bf16", "attn_implementation", "torch_compile"}
-    assert not fixed & keys_of(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
-
-
-@pytest.mark.parametrize("path", configurations("accelerate"))
-def test_no_launch_configuration_fixes_the_precision(path: str) -> None:
-    assert yaml.safe_load(Path(path).read_text(encoding="utf-8"))["mixed_precision"] == "no"
+    assert len(text.splitlines()) <= 45 and not fixed & keys_of(yaml.safe_load(text))
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -360,7 +335,7 @@ def test_a_text_recipe_is_one_preset_away_from_every_method(method: str) -> None
     words += ["tasks.gsm8k.sampler.name=fork"] * (method == "fork_grpo")  # which draws its forks
     settings = load_config(RLConfig, words).tasks["gsm8k"]
     row, preset = load_algorithm(settings.algorithm), load_algorithm({"name": method})
-    assert row == replace(preset, num_iterations=row.num_iterations)
+    assert row == replace(preset, num_iterations=row.num_iterations) and row.name == method
 
 
 @pytest.mark.parametrize("family", VISION)
@@ -426,10 +401,3 @@ def test_the_prompts_of_the_text_recipes_ask_for_the_tags_that_the_rewards_read(
 def test_every_study_makes_its_choices_on_other_prompts_and_has_controls(path: str) -> None:
     config = load_config(sweep.Config, [f"config={path}"])
     assert config.controls and (not config.grid or "validation" in " ".join(config.trial))
-
-
-@pytest.mark.parametrize(
-    "path", [p for f in ("rl", "sft", "eval", "reward_server", "sweep") for p in configurations(f)]
-)
-def test_a_configuration_starts_from_at_most_one_other(path: str) -> None:
-    assert len(find_chain(path)) <= 2

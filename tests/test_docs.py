@@ -27,13 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, *ROOT.glob("datasets/**/*.md")]
 TEXT = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
-SETTINGS = {
-    "mmrl.rl": RLConfig,
-    "mmrl.sft": SFTConfig,
-    "mmrl.probe": ProbeConfig,
-    "mmrl.demo": DemoConfig,
-    "mmrl.rewards.server": ServerConfig,
-}
+SETTINGS = {"mmrl.rl": RLConfig, "mmrl.sft": SFTConfig, "mmrl.probe": ProbeConfig}
+SETTINGS |= {"mmrl.demo": DemoConfig, "mmrl.rewards.server": ServerConfig}
 EXECUTABLE = ("mmrl.rl", "mmrl.sft", "mmrl.eval", "mmrl.eval_v", "mmrl.probe")
 FILES_OF_THE_USER = ("mbpp.jsonl", "evaluation_metadata.jsonl", "SEED-Bench.json", "questions.json")
 FOLDERS_OF_THE_USER = ("recorded", "SEED-Bench-image")

@@ -87,12 +87,8 @@ def test_files_of_the_user_may_have_the_names_of_our_folders(tmp_path: Path) -> 
 def test_a_second_clone_runs_its_own_code(tmp_path: Path) -> None:
     for name in ("mmrl", *FOLDERS):
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True)
-    names = (
-        "mmrl.randomness",
-        "mmrl.models.policy",
-        "mmrl.rewards.math",
-        "mmrl.evaluation.results",
-    )
+    names = ("mmrl.randomness", "mmrl.models.policy", "mmrl.rewards.math")
+    names += ("mmrl.evaluation.results",)
     imports = "; ".join(f"import {name}; print({name}.__file__)" for name in names)
     done = subprocess.run(
         [sys.executable, "-c", imports], cwd=tmp_path, capture_output=True, text=True, check=True

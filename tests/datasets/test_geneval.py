@@ -13,12 +13,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "geneval"
 geneval = load(FOLDER, "generate")
 
 EVALUATION = [
-    {
-        "tag": "counting",
-        "include": [{"class": "bench", "count": 4}],
-        "exclude": [{"class": "bench", "count": 5}],
-        "prompt": "a photo of four benchs",
-    },
+    {"tag": "counting", "include": [{"class": "bench", "count": 4}]}
+    | {"exclude": [{"class": "bench", "count": 5}], "prompt": "a photo of four benchs"},
     {
         "tag": "position",
         "include": [

@@ -55,12 +55,9 @@ def test_the_committed_files_are_what_the_generator_writes(split: str) -> None:
         assert (np.asarray(image_of(prompt)) == np.asarray(render.render(scene))).all()
 
 
-WAYS = {
-    "left": ("left", lambda x, y: -x >= abs(y)),
-    "right": ("right", lambda x, y: x >= abs(y)),
-    "above": ("above|over", lambda x, y: -y >= abs(x)),
-    "below": ("below|under", lambda x, y: y >= abs(x)),
-}
+WAYS = {"left": ("left", lambda x, y: -x >= abs(y)), "right": ("right", lambda x, y: x >= abs(y))}
+WAYS |= {"above": ("above|over", lambda x, y: -y >= abs(x))}
+WAYS |= {"below": ("below|under", lambda x, y: y >= abs(x))}
 
 
 def named(objects: tuple[DetectedObject, ...], words: str) -> list[DetectedObject]:

@@ -47,14 +47,10 @@ def test_worked_solutions_score_full_marks(name: str) -> None:
 
 
 def test_splits_share_no_numbers_sums_or_families() -> None:
-    keys = {
-        "countdown": countdown.key_of,
-        "countdown_small": countdown.key_of,
-        "arithmetic": arithmetic.key_of,
-        "arithmetic_small": arithmetic.key_of,
-        "sudoku": lambda row: sudoku.family(row["solution"]),
-        "sudoku_hard": lambda row: sudoku.family(row["solution"]),
-    }
+    keys = {"countdown": countdown.key_of, "countdown_small": countdown.key_of}
+    keys |= {"arithmetic": arithmetic.key_of, "arithmetic_small": arithmetic.key_of}
+    keys |= {"sudoku": lambda row: sudoku.family(row["solution"])}
+    keys |= {"sudoku_hard": lambda row: sudoku.family(row["solution"])}
     for split in splits.SPLITS:
         others = [other for other in splits.SPLITS if other != split]
         for name, key in keys.items():

@@ -25,82 +25,35 @@ def on_the_hub(folder: Path, rows: list[dict[str, Any]], types: dict[str, Any], 
 
 
 TEXT = Value("string")
-SEED_TYPES = {
-    "answer": TEXT,
-    "choice_a": TEXT,
-    "choice_b": TEXT,
-    "choice_c": TEXT,
-    "choice_d": TEXT,
-    "data_id": TEXT,
-    "data_type": TEXT,
-    "question": TEXT,
-    "question_id": TEXT,
-    "question_type_id": Value("int16"),
-    "image": List(ImageFeature(decode=False)),
-    "segment": List(Value("int64")),
-}
-SEED: dict[str, Any] = {
-    "answer": "C",
-    "choice_a": "One",
-    "choice_b": "Two",
-    "choice_c": "Three",
-    "choice_d": "Four",
-    "data_id": "1454426_2591111986",
-    "data_type": "image",
-    "question": "How many towels?",
-    "question_id": "101669",
-    "question_type_id": 5,
-}
+SEED_TYPES = {"answer": TEXT, "choice_a": TEXT, "choice_b": TEXT, "choice_c": TEXT}
+SEED_TYPES |= {"choice_d": TEXT, "data_id": TEXT, "data_type": TEXT, "question": TEXT}
+SEED_TYPES |= {"question_id": TEXT, "question_type_id": Value("int16")}
+SEED_TYPES |= {"image": List(ImageFeature(decode=False)), "segment": List(Value("int64"))}
+SEED: dict[str, Any] = {"answer": "C", "choice_a": "One", "choice_b": "Two", "choice_c": "Three"}
+SEED |= {"choice_d": "Four", "data_id": "1454426_2591111986", "data_type": "image"}
+SEED |= {"question": "How many towels?", "question_id": "101669", "question_type_id": 5}
 
 
-MMMU_TYPES = {
-    "id": TEXT,
-    "question": TEXT,
-    "options": TEXT,
-    "explanation": TEXT,
-    **{f"image_{n}": ImageFeature(decode=False) for n in range(1, 8)},
-    "img_type": TEXT,
-    "answer": TEXT,
-    "topic_difficulty": TEXT,
-    "question_type": TEXT,
-    "subfield": TEXT,
-}
-MMMU: dict[str, Any] = {
-    "id": "validation_Art_Theory_12",
-    "question": "<image 1> Which of <image 2> is older?",
-    "options": "['the left one', \"the right one's\"]",
-    "explanation": "",
-    "image_1": image(1),
-    "image_2": image(2),
-    "img_type": "['Paintings']",
-    "answer": "B",
-    "topic_difficulty": "Easy",
-    "question_type": "multiple-choice",
-    "subfield": "Art Theory",
-}
-OPEN: dict[str, Any] = {
-    **MMMU,
-    "id": "validation_Finance_3",
-    "question": "What rate does <image 1> show?",
-    "options": "[]",
-    "answer": "['24.55', 'about a quarter']",
-    "question_type": "open",
-    "image_2": None,
-}
+MMMU_TYPES = {"id": TEXT, "question": TEXT, "options": TEXT, "explanation": TEXT}
+MMMU_TYPES |= {f"image_{n}": ImageFeature(decode=False) for n in range(1, 8)}
+MMMU_TYPES |= {"img_type": TEXT}
+MMMU_TYPES |= {"answer": TEXT, "topic_difficulty": TEXT, "question_type": TEXT, "subfield": TEXT}
+MMMU: dict[str, Any] = {"id": "validation_Art_Theory_12"}
+MMMU |= {"question": "<image 1> Which of <image 2> is older?"}
+MMMU |= {"options": "['the left one', \"the right one's\"]", "explanation": ""}
+MMMU |= {"image_1": image(1), "image_2": image(2), "img_type": "['Paintings']", "answer": "B"}
+MMMU |= {"topic_difficulty": "Easy", "question_type": "multiple-choice"}
+MMMU |= {"subfield": "Art Theory"}
+OPEN: dict[str, Any] = {**MMMU, "id": "validation_Finance_3"}
+OPEN |= {"question": "What rate does <image 1> show?", "options": "[]"}
+OPEN |= {"answer": "['24.55', 'about a quarter']", "question_type": "open"}
+OPEN |= {"image_2": None}
 
 
-ABOUT = {
-    "category": "math-targeted-vqa",
-    "context": "table",
-    "grade": "high school",
-    "img_height": 4,
-    "img_width": 4,
-    "language": "english",
-    "skills": ["algebraic reasoning", "arithmetic"],
-    "source": "TabMWP",
-    "split": "testmini",
-    "task": "math word problem",
-}
+ABOUT = {"category": "math-targeted-vqa", "context": "table", "grade": "high school"}
+ABOUT |= {"img_height": 4, "img_width": 4, "language": "english"}
+ABOUT |= {"skills": ["algebraic reasoning", "arithmetic"], "source": "TabMWP", "split": "testmini"}
+ABOUT |= {"task": "math word problem"}
 VISTA_TYPES = {
     "pid": TEXT,
     "question": TEXT,
@@ -118,31 +71,14 @@ VISTA_TYPES = {
     },
     "query": TEXT,
 }
-VISTA: dict[str, Any] = {
-    "pid": "1",
-    "question": "How far is it?",
-    "image": "images/1.jpg",
-    "decoded_image": image(1),
-    "choices": None,
-    "unit": "m",
-    "precision": 1.0,
-    "answer": "1.2",
-    "question_type": "free_form",
-    "answer_type": "float",
-    "metadata": ABOUT,
-    "query": "Hint: … Question: How far is it?",
-}
+VISTA: dict[str, Any] = {"pid": "1", "question": "How far is it?", "image": "images/1.jpg"}
+VISTA |= {"decoded_image": image(1), "choices": None, "unit": "m", "precision": 1.0}
+VISTA |= {"answer": "1.2", "question_type": "free_form", "answer_type": "float"}
+VISTA |= {"metadata": ABOUT, "query": "Hint: … Question: How far is it?"}
 VISTAS = [
     VISTA,
     {**VISTA, "pid": "2", "unit": None, "precision": None, "answer": "4", "answer_type": "integer"},
     {**VISTA, "pid": "3", "unit": None, "answer": "[2007, 2008]", "answer_type": "list"},
-    {
-        **VISTA,
-        "pid": "4",
-        "unit": None,
-        "choices": ["-1", "+1", "√2", "2"],
-        "answer": "√2",
-        "question_type": "multi_choice",
-        "answer_type": "text",
-    },
+    {**VISTA, "pid": "4", "unit": None, "choices": ["-1", "+1", "√2", "2"], "answer": "√2"}
+    | {"question_type": "multi_choice", "answer_type": "text"},
 ]

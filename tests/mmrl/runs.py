@@ -94,13 +94,8 @@ RED = {"name": "redness", "reward": redness}
 
 def task_config(world: SimpleNamespace, **changes: Any) -> TaskConfig:
     """Two prompts of four images, three denoising steps, scored by how red they are."""
-    values = {
-        "prompts": world.prompts,
-        "num_prompts": 2,
-        "num_generations": 4,
-        "sampler": SamplerConfig(steps=3),
-        "rewards": [RED],
-    }
+    values = {"prompts": world.prompts, "num_prompts": 2, "num_generations": 4}
+    values |= {"sampler": SamplerConfig(steps=3), "rewards": [RED]}
     return TaskConfig(**{**values, **changes})
 
 
@@ -112,15 +107,8 @@ def run_config(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig
     own = {"path": world.policy, "vq": VQ, "max_prompt_length": 24, **changes.pop("model", {})}
     model = ModelConfig(lora=None if lora is None else LoraConfig(**lora), **own)
     task = task_config(world, algorithm=algorithm, **changes.pop("task", {}))
-    values = {
-        "model": model,
-        "tasks": {"shapes": task},
-        "per_device_train_batch_size": 4,
-        "learning_rate": 1e-3,
-        "max_steps": 4,
-        "save_steps": 2,
-        "bf16": False,
-    }
+    values = {"model": model, "tasks": {"shapes": task}, "per_device_train_batch_size": 4}
+    values |= {"learning_rate": 1e-3, "max_steps": 4, "save_steps": 2, "bf16": False}
     return RLConfig(output_dir=str(output), **{**values, **changes})
 
 

@@ -19,19 +19,11 @@ from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import LORA, run_config, world_in
 
 EVENTS = {"max_steps": 3, "save_steps": 0, "model": {"dtype": "float64"}}
-HALF = {
-    "bf16": True,
-    "max_steps": 2,
-    "save_steps": 1,
-    "per_device_train_batch_size": 1,
-    "model": {"dtype": "bfloat16"},
-}
-KINDS: dict[str, dict[str, Any]] = {
-    "events": EVENTS,
-    "autocast": {**HALF, "model": {"dtype": "float32"}},
-    "half": HALF,
-    "half-lora": {**HALF, "lora": LORA},
-}
+HALF = {"bf16": True, "max_steps": 2, "save_steps": 1, "per_device_train_batch_size": 1}
+HALF |= {"model": {"dtype": "bfloat16"}}
+KINDS: dict[str, dict[str, Any]] = {"events": EVENTS}
+KINDS |= {"autocast": {**HALF, "model": {"dtype": "float32"}}, "half": HALF}
+KINDS |= {"half-lora": {**HALF, "lora": LORA}}
 """A run whose last process gets SIGUSR1 in the first step and has a loss that is not finite in the
 second; runs under autocast, on weights in float32 and in bfloat16, and on frozen ones in bfloat16
 below an adapter."""

@@ -33,31 +33,17 @@ ASKING = [RED, {"name": "cycle", "max_completion_length": 2, "batch_size": 1}]
 """Of the first run: a reward that asks the policy, question by question."""
 RL = {
     "full": {"algorithm": {"beta": 0.1}, "num_mini_batches": 2, "per_device_train_batch_size": 2},
-    "lora": {
-        "algorithm": {"beta": 0.1},
-        "lora": {**LORA, "lora_dropout": 0.1},
-        "model": {"gradient_checkpointing": True},
-        "optimizer": "sgd",
-        "learning_rate": 0.1,
-    },
+    "lora": {"algorithm": {"beta": 0.1}, "lora": {**LORA, "lora_dropout": 0.1}}
+    | {"model": {"gradient_checkpointing": True}, "optimizer": "sgd", "learning_rate": 0.1},
     "value": {"algorithm": {**TRACE, "value": {}}, "lora": LORA},
-    "following": {
-        "algorithm": {**TRACE, "beta": 0.1, "value": {"learning_rate_scale": 2.0}},
-        "num_mini_batches": 2,
-        "per_device_train_batch_size": 2,
-        "sync_ref_model": True,
-        "ref_model_sync_steps": 2,
-        "max_grad_norm": 0.01,
-    },
+    "following": {"algorithm": {**TRACE, "beta": 0.1, "value": {"learning_rate_scale": 2.0}}}
+    | {"num_mini_batches": 2, "per_device_train_batch_size": 2, "sync_ref_model": True}
+    | {"ref_model_sync_steps": 2, "max_grad_norm": 0.01},
     "text": {
         "algorithm": {"beta": 0.1},
         "rollout_weights": "by_block",
-        "task": {
-            "task": "text",
-            "sampler": SamplerConfig(name="static", steps=4, block_size=4),
-            "max_completion_length": 8,
-            "rewards": [{"name": "vowels", "reward": vowels}],
-        },
+        "task": {"task": "text", "sampler": SamplerConfig(name="static", steps=4, block_size=4)}
+        | {"max_completion_length": 8, "rewards": [{"name": "vowels", "reward": vowels}]},
     },
 }
 """Runs of four steps: a frozen reference and mini-batches, one with the adapter off and another
@@ -141,28 +127,13 @@ def stopping(original: Callable, rank: int, step: int, number: signal.Signals) -
 
 def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:
     """Four steps of the masked objective on four examples each; averaged weights are saved."""
-    objective = {
-        "name": "masked",
-        "data": str(pairs(world)),
-        "model": write_drawing(Path(world.prompts).with_name("start")),
-        "new_weights": True,
-        "vq": VQ,
-        "image_size": 32,
-        "max_prompt_length": 24,
-        "save_dtype": "float32",
-    }
-    values = {
-        "max_steps": 4,
-        "save_steps": 2,
-        "logging_steps": 1,
-        "per_device_train_batch_size": 2,
-        "eval_steps": 2,
-        "learning_rate": 1e-3,
-        "ema_decay": 0.5,
-        "adam_epsilon": 1e-3,
-        "save_total_limit": None,
-        "bf16": False,
-    }
+    objective = {"name": "masked", "data": str(pairs(world))}
+    objective |= {"model": write_drawing(Path(world.prompts).with_name("start"))}
+    objective |= {"new_weights": True, "vq": VQ, "image_size": 32, "max_prompt_length": 24}
+    objective |= {"save_dtype": "float32"}
+    values = {"max_steps": 4, "save_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 2}
+    values |= {"eval_steps": 2, "learning_rate": 1e-3, "ema_decay": 0.5, "adam_epsilon": 1e-3}
+    values |= {"save_total_limit": None, "bf16": False}
     config = sft.SFTConfig(output_dir=str(output), objective=objective, **{**values, **changes})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Masked, "evaluate", loss_of_one_batch)

@@ -63,16 +63,11 @@ def reinforce(world: Path, output: Path, kind: str) -> None:
     """Two steps on questions and on words, evaluated on three questions one by one."""
     model = {"vq": None, "max_prompt_length": 400, **SETTINGS[kind]}
     sampler, algorithm = WAYS[model["path"]]
-    options: dict[str, Any] = {
-        "num_prompts": 2,
-        "num_generations": 2,
-        "rollout_batch_size": 1,
-        "eval_limit": 3,
-        "max_completion_length": 8,
-        "rewards": [{"name": "length", "reward": lengths}],
-        "sampler": SamplerConfig(**sampler),
-        "algorithm": {"name": algorithm, "num_iterations": 2, "beta": 0.1},
-    }
+    options: dict[str, Any] = {"num_prompts": 2, "num_generations": 2, "rollout_batch_size": 1}
+    options |= {"eval_limit": 3, "max_completion_length": 8}
+    options |= {"rewards": [{"name": "length", "reward": lengths}]}
+    options |= {"sampler": SamplerConfig(**sampler)}
+    options |= {"algorithm": {"name": algorithm, "num_iterations": 2, "beta": 0.1}}
     prompts = str(world / "sight.jsonl")
     tasks = {
         "sight": TaskConfig(
@@ -104,15 +99,8 @@ def supervise(world: Path, output: Path, batch_size: int, rows: str) -> None:
     """Four steps on two rows each; of `mixed` rows one process may see and the other read words
     alone."""
     data = str(world / f"{rows}.jsonl")
-    objective = {
-        "name": "text",
-        "data": data,
-        "eval_data": data,
-        "model": str(world / "policy"),
-        "train_vision_tower": True,
-        "max_length": 500,
-        "save_dtype": "float32",
-    }
+    objective = {"name": "text", "data": data, "eval_data": data, "model": str(world / "policy")}
+    objective |= {"train_vision_tower": True, "max_length": 500, "save_dtype": "float32"}
     sft.train(
         sft.SFTConfig(
             output_dir=str(output),

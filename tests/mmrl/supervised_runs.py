@@ -8,15 +8,9 @@ import pytest
 from mmrl.sft import SFTConfig
 from scripts.miniature.reconstruction import Reconstruction
 
-NETWORK = {
-    "ch": 4,
-    "bits": 3,
-    "norm_groups": 2,
-    "encoder_ch_mult": [1, 1],
-    "encoder_num_res_blocks": [0, 0],
-    "decoder_ch_mult": [1, 1],
-    "decoder_num_res_blocks": [0, 1],
-}
+NETWORK = {"ch": 4, "bits": 3, "norm_groups": 2, "encoder_ch_mult": [1, 1]}
+NETWORK |= {"encoder_num_res_blocks": [0, 0], "decoder_ch_mult": [1, 1]}
+NETWORK |= {"decoder_num_res_blocks": [0, 1]}
 
 
 def tokenizer(images: Path, **changes: Any) -> dict[str, Any]:
@@ -27,17 +21,9 @@ def tokenizer(images: Path, **changes: Any) -> dict[str, Any]:
 
 def config(images: Path, output: Path, **changes: Any) -> SFTConfig:
     """Four steps of a tiny image tokenizer, a checkpoint every two."""
-    values = {
-        "objective": tokenizer(images),
-        "max_steps": 4,
-        "per_device_train_batch_size": 5,
-        "learning_rate": 1e-2,
-        "logging_steps": 1,
-        "save_steps": 2,
-        "warmup_steps": 1,
-        "ema_decay": 0.9,
-        "bf16": False,
-    }
+    values = {"objective": tokenizer(images), "max_steps": 4, "per_device_train_batch_size": 5}
+    values |= {"learning_rate": 1e-2, "logging_steps": 1, "save_steps": 2, "warmup_steps": 1}
+    values |= {"ema_decay": 0.9, "bf16": False}
     return SFTConfig(output_dir=str(output), **{**values, **changes})
 
 

@@ -39,18 +39,9 @@ def run_config(folder: Path, output: Path, model: dict[str, Any], **changes: Any
         rewards=[RED],
         algorithm=changes.pop("algorithm", {"name": "mask_grpo", "num_iterations": 2}),
     )
-    values = {
-        "model": ModelConfig(path=str(folder), **model),
-        "tasks": {"images": task},
-        "output_dir": str(output),
-        "per_device_train_batch_size": 4,
-        "learning_rate": 1e-2,
-        "warmup_steps": 0,
-        "max_steps": 2,
-        "save_steps": 1,
-        "eval_steps": 2,
-        "bf16": False,
-    }
+    values = {"model": ModelConfig(path=str(folder), **model), "tasks": {"images": task}}
+    values |= {"output_dir": str(output), "per_device_train_batch_size": 4, "learning_rate": 1e-2}
+    values |= {"warmup_steps": 0, "max_steps": 2, "save_steps": 1, "eval_steps": 2, "bf16": False}
     return RLConfig(**{**values, **changes})
 
 

@@ -28,21 +28,13 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def words(start: Path, out: Path, *more: str) -> list[str]:
     """A short run in which completions with more vowels are better."""
     sizes = ["num_prompts=2", "num_generations=4", "max_completion_length=8", "eval_limit=4"]
-    return [
-        "config=configs/rl/text_qwen3.yaml",
-        f"model.path={start}",
-        f"output_dir={out}",
-        *(f"{TASK}.{size}" for size in sizes),
-        f"{TASK}.rewards=[{{name: 'tests/mmrl/runs.py:vowels'}}]",
-        "per_device_train_batch_size=2",
-        "max_steps=2",
-        "eval_steps=2",
-        "save_steps=1",
-        "bf16=false",
-        "model.dtype=float64",
-        "num_mini_batches=2",
-        *more,
-    ]
+    return (
+        ["config=configs/rl/text_qwen3.yaml", f"model.path={start}", f"output_dir={out}"]
+        + [*(f"{TASK}.{size}" for size in sizes)]
+        + [f"{TASK}.rewards=[{{name: 'tests/mmrl/runs.py:vowels'}}]"]
+        + ["per_device_train_batch_size=2", "max_steps=2", "eval_steps=2", "save_steps=1"]
+        + ["bf16=false", "model.dtype=float64", "num_mini_batches=2", *more]
+    )
 
 
 @pytest.mark.slow

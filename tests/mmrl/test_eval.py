@@ -41,16 +41,11 @@ def even(samples: list[Sample]) -> list[float]:
 
 
 def config(world: SimpleNamespace, prompts: str, out: Path, **changes: Any) -> EvalConfig:
-    values = {
-        "model": ModelConfig(path=world.policy, vq=None, max_prompt_length=40),
-        "prompts": prompts,
-        "num_samples": 2,
-        "batch_size": 3,
-        "max_completion_length": 8,
-        "sampler": SamplerConfig(**STATIC),
-        "settings": [{}, {"label": "short", "max_completion_length": 4, "steps": 2}],
-        "rewards": [even],
-    }
+    values = {"model": ModelConfig(path=world.policy, vq=None, max_prompt_length=40)}
+    values |= {"prompts": prompts, "num_samples": 2, "batch_size": 3, "max_completion_length": 8}
+    values |= {"sampler": SamplerConfig(**STATIC)}
+    values |= {"settings": [{}, {"label": "short", "max_completion_length": 4, "steps": 2}]}
+    values |= {"rewards": [even]}
     return EvalConfig(output_dir=str(out), **{**values, **changes})
 
 

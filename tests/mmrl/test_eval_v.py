@@ -111,14 +111,10 @@ def test_an_interrupted_benchmark_continues_with_the_same_images(
 
 @pytest.mark.parametrize(
     ("word", "message"),
-    [
-        ("sampler.name=emerg", "Did you mean 'emerge'"),
-        ("model.path=nowhere", "nowhere"),
-        ("limits=3", "Did you mean 'limit'"),
-        ("output_dir=README.md", "output_dir is 'README.md'"),
-        ("device=abacus", "device is 'abacus'"),
-        ("rewards=[]", "rewards is empty and geneval_dir is null"),
-    ],
+    [("sampler.name=emerg", "Did you mean 'emerge'"), ("model.path=nowhere", "nowhere")]
+    + [("limits=3", "Did you mean 'limit'"), ("output_dir=README.md", "output_dir is 'README.md'")]
+    + [("device=abacus", "device is 'abacus'")]
+    + [("rewards=[]", "rewards is empty and geneval_dir is null")],
 )
 def test_bad_settings_are_refused_by_name(
     word: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -210,12 +206,9 @@ GROUPS = {
         "tag": {"Art_Theory": 1, "Finance": 1},
         "form": {"choice": 1, "short": 1},
     },
-    "mathvista": {
-        "tag": {"math-targeted-vqa": 4},
-        "task": {"math word problem": 4},
-        "skills": {"algebraic reasoning": 4, "arithmetic": 4},
-        "answer_type": {"float": 1, "integer": 1, "list": 1, "text": 1},
-    },
+    "mathvista": {"tag": {"math-targeted-vqa": 4}, "task": {"math word problem": 4}}
+    | {"skills": {"algebraic reasoning": 4, "arithmetic": 4}}
+    | {"answer_type": {"float": 1, "integer": 1, "list": 1, "text": 1}},
 }
 
 

@@ -11,12 +11,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from mmrl.algorithms import (
-    AlgorithmConfig,
-    LossInputs,
-    load_algorithm,
-    policy_loss,
-)
+from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.estimators import draw_passes
@@ -42,15 +37,9 @@ from tests.models.small_policies import (
     small_prompts,
 )
 
-NEEDS = {
-    "spg": {"block_size": 4},
-    "stable_drl": {"block_size": 4},
-    "trace_rl": {"slice_size": 2},
-    "trace_rl_value": {"slice_size": 2},
-    "step_merge": {"num_slices": 2},
-    "just_grpo": {"slice_size": 4},
-    "bgpo": {"num_draws": 2},
-}
+NEEDS = {"spg": {"block_size": 4}, "stable_drl": {"block_size": 4}, "trace_rl": {"slice_size": 2}}
+NEEDS |= {"trace_rl_value": {"slice_size": 2}, "step_merge": {"num_slices": 2}}
+NEEDS |= {"just_grpo": {"slice_size": 4}, "bgpo": {"num_draws": 2}}
 """What fits a response of eight tokens in four steps."""
 RULE_OF = {"fork_grpo": "fork"}
 """The sampler of methods that need another one than `static`."""

@@ -76,14 +76,8 @@ def tower(tmp_path_factory: pytest.TempPathFactory) -> Sight:
 
 def questions(sight: Sight, folder: Path, **changes: Any) -> RLConfig:
     """A run of two steps on two questions of four answers each."""
-    task = {
-        "task": "image_to_text",
-        "data": DataConfig(format="dllm_rl"),
-        "sampler": SAMPLER,
-        "max_completion_length": 8,
-        "rewards": [{"name": "answer"}],
-        **changes.pop("task", {}),
-    }
+    task = {"task": "image_to_text", "data": DataConfig(format="dllm_rl"), "sampler": SAMPLER}
+    task |= {"max_completion_length": 8, "rewards": [{"name": "answer"}], **changes.pop("task", {})}
     model = {"train_vision_tower": False, **changes.pop("model", {})}
     world = SimpleNamespace(policy=sight.policy, prompts=sight.prompts)
     config = run_config(world, folder, task=task, model=model, **{"max_steps": 2, **changes})

@@ -103,15 +103,8 @@ def test_rollouts_are_written_at_the_end_with_checkpoints_and_as_often_as_wanted
 def test_four_steps_equal_two_a_stop_and_two_more(
     world: SimpleNamespace, tmp_path: Path, lora: dict | None
 ) -> None:
-    changes = {
-        "lora": lora,
-        "algorithm": {"beta": 0.05},
-        "logging_steps": 2,
-        "bf16": lora is None,
-        "task": {"eval_prompts": world.held_out},
-        "eval_steps": 1,
-        "warmup_steps": 3,
-    }
+    changes = {"lora": lora, "algorithm": {"beta": 0.05}, "logging_steps": 2, "bf16": lora is None}
+    changes |= {"task": {"eval_prompts": world.held_out}, "eval_steps": 1, "warmup_steps": 3}
     train(run_config(world, tmp_path / "whole", max_steps=6, **changes))
     train(run_config(world, tmp_path / "parts", max_steps=2, **changes))
     for steps in (4, 6):
@@ -172,12 +165,8 @@ def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
 def test_the_mean_reward_rises_and_with_shuffled_advantages_it_does_not(
     world: SimpleNamespace, tmp_path: Path, shuffled: bool
 ) -> None:
-    task = {
-        "num_prompts": 4,
-        "num_generations": 8,
-        "sampler": SamplerConfig(steps=2),
-        "shuffle_advantages": shuffled,
-    }
+    task = {"num_prompts": 4, "num_generations": 8, "sampler": SamplerConfig(steps=2)}
+    task |= {"shuffle_advantages": shuffled}
     algorithm = {"num_iterations": 1, "min_mask_rate": 0.5, "beta": 0.0}
     config = run_config(
         world,

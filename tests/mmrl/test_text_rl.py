@@ -29,14 +29,9 @@ def text_config(world: SimpleNamespace, folder: Path, **task: object) -> RLConfi
     texts = ["a red circle", "two green squares", "a ring " * 40, "a purple ring"]
     rows = [{"prompt": text, "answer": str(n), "level": n} for n, text in enumerate(texts)]
     (folder / "text.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    settings = {
-        "task": "text",
-        "prompts": str(folder / "text.jsonl"),
-        "eval_prompts": str(folder / "text.jsonl"),
-        "sampler": SAMPLER,
-        "max_completion_length": 8,
-        "rewards": [{"name": "vowels", "reward": vowels}],
-    }
+    settings = {"task": "text", "prompts": str(folder / "text.jsonl")}
+    settings |= {"eval_prompts": str(folder / "text.jsonl"), "sampler": SAMPLER}
+    settings |= {"max_completion_length": 8, "rewards": [{"name": "vowels", "reward": vowels}]}
     own = {"algorithm": task.pop("algorithm", {}), "task": {**settings, **task}}
     config = run_config(world, folder / "run", max_steps=2, eval_steps=1, **own)
     config.model.max_prompt_length = 40

@@ -10,18 +10,9 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from tests.models.llada_tokenizer import character_tokenizer
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 41,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
+SIZES: dict[str, Any] = {"vocab_size": 41, "hidden_size": 32, "intermediate_size": 48}
+SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+SIZES |= {"head_dim": 8, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 TYPES = {
     "qwen3": {"model_type": "qwen3", "tie_word_embeddings": False},
     "qwen3-tied": {"model_type": "qwen3", "tie_word_embeddings": True},
@@ -65,17 +56,9 @@ def write_seeing(folder: Path, name: str, **text: Any) -> Any:
     of the language model, and the ids of special tokens."""
     kind: Any = CONFIG_MAPPING[name]
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
-    tower = {
-        "depth": 2,
-        "hidden_size": 16,
-        "intermediate_size": 24,
-        "num_heads": 2,
-        "patch_size": 4,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "out_hidden_size": SIZES["hidden_size"],
-        **SEEING[name],
-    }
+    tower = {"depth": 2, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2}
+    tower |= {"patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2}
+    tower |= {"out_hidden_size": SIZES["hidden_size"], **SEEING[name]}
     ids = {"image_token_id": IMAGE, "video_token_id": 36}
     ids |= {"vision_start_token_id": OPEN, "vision_end_token_id": CLOSE}
     ids |= {key: text.pop(key) for key in ids if key in text}
@@ -86,12 +69,8 @@ def write_seeing(folder: Path, name: str, **text: Any) -> Any:
     return save_drawn(model, folder, 0.3)
 
 
-VISION = {
-    "vision_start_token_id": "<|vision_start|>",
-    "vision_end_token_id": "<|vision_end|>",
-    "image_token_id": "<|image_pad|>",
-    "video_token_id": "<|video_pad|>",
-}
+VISION = {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>"}
+VISION |= {"image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"}
 """Special tokens of Qwen-VL by their keys in config.json."""
 IMAGE_TURNS = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"

@@ -5,15 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-SPECIAL = {
-    126080: "<|startoftext|>",
-    126081: "<|endoftext|>",
-    **{126084 + i: f"<|reserved_token_{i}|>" for i in range(252)},
-    126336: "<|mdm_mask|>",
-    126346: "<|start_header_id|>",
-    126347: "<|end_header_id|>",
-    126348: "<|eot_id|>",
-}
+SPECIAL = {126080: "<|startoftext|>", 126081: "<|endoftext|>"}
+SPECIAL |= {**{126084 + i: f"<|reserved_token_{i}|>" for i in range(252)}, 126336: "<|mdm_mask|>"}
+SPECIAL |= {126346: "<|start_header_id|>", 126347: "<|end_header_id|>", 126348: "<|eot_id|>"}
 SPECIAL_WORDS = [*list(SPECIAL.values())[:20], *list(SPECIAL.values())[-4:]]
 """Of few reserved tokens."""
 

@@ -26,19 +26,11 @@ from tests.models.llada_tokenizer import LUMINA, llada_tokenizer
 
 MASK = 126336
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "lumina"
-VQ = {
-    "_class_name": "VQModel",
-    "block_out_channels": [4, 8, 8, 8, 12],
-    "down_block_types": ["DownEncoderBlock2D"] * 5,
-    "up_block_types": ["UpDecoderBlock2D"] * 5,
-    "latent_channels": 4,
-    "layers_per_block": 1,
-    "lookup_from_codebook": True,
-    "force_upcast": True,
-    "mid_block_add_attention": False,
-    "norm_num_groups": 4,
-    "num_vq_embeddings": 8192,
-}
+VQ = {"_class_name": "VQModel", "block_out_channels": [4, 8, 8, 8, 12]}
+VQ |= {"down_block_types": ["DownEncoderBlock2D"] * 5, "up_block_types": ["UpDecoderBlock2D"] * 5}
+VQ |= {"latent_channels": 4, "layers_per_block": 1, "lookup_from_codebook": True}
+VQ |= {"force_upcast": True, "mid_block_add_attention": False, "norm_num_groups": 4}
+VQ |= {"num_vq_embeddings": 8192}
 """Sizes of the narrow image tokenizer: 16 x 16 pixels a code, as the public one."""
 
 

@@ -30,18 +30,9 @@ from mmrl.models.network.core import MaskedTokenModel
 from tests.models.llada_tokenizer import small_tokenizer
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-CONFIG = {
-    "model_type": "llada",
-    "d_model": 32,
-    "n_layers": 2,
-    "n_heads": 4,
-    "n_kv_heads": 4,
-    "mlp_hidden_size": 48,
-    "vocab_size": 40,
-    "embedding_size": 40,
-    "rope_theta": 10000.0,
-    "mask_token_id": 39,
-}
+CONFIG = {"model_type": "llada", "d_model": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 4}
+CONFIG |= {"mlp_hidden_size": 48, "vocab_size": 40, "embedding_size": 40, "rope_theta": 10000.0}
+CONFIG |= {"mask_token_id": 39}
 
 
 def small_network(seed: int = 0, **changes: object) -> MaskedTokenModel:
@@ -79,15 +70,8 @@ TEXT_NETWORKS: dict[str, dict] = {
     "mmada_maskgrpo": {"seed": 5, "sizes": {"vocab_size": 134656}, "spread": (0.25, 0.05)},
     "llada_cached": {
         "seed": 11,
-        "sizes": {
-            "vocab_size": 512,
-            "hidden_size": 64,
-            "head_dim": 16,
-            "num_heads": 4,
-            "num_kv_heads": 4,
-            "num_layers": 3,
-            "mlp_size": 160,
-        },
+        "sizes": {"vocab_size": 512, "hidden_size": 64, "head_dim": 16, "num_heads": 4}
+        | {"num_kv_heads": 4, "num_layers": 3, "mlp_size": 160},
         "spread": (0.3, 0.06),
     },
 }
@@ -144,14 +128,8 @@ LLADA_V = {
     "num_attention_heads": 4,
     "intermediate_size": 48,
     "rope_theta": 10000.0,
-    "vision": {
-        "hidden_size": 12,
-        "intermediate_size": 16,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "image_size": 8,
-        "patch_size": 4,
-    },
+    "vision": {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 3}
+    | {"num_attention_heads": 2, "image_size": 8, "patch_size": 4},
     "image_grid_pinpoints": "(1x1),...,(2x2)",
 }
 

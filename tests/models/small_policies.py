@@ -36,14 +36,8 @@ TURNS = (
     "{% endfor %}{{ '<|im_start|>assistant\n' }}"
 )
 """A chat template with the turns of qwen2's."""
-QWEN2 = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
-    "rope_theta": 10000.0,
-}
+QWEN2 = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+QWEN2 |= {"num_key_value_heads": 2, "intermediate_size": 48, "rope_theta": 10000.0}
 
 
 def llada_policy() -> Policy:
@@ -124,19 +118,12 @@ def qwen_vl_policy(family: str) -> Policy:
         return load_policy(folder, max_completion_length=LENGTH)
 
 
-POLICIES: dict[str, Callable[[], Policy]] = {
-    "amused": amused_policy,
-    "causal_lm": causal_policy,
-    "dream": dream_policy,
-    "llada": llada_policy,
-    "llada_llama": llada_llama_policy,
-    "llava_llada": llada_v_policy,
-    "lumina": lumina_policy,
-    "mmada": mmada_policy,
-    "qwen2_5_vl": partial(qwen_vl_policy, "qwen2_5_vl"),
-    "qwen3_vl": partial(qwen_vl_policy, "qwen3_vl"),
-    "sdar": sdar_policy,
-}
+POLICIES: dict[str, Callable[[], Policy]] = {"amused": amused_policy, "causal_lm": causal_policy}
+POLICIES |= {"dream": dream_policy, "llada": llada_policy}
+POLICIES |= {"llada_llama": llada_llama_policy, "llava_llada": llada_v_policy}
+POLICIES |= {"lumina": lumina_policy, "mmada": mmada_policy}
+POLICIES |= {"qwen2_5_vl": partial(qwen_vl_policy, "qwen2_5_vl")}
+POLICIES |= {"qwen3_vl": partial(qwen_vl_policy, "qwen3_vl"), "sdar": sdar_policy}
 """Small policies by the name of their family in `mmrl.models.families.FAMILIES`."""
 PAIRS = [(name, task) for name in sorted(POLICIES) for task in sorted(FAMILIES[name].LAYOUTS)]
 """Every family with every task that it has."""

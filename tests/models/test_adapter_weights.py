@@ -72,12 +72,9 @@ def public_tree(network: MaskedTokenModel) -> nn.Module:
     return root
 
 
-VARIANTS = [
-    {},
-    {"target_modules": ["q", "k", "v"], "use_rslora": True},
-    {"use_dora": True, "lora_dropout": 0.1},
-    {"modules_to_train": ["blocks.*.attn_norm", "head", "vision.projector.0.weight"]},
-]
+VARIANTS = [{}, {"target_modules": ["q", "k", "v"], "use_rslora": True}]
+VARIANTS += [{"use_dora": True, "lora_dropout": 0.1}]
+VARIANTS += [{"modules_to_train": ["blocks.*.attn_norm", "head", "vision.projector.0.weight"]}]
 
 
 @pytest.mark.parametrize("kind", ["llada", "llava_llada"])

@@ -55,12 +55,8 @@ def adapt(folder: Path) -> Policy:
 def velocity(network: Any) -> Tensor:
     """Of the start of the public rollouts."""
     cases = load_cases()
-    given = {
-        "latents": cases["in/latents/latents0"],
-        "sigma": torch.tensor([1.0, 0.4]),
-        "states": cases["in/prompts/embeds"],
-        "pooled": cases["in/prompts/pooled"],
-    }
+    given = {"latents": cases["in/latents/latents0"], "sigma": torch.tensor([1.0, 0.4])}
+    given |= {"states": cases["in/prompts/embeds"], "pooled": cases["in/prompts/pooled"]}
     return network(**given)
 
 
@@ -208,11 +204,7 @@ def test_the_plan_counts_what_sd3_keeps_for_the_backward_pass(
     raw = {**SIZES["SD3.5-medium"], **sizes, "dual_attention_layers": dual}
     network = get_family(raw).network(raw)
     network.gradient_checkpointing = recompute
-    inputs = {
-        "latents": torch.randn(1, 16, 32, 32),
-        "sigma": torch.rand(1),
-        "states": torch.randn(1, 77 + 16, 256),
-        "pooled": torch.randn(1, 64),
-    }
+    inputs = {"latents": torch.randn(1, 16, 32, 32), "sigma": torch.rand(1)}
+    inputs |= {"states": torch.randn(1, 77 + 16, 256), "pooled": torch.randn(1, 64)}
     kept = count_kept(network, lambda: network(**inputs))
     assert network.count_activations(256 + 16, recompute, 4)[0] == pytest.approx(kept, rel=0.15)

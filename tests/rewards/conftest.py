@@ -1,6 +1,7 @@
 """Small random open_clip models on disk, and images of every kind."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+
+from tests.rewards.judge_server import judge_server
 
 TINY = {
     "embed_dim": 24,
@@ -42,6 +45,13 @@ def write_clip(directory: Path) -> Path:
     weights = random_network(write_architecture(directory), seed=0).state_dict()
     save_file(weights, directory / "open_clip_model.safetensors")
     return directory
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The address of a judge."""
+    with judge_server() as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -69,13 +69,8 @@ def test_words_of_choices_are_told_from_one_another_and_from_articles(
 
 @pytest.mark.parametrize(
     ("completion", "right"),
-    [
-        ("Yes, there is a circle.", "A"),
-        ("No, there is no circle.", "B"),
-        ("no", "B"),
-        ("No. Yes.", None),
-        ("Yes and no.", None),
-    ],
+    [("Yes, there is a circle.", "A"), ("No, there is no circle.", "B"), ("no", "B")]
+    + [("No. Yes.", None), ("Yes and no.", None)],
 )
 def test_yes_and_no_may_be_explained_but_not_both_given(completion: str, right: str | None) -> None:
     assert [x for x in "AB" if score(completion, x, ["Yes", "No"])] == ([right] if right else [])

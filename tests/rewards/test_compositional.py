@@ -34,15 +34,9 @@ from tests.rewards.conftest import randomised
 def tiny_mask2former(classes: int) -> Mask2FormerConfig:
     labels = dict(enumerate(COCO_NAMES[:classes]))
     return Mask2FormerConfig(
-        backbone_config={
-            "model_type": "swin",
-            "embed_dim": 8,
-            "depths": [1, 1, 1, 1],
-            "image_size": 64,
-            "num_heads": [1, 1, 1, 1],
-            "window_size": 4,
-            "out_features": ["stage1", "stage2", "stage3", "stage4"],
-        },
+        backbone_config={"model_type": "swin", "embed_dim": 8, "depths": [1, 1, 1, 1]}
+        | {"image_size": 64, "num_heads": [1, 1, 1, 1], "window_size": 4}
+        | {"out_features": ["stage1", "stage2", "stage3", "stage4"]},
         feature_size=32,
         mask_feature_size=32,
         hidden_dim=32,
@@ -147,12 +141,9 @@ def sample(tag: str, *include: dict, exclude: Sequence[dict] = ()) -> Sample:
 
 def test_clauses_are_judged_on_what_the_detector_finds(entry: dict) -> None:
     two, three = {"class": "cat", "count": 2}, {"class": "cat", "count": 3}
-    rows = [
-        sample("two_object", {"class": "cat", "count": 1}, {"class": "dog", "count": 1}),
-        sample("counting", two, exclude=[three]),
-        sample("two_object", two),
-        Sample("no metadata", Image.new("RGB", (8, 8))),
-    ]
+    rows = [sample("two_object", {"class": "cat", "count": 1}, {"class": "dog", "count": 1})]
+    rows += [sample("counting", two, exclude=[three]), sample("two_object", two)]
+    rows += [Sample("no metadata", Image.new("RGB", (8, 8)))]
     assert seeing(entry, CATS)(rows) == [0.0, 0.0, 1.0, None]
     assert seeing(entry, CATS, mode="partial")(rows) == [0.5, 0.5, 1.0, None]
     assert seeing(entry, CATS, exact=True, mode="partial")(rows) == [

@@ -1,6 +1,5 @@
 """Questions with dependencies against a real server that looks at the image."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,13 +8,7 @@ from PIL import Image
 from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.registry.interface import Item
 from mmrl.types import Sample
-from tests.rewards.judge_server import counts, judge_server
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with judge_server() as address:
-        yield address
+from tests.rewards.judge_server import counts
 
 
 def dsg(url: str, model: str = "colours", **options: Any) -> Any:
@@ -31,12 +24,9 @@ def sample(color: str, *questions: dict) -> Sample:
     return Sample("the words of the prompt", image, {"questions": [*questions]})
 
 
-SCENE = [
-    question(1, "is it red?"),
-    question(2, "is it blue?"),
-    question(3, "is it red or blue?", 2, category="attribute - color"),
-    question(4, "is it neither?"),
-]
+SCENE = [question(1, "is it red?"), question(2, "is it blue?")]
+SCENE += [question(3, "is it red or blue?", 2, category="attribute - color")]
+SCENE += [question(4, "is it neither?")]
 
 
 def test_the_judge_sees_image_and_question_and_the_score_is_their_share(url: str) -> None:

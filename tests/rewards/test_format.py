@@ -18,20 +18,13 @@ def score(completion: str, **options: Any) -> float | None:
 
 @pytest.mark.parametrize(
     ("completion", "soft", "strict"),
-    [
-        (STRICT, 1.0, 1.0),
-        (STRICT.rstrip(), 1.0, 1.0),
-        (SOFT, 1.0, 0.0),
-        (STRICT + "more", 1.0, 0.0),
-        ("so: " + STRICT, 0.0, 0.0),
-        (STRICT.replace("</reasoning>\n", "</reasoning>\nso\n"), 0.0, 0.0),
-        (STRICT.replace("\n5\n", "\n \n"), 0.0, 0.0),
-        (STRICT + STRICT, 0.0, 0.0),
-        ("<answer>\n5\n</answer>\n<reasoning>\nfirst\n</reasoning>\n", 0.0, 0.0),
-        (STRICT.replace("</answer>", ""), 0.0, 0.0),
-        ("<reasoning></reasoning><answer></answer>", 0.0, 0.0),
-        ("", 0.0, 0.0),
-    ],
+    [(STRICT, 1.0, 1.0), (STRICT.rstrip(), 1.0, 1.0), (SOFT, 1.0, 0.0)]
+    + [(STRICT + "more", 1.0, 0.0), ("so: " + STRICT, 0.0, 0.0)]
+    + [(STRICT.replace("</reasoning>\n", "</reasoning>\nso\n"), 0.0, 0.0)]
+    + [(STRICT.replace("\n5\n", "\n \n"), 0.0, 0.0), (STRICT + STRICT, 0.0, 0.0)]
+    + [("<answer>\n5\n</answer>\n<reasoning>\nfirst\n</reasoning>\n", 0.0, 0.0)]
+    + [(STRICT.replace("</answer>", ""), 0.0, 0.0)]
+    + [("<reasoning></reasoning><answer></answer>", 0.0, 0.0), ("", 0.0, 0.0)],
 )
 def test_tags_stand_once_each_filled_and_in_order(
     completion: str, soft: float, strict: float
@@ -124,13 +117,8 @@ def test_an_integer_is_digits_in_the_tag_or_in_the_box(
 
 @pytest.mark.parametrize(
     ("completion", "paid"),
-    [
-        (r"<answer>\boxed{5}</answer>", 1.0),
-        ("<answer>5</answer>", 0.75),
-        (r"\boxed{5}", 0.5),
-        (r"\boxed{5} <answer>5</answer>", 0.75),
-        ("5", 0.25),
-    ],
+    [(r"<answer>\boxed{5}</answer>", 1.0), ("<answer>5</answer>", 0.75), (r"\boxed{5}", 0.5)]
+    + [(r"\boxed{5} <answer>5</answer>", 0.75), ("5", 0.25)],
 )
 def test_the_box_in_the_answer_tag_is_paid(completion: str, paid: float) -> None:
     assert score(completion, mode="boxed_and_answer_tags") == paid

@@ -187,10 +187,6 @@ def pick_entry(pick_checkpoint: Path) -> dict:
     return {"name": "pickscore", "device": "cpu", **paths}
 
 
-def samples_of(pictures: list[Image.Image]) -> list[Sample]:
-    return [Sample(p, image) for p, image in zip(PICKED, pictures, strict=True)]
-
-
 def cropped(image: Image.Image) -> torch.Tensor:
     """Shortest side, centre crop, OpenAI's statistics, by torchvision on the PIL image.
 
@@ -210,7 +206,8 @@ def test_the_score_is_the_scaled_cosine_of_the_published_formula(
     with torch.no_grad():
         output = network(input_ids=tokens, pixel_values=torch.stack([cropped(p) for p in pictures]))
     expected = output.logits_per_image.diagonal()
-    scores = torch.tensor(build_reward(pick_entry)(samples_of(pictures)))
+    rows = [Sample(p, image) for p, image in zip(PICKED, pictures, strict=True)]
+    scores = torch.tensor(build_reward(pick_entry)(rows))
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
     assert expected.std() > 0.1, "random weights must tell images apart"
 

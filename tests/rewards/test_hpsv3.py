@@ -34,12 +34,9 @@ TOKENS = 256 + len(SPECIAL) + len(PHRASES)
 
 def published_shapes() -> dict[str, tuple[int, ...]]:
     """Names and shapes of the published checkpoint, with our widths."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "visual.patch_embed.proj.weight": (SEEN, 3, 2, 14, 14),
-        "model.embed_tokens.weight": (TOKENS + 1, WIDTH),
-        "model.norm.weight": (WIDTH,),
-        "lm_head.weight": (TOKENS + 1, WIDTH),
-    }
+    shapes: dict[str, tuple[int, ...]] = {"visual.patch_embed.proj.weight": (SEEN, 3, 2, 14, 14)}
+    shapes |= {"model.embed_tokens.weight": (TOKENS + 1, WIDTH), "model.norm.weight": (WIDTH,)}
+    shapes |= {"lm_head.weight": (TOKENS + 1, WIDTH)}
 
     def linear(name: str, out: int, into: int, bias: bool = True) -> None:
         shapes[f"{name}.weight"] = (out, into)
@@ -118,13 +115,8 @@ def entry(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "eos_token_id": ids["<|im_end|>"],
             "pad_token_id": ids["<|endoftext|>"],
         },
-        vision_config={
-            "depth": 1,
-            "embed_dim": SEEN,
-            "hidden_size": WIDTH,
-            "num_heads": 2,
-            "mlp_ratio": 2,
-        },
+        vision_config={"depth": 1, "embed_dim": SEEN, "hidden_size": WIDTH, "num_heads": 2}
+        | {"mlp_ratio": 2},
         image_token_id=ids["<|image_pad|>"],
         video_token_id=ids["<|video_pad|>"],
         vision_start_token_id=ids["<|vision_start|>"],

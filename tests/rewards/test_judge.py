@@ -5,7 +5,6 @@ import io
 import json
 import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,11 @@ from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.registry.interface import Served
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Chunk, Sample
-from tests.rewards.judge_server import counts, judge_server
+from tests.rewards.judge_server import counts
 
 SECRET = "sk-very-secret-0123456789"
-FAULTS = {
-    "prose": "is no JSON",
-    "high": "the score 6, and 1 to 5",
-    "refusal": "I cannot judge this",
-    "empty": "no chat completion",
-    "garbage": "no JSON",
-}
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with judge_server() as address:
-        yield address
+FAULTS = {"prose": "is no JSON", "high": "the score 6, and 1 to 5"}
+FAULTS |= {"refusal": "I cannot judge this", "empty": "no chat completion", "garbage": "no JSON"}
 
 
 def judge(url: str, model: str = "right", **options: Any) -> Any:
@@ -341,13 +329,9 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], named: list
 
 @pytest.mark.parametrize(
     ("yaml", "named"),
-    [
-        ("text: '{chunk} {answer}'", "without answer and completion"),
-        ("text: '{chunk} {gold}'", "['gold']"),
-        ("text: '{chunk.__class__}'", "['chunk.__class__']"),
-        ("text: '{chunk}'\nscale: 5", "scale is not a setting"),
-        ("text: [", "is no template"),
-    ],
+    [("text: '{chunk} {answer}'", "without answer and completion")]
+    + [("text: '{chunk} {gold}'", "['gold']"), ("text: '{chunk.__class__}'", "['chunk.__class__']")]
+    + [("text: '{chunk}'\nscale: 5", "scale is not a setting"), ("text: [", "is no template")],
 )
 def test_a_template_that_cannot_be_is_refused_with_its_path(
     tmp_path: Path, yaml: str, named: str

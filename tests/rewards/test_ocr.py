@@ -25,15 +25,10 @@ SIGN = 'a sign that says "Hello World"'
 
 @pytest.mark.parametrize(
     ("prompt", "metadata", "wanted"),
-    [
-        (SIGN, {}, "Hello World"),
-        ("a sign that says “Grüße”", {}, "Grüße"),
-        ('"first" and "second"', {}, "first"),
-        ('an empty " " and "a full one"', {}, "a full one"),
-        (SIGN, {"text": "Other"}, "Other"),
-        ("a sign that doesn't say much, 5\" high", {}, None),
-        ("a red circle", {}, None),
-    ],
+    [(SIGN, {}, "Hello World"), ("a sign that says “Grüße”", {}, "Grüße")]
+    + [('"first" and "second"', {}, "first"), ('an empty " " and "a full one"', {}, "a full one")]
+    + [(SIGN, {"text": "Other"}, "Other"), ("a sign that doesn't say much, 5\" high", {}, None)]
+    + [("a red circle", {}, None)],
 )
 def test_the_wanted_text_is_in_the_metadata_or_in_quotes(
     prompt: str, metadata: dict, wanted: str | None
@@ -98,24 +93,11 @@ def save_got(directory: Path) -> None:
     )
     pixels = GotOcr2ImageProcessor(size={"height": 1024, "width": 1024})
     GotOcr2Processor(pixels, words).save_pretrained(directory)
-    vision = {
-        "hidden_size": 8,
-        "output_channels": 8,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-        "mlp_dim": 8,
-        "global_attn_indexes": [],
-    }
-    text = {
-        "model_type": "qwen2",
-        "vocab_size": len(vocabulary),
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 1024,
-    }
+    vision = {"hidden_size": 8, "output_channels": 8, "num_hidden_layers": 1}
+    vision |= {"num_attention_heads": 1, "mlp_dim": 8, "global_attn_indexes": []}
+    text = {"model_type": "qwen2", "vocab_size": len(vocabulary), "hidden_size": 16}
+    text |= {"intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text |= {"num_key_value_heads": 2, "max_position_embeddings": 1024}
     config = GotOcr2Config(
         vision_config=vision, text_config=text, image_token_index=vocabulary["<imgpad>"]
     )

@@ -88,13 +88,9 @@ def test_functions_and_classes_take_their_options_from_the_entry() -> None:
 
 
 def test_callables_from_python_are_entries_with_and_without_options() -> None:
-    rewards: list[Any] = [
-        length,
-        {"name": "twice", "reward": length, "factor": 2, "weight": 0.5},
-        {"name": "vowels", "reward": Vowels, "per": 2},
-        Vowels("a"),
-        lambda samples: [1.0 for _ in samples],
-    ]
+    rewards: list[Any] = [length, {"name": "twice", "reward": length, "factor": 2, "weight": 0.5}]
+    rewards += [{"name": "vowels", "reward": Vowels, "per": 2}, Vowels("a")]
+    rewards += [lambda samples: [1.0 for _ in samples]]
     scores = Scorer(rewards).score(SAMPLES)
     assert list(scores.components) == ["length", "twice", "vowels", "Vowels", "<lambda>"]
     assert scores.total == [0 + 0 + 1, 1 + 1 + 0.5 + 1 + 1, 2 + 2 + 1 + 2 + 1]

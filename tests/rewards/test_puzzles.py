@@ -21,15 +21,10 @@ def score(
 
 @pytest.mark.parametrize(
     "completion",
-    [
-        "<answer>49 + 55 - 53</answer>",
-        r"<answer> \boxed{49 + 55 - 53} </answer>",
-        r"\boxed{49 + 55 - 53 = 51}",
-        "<answer>(49-53)+55</answer>",
-        "<answer>\\(49 + 55 − 53\\)</answer>",
-        "<answer>-(53 - 49) + 55</answer>",
-        "<answer>49 + 55 - 53\n= 51</answer>",
-    ],
+    ["<answer>49 + 55 - 53</answer>", r"<answer> \boxed{49 + 55 - 53} </answer>"]
+    + [r"\boxed{49 + 55 - 53 = 51}", "<answer>(49-53)+55</answer>"]
+    + ["<answer>\\(49 + 55 − 53\\)</answer>", "<answer>-(53 - 49) + 55</answer>"]
+    + ["<answer>49 + 55 - 53\n= 51</answer>"],
 )
 def test_an_expression_that_reaches_the_target_is_right(completion: str) -> None:
     assert score(completion) == 1.0
@@ -66,15 +61,10 @@ def test_anything_else_is_wrong_and_nothing_is_executed(written: str) -> None:
 
 @pytest.mark.parametrize(
     ("written", "numbers", "target", "right"),
-    [
-        ("9 + (-4) - 2", [-4, 9, 2], 3, 1.0),
-        ("9 + (−4) − 2 = 3", [-4, 9, 2], 3, 1.0),
-        ("9 - -4", [-4, 9], 13, 1.0),
-        ("-4 + 4", [4, -4], 0, 1.0),
-        ("-(53 - 49) + 55", [49, 55, 53], 51, 1.0),
-        ("9 - 4 - 2", [-4, 9, 2], 3, 0.0),
-        ("9 + 4", [-4, 9], 13, 0.0),
-    ],
+    [("9 + (-4) - 2", [-4, 9, 2], 3, 1.0), ("9 + (−4) − 2 = 3", [-4, 9, 2], 3, 1.0)]
+    + [("9 - -4", [-4, 9], 13, 1.0), ("-4 + 4", [4, -4], 0, 1.0)]
+    + [("-(53 - 49) + 55", [49, 55, 53], 51, 1.0), ("9 - 4 - 2", [-4, 9, 2], 3, 0.0)]
+    + [("9 + 4", [-4, 9], 13, 0.0)],
 )
 def test_a_negative_number_is_used_with_its_sign(
     written: str, numbers: list, target: int, right: float

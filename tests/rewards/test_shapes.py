@@ -56,12 +56,8 @@ def contradiction(metadata: dict[str, Any], rng: np.random.Generator) -> dict[st
     elif attribute == "count" and len(include) == 2:
         include.remove(clause)
     else:
-        options = {
-            "color": render.COLORS,
-            "size": render.SIZES,
-            "background": render.BACKGROUNDS,
-            "count": range(1, 5),
-        }
+        options = {"color": render.COLORS, "size": render.SIZES, "background": render.BACKGROUNDS}
+        options |= {"count": range(1, 5)}
         clause[attribute] = another(clause[attribute], options[attribute], rng)
     return {**metadata, "include": include}
 

@@ -58,12 +58,9 @@ ROWS = {
     "HuggingFaceH4/MATH-500": published.ROWS["ankner/math-500"],
     "HuggingFaceH4/aime_2024": {"problem": "1 + 2?", "answer": "003"},
     "nateraw/parti-prompts": {"Prompt": "a fox", "Category": "Animals", "Challenge": "Basic"},
-    "geneval2_data.jsonl": {
-        "prompt": "two red circles",
-        "atom_count": 3,
-        "vqa_list": [["How many circles are there?", "two"], ["Are they red?", "Yes"]],
-        "skills": ["count", "attribute"],
-    },
+    "geneval2_data.jsonl": {"prompt": "two red circles", "atom_count": 3}
+    | {"vqa_list": [["How many circles are there?", "two"], ["Are they red?", "Yes"]]}
+    | {"skills": ["count", "attribute"]},
     "Gen-Verse/MATH500": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
 }
 QUESTIONS = {
@@ -160,15 +157,9 @@ def test_an_evaluation_runs_on_a_skeleton(
     family = published.find_family(config.model.path)
     if family in ("lumina", "amused"):
         pytest.importorskip("diffusers")
-    words = [
-        f"config={path}",
-        f"output_dir={tmp_path / 'out'}",
-        f"model.path={skeletons[family]}",
-        "model.dtype=float32",
-        "model.max_prompt_length=2048",
-        *write_prompts(config, tmp_path),
-        *shrink(config),
-    ]
+    words = [f"config={path}", f"output_dir={tmp_path / 'out'}"]
+    words += [f"model.path={skeletons[family]}", "model.dtype=float32"]
+    words += ["model.max_prompt_length=2048", *write_prompts(config, tmp_path), *shrink(config)]
     if config.model.vq and family not in ("lumina", "amused", "sd3"):  # hold their own
         words += [f"model.vq={skeletons['magvitv2']}"]
     words += ["model.image_size=64"] if config.model.image_size else []

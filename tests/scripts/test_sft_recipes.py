@@ -18,37 +18,17 @@ from mmrl.sft import SFTConfig, train
 from tests.mmrl.runs import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPES = {
-    "d1_s1k": "llada",
-    "dllm_rl_llada_random": "llada",
-    "dllm_rl_llada_semi_ar": "llada",
-    "dllm_rl_llada_trace": "llada",
-    "dllm_rl_llada_ar": "llada",
-    "dllm_rl_dream_random": "dream",
-    "dllm_rl_dream_semi_ar": "dream",
-    "dllm_rl_dream_ar": "dream",
-    "dllm_rl_sdar_block": "sdar",
-    "dllm_rl_sdar_trace": "sdar",
-    "dllm_rl_mmada_long_cot": "mmada",
-    "dllm_rl_mmada_v": "mmada",
-    "dllm_rl_lladav": "llava_llada",
-    "maskgrpo_images": "mmada",
-    "llada_8b": "llada",
-    "qwen3_gsm8k": "qwen3",
-    "qwen_vl_geo3k": "qwen2_5_vl",
-    "sd3_diffusion_dpo": "sd3",
-}
+RECIPES = {"d1_s1k": "llada", "dllm_rl_llada_random": "llada", "dllm_rl_llada_semi_ar": "llada"}
+RECIPES |= {"dllm_rl_llada_trace": "llada", "dllm_rl_llada_ar": "llada"}
+RECIPES |= {"dllm_rl_dream_random": "dream", "dllm_rl_dream_semi_ar": "dream"}
+RECIPES |= {"dllm_rl_dream_ar": "dream", "dllm_rl_sdar_block": "sdar", "dllm_rl_sdar_trace": "sdar"}
+RECIPES |= {"dllm_rl_mmada_long_cot": "mmada", "dllm_rl_mmada_v": "mmada"}
+RECIPES |= {"dllm_rl_lladav": "llava_llada", "maskgrpo_images": "mmada", "llada_8b": "llada"}
+RECIPES |= {"qwen3_gsm8k": "qwen3", "qwen_vl_geo3k": "qwen2_5_vl", "sd3_diffusion_dpo": "sd3"}
 """Recipe -> the family of its checkpoint."""
 ADAPTERS = ("d1_s1k", "qwen_vl_geo3k", "sd3_diffusion_dpo")
-SMALL = [
-    "max_steps=2",
-    "bf16=false",
-    "num_train_epochs=null",
-    "gradient_accumulation_steps=2",
-    "logging_steps=1",
-    "save_steps=0",
-    "eval_steps=0",
-]
+SMALL = ["max_steps=2", "bf16=false", "num_train_epochs=null", "gradient_accumulation_steps=2"]
+SMALL += ["logging_steps=1", "save_steps=0", "eval_steps=0"]
 
 
 @pytest.fixture(scope="module")

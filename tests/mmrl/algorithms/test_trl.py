@@ -93,16 +93,10 @@ def of_trl(case: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[Tensor, Te
         _get_per_token_logps_and_entropies=lambda *_, **__: (new, torch.zeros_like(new), None),
     )
     ids = torch.zeros(mask.shape, dtype=torch.long)
-    inputs = {
-        "prompt_ids": ids[:, :1],
-        "prompt_mask": ids[:, :1],
-        "completion_ids": ids,
-        "completion_mask": mask,
-        "advantages": tensors["advantages"],
-        "old_per_token_logps": tensors["old"],
-        "ref_per_token_logps": tensors["reference"],
-        "num_items_in_batch": mask.sum(),
-    }
+    inputs = {"prompt_ids": ids[:, :1], "prompt_mask": ids[:, :1], "completion_ids": ids}
+    inputs |= {"completion_mask": mask, "advantages": tensors["advantages"]}
+    inputs |= {"old_per_token_logps": tensors["old"], "ref_per_token_logps": tensors["reference"]}
+    inputs |= {"num_items_in_batch": mask.sum()}
     loss = GRPOTrainer._compute_loss(trainer, trainer.model, inputs)
     return loss.detach(), torch.autograd.grad(loss, new)[0]
 

@@ -19,14 +19,8 @@ from mmrl.rl_config import RLConfig
 from mmrl.sft_config import SFTConfig
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMANDS = (
-    "mmrl.rl",
-    "mmrl.sft",
-    "mmrl.eval",
-    "mmrl.eval_v",
-    "mmrl.rewards.server.__main__",
-    "mmrl.probe",
-)
+COMMANDS = ("mmrl.rl", "mmrl.sft", "mmrl.eval", "mmrl.eval_v", "mmrl.rewards.server.__main__")
+COMMANDS += ("mmrl.probe",)
 SCRIPTS = sorted(
     str(path.relative_to(ROOT))
     for pattern in ("scripts/*.py", "scripts/bench/*.py", "datasets/*/*.py")

@@ -18,12 +18,9 @@ GSM8K = {
     "answer": "Weng earns 12/60 = $<<12/60=0.2>>0.2 per minute.\nWorking 50 minutes, she earned"
     " 0.2 x 50 = $<<0.2*50=10>>10.\n#### 10",
 }
-MATH = {
-    "problem": "What is the greatest common factor of $32$ and $48$?",
-    "level": "Level 2",
-    "type": "Number Theory",
-    "solution": "Both are multiples of 16, so the answer is $\\boxed{16}$.",
-}
+MATH = {"problem": "What is the greatest common factor of $32$ and $48$?", "level": "Level 2"}
+MATH |= {"type": "Number Theory"}
+MATH |= {"solution": "Both are multiples of 16, so the answer is $\\boxed{16}$."}
 NUMINA = {
     "uuid": "8fd60c95-01e0-4d0c-b9d8-a4bdd8ea7a83",
     "problem": "How many even primes are there?",
@@ -33,14 +30,10 @@ NUMINA = {
     "formal_statement": "theorem x : {p | p.Prime ∧ Even p}.ncard = 1 := by sorry",
     "formal_proof": None,
 }
-MBPP = {
-    "task_id": 17,
-    "text": "Write a function to find the perimeter of a square.",
-    "code": "def square_perimeter(a):\r\n  perimeter=4*a\r\n  return perimeter",
-    "test_list": ["assert square_perimeter(10)==40", "assert square_perimeter(5)==20"],
-    "test_setup_code": "",
-    "challenge_test_list": [],
-}
+MBPP = {"task_id": 17, "text": "Write a function to find the perimeter of a square."}
+MBPP |= {"code": "def square_perimeter(a):\r\n  perimeter=4*a\r\n  return perimeter"}
+MBPP |= {"test_list": ["assert square_perimeter(10)==40", "assert square_perimeter(5)==20"]}
+MBPP |= {"test_setup_code": "", "challenge_test_list": []}
 SANITIZED = {
     "source_file": "Benchmark Questions Verification V2.ipynb",
     "task_id": 82,
@@ -57,20 +50,10 @@ HUMANEVAL = {
     "test": "def check(candidate):\n    assert candidate([3, 1]) == 3\n",
     "entry_point": "first",
 }
-FUNCTION = {
-    "question": "Write double(x).",
-    "test_method": "function",
-    "test_time_limit": 1,
-    "test_list": ["assert double(2) == 4", "assert FACTOR == 2"],
-    "prefix": "FACTOR = 2",
-}
-STDIO = {
-    "question": "Print the sum of two numbers.",
-    "test_method": "stdio",
-    "test_time_limit": 1,
-    "test_input": ["1 2\n", "3 4\n"],
-    "test_output": ["3\n", "7\n"],
-}
+FUNCTION = {"question": "Write double(x).", "test_method": "function", "test_time_limit": 1}
+FUNCTION |= {"test_list": ["assert double(2) == 4", "assert FACTOR == 2"], "prefix": "FACTOR = 2"}
+STDIO = {"question": "Print the sum of two numbers.", "test_method": "stdio", "test_time_limit": 1}
+STDIO |= {"test_input": ["1 2\n", "3 4\n"], "test_output": ["3\n", "7\n"]}
 
 
 def read(folder: Path, row: dict[str, Any], name: str) -> Prompt:
@@ -176,12 +159,8 @@ def read_pictured(folder: Path, row: dict[str, Any], name: str) -> Prompt:
 @pytest.mark.parametrize("key", ["image", "image_path", "image_abs_path"])
 def test_dllm_rls_supervised_rows_have_completion_order_and_image(tmp_path: Path, key: str) -> None:
     path = "SEEDBench_IMG/0.jpg"
-    row = {
-        key: str(tmp_path / path) if key == "image_abs_path" else path,
-        "prompt": "How many?",
-        "response": "One.<|eot_id|><|endoftext|>",
-        "step_map": [1, 0],
-    }
+    row = {key: str(tmp_path / path) if key == "image_abs_path" else path, "prompt": "How many?"}
+    row |= {"response": "One.<|eot_id|><|endoftext|>", "step_map": [1, 0]}
     prompt = read_pictured(tmp_path, row, "dllm_rl_sft")
     assert (prompt.text, prompt.messages) == ("How many?", None)
     assert prompt.metadata == {"completion": "One.", "order": [1, 0]}

@@ -97,12 +97,9 @@ BARE = {"type": "image"}
 
 @pytest.mark.parametrize(
     "part",
-    [
-        {"type": "image", "image": "red.png"},
-        {"type": "image", "path": "red.png"},
-        {"type": "image", "url": url("red")},
-        {"type": "image_url", "image_url": {"url": url("red")}},
-    ],
+    [{"type": "image", "image": "red.png"}, {"type": "image", "path": "red.png"}]
+    + [{"type": "image", "url": url("red")}]
+    + [{"type": "image_url", "image_url": {"url": url("red")}}],
 )
 def test_parts_of_messages_bring_their_own_image(folder: Path, part: dict) -> None:
     prompt = load(folder, {"messages": [user(SAY, part), user(part, SAY)]})

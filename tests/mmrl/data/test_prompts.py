@@ -52,16 +52,14 @@ def test_a_file_of_a_type_that_is_not_read_says_which_are(tmp_path: Path, name: 
         ('{"prompt": [{"role": "system", "content": "x"}]}', "must end with one of the user"),
         ("[" * 200_000, "line 1 is not JSON: maximum recursion"),
         ("", "holds no prompts"),
+        (
+            '{"prompt": "a", "id": 7}\n{"prompt": "b"}\n{"prompt": "c", "id": "7"}\n',
+            r"rows\.jsonl, line 3 has the id '7' of .*line 1",
+        ),
     ],
 )
 def test_a_broken_row_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        _load(tmp_path, text)
-
-
-def test_two_rows_of_one_id_are_refused_with_both_places(tmp_path: Path) -> None:
-    text = '{"prompt": "a", "id": 7}\n{"prompt": "b"}\n{"prompt": "c", "id": "7"}\n'
-    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 3 has the id '7' of .*line 1"):
         _load(tmp_path, text)
 
 

@@ -157,13 +157,8 @@ def test_empty_passes_that_keep_processes_in_step_change_no_estimate() -> None:
     torch.testing.assert_close(BOUNDS["elbo"](logprobs * longer.scored, longer).values, plain)
 
 
-CHANGED = {
-    "min_mask_rate": 0.9,
-    "max_mask_rate": 0.7,
-    "include_full": True,
-    "slice_size": 2,
-    "num_slices": 2,
-}
+CHANGED = {"min_mask_rate": 0.9, "max_mask_rate": 0.7, "include_full": True, "slice_size": 2}
+CHANGED |= {"num_slices": 2}
 
 
 @pytest.mark.parametrize("setting", CHANGED)

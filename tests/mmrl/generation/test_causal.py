@@ -142,13 +142,8 @@ def test_tokens_are_drawn_from_the_distribution_that_transformers_warps() -> Non
     logits = torch.randn(3, 41, generator=torch.Generator().manual_seed(1)) * 2
     canvas = canvas_of([[3, 8, 12]] * 3)
     warpers = LogitsProcessorList(
-        [
-            RepetitionPenaltyLogitsProcessor(1.4),
-            TemperatureLogitsWarper(0.8),
-            TopKLogitsWarper(20),
-            TopPLogitsWarper(0.9),
-            MinPLogitsWarper(0.05),
-        ]
+        [RepetitionPenaltyLogitsProcessor(1.4), TemperatureLogitsWarper(0.8), TopKLogitsWarper(20)]
+        + [TopPLogitsWarper(0.9), MinPLogitsWarper(0.05)]
     )
     expected = warpers(canvas.tokens[:, :3], logits.clone()).softmax(-1)
     filters = {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.05}

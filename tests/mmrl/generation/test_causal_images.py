@@ -53,12 +53,8 @@ PROMPTS = [
     ),
 ]
 """Two of them show the same image."""
-TEXTS = [
-    ("user\n{}what is it?", ""),
-    ("user\na {}, a {}.", ""),
-    ("user\n{}so", "It "),
-    ("system\nsay<|im_end|>\n<|im_start|>user\n{} or {}", ""),
-]
+TEXTS = [("user\n{}what is it?", ""), ("user\na {}, a {}.", ""), ("user\n{}so", "It ")]
+TEXTS += [("system\nsay<|im_end|>\n<|im_start|>user\n{} or {}", "")]
 """What the chat template makes of them, and the prefill."""
 
 

@@ -12,25 +12,12 @@ from tests.mmrl.objectives.completions import options
 from tests.mmrl.starts import write_start
 from tests.pictures import png
 
-TOWER = {
-    "hidden_size": 12,
-    "intermediate_size": 16,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "image_size": 8,
-    "patch_size": 4,
-}
-NETWORK = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
-    "mm_hidden_size": 12,
-    "image_aspect_ratio": "anyres_max_4",
-    "image_grid_pinpoints": "(1x1),...,(2x2)",
-    "vision": TOWER,
-}
+TOWER = {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 3}
+TOWER |= {"num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+NETWORK = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+NETWORK |= {"num_key_value_heads": 2, "intermediate_size": 48, "mm_hidden_size": 12}
+NETWORK |= {"image_aspect_ratio": "anyres_max_4", "image_grid_pinpoints": "(1x1),...,(2x2)"}
+NETWORK |= {"vision": TOWER}
 SIZES = ((8, 8), (20, 9), (8, 16), (16, 16))
 ASKED = ("how many red rings are there?", "is there a blue cross?", "what color is the ring?")
 

@@ -31,13 +31,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(pairs: Path, **changes: Any) -> dict[str, Any]:
-    values = {
-        "data": str(pairs),
-        "vq": str(SHAPES / "checkpoints" / "magvit"),
-        "image_size": 32,
-        "max_prompt_length": 24,
-        "save_dtype": "float32",
-    }
+    values = {"data": str(pairs), "vq": str(SHAPES / "checkpoints" / "magvit"), "image_size": 32}
+    values |= {"max_prompt_length": 24, "save_dtype": "float32"}
     if "model" not in changes:
         values |= {"model": write_drawing(pairs.parent / "start"), "new_weights": True}
     return {**values, **changes}

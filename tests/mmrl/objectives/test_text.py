@@ -93,12 +93,8 @@ def test_held_out_examples_are_scored_with_the_same_masks_each_time(data: Path) 
 
 
 def test_a_conversation_is_learned_as_the_chat_template_writes_it(tmp_path: Path) -> None:
-    turns = [
-        ("user", "two rings"),
-        ("assistant", " a ring \n"),
-        ("user", "a"),
-        ("assistant", "red"),
-    ]
+    turns = [("user", "two rings"), ("assistant", " a ring \n"), ("user", "a")]
+    turns += [("assistant", "red")]
     messages = [{"role": role, "content": content} for role, content in turns]
     path = write_rows(tmp_path / "rows.jsonl", [{"messages": messages}])
     objective = completions(path, turns="all", ends=["eot"])

@@ -110,11 +110,7 @@ def causal(tmp_path: Path) -> None:
     ("main", "words", "named"),
     [
         (rl.main, [*CAUSAL, f"tasks.arithmetic.{STATIC}"], "eval_sampler.name is 'static'"),
-        (
-            rl.main,
-            [*CAUSAL, f"{METHOD}.name=diffu_grpo"],
-            "strategy is 'full'; it must be causal",
-        ),
+        (rl.main, [*CAUSAL, f"{METHOD}.name=diffu_grpo"], "strategy is 'full'; it must be causal"),
         (rl.main, [RL, f"{METHOD}.name=grpo"], "algorithm.strategy is 'causal'; it must be "),
         (
             rl.main,

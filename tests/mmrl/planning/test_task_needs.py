@@ -43,12 +43,8 @@ def test_a_policy_can_do_what_its_family_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "vq", "task", "named"),
     [
-        (
-            "llada",
-            None,
-            "image_to_text",
-            "of type llava_llada or lumina or mmada or qwen2_5_vl or qwen3_vl for x",
-        ),
+        ("llada", None, "image_to_text")
+        + ("of type llava_llada or lumina or mmada or qwen2_5_vl or qwen3_vl for x",),
         ("mmada", None, "image_to_text", "model.vq is None; it must be an image tokenizer for x"),
         ("mmada", None, "text_to_image", "model.vq is None; it must be an image tokenizer for x"),
     ],
@@ -75,12 +71,8 @@ def test_images_in_prompts_must_be_whole_numbers_of_tokens_and_no_tower_can_be_t
     [
         ({"block_size": 8}, {"block_size": 4, "steps": 8}, 16, r"it must be null or 8, the block"),
         ({}, {"steps": 6}, None, r"x\.steps is 6; it must be a multiple of the 64 blocks of 4"),
-        (
-            {"block_alignment": "right"},
-            {"steps": 5},
-            18,
-            r"n is 18; it must be a multiple of 4, the",
-        ),
+        ({"block_alignment": "right"}, {"steps": 5}, 18)
+        + (r"n is 18; it must be a multiple of 4, the",),
         ({"block_alignment": "left"}, {"steps": 5}, 18, ""),
         ({"block_size": 8}, {"steps": 8}, 16, ""),
     ],

@@ -144,13 +144,8 @@ def test_every_call_keeps_pace_with_other_processes_once_with_or_without_a_quest
 
 
 def cyclic(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
-    task = {
-        "rewards": [{**CYCLE, "sampler": {"temperature": 1.0}}],
-        "eval_prompts": world.held_out,
-        "eval_limit": 3,
-        "num_prompts": 6,
-        "eval_rewards": [{**CYCLE, "ask": ["count"]}],
-    }
+    task = {"rewards": [{**CYCLE, "sampler": {"temperature": 1.0}}], "eval_prompts": world.held_out}
+    task |= {"eval_limit": 3, "num_prompts": 6, "eval_rewards": [{**CYCLE, "ask": ["count"]}]}
     config = run_config(world, output, task=task, **{"eval_steps": 2, "max_steps": 2, **changes})
     config.model.max_prompt_length = 64
     return config

@@ -200,12 +200,8 @@ def test_chunks_end_behind_so_many_tokens_and_the_end_belongs_to_the_last() -> N
     assert found == [
         (Chunk(4, "", "abc"), Chunk(7, "abc", "def"), Chunk(10, "abcdef", "gh")),
         (Chunk(5, "", "abc"),),
-        (
-            Chunk(4, "", "abc"),
-            Chunk(7, "abc", "def"),
-            Chunk(10, "abcdef", "ghi"),
-            Chunk(13, "abcdefghi", "jkl"),
-        ),
+        (Chunk(4, "", "abc"), Chunk(7, "abc", "def"), Chunk(10, "abcdef", "ghi"))
+        + (Chunk(13, "abcdefghi", "jkl"),),
     ]
 
 

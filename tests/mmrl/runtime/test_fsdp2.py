@@ -139,13 +139,8 @@ def test_the_log_of_a_run_says_what_rollouts_gather_and_why(
 
 @pytest.mark.parametrize(
     ("wish", "memory", "choice"),
-    [
-        ("auto", 32, "whole"),
-        ("auto", 31, "by_block"),
-        ("auto", 0, "by_block"),
-        ("whole", 0, "whole"),
-        ("by_block", 80, "by_block"),
-    ],
+    [("auto", 32, "whole"), ("auto", 31, "by_block"), ("auto", 0, "by_block")]
+    + [("whole", 0, "whole"), ("by_block", 80, "by_block")],
 )
 def test_rollouts_have_whole_weights_where_they_take_half_of_the_smallest_device(
     wish: Any, memory: int, choice: str

@@ -15,12 +15,8 @@ from tests.mmrl import sharded_sight
 from tests.mmrl.runs import ACCELERATE
 
 ZERO = "ACCELERATE_DEEPSPEED_"
-MESH = {
-    "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
-    "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "2",
-    "PARALLELISM_CONFIG_DP_SHARD_SIZE": "4",
-    "WORLD_SIZE": "6",
-}
+MESH = {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "2"}
+MESH |= {"PARALLELISM_CONFIG_DP_SHARD_SIZE": "4", "WORLD_SIZE": "6"}
 
 
 @pytest.mark.parametrize(

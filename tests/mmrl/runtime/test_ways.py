@@ -38,12 +38,8 @@ WAYS = {
     "four-zero3": ("zero3.yaml", 4, "full", FOUR),
 }
 """Launch configuration, processes, kind of run and what is changed of it."""
-CONTINUED = {
-    "zero3-offload": "four",
-    "four-sharded": "hsdp",
-    "four-zero3": "zero3-offload",
-    "four-zero2": "four-zero3",
-}
+CONTINUED = {"zero3-offload": "four", "four-sharded": "hsdp", "four-zero3": "zero3-offload"}
+CONTINUED |= {"four-zero2": "four-zero3"}
 """Ways that also continue a run from the first checkpoint of another, with as many processes or
 with twice or half as many."""
 

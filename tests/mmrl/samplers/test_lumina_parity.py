@@ -29,18 +29,10 @@ from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.networks import bare_policy
 
 TEXTS = {"prompt0": "a cat", "prompt1": "two red dogs, one blue bird"}
-CASES = {
-    "cfg0.0/T0.0": {},
-    "cfg0.0/T1.0": {},
-    "cfg4.0/T0.0": {},
-    "cfg4.0/T1.0": {},
-    "wide/cfg4.0/T0.0": {},
-    "wide/cfg4.0/T1.0": {},
-    "wide/cfg4.0/T0.5/steps3": {"steps": 3},
-    "wide/cfg4.0/T1.0/steps1": {"steps": 1},
-    "wide/cfg4.0/T1.0/steps20": {"steps": 20},
-    "wide/cfg4.0/T1.0/generator99": {},
-}
+CASES = {"cfg0.0/T0.0": {}, "cfg0.0/T1.0": {}, "cfg4.0/T0.0": {}, "cfg4.0/T1.0": {}}
+CASES |= {"wide/cfg4.0/T0.0": {}, "wide/cfg4.0/T1.0": {}, "wide/cfg4.0/T0.5/steps3": {"steps": 3}}
+CASES |= {"wide/cfg4.0/T1.0/steps1": {"steps": 1}, "wide/cfg4.0/T1.0/steps20": {"steps": 20}}
+CASES |= {"wide/cfg4.0/T1.0/generator99": {}}
 """Cases of the public function `generate_image`, and their steps where not 8."""
 
 
@@ -131,13 +123,9 @@ def test_every_step_is_that_of_the_public_code(
     check_steps(done, draws, cases, f"generate/{case}", canvas.mask_id)
 
 
-CACHED = {
-    "cfg4.0/T0.0/cache": {},
-    "cfg4.0/T1.0/cache": {},
-    "wide/cfg4.0/T1.0/cache": {},
-    "wide/cfg4.0/T1.0/cache_0.5_0.2_3": {"steps": 12},
-    "wide/cfg4.0/T0.0/cache_0.5_0.2_3": {"steps": 12},
-}
+CACHED = {"cfg4.0/T0.0/cache": {}, "cfg4.0/T1.0/cache": {}, "wide/cfg4.0/T1.0/cache": {}}
+CACHED |= {"wide/cfg4.0/T1.0/cache_0.5_0.2_3": {"steps": 12}}
+CACHED |= {"wide/cfg4.0/T0.0/cache_0.5_0.2_3": {"steps": 12}}
 """Cases with the token-refresh cache; at ratio 0.9, warm-up 0.3 and interval 5, or as named."""
 
 
@@ -177,14 +165,8 @@ def test_the_cache_computes_the_positions_of_the_public_code_again(
             assert again[length - public.shape[1] :].tolist() == public[step].tolist()
 
 
-ANSWERS = {
-    "T0": {"block_size": 16},
-    "T0/blocks": {"block_size": 4},
-    "T0/uneven": {"steps": 6},
-    "T1": {"temperature": 1.0},
-    "random": {"target": "random"},
-    "cfg": {"cfg_scale": 1.0},
-}
+ANSWERS = {"T0": {"block_size": 16}, "T0/blocks": {"block_size": 4}, "T0/uneven": {"steps": 6}}
+ANSWERS |= {"T1": {"temperature": 1.0}, "random": {"target": "random"}, "cfg": {"cfg_scale": 1.0}}
 """Answers about an image: 16 tokens in 8 steps and two blocks, but for what is named."""
 
 

@@ -98,13 +98,9 @@ def test_static_is_lladas_sampler(
 
 @pytest.mark.parametrize(
     ("case", "settings"),
-    [
-        ("maskgrpo/T0", {}),
-        ("maskgrpo/T1", {"temperature": 1.0}),
-        ("maskgrpo/cfg", {"cfg_scale": 1.0}),
-        ("maskgrpo/floor", {"steps": 6}),
-        ("maskgrpo/random", {"target": "random"}),
-    ],
+    [("maskgrpo/T0", {}), ("maskgrpo/T1", {"temperature": 1.0})]
+    + [("maskgrpo/cfg", {"cfg_scale": 1.0}), ("maskgrpo/floor", {"steps": 6})]
+    + [("maskgrpo/random", {"target": "random"})],
 )
 def test_static_is_mask_grpos_copy_of_it_which_sees_the_padding(
     llada: SimpleNamespace, case: str, settings: dict[str, Any]
@@ -131,16 +127,11 @@ def test_static_is_mmadas_sampler_for_understanding(
 
 @pytest.mark.parametrize(
     ("case", "settings"),
-    [
-        ("generate/T0", {}),
-        ("generate/T0.9", {"temperature": 0.9}),
-        ("generate/cfg", {"cfg_scale": 1.0}),
-        ("generate/floor", {"block_size": 4, "steps": 4}),
-        ("generate/steps<blocks", {"block_size": 4, "steps": 4}),
-        ("generate/remasking=random", {}),
-        ("generate_v2/one", {"name": "emerge", "temperature": 1.0, "block_size": None}),
-        ("generate_v2/blocks", {"name": "emerge", "temperature": 1.0, "block_size": 4}),
-    ],
+    [("generate/T0", {}), ("generate/T0.9", {"temperature": 0.9})]
+    + [("generate/cfg", {"cfg_scale": 1.0}), ("generate/floor", {"block_size": 4, "steps": 4})]
+    + [("generate/steps<blocks", {"block_size": 4, "steps": 4}), ("generate/remasking=random", {})]
+    + [("generate_v2/one", {"name": "emerge", "temperature": 1.0, "block_size": None})]
+    + [("generate_v2/blocks", {"name": "emerge", "temperature": 1.0, "block_size": 4})],
 )
 def test_static_and_emerge_are_the_samplers_of_mask_grpos_trainer(
     maskgrpo: SimpleNamespace, case: str, settings: dict[str, Any]
@@ -153,12 +144,9 @@ def test_static_and_emerge_are_the_samplers_of_mask_grpos_trainer(
 
 @pytest.mark.parametrize(
     ("case", "settings"),
-    [
-        ("static", {}),
-        ("T1", {"temperature": 1.0}),
-        ("thr0.9", {"name": "dynamic", "threshold": 0.9, "steps": 16}),
-        ("thr0.3", {"name": "dynamic", "threshold": 0.3, "steps": 16}),
-    ],
+    [("static", {}), ("T1", {"temperature": 1.0})]
+    + [("thr0.9", {"name": "dynamic", "threshold": 0.9, "steps": 16})]
+    + [("thr0.3", {"name": "dynamic", "threshold": 0.3, "steps": 16})],
 )
 @pytest.mark.parametrize(
     ("loop", "cache"), [("vanilla", "none"), ("prefix", "prefix"), ("dual", "dual")]
@@ -199,18 +187,11 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 @pytest.mark.parametrize(
     ("case", "settings"),
-    [
-        ("T0", {"steps": 8}),
-        ("blocks", {"steps": 8, "block_size": 4}),
-        ("T1", {"temperature": 1.0}),
-        ("cfg", {"cfg_scale": 1.0}),
-        ("random", {"target": "random"}),
-        ("suffix", {}),
-        ("stop", {"steps": 8, "eos": "leave"}),
-        ("stop_hit", {"steps": 8, "eos": "leave"}),
-        ("stop_hit_blocks", {"steps": 8, "block_size": 4, "eos": "leave"}),
-        ("stop_hit_suffix", {"steps": 8, "eos": "leave"}),
-    ],
+    [("T0", {"steps": 8}), ("blocks", {"steps": 8, "block_size": 4}), ("T1", {"temperature": 1.0})]
+    + [("cfg", {"cfg_scale": 1.0}), ("random", {"target": "random"}), ("suffix", {})]
+    + [("stop", {"steps": 8, "eos": "leave"}), ("stop_hit", {"steps": 8, "eos": "leave"})]
+    + [("stop_hit_blocks", {"steps": 8, "block_size": 4, "eos": "leave"})]
+    + [("stop_hit_suffix", {"steps": 8, "eos": "leave"})],
 )
 def test_static_is_llada_vs_sampler(
     policy: SimpleNamespace, case: str, settings: dict[str, Any]

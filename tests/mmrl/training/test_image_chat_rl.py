@@ -39,13 +39,9 @@ def prepared(
     sight: SimpleNamespace, folder: Path, tower: bool = False, **changes: Any
 ) -> tuple[Trainer, Task, dict[str, tuple[Task, RolloutBatch]]]:
     """A trainer and the rollouts of its first step: two groups of four."""
-    own = {
-        "task": "image_to_text",
-        "sampler": SamplerConfig(name="static", steps=4, eos="leave"),
-        "max_completion_length": 8,
-        "rewards": [{"name": "length", "reward": length}],
-        **changes.pop("task", {}),
-    }
+    own = {"task": "image_to_text", "sampler": SamplerConfig(name="static", steps=4, eos="leave")}
+    own |= {"max_completion_length": 8, "rewards": [{"name": "length", "reward": length}]}
+    own |= {**changes.pop("task", {})}
     config = run_config(sight, folder, task=own, **changes)
     policy = load_policy(sight.policy, max_prompt_length=300, train_vision_tower=tower)
     task = Task("sight", config.tasks["shapes"])

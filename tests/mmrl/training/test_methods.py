@@ -25,39 +25,16 @@ SAMPLER = SamplerConfig(name="maskgit", steps=STEPS)
 """Writes something in each of its steps, so that slices of steps can be counted."""
 SAMPLERS = {"fork_grpo": SamplerConfig(name="fork", steps=STEPS, threshold=1.0)}
 """What other methods need; it draws something in each of its steps."""
-NEEDS = {
-    "spg": {"block_size": 16},
-    "stable_drl": {"block_size": 16},
-    "trace_rl": {"slice_size": 2},
-    "trace_rl_value": {"slice_size": 2},
-    "step_merge": {"num_slices": 3},
-    "just_grpo": {"slice_size": 8},
-    "bgpo": {"num_draws": 4},
-    "ebpo": {"num_draws": 2},
-}
+NEEDS = {"spg": {"block_size": 16}, "stable_drl": {"block_size": 16}, "trace_rl": {"slice_size": 2}}
+NEEDS |= {"trace_rl_value": {"slice_size": 2}, "step_merge": {"num_slices": 3}}
+NEEDS |= {"just_grpo": {"slice_size": 8}, "bgpo": {"num_draws": 4}, "ebpo": {"num_draws": 2}}
 """What fits a rollout of 64 tokens in five steps."""
-COSTS = {
-    "bgpo": (4, 4, 0),
-    "coupled_grpo": (3, 3, 3),
-    "diffu_grpo": (1, 1, 1),
-    "ebpo": (2, 2, 0),
-    "espo": (2, 2, 2),
-    "fork_grpo": (5, 5, 0),
-    "gdpo": (2, 2, 0),
-    "gdsd": (2, 2, 0),
-    "just_grpo": (8, 8, 0),
-    "lfpo": (2, 2, 0),
-    "mask_grpo": (1, 1, 1),
-    "mask_grpo_text": (1, 1, 1),
-    "random_masking": (2, 2, 0),
-    "spg": (2, 0, 0),
-    "stable_drl": (2, 4, 0),
-    "step_merge": (3, 3, 0),
-    "trace_rl": (3, 3, 0),
-    "trace_rl_value": (3, 3, 0, 6),
-    "unigrpo": (1, 1, 1),
-    "wd1": (1, 0, 0),
-}
+COSTS = {"bgpo": (4, 4, 0), "coupled_grpo": (3, 3, 3), "diffu_grpo": (1, 1, 1), "ebpo": (2, 2, 0)}
+COSTS |= {"espo": (2, 2, 2), "fork_grpo": (5, 5, 0), "gdpo": (2, 2, 0), "gdsd": (2, 2, 0)}
+COSTS |= {"just_grpo": (8, 8, 0), "lfpo": (2, 2, 0), "mask_grpo": (1, 1, 1)}
+COSTS |= {"mask_grpo_text": (1, 1, 1), "random_masking": (2, 2, 0), "spg": (2, 0, 0)}
+COSTS |= {"stable_drl": (2, 4, 0), "step_merge": (3, 3, 0), "trace_rl": (3, 3, 0)}
+COSTS |= {"trace_rl_value": (3, 3, 0, 6), "unigrpo": (1, 1, 1), "wd1": (1, 0, 0)}
 """Forwards per rollout and inner iteration, of two: new, old and reference policy, value model."""
 
 
@@ -158,12 +135,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "elbo": {"name": "espo", "num_draws": 2, "beta": 0.1},
     "quadrature": {"name": "gdpo", "num_draws": 3},
     "sandwich": {"name": "spg", "num_draws": 4, "block_size": 16},
-    "position": {
-        "name": "step_merge",
-        "num_slices": 4,
-        "ratio_level": "sequence",
-        "aggregation": "gspo",
-    },
+    "position": {"name": "step_merge", "num_slices": 4, "ratio_level": "sequence"}
+    | {"aggregation": "gspo"},
     "gmpo": {"name": "trace_rl", "slice_size": 1, "aggregation": "gmpo", "beta": 0.1},
     "block": {"name": "trace_rl", "slice_size": 1, "ratio_level": "block", "block_size": 4},
     "token": {"name": "coupled_grpo"},

@@ -103,12 +103,8 @@ def test_a_mini_batch_has_everything_of_its_rollouts() -> None:
 
 def config_of(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
     """Plain gradient descent by large steps, on whole completions."""
-    algorithm = {
-        "strategy": "full",
-        "beta": 0.0,
-        "num_iterations": 1,
-        **changes.pop("algorithm", {}),
-    }
+    algorithm = {"strategy": "full", "beta": 0.0, "num_iterations": 1}
+    algorithm |= {**changes.pop("algorithm", {})}
     plain = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": RATE, "max_grad_norm": 0.0}
     model = {"dtype": "float64", **changes.pop("model", {})}
     return run_config(

@@ -26,13 +26,8 @@ def value_of(checkpoint: Path) -> dict[str, Tensor]:
 def test_four_steps_equal_two_a_stop_and_two_more(
     world: SimpleNamespace, tmp_path: Path, lora: dict | None
 ) -> None:
-    changes = {
-        "algorithm": {**method(lam=0.9), "num_iterations": 2},
-        "lora": lora,
-        "bf16": lora is None,
-        "save_total_limit": None,
-        "warmup_steps": 3,
-    }
+    changes = {"algorithm": {**method(lam=0.9), "num_iterations": 2}, "lora": lora}
+    changes |= {"bf16": lora is None, "save_total_limit": None, "warmup_steps": 3}
     train(config_of(world, tmp_path / "whole", **changes))
     train(config_of(world, tmp_path / "parts", max_steps=2, **changes))
     train(config_of(world, tmp_path / "parts", resume_from_checkpoint="auto", **changes))

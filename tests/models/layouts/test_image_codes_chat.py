@@ -71,15 +71,10 @@ def test_the_ids_are_those_of_the_public_prompting_code(
 
 @pytest.mark.parametrize(
     "prompt",
-    [
-        question("<image>\nwhich?"),
-        question("<image> which?"),
-        question("which?\n<image>"),
-        question("", "which?"),
-        question("", "<image>\nwhich?"),
-        question("", [IMAGE, {"type": "text", "text": "which?"}]),
-        question("", [{"type": "text", "text": "which?"}, IMAGE]),
-    ],
+    [question("<image>\nwhich?"), question("<image> which?"), question("which?\n<image>")]
+    + [question("", "which?"), question("", "<image>\nwhich?")]
+    + [question("", [IMAGE, {"type": "text", "text": "which?"}])]
+    + [question("", [{"type": "text", "text": "which?"}, IMAGE])],
 )
 def test_wherever_the_image_was_it_stands_before_the_words(prompt: Prompt, policy: Policy) -> None:
     assert torch.equal(policy.canvas([prompt]).tokens, policy.canvas([question()]).tokens)

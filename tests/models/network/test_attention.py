@@ -10,13 +10,8 @@ from mmrl.models.network.attention import attend, eager_attention, sdpa_attentio
 from mmrl.models.network.pattern import BlockPattern, count_blocks
 
 ROWS, HEADS, GROUPS, QUERIES, KEYS, WIDTH = 2, 6, 2, 3, 5, 4
-MASKS = {
-    "none": None,
-    "keys": (ROWS, 1, 1, KEYS),
-    "queries": (ROWS, 1, QUERIES, KEYS),
-    "heads": (1, HEADS, QUERIES, KEYS),
-    "heads and keys": (ROWS, HEADS, 1, KEYS),
-}
+MASKS = {"none": None, "keys": (ROWS, 1, 1, KEYS), "queries": (ROWS, 1, QUERIES, KEYS)}
+MASKS |= {"heads": (1, HEADS, QUERIES, KEYS), "heads and keys": (ROWS, HEADS, 1, KEYS)}
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

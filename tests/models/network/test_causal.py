@@ -228,10 +228,7 @@ def test_a_row_equals_the_row_alone_and_a_cache_changes_nothing(
     one = {"pixel_values": PIXELS[:16], "image_grid_thw": GRIDS[:1], "image_of": torch.tensor([0])}
     near(network(SHOWN[:1, 2:], features=one).logits[0, 1:], expected[0, 3:])
     cache = network.new_cache()
-    near(
-        network(SHOWN[:, :8], SEEN[:, :8], features=FEATURES, cache=cache).logits,
-        expected[:, 8],
-    )
+    near(network(SHOWN[:, :8], SEEN[:, :8], features=FEATURES, cache=cache).logits, expected[:, 8])
     cache.take_rows(index := torch.tensor([0, 0, 1, 2]))
     for column in (8, 9, 10):
         read = SHOWN[index, column : column + 1], SEEN[index, : column + 1]

@@ -4,23 +4,16 @@ import gzip
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from mmrl.rewards.http.service import Deadline, Refused, Service, Unreachable, Unreadable
-from tests.rewards.judge_server import counts, judge_server
+from tests.rewards.judge_server import counts
 from tests.rewards.scripted_server import Answered, scripted
 
 SECRET = "sk-very-secret-0123456789"
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with judge_server() as address:
-        yield address
 
 
 @pytest.fixture(autouse=True)
@@ -90,12 +83,8 @@ def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failed_try
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"urls": ["localhost:8000"]},
-        {"urls": ["ftp://host/v1"]},
-        {"urls": ["http:///v1"]},
-        {"urls": ["http://me:hunter2@host/v1"]},
-    ],
+    [{"urls": ["localhost:8000"]}, {"urls": ["ftp://host/v1"]}, {"urls": ["http:///v1"]}]
+    + [{"urls": ["http://me:hunter2@host/v1"]}],
     ids=str,
 )
 def test_settings_that_cannot_be_are_refused_without_showing_secrets(settings: dict) -> None:

@@ -21,19 +21,11 @@ from mmrl.rewards.parsing.number import find_number, read_number, without_unit
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        (r"so \boxed{18}.", "18"),
-        (r"\boxed{1} then \boxed{2}", "2"),
-        (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
-        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        ("\\boxed {\n 7 \n}", "7"),
-        (r"\frame{5} \boxed{6", None),
-        (r"\boxed{5} and then \boxed{6", None),
-        (r"\boxed{a \boxed{5} b}", "5"),
-        (r"} { \boxed{5} }{", "5"),
-        (r"\boxed{360\text{ hours} hours.", None),
-        ("", None),
-    ],
+    [(r"so \boxed{18}.", "18"), (r"\boxed{1} then \boxed{2}", "2")]
+    + [(r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"), (r"\boxed{\{1, 2\}}", r"\{1, 2\}")]
+    + [("\\boxed {\n 7 \n}", "7"), (r"\frame{5} \boxed{6", None)]
+    + [(r"\boxed{5} and then \boxed{6", None), (r"\boxed{a \boxed{5} b}", "5")]
+    + [(r"} { \boxed{5} }{", "5"), (r"\boxed{360\text{ hours} hours.", None), ("", None)],
 )
 def test_the_box_that_was_opened_last_counts(text: str, expected: str | None) -> None:
     assert find_boxed(text) == expected

@@ -185,14 +185,10 @@ def test_a_program_reads_and_prints(sandbox: Sandbox) -> None:
     code = "import sys\nfor line in sys.stdin: print(int(line) ** 2)\n"
     big = "".join(f"{n}\n" for n in range(20_000))
     main = "if __name__ == '__main__':\n    print('ü' + input()); exit(0)"
-    programs = [
-        Job(code, stdin="2\n3\n"),
-        Job(code, stdin=big),
-        Job(main, stdin="x"),
-        Job("print(1)\nraise ValueError", stdin=""),
-        Job("print(1)\nimport os; os._exit(3)", stdin=""),
-        Job("while True: print('x' * 9999)", stdin=""),
-    ]
+    programs = [Job(code, stdin="2\n3\n"), Job(code, stdin=big), Job(main, stdin="x")]
+    programs += [Job("print(1)\nraise ValueError", stdin="")]
+    programs += [Job("print(1)\nimport os; os._exit(3)", stdin="")]
+    programs += [Job("while True: print('x' * 9999)", stdin="")]
     verdicts = sandbox.run(programs)
     assert verdicts[0].printed == "4\n9\n" and not verdicts[0].reason
     assert verdicts[1].printed.count("\n") == 20_000 and not verdicts[1].reason

@@ -16,26 +16,16 @@ from PIL import Image
 
 from tests.rewards.server.live import Live, live, picture, words
 
-SMALL = {
-    "max_items": 4,
-    "max_bytes": 40_000,
-    "max_pixels": 4096,
-    "max_memory_mb": 4,
-    "max_waiting": 6,
-    "body_seconds": 0.5,
-}
+SMALL = {"max_items": 4, "max_bytes": 40_000, "max_pixels": 4096, "max_memory_mb": 4}
+SMALL |= {"max_waiting": 6, "body_seconds": 0.5}
 
 
 @pytest.fixture(scope="module")
 def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """One with small limits, a token, and items that time out after two seconds."""
     limits = [f"limits.{key}={value}" for key, value in SMALL.items()]
-    arguments = [
-        "rewards=[{name: moody}, {name: shapes}]",
-        *limits,
-        "token_env=TOKEN",
-        "timeout_s=2",
-    ]
+    arguments = ["rewards=[{name: moody}, {name: shapes}]", *limits, "token_env=TOKEN"]
+    arguments += ["timeout_s=2"]
     folder, token = tmp_path_factory.mktemp("small"), "a-token-of-tests"
     with live(folder, *arguments, token=token) as started:
         started.loaded()
