@@ -1,7 +1,8 @@
-"""What is special to FLUX.1, FLUX.2-klein and Sana.
+"""What is special to FLUX.1, FLUX.2-klein, Qwen-Image and Sana.
 
 `tests/fixtures/flow_flux` has the transformer of a tiny FLUX.1-dev, whose weights bfloat16 holds as
-they are, and what diffusers 0.42.0 and zhtmike/flow_grpo@9745241 compute with it in float32.
+they are, and what diffusers 0.42.0 and zhtmike/flow_grpo@9745241 compute with it in float32;
+`flow_qwen_image` has the same of a Qwen-Image, with guidance.
 """
 
 import json
@@ -22,8 +23,14 @@ from mmrl.generation.flow import sampler
 from mmrl.models import load_policy
 from mmrl.models.loading import load_model
 from mmrl.models.network.flux import FluxNetwork
+from mmrl.models.network.qwen_image import QwenImageNetwork
 from mmrl.samplers import SamplerConfig, sample
-from scripts.pipeline_skeletons import write_flux, write_flux2_klein, write_sana
+from scripts.pipeline_skeletons import (
+    write_flux,
+    write_flux2_klein,
+    write_qwen_image,
+    write_sana,
+)
 from tests.models.families.test_latent_families import close, watch
 from tests.models.flow import ask, seeded
 from tests.models.networks import FIXTURES
@@ -31,6 +38,16 @@ from tests.models.networks import FIXTURES
 LIBRARY: Any = diffusers
 TEXTS = ("a red cat", "the dog, asleep under the table")
 CASES = load_file(FIXTURES / "flow_flux" / "cases.safetensors")
+
+
+def read_policy(folder: Path, fixture: str, made: Any, write: Any) -> Any:
+    """A policy with the transformer of a fixture."""
+    network = made(json.loads((FIXTURES / fixture / "config.json").read_text()))
+    weights = load_file(FIXTURES / fixture / "transformer.safetensors")
+    network.transformer.load_state_dict({key: each.float() for key, each in weights.items()})
+    write(folder, width=128, layers=1)
+    policy = load_policy(folder, max_prompt_length=24)
+    return replace(policy, network=network, model=network)
 
 
 def unpack(tokens: Tensor) -> Tensor:
@@ -42,12 +59,7 @@ def unpack(tokens: Tensor) -> Tensor:
 def test_the_rollout_and_replay_of_flux_are_those_of_diffusers_and_flow_grpo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network = FluxNetwork(json.loads((FIXTURES / "flow_flux" / "config.json").read_text()))
-    weights = load_file(FIXTURES / "flow_flux" / "transformer.safetensors")
-    network.transformer.load_state_dict({key: each.float() for key, each in weights.items()})
-    write_flux(tmp_path, width=128, layers=1)
-    policy = load_policy(tmp_path, max_prompt_length=24)
-    policy = replace(policy, network=network, model=network)
+    policy = read_policy(tmp_path, "flow_flux", FluxNetwork, write_flux)
     canvas: Any = policy.canvas(ask(*TEXTS, height=64, width=96))
     canvas.shapes, canvas.text = [(4, 8, 12)] * 2, torch.arange(2)
     names = {"states": "in/prompts/embeds", "pooled": "in/prompts/pooled"}
@@ -59,7 +71,7 @@ def test_the_rollout_and_replay_of_flux_are_those_of_diffusers_and_flow_grpo(
 
     monkeypatch.setattr(sampler, "draw_noise", draw)
     calls: list[dict[str, Any]] = []
-    watch(network.transformer, calls)
+    watch(policy.network.transformer, calls)
     for name, case in (("ode", "euler"), ("flow", "flow_grpo")):
         window = {} if name == "ode" else {"window_range": [0, 5]}
         config = SamplerConfig(**{"name": name, "steps": 5, **window})
@@ -77,6 +89,39 @@ def test_the_rollout_and_replay_of_flux_are_those_of_diffusers_and_flow_grpo(
     found = score(policy, rollout.canvas, passes).logprobs.sum(0)
     assert torch.equal(found, rollout.logprobs)
     close(found.T, CASES["train/new"])
+
+
+def test_the_guided_rollout_and_replay_of_qwen_image_are_those_of_diffusers_and_flow_grpo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = load_file(FIXTURES / "flow_qwen_image" / "cases.safetensors")
+    policy = read_policy(tmp_path, "flow_qwen_image", QwenImageNetwork, write_qwen_image)
+    canvas: Any = policy.canvas(ask(*TEXTS, height=64, width=96))
+    canvas.shapes, canvas.text = [(4, 8, 12)] * 2, torch.arange(2)
+    canvas.empty = torch.arange(2, 4)
+    shorter = cases["in/prompts/embeds"].shape[1] - cases["in/prompts/negative"].shape[1]
+    negative = F.pad(cases["in/prompts/negative"], (0, 0, 0, shorter))
+    masks = [cases["in/prompts/mask"], F.pad(cases["in/prompts/negative_mask"], (0, shorter))]
+    canvas.texts = {"states": torch.cat([cases["in/prompts/embeds"], negative])}
+    canvas.texts["mask"] = torch.cat(masks).bool()
+    euler, noises = unpack(cases["euler/latents"]), unpack(cases["flow_grpo/noises"])
+
+    def draw(seeds: Any, purpose: str | int, *_: Any) -> Tensor:
+        return euler[0] if isinstance(purpose, str) else noises[purpose - 1]
+
+    monkeypatch.setattr(sampler, "draw_noise", draw)
+    paths = []
+    for name, window in (("ode", {}), ("flow", {"window_size": 2, "window_range": [1, 3]})):
+        config = SamplerConfig(**{"name": name, "steps": 5, "cfg_scale": 3.0, **window})
+        rollout = sample(policy, canvas, config, seeded([0, 1]))
+        paths.append(rollout.canvas.written[0].transpose(0, 1))
+        close(rollout.canvas.written[1][0], cases["euler/sigmas"], 1e-6)
+    close(paths[0], euler)
+    close(paths[1][1:4], unpack(cases["flow_grpo/latents"]))
+    assert rollout.canvas.counted.tolist() == [[False, True, True, False, False]] * 2
+    close(rollout.logprobs[:, 1:3].T, cases["flow_grpo/log_probs"])
+    passes = draw_passes(rollout, AlgorithmConfig(strategy="replay"), seeded([0, 1]))
+    assert torch.equal(score(policy, rollout.canvas, passes, 3.0).logprobs.sum(0), rollout.logprobs)
 
 
 def test_latents_of_klein_are_normalised_by_the_batch_norm_of_its_autoencoder(

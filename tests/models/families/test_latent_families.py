@@ -3,7 +3,9 @@
 The pipelines are those of `scripts/pipeline_skeletons.py`, and all their weights matter.
 """
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
@@ -18,6 +20,7 @@ import torch.nn.functional as F
 from peft import PeftModel
 from PIL import Image
 from torch import Tensor
+from transformers import Qwen2_5_VLModel
 
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.estimators import draw_passes, score
@@ -327,6 +330,32 @@ def test_a_run_begins_where_it_samples(
     ]
     out = run(prompts, tmp_path / "run", *METHODS[method], *own, "save_steps=0")
     begins_where_it_samples(out)
+
+
+@pytest.mark.parametrize("family", ["qwen_image"], indirect=True)
+def test_a_text_encoder_encodes_each_text_once_and_leaves_before_the_first_rollout(
+    folder: Path, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, held, there = [], weakref.WeakSet(), set()
+    encode, denoise = Qwen2_5_VLModel.forward, LIBRARY.QwenImageTransformer2DModel.forward
+
+    def encoded(self: Any, *arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        held.add(self)
+        return encode(self, *arguments, **named)
+
+    def denoised(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not there:
+            gc.collect()
+        there.add((len(held), len(calls)))
+        return denoise(self, *arguments, **named)
+
+    monkeypatch.setattr(Qwen2_5_VLModel, "forward", encoded)
+    monkeypatch.setattr(LIBRARY.QwenImageTransformer2DModel, "forward", denoised)
+    own = [f"model.path={folder}", f"model.max_prompt_length={length_of(folder)}", "max_steps=1"]
+    own += ["model.unload_text_encoders=true", f"model.encodings_dir={tmp_path / 'store'}"]
+    run(prompts, tmp_path / "run", *METHODS["lora"], *own)
+    assert there == {(0, 3)}, "two prompts and the empty text"
 
 
 @pytest.mark.slow
