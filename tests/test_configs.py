@@ -222,9 +222,12 @@ def test_the_page_of_data_sets_downloads_every_set_of_the_configurations() -> No
 
 
 @pytest.mark.parametrize("path", configurations("judge"))
-def test_every_template_of_a_judge_loads_and_shows_the_prompt_but_no_answer(path: str) -> None:
-    template = load_template(Path(path).stem)
-    assert "prompt" in template.fields and "answer" not in template.fields
+def test_every_template_of_a_judge_shows_the_prompt_and_no_answer_but_where_it_says_so(
+    path: str,
+) -> None:
+    template, header = load_template(Path(path).stem), Path(path).read_text().partition("\ntext")[0]
+    assert "prompt" in template.fields
+    assert ("answer" in template.fields) == ("prompt's answer" in " ".join(header.split("\n# ")))
 
 
 @pytest.mark.parametrize("path", configurations("accelerate"))
