@@ -12,7 +12,7 @@ hold within its domain; only one reward scores a sample.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mmrl.config import check
 from mmrl.rewards.registry.interface import ChecksMetadata, PartialFailure, complete
@@ -27,6 +27,8 @@ class PerDomainReward:
     Raises:
         ConfigError: no reward, an entry that is wrong, or a reward that judges chunks.
     """
+
+    needs: ClassVar[tuple[str, ...]] = ("metadata",)
 
     rewards: dict[str, Any]
     """Entries of rewards by the value of the column."""
