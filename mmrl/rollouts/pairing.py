@@ -1,7 +1,5 @@
 """Whether a method and a sampler fit together: what is refused, and what is warned of."""
 
-from typing import Any
-
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError, check
 from mmrl.generation.kinds import GENERATIONS, SAMPLER_KINDS, SAMPLERS, STRATEGIES, STRATEGY_KINDS
@@ -40,7 +38,7 @@ def check_pairing(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -
         )
 
 
-def _check_followed(method: AlgorithmConfig, sampler: Any, where: str) -> None:
+def _check_followed(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -> None:
     """Refuse what cannot be taken again with a gradient."""
     why = f"as strategy: {method.strategy} takes its steps again with a gradient"
     euler = sorted(name for name, each in SAMPLERS.items() if each.is_euler)
@@ -48,11 +46,10 @@ def _check_followed(method: AlgorithmConfig, sampler: Any, where: str) -> None:
     check(fits, f"{where}.sampler.name", sampler.name, f"{' or '.join(euler)}, {why}")
     for owner, each in (("sampler", sampler), ("algorithm", method)):
         check(each.cfg_scale == 0, f"{where}.{owner}.cfg_scale", each.cfg_scale, f"0, {why}")
-    options: Any = method
-    most = sampler.steps - options.count_exits(sampler.steps) + 1
+    most = sampler.steps - method.count_exits(sampler.steps) + 1
     allowed = f"at most {most}, the steps up to the first exit of exit_range"
-    fits = options.grad_steps <= most
-    check(fits, f"{where}.algorithm.grad_steps", options.grad_steps, allowed)
+    fits = method.grad_steps <= most
+    check(fits, f"{where}.algorithm.grad_steps", method.grad_steps, allowed)
 
 
 def _check_lacking(method: AlgorithmConfig, sampler: SamplerConfig, kind: str, where: str) -> None:

@@ -240,14 +240,6 @@ def add_frame(image: Tensor, vae: Any) -> Tensor:
     return image[None, :, None] if "temperal_downsample" in vae.config else image[None]
 
 
-def channel_statistics(latents: Tensor, vae: Any) -> list[Tensor]:
-    """Mean and deviation of each channel of what an autoencoder of videos writes, in the shape in
-    which they apply to latents [B, C, …]."""
-    shape = -1, *[1] * (latents.ndim - 2)
-    numbers = vae.config.latents_mean, vae.config.latents_std
-    return [latents.new_tensor(each).view(shape) for each in numbers]
-
-
 def _digest_file(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:

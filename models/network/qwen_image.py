@@ -7,12 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmrl.models.network.pipeline_parts import channel_statistics
-from mmrl.models.network.velocity_network import VelocityNetwork
+from mmrl.models.network.velocity_network import ChannelScaledNetwork
 from mmrl.types.guidance import Guidance
 
 
-class QwenImageNetwork(VelocityNetwork):
+class QwenImageNetwork(ChannelScaledNetwork):
     """The transformer of a config of diffusers, on latents [B, C, H, W] that it reads as tokens of
     two by two, channel by channel."""
 
@@ -56,15 +55,6 @@ class QwenImageNetwork(VelocityNetwork):
         norms = (torch.linalg.vector_norm(x, dim=1, keepdim=True) for x in (own, guided))
         scale = next(norms) / next(norms).clamp_min(torch.finfo(guided.dtype).tiny)
         return F.pixel_shuffle(guided * scale, self.patch)
-
-    def to_decoder(self, latents: Tensor, vae: Any) -> Tensor:
-        """See `VelocityNetwork.to_decoder`; each channel has its own mean and deviation."""
-        mean, deviation = channel_statistics(latents, vae)
-        return latents * deviation + mean
-
-    def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
-        mean, deviation = channel_statistics(encoded, vae)
-        return (encoded - mean) / deviation
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:

@@ -134,3 +134,21 @@ class VelocityNetwork(Network):
         super().set_attention(implementation)
         if implementation == "flex":
             raise ValueError("attn_implementation is 'flex'; diffusers' networks take sdpa or auto")
+
+
+class ChannelScaledNetwork(VelocityNetwork):
+    """A network whose autoencoder, one of videos, has a mean and a deviation for each channel."""
+
+    def to_decoder(self, latents: Tensor, vae: Any) -> Tensor:
+        mean, deviation = self._statistics(latents, vae)
+        return latents * deviation + mean
+
+    def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
+        mean, deviation = self._statistics(encoded, vae)
+        return (encoded - mean) / deviation
+
+    def _statistics(self, latents: Tensor, vae: Any) -> list[Tensor]:
+        """In the shape in which they apply to latents [B, C, …]."""
+        shape = -1, *[1] * (latents.ndim - 2)
+        numbers = vae.config.latents_mean, vae.config.latents_std
+        return [latents.new_tensor(each).view(shape) for each in numbers]

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmrl.models.network.pipeline_parts import channel_statistics
-from mmrl.models.network.velocity_network import VelocityNetwork
+from mmrl.models.network.velocity_network import ChannelScaledNetwork
 
 TEXT_TOKENS = 512
 """Positions of a text, of the pipeline; zeros behind it are read as well."""
@@ -30,7 +29,7 @@ class Rotation(nn.Module):
         return self.made[latents.device](latents)
 
 
-class WanNetwork(VelocityNetwork):
+class WanNetwork(ChannelScaledNetwork):
     """The transformer of a config of diffusers, on latents [B, C, T, H, W]; or two, of which
     the second predicts below the noise level `boundary_ratio` of the config."""
 
@@ -83,15 +82,6 @@ class WanNetwork(VelocityNetwork):
     def count_tokens(self, shape: Sequence[int]) -> int:
         """Tokens of a latent of a shape (channels, frames, height, width)."""
         return shape[-3] // self.transformer.config.patch_size[0] * super().count_tokens(shape)
-
-    def to_decoder(self, latents: Tensor, vae: Any) -> Tensor:
-        """See `VelocityNetwork.to_decoder`; each channel has its own mean and deviation."""
-        mean, deviation = channel_statistics(latents, vae)
-        return latents * deviation + mean
-
-    def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
-        mean, deviation = channel_statistics(encoded, vae)
-        return (encoded - mean) / deviation
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:

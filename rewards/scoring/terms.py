@@ -122,12 +122,12 @@ def check_completions(term: Term, made: str) -> None:
 def check_gradients(entries: Sequence[Mapping[str, Any]], where: str, why: str) -> None:
     """Raise a ConfigError for an entry that counts and whose reward has no gradient, and where none
     counts."""
-    weights = [entry.get("weight", 1.0) for entry in map(as_entry, entries)]
+    found = [as_entry(entry) for entry in entries]
+    weights = [entry.get("weight", 1.0) for entry in found]
     check(any(weights), f"{where}[0].weight", weights[0], f"not 0, {why}")
-    for n, entry in enumerate(map(as_entry, entries)):
-        allowed = f"a reward of pixels with a gradient, or weight: 0, {why}"
-        counts = entry.get("weight", 1.0) != 0
-        fits = not counts or has_gradient(entry, f"{where}[{n}]")
+    allowed = f"a reward of pixels with a gradient, or weight: 0, {why}"
+    for n, (entry, weight) in enumerate(zip(found, weights, strict=True)):
+        fits = weight == 0 or has_gradient(entry, f"{where}[{n}]")
         check(fits, f"{where}[{n}].name", entry.get("name"), allowed)
 
 

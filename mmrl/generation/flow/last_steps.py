@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from mmrl.config import at_least, check
-from mmrl.generation.flow.query import LatentQuery
+from mmrl.generation.flow.query import LatentQuery, find_rows
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
 from mmrl.types import Passes, Prediction, Rollout, Scores
 
@@ -80,7 +80,7 @@ class Retaken(LatentQuery):
         self, canvas: LatentCanvas, k: int, asked: Tensor
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """The state [B, D] before the step of each row, and its noise level [B]."""
-        (path, sigmas), (rows, step) = canvas.written, self._find(canvas, k)
+        (path, sigmas), rows, step = canvas.written, find_rows(canvas), self.step[k]
         level = sigmas[rows, step]
         if self.noise is None:
             return (path[rows, step], level), asked
@@ -91,7 +91,7 @@ class Retaken(LatentQuery):
         self, canvas: LatentCanvas, k: int, state: Tensor, sigma: Tensor, velocity: Tensor
     ) -> tuple[Tensor, ...]:
         """0 [B] in the place of a log-prob; velocity and state [B, D]; level and change [B]."""
-        (_, sigmas), (rows, step) = canvas.written, self._find(canvas, k)
+        (_, sigmas), rows, step = canvas.written, find_rows(canvas), self.step[k]
         return sigma * 0, velocity, state.float(), sigma, sigmas[rows, step + 1] - sigma
 
     def follow(self, canvas: LatentCanvas, k: int, found: Sequence[Tensor]) -> LatentCanvas:
@@ -100,7 +100,7 @@ class Retaken(LatentQuery):
         _, velocity, state, _, change = found
         if not (self.chained and velocity.requires_grad):
             return canvas
-        (path, _), (rows, step) = canvas.written, self._find(canvas, k)
+        (path, _), rows, step = canvas.written, find_rows(canvas), self.step[k]
         moved = (state + change[:, None] * velocity).to(path.dtype)
         return replace(canvas, path=path.index_put((rows, step + 1), moved))
 
@@ -114,11 +114,6 @@ class Retaken(LatentQuery):
             finished = finished + before.sum(0)
         known = Prediction(velocity, sigma, size)
         return Scores(nothing[..., None] * scored, prediction=known, finished=finished)
-
-    def _find(self, canvas: LatentCanvas, k: int) -> tuple[Tensor, Tensor]:
-        import torch
-
-        return torch.arange(len(canvas), device=canvas.text.device), self.step[k]
 
 
 def plan_last_steps(rollout: Rollout, config: LastStepsConfig, draw: Draw) -> Passes:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 from mmrl.config import above, one_of
-from mmrl.generation.flow.query import LatentQuery
+from mmrl.generation.flow.query import LatentQuery, find_rows
 from mmrl.generation.flow.sampler_config import FlowConfig
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
 from mmrl.types import Gaussian, Passes, Rollout, Scores
@@ -89,7 +89,7 @@ class AtStep(LatentQuery):
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """The state [B, D] before the step of each row, and its noise level [B]."""
         path, sigmas = canvas.written
-        rows, step = self._find(canvas, k)
+        rows, step = find_rows(canvas), self.step[k]
         return (path[rows, step], sigmas[rows, step]), asked
 
     def read(
@@ -99,7 +99,7 @@ class AtStep(LatentQuery):
         [B, D] at its state."""
         from mmrl.generation.flow.transitions import Step, logprob_of, predict
 
-        (path, sigmas), (rows, step) = canvas.written, self._find(canvas, k)
+        (path, sigmas), rows, step = canvas.written, find_rows(canvas), self.step[k]
         target, following = path[rows, step + 1, : state.shape[1]], sigmas[rows, step + 1]
         known = Step(state, velocity, sigma, following, self.noise_level, sigmas[:, 1])
         mean, deviation = predict(self.kernel, known)
@@ -110,11 +110,6 @@ class AtStep(LatentQuery):
         """Log-probs and Gaussians of the steps."""
         logprob, *moments = found
         return Scores(logprob[..., None] * scored, gaussian=Gaussian(*moments, size=size))
-
-    def _find(self, canvas: LatentCanvas, k: int) -> tuple[Tensor, Tensor]:
-        import torch
-
-        return torch.arange(len(canvas), device=canvas.text.device), self.step[k]
 
 
 def plan_replay(rollout: Rollout, config: ReplayConfig, draw: Draw) -> Passes:
