@@ -4,6 +4,7 @@ TEXTS, IMAGES, VIDEOS = "texts", "images", "videos"
 COMPLETIONS = {
     "image_edit": IMAGES,
     "image_to_text": TEXTS,
+    "image_to_video": VIDEOS,
     "text": TEXTS,
     "text_to_image": IMAGES,
     "text_to_video": VIDEOS,
@@ -11,6 +12,8 @@ COMPLETIONS = {
 """Task -> what its completions are."""
 EDITS = ("image_edit",)
 """Tasks whose prompts have a source image, which the completion changes."""
+FROM_IMAGE = (*EDITS, "image_to_video")
+"""Tasks whose prompts have an image without which there is no completion."""
 TASKS = sorted(COMPLETIONS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ SMALL_QWEN = {
 }
 """Sizes of a text encoder that is Qwen2.5-VL or Qwen3."""
 SIDES = ("encoder", "decoder")
+MARKS = ("vision_start", "vision_end", "image_pad")
 CLIP_WORDS, END = 49406, "<|endoftext|>"
 CLIP_TEXT = {
     "hidden_size": 768,
@@ -75,9 +77,9 @@ def write_sd3(folder: Path, width: int, layers: int) -> None:
     ).save_pretrained(folder)
 
 
-def write_flux(folder: Path, width: int, layers: int) -> None:
-    """The parts of FLUX.1-dev: its transformer of this width, with as many single blocks as double
-    ones, its scheduler, and small encoders of texts and images."""
+def write_flux(folder: Path, width: int, layers: int, kind: str = "FluxPipeline") -> None:
+    """The parts of FLUX.1-dev, or in another pipeline of it: its transformer of this width, with as
+    many single blocks as double ones, its scheduler, and small encoders of texts and images."""
     import diffusers as parts
     from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
 
@@ -93,7 +95,7 @@ def write_flux(folder: Path, width: int, layers: int) -> None:
     t5 = T5Config(**small, vocab_size=len(words), feed_forward_proj="gated-gelu")
     network = {"num_layers": layers, "num_single_layers": layers, "joint_attention_dim": 64}
     network |= {"num_attention_heads": width // raw["attention_head_dim"]}
-    parts.FluxPipeline(
+    getattr(parts, kind)(
         transformer=resized(raw, parts.FluxTransformer2DModel, pooled_projection_dim=64, **network),
         scheduler=parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"]),
         vae=small_vae(raw, parts.AutoencoderKL, scaling_factor=0.3611, shift_factor=0.1159),
@@ -134,31 +136,41 @@ def write_flux2_klein(folder: Path, width: int, layers: int) -> None:
     ).save_pretrained(folder)
 
 
-def write_qwen_image(folder: Path, width: int, layers: int) -> None:
-    """The parts of Qwen-Image: its transformer of this width, its scheduler, and small encoders of
-    texts and images."""
+def write_qwen_image(
+    folder: Path, width: int, layers: int, kind: str = "QwenImagePipeline"
+) -> None:
+    """The parts of Qwen-Image, or of the pipeline that edits: its transformer of this width, its
+    scheduler, and small encoders of texts and images."""
     import diffusers as parts
-    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+    import transformers as readers
 
     from mmrl.pretrained.known import SIZES
 
     raw = SIZES["Qwen-Image"]
-    tokenizer = build_qwen_tokenizer()
+    template = getattr(parts, kind)(*[None] * (5 if kind == "QwenImagePipeline" else 6))
+    tokenizer = build_qwen_tokenizer(template.prompt_template_encode)
+    reader: Any = {"image_processor": readers.Qwen2VLImageProcessor(), "tokenizer": tokenizer}
+    reader["video_processor"] = readers.Qwen2VLVideoProcessor()
+    edits = {"processor": readers.Qwen2VLProcessor(**reader)}
     rope = {"type": "mrope", "mrope_section": [4, 6, 6]}
     text = {**SMALL_QWEN, "vocab_size": len(tokenizer), "rope_scaling": rope}
     vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2}
     vision |= {"out_hidden_size": text["hidden_size"], "fullatt_block_indexes": [0]}
-    encoder = Qwen2_5_VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True)
+    marks = {f"{n}_token_id": tokenizer.convert_tokens_to_ids(f"<|{n}|>") for n in MARKS}
+    marks["image_token_id"] = marks.pop("image_pad_token_id")
+    configs = {"text_config": text, "vision_config": vision, **marks}
+    encoder = readers.Qwen2_5_VLConfig(**configs, tie_word_embeddings=True)
     sizes = {key: value for key, value in raw.items() if not isinstance(value, dict)}
     own = {"num_layers": layers, "num_attention_heads": width // raw["attention_head_dim"]}
     own |= {"joint_attention_dim": text["hidden_size"]}
     vae = {**raw["vae"], "base_dim": 8, "num_res_blocks": 1}
-    parts.QwenImagePipeline(
+    getattr(parts, kind)(
         transformer=parts.QwenImageTransformer2DModel.from_config({**sizes, **own}),
         scheduler=parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"]),
         vae=parts.AutoencoderKLQwenImage.from_config(vae),
-        text_encoder=Qwen2_5_VLForConditionalGeneration(encoder),
+        text_encoder=readers.Qwen2_5_VLForConditionalGeneration(encoder),
         tokenizer=tokenizer,
+        **({} if kind == "QwenImagePipeline" else edits),
     ).save_pretrained(folder)
 
 
@@ -202,21 +214,19 @@ def small_vae(raw: dict[str, Any], kind: Any, **more: float) -> Any:
     return kind.from_config({**raw["vae"], **sizes, **more})
 
 
-def build_qwen_tokenizer() -> Any:
-    """A tokenizer with the turns of Qwen's; texts are encoded to bytes, but for the words of what
-    Qwen-Image's pipeline writes before each text and counts as 34 tokens."""
-    from diffusers import QwenImagePipeline
+def build_qwen_tokenizer(template: str = "") -> Any:
+    """A tokenizer with the turns of Qwen's; texts are encoded to bytes, but for the words of what a
+    pipeline of Qwen-Image writes before each text and counts as so many tokens."""
     from tokenizers import pre_tokenizers
     from transformers import Qwen2Tokenizer
 
-    absent: Any = [None] * 5
-    template = QwenImagePipeline(*absent).prompt_template_encode
     plain: Any = Qwen2Tokenizer().backend_tokenizer
     cut = plain.pre_tokenizer.pre_tokenize_str(template)
     pairs = [(word[:n], word[n]) for word, _ in cut for n in range(1, len(word))]
     words = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, pairs)]
     vocabulary = {word: n for n, word in enumerate(dict.fromkeys(words))}
-    special = {"extra_special_tokens": ["<|im_start|>", "<|im_end|>"], "chat_template": TURNS}
+    special = {"chat_template": TURNS}
+    special["extra_special_tokens"] = ["<|im_start|>", "<|im_end|>", *(f"<|{n}|>" for n in MARKS)]
     return Qwen2Tokenizer(vocabulary, list(dict.fromkeys(pairs)), **special)
 
 
@@ -276,15 +286,15 @@ def build_gemma(sizes: dict[str, Any]) -> tuple[Any, Any]:
 
 def write_wan(folder: Path, width: int, layers: int, name: str = "Wan2.1-1.3B") -> None:
     """The parts of a published Wan: its transformer of this width, or both, its scheduler, and a
-    small UMT5 and autoencoder."""
+    small UMT5, CLIP and autoencoder."""
     import diffusers as parts
-    from transformers import UMT5Config, UMT5EncoderModel
+    import transformers as readers
 
     from mmrl.pretrained.known import SIZES
 
     raw, tokenizer = SIZES[name], build_t5_tokenizer()
     small: Any = {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 2}
-    umt5 = UMT5Config(**small, vocab_size=len(tokenizer), feed_forward_proj="gated-gelu")
+    umt5 = readers.UMT5Config(**small, vocab_size=len(tokenizer), feed_forward_proj="gated-gelu")
     network: Any = {"num_layers": layers, "text_dim": small["d_model"], "ffn_dim": 2 * width}
     network |= {"num_attention_heads": width // raw["attention_head_dim"]}
     vae = {**raw["vae"], "base_dim": 8, "num_res_blocks": 1}
@@ -292,14 +302,25 @@ def write_wan(folder: Path, width: int, layers: int, name: str = "Wan2.1-1.3B") 
     vae["latents_mean"] = [0.01 * n for n in range(vae["z_dim"])]
     vae["latents_std"] = [1 + 0.1 * n for n in range(vae["z_dim"])]
     kind, second = parts.WanTransformer3DModel, raw.get("transformer_2")
-    parts.WanPipeline(
+    seen: Any = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2}
+    seen |= {"num_hidden_layers": 2, "image_size": 28}
+    images: Any = {}
+    if raw.get("image_dim"):
+        network |= {"image_dim": 64, "added_kv_proj_dim": width}
+        images["image_encoder"] = readers.CLIPVisionModel(
+            readers.CLIPVisionConfig(**seen, patch_size=14)
+        )
+        sides = {"crop_size": {"height": 28, "width": 28}, "size": {"shortest_edge": 28}}
+        images["image_processor"] = readers.CLIPImageProcessor(**sides)
+    getattr(parts, raw["_class_name"])(
+        **images,
         transformer=resized(raw, kind, **network),
         transformer_2=None if second is None else resized(second, kind, **network),
         boundary_ratio=raw.get("boundary_ratio"),
         expand_timesteps=raw.get("expand_timesteps", False),
         scheduler=parts.UniPCMultistepScheduler.from_config(raw["scheduler"]),
         vae=parts.AutoencoderKLWan.from_config(vae),
-        text_encoder=UMT5EncoderModel(umt5),
+        text_encoder=readers.UMT5EncoderModel(umt5),
         tokenizer=tokenizer,
     ).save_pretrained(folder)
 
@@ -317,11 +338,14 @@ def build_t5_tokenizer() -> Any:
 PIPELINES = {
     "flux": write_flux,
     "flux2_klein": write_flux2_klein,
+    "flux_kontext": partial(write_flux, kind="FluxKontextPipeline"),
     "lumina_image": write_lumina_image,
     "qwen_image": write_qwen_image,
+    "qwen_image_edit": partial(write_qwen_image, kind="QwenImageEditPipeline"),
     "sana": write_sana,
     "sd3": write_sd3,
     "wan": write_wan,
+    "wan_image_to_video": partial(write_wan, name="Wan2.1-I2V-14B"),
     "z_image": write_z_image,
 }
 """What writes the pipeline of a family, by width and blocks of its transformer."""

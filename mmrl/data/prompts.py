@@ -25,7 +25,7 @@ from mmrl.data.images import IMAGE_KEYS, LazyImages, find_image, find_image_root
 from mmrl.data.messages import message_text, read_messages
 from mmrl.data.questions import choose_hint, letter_choices
 from mmrl.data.rows import read_rows
-from mmrl.models.task_names import EDITS
+from mmrl.models.task_names import FROM_IMAGE
 from mmrl.rewards.parsing.metadata import write_value
 from mmrl.types import Prompt
 
@@ -181,9 +181,9 @@ def _read_prompt(
     if images and task in WITHOUT_IMAGES:
         advice = "Take another task, or rename the column in data.columns to leave it out."
         raise ConfigError(f"{place} has images, and the task {task} takes none. {advice}")
-    if task in EDITS and not images:
+    if task in FROM_IMAGE and not images:
         advice = "Name its column with data.columns, such as {image: source_image}."
-        raise ConfigError(f"{place} has no source image, which the task {task} edits. {advice}")
+        raise ConfigError(f"{place} has no image, from which the task {task} starts. {advice}")
     if data.template:
         text = _fill(data.template, {**row, "prompt": text}, place)
     answer, prefix = (_text_of(row, name, place) for name in ("answer", "assistant_prefill"))

@@ -163,10 +163,12 @@ def _count_shown(known: Known, task: Task, network: Network) -> int:
     image of the size that takes the most."""
     name = task.config.task
     layout = known.families[0].LAYOUTS.get(name)
-    if layout is None or (writes_images(name) and name not in EDITS):
+    if layout is not None and name in EDITS:
+        return known.count_image_tokens()
+    if layout is None or writes_images(name):
         return 0
     if layout.needs_vq:
-        return known.count_image_tokens(written=name in EDITS)
+        return known.count_image_tokens(written=False)
     if not layout.needs_tower:
         return 0
     tiling = known.tiling(network)

@@ -20,13 +20,13 @@ from mmrl.models.families import (
     sdar,
 )
 from mmrl.models.families.family import Family
-from mmrl.models.families.flux import Flux
+from mmrl.models.families.flux import Flux, FluxKontext
 from mmrl.models.families.flux2_klein import Flux2Klein
 from mmrl.models.families.lumina_image import LuminaImage
-from mmrl.models.families.qwen_image import QwenImage
+from mmrl.models.families.qwen_image import QwenImage, QwenImageEdit
 from mmrl.models.families.sana import Sana
 from mmrl.models.families.sd3 import SD3
-from mmrl.models.families.wan import Wan
+from mmrl.models.families.wan import Wan, WanImageToVideo, WanOfBoth
 from mmrl.models.families.z_image import ZImage
 from mmrl.models.network.network import Network
 from mmrl.models.source import LORA
@@ -46,11 +46,15 @@ FAMILIES: dict[str, Family] = {
     "sana": Sana(),
     "sd3": SD3(),
     "flux": Flux(),
+    "flux_kontext": FluxKontext(),
     "flux2_klein": Flux2Klein(),
     "lumina_image": LuminaImage(),
     "qwen_image": QwenImage(),
+    "qwen_image_edit": QwenImageEdit(),
     "z_image": ZImage(),
+    "wan_of_both": WanOfBoth(),
     "wan": Wan(),
+    "wan_image_to_video": WanImageToVideo(),
 }
 """Family by name; of those whose keys a config.json has, the first is its family."""
 

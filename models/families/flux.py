@@ -1,8 +1,9 @@
-"""FLUX.1 (black-forest-labs/FLUX.1-dev, FLUX.1-schnell).
+"""FLUX.1 (black-forest-labs/FLUX.1-dev, FLUX.1-schnell, FLUX.1-Kontext-dev).
 
-A checkpoint is the directory of a `FluxPipeline`. `cfg_scale` w is its `true_cfg_scale` 1 + w with
-an empty negative prompt; the guidance that is embedded is a constant, see
-`mmrl.models.network.flux.GUIDANCE`.
+A checkpoint is the directory of a `FluxPipeline`, or of a `FluxKontextPipeline`, which edits
+images, too: the source image has the size of the one that is written, where the pipeline takes a
+size of its list. `cfg_scale` w is its `true_cfg_scale` 1 + w with an empty negative prompt; the
+guidance that is embedded is a constant, see `mmrl.models.network.flux.FluxNetwork`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from mmrl.models.families.family import read_number
 from mmrl.models.families.latent_family import LatentFamily
-from mmrl.models.network.flux import FluxNetwork
+from mmrl.models.layouts.from_image import EditedLatents
+from mmrl.models.layouts.text_to_latents import TextToLatents
+from mmrl.models.network.flux import FluxNetwork, KontextNetwork
 
 
 class Flux(LatentFamily):
@@ -38,3 +41,10 @@ class Flux(LatentFamily):
 
     def count_latents(self, config: Mapping[str, Any]) -> int:
         return 2
+
+
+class FluxKontext(Flux):
+    """A family; see `LatentFamily`."""
+
+    LAYOUTS = {"text_to_image": TextToLatents, "image_edit": EditedLatents}
+    pipeline, made = "FluxKontextPipeline", KontextNetwork

@@ -1,6 +1,7 @@
 """What families of pipelines that denoise latents share."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,7 @@ class LatentFamily:
     """
 
     KIND: str = "flow"
-    LAYOUTS: dict[str, type[Layout]] = {"text_to_image": TextToLatents}
+    LAYOUTS: dict[str, Any] = {"text_to_image": TextToLatents}
     TOKEN_IDS: dict[str, int] = {}
     VOCAB_KEYS: tuple[str, ...] = ()
     KEYS: dict[str, str] = {"transformer.": ""}
@@ -83,9 +84,17 @@ class LatentFamily:
             "size": (options.image_height or sides[0], options.image_width or sides[1]),
             "max_length": options.max_prompt_length,
             "unloads": options.unload_text_encoders,
+            "image_fit": options.image_fit,
+            "shows_image": self.shows_image(config),
             **self.layout_options(config, options),
         }
-        return {task: layout(**parts) for task, layout in self.LAYOUTS.items()}
+        taken = {task: {f.name for f in fields(kind)} for task, kind in self.LAYOUTS.items()}
+        own = {task: {k: v for k, v in parts.items() if k in taken[task]} for task in taken}
+        return {task: layout(**own[task]) for task, layout in self.LAYOUTS.items()}
+
+    def shows_image(self, config: Mapping[str, Any]) -> bool:
+        """Whether `encode_text` takes the image of a prompt, too, as `image`."""
+        return False
 
     def layout_options(self, config: Mapping[str, Any], options: LayoutConfig) -> dict[str, Any]:
         """What the layouts take besides. Raises ConfigError: an option that does not fit."""

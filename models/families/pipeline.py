@@ -14,8 +14,13 @@ from mmrl.models.source import HALVES, INDEX, list_folders
 from mmrl.models.weights import read_headers
 
 NETWORK, SECOND, TOKENIZER, SCHEDULER = "transformer", "transformer_2", "tokenizer", "scheduler"
-FILES = {TOKENIZER: "tokenizer_config.json", SCHEDULER: "scheduler_config.json"}
-"""The file that says what a part is, by the beginning of its name; config.json elsewhere."""
+FILES = {
+    TOKENIZER: "tokenizer_config.json",
+    SCHEDULER: "scheduler_config.json",
+    "processor": "tokenizer_config.json",
+    "image_processor": "preprocessor_config.json",
+}
+"""The file that says what a part is, by its name or the beginning of it; config.json elsewhere."""
 
 
 def is_pipeline(directory: Path) -> bool:
@@ -38,7 +43,8 @@ def list_parts(directory: Path) -> dict[str, Path]:
     if NETWORK not in named:
         kind = read_settings_file(directory / INDEX).get("_class_name")
         raise ValueError(f"'{directory / INDEX}' is of a pipeline {kind!r} without a {NETWORK}")
-    files = {name: FILES.get(name.partition("_")[0], "config.json") for name in named}
+    kinds = {name: name if name in FILES else name.partition("_")[0] for name in named}
+    files = {name: FILES.get(kind, "config.json") for name, kind in kinds.items()}
     return {name: directory / name / file for name, file in files.items()}
 
 

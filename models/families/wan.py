@@ -1,7 +1,9 @@
-"""Wan 2.1 and 2.2, text to video (Wan-AI/Wan2.1-T2V-1.3B-Diffusers and -14B-, Wan2.2-TI2V-5B-,
-Wan2.2-T2V-A14B-; arXiv 2503.20314).
+"""Wan 2.1 and 2.2: videos of texts (Wan-AI/Wan2.1-T2V-1.3B-Diffusers and -14B-, Wan2.2-T2V-A14B-),
+of a first frame and a text (Wan2.1-I2V-14B-, Wan2.2-I2V-A14B-), or of either (Wan2.2-TI2V-5B-);
+arXiv 2503.20314.
 
-A checkpoint is the directory of a `WanPipeline`; its text encoder is a UMT5. The published ones
+A checkpoint is the directory of a `WanPipeline` or a `WanImageToVideoPipeline`; its text encoder is
+a UMT5, and the 2.1 of images shows them to a CLIP as well, at the size of the video. Published ones
 name UniPC as their scheduler, whose steps have no log-probs; rollouts take those of the flow, on an
 even grid with the same `flow_shift`; `sampler.shift` sets another.
 A14B has two transformers: the second, for the noise levels below `boundary_ratio`, is trained and
@@ -13,10 +15,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from mmrl.config import check
+from mmrl.models.families.family import read_number
 from mmrl.models.families.latent_family import LatentFamily
+from mmrl.models.layouts.from_image import ImageToVideo
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_video import TextToVideo
 from mmrl.models.network.wan import TEXT_TOKENS, WanNetwork
@@ -36,14 +41,23 @@ class Wan(LatentFamily):
     pipeline, made = "WanPipeline", WanNetwork
 
     def encode_text(
-        self, pipeline: Any, text: str | list[str], device: torch.device, max_length: int
+        self,
+        pipeline: Any,
+        text: str | list[str],
+        device: torch.device,
+        max_length: int,
+        image: Image.Image | None = None,
     ) -> dict[str, Tensor]:
         """States of the tokens of texts, see `WanNetwork.forward`: of at most `max_length`, and
-        zeros up to the 512 positions that the network was trained with."""
+        zeros up to the 512 positions that the network was trained with; with those of an image."""
         states, _ = pipeline.encode_prompt(
             text, None, False, max_sequence_length=max_length, device=device
         )
-        return {"states": F.pad(states, (0, 0, 0, max(0, TEXT_TOKENS - max_length)))}
+        shown = {} if image is None else {"shown": pipeline.encode_image(image, device)}
+        return {"states": F.pad(states, (0, 0, 0, max(0, TEXT_TOKENS - max_length))), **shown}
+
+    def count_channels(self, config: Mapping[str, Any]) -> int:
+        return read_number(config, "out_channels")
 
     def layout_options(self, config: Mapping[str, Any], options: LayoutConfig) -> dict[str, Any]:
         stride, number = config["vae"].get("scale_factor_temporal", 4), options.num_frames or FRAMES
@@ -66,3 +80,22 @@ class Wan(LatentFamily):
 
     def count_codes(self, config: Mapping[str, Any]) -> int:
         return (SIZE[0] * SIZE[1]) // self.count_patch(config) ** 2
+
+
+class WanOfBoth(Wan):
+    """A family; see `LatentFamily`. Each token has its own time, that of a given frame 0."""
+
+    LAYOUTS = {"text_to_video": TextToVideo, "image_to_video": ImageToVideo}
+
+    def matches(self, config: Mapping[str, Any]) -> bool:
+        return super().matches(config) and bool(config.get(EACH_TOKEN))
+
+
+class WanImageToVideo(Wan):
+    """A family; see `LatentFamily`."""
+
+    LAYOUTS = {"image_to_video": ImageToVideo}
+    pipeline = "WanImageToVideoPipeline"
+
+    def shows_image(self, config: Mapping[str, Any]) -> bool:
+        return config.get("image_dim") is not None

@@ -24,13 +24,17 @@ LONGEST = 4
 """Largest ratio of the sides of Lumina-DiMOO's images."""
 
 
+def fit_image(image: Image.Image, size: tuple[int, int], fit: ImageFit = "crop") -> Image.Image:
+    """An image of any mode -> an RGB image of this height and width."""
+    return FITS[fit](image.convert("RGB"), size[::-1])
+
+
 def image_to_pixels(
     image: Image.Image, size: int | tuple[int, int], fit: ImageFit = "crop"
 ) -> Tensor:
     """An image of any mode -> [3, height, width] float32 in [-1, 1]; `size` is both, or one side of
     a square."""
-    image, (height, width) = image.convert("RGB"), (size, size) if isinstance(size, int) else size
-    fitted = FITS[fit](image, (width, height))
+    fitted = fit_image(image, (size, size) if isinstance(size, int) else size, fit)
     return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).float().div(255).sub(0.5).div(0.5)
 
 

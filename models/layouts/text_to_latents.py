@@ -1,13 +1,13 @@
 """Image generation as latents: prompts in, images out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mmrl.generation.flow.canvas import LatentCanvas
+from mmrl.generation.flow.canvas import LatentCanvas, stack_padded
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.network.pipeline_parts import Encode, PipelineParts, Scale
 from mmrl.models.network.velocity_network import VelocityNetwork
@@ -73,20 +73,29 @@ class TextToLatents(Layout):
         shapes = [self.shape_of(prompt) for prompt in prompts]
         if length not in {None, *map(self.network.count_tokens, shapes)}:
             raise ValueError(f"max_completion_length is {length}; leave it null for images")
-        texts = list(dict.fromkeys(["", *(prompt.text for prompt in prompts)]))
-        encoded = [self.encode(text) for text in texts]
-        place = {text: n for n, text in enumerate(texts)}
+        branches = [(text, prompt) for text in (None, "") for prompt in prompts]
+        pairs = [(prompt.text if text is None else text, prompt) for text, prompt in branches]
+        keys = [self.key(*pair) for pair in pairs]
+        distinct = dict(zip(keys, pairs, strict=True))
+        encoded = [self.encode(*pair) for pair in distinct.values()]
+        number = {key: n for n, key in enumerate(distinct)}
+        text, empty = torch.tensor([number[key] for key in keys]).chunk(2)
         return LatentCanvas(
             shapes=shapes,
-            texts={key: torch.cat([each[key] for each in encoded]) for key in encoded[0]},
-            text=torch.tensor([place[prompt.text] for prompt in prompts]),
-            empty=torch.zeros(len(prompts), dtype=torch.long),
+            texts={key: stack_padded([each[key] for each in encoded]) for key in encoded[0]},
+            text=text,
+            empty=empty,
             rule=self.rule,
             names=[prompt.text for prompt in prompts],
         )
 
-    def encode(self, text: str) -> dict[str, Tensor]:
-        """What the network is conditioned on, [1, …] by keyword, on the CPU."""
+    def key(self, text: str, prompt: Prompt) -> Hashable:
+        """What the encoding of a text of a prompt depends on."""
+        return text
+
+    def encode(self, text: str, prompt: Prompt | None = None) -> dict[str, Tensor]:
+        """What the network is conditioned on by a text of a prompt, its own or the empty one:
+        [1, …] by keyword, on the CPU."""
         return self.parts.encode(text, self.encode_text, str(self.max_length))
 
     def decode(self, canvas: LatentCanvas) -> Sequence[Completion]:

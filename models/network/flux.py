@@ -12,9 +12,6 @@ from mmrl.models.network.velocity_network import VelocityNetwork
 
 ATTENTION = {role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"}
 ATTENTION["o"] = ("attn.to_out.0", "attn.to_add_out")
-GUIDANCE = 3.5
-"""The guidance that FLUX.1-dev was distilled from, an input of the network: the default of its
-pipeline. It is apart from `cfg_scale`, which takes a second pass."""
 
 
 class FluxNetwork(VelocityNetwork):
@@ -23,12 +20,15 @@ class FluxNetwork(VelocityNetwork):
     Roles are those that flow_grpo and diffusers train; feed-forwards of single blocks have none.
 
     Attributes:
+        guidance: that it was distilled from, an input of the network: the default of its pipeline.
+            It is apart from `cfg_scale`, which takes a second pass.
         kept: vectors of its width that a double and a single block keep of a position.
         at_work: those that exist at a time without gradient.
     """
 
     kind = "FluxTransformer2DModel"
     lists = ("transformer_blocks", "single_transformer_blocks")
+    guidance: ClassVar[float] = 3.5
     kept: ClassVar[tuple[int, int]] = (24, 21)
     at_work: ClassVar[int] = 16
     patch = 2
@@ -39,21 +39,34 @@ class FluxNetwork(VelocityNetwork):
         "down": ("ff.net.2", "ff_context.net.2"),
     }
 
-    def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
+    def forward(
+        self,
+        latents: Tensor,
+        sigma: Tensor,
+        states: Tensor,
+        pooled: Tensor,
+        source: Tensor | None = None,
+    ) -> Tensor:
         """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
-        `pooled` [B, P] of whole texts."""
+        `pooled` [B, P] of whole texts, `source` [B, D] of images that are edited."""
         kind, (height, width) = self.dtype, latents.shape[-2:]
-        guidance = torch.full_like(sigma, GUIDANCE)
+        guidance = torch.full_like(sigma, self.guidance)
+        ids = grid_ids(height // 2, width // 2, latents.device)
+        tokens, number = F.pixel_unshuffle(latents.to(kind), 2).flatten(2).mT, len(ids)
+        if source is not None:
+            beside = self.unpack_source(source, latents.shape[1:])
+            tokens = torch.cat([tokens, F.pixel_unshuffle(beside, 2).flatten(2).mT], 1)
+            ids = torch.cat([ids, ids + ids.new_tensor([1, 0, 0])])
         with self.recomputed():
             found = self.transformer(
-                hidden_states=F.pixel_unshuffle(latents.to(kind), 2).flatten(2).mT,
+                hidden_states=tokens,
                 timestep=sigma,
                 guidance=guidance if self.transformer.config.guidance_embeds else None,
                 pooled_projections=pooled.to(kind),
                 encoder_hidden_states=states.to(kind),
                 txt_ids=states.new_zeros(states.shape[1], 3),
-                img_ids=grid_ids(height // 2, width // 2, latents.device),
-            ).sample
+                img_ids=ids,
+            ).sample[:, :number]
         return F.pixel_shuffle(found.mT.unflatten(2, (height // 2, width // 2)), 2)
 
     @property
@@ -72,6 +85,13 @@ class FluxNetwork(VelocityNetwork):
         kept = 3 + sum(len(own) * number for own, number in zip(lists, each, strict=True))
         vector = self.transformer.inner_dim * length * size
         return kept * vector, (self.kept[0] + 9 if recompute else self.at_work) * vector
+
+
+class KontextNetwork(FluxNetwork):
+    """The transformer of a FLUX.1-Kontext, with the guidance of its publisher's example and of
+    flow_grpo."""
+
+    guidance = 2.5
 
 
 class Flux2Network(FluxNetwork):

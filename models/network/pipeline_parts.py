@@ -19,7 +19,9 @@ from torch.utils.checkpoint import checkpoint
 from mmrl.models.source import list_folders, read_index
 from mmrl.models.weights import check_finite, list_first, read_headers
 
-VAE, TEXTS = "vae", ("tokenizer", "text_encoder")
+VAE, ENCODER = "vae", ("text_encoder", "image_encoder")
+READERS = ("tokenizer", "processor", "image_processor", *ENCODER)
+"""How the names of parts begin that read a prompt, and of those with weights."""
 ENCODERS, AUTOENCODER = "text encoders", "autoencoder"
 """What plans call the parts of a pipeline."""
 KEPT = 256
@@ -123,9 +125,9 @@ class PipelineParts:
 
     @property
     def _texts(self) -> list[str]:
-        """Names of the tokenizers and text encoders that are read."""
+        """Names of the parts that read prompts."""
         named = list_folders(self.folder)
-        return [name for name in named if name.startswith(TEXTS) and name not in self.left_out]
+        return [name for name in named if name.startswith(READERS) and name not in self.left_out]
 
     @property
     def encoders(self) -> Any:
@@ -185,13 +187,13 @@ class PipelineParts:
 
     @torch.no_grad()
     def encode_images(self, pixels: Tensor, scale: Scale) -> Tensor:
-        """Pixels [B, 3, H, W] in [-1, 1] -> latents float32, what `decode` is given: means of the
-        posterior where there is one, encoded one at a time; `scale` is the inverse of that of
-        `decode`."""
-        vae = self.decoder.vae
+        """Pixels [B, 3, H, W] in [-1, 1], or [B, 3, T, H, W] of videos -> latents float32, what
+        `decode` is given: means of the posterior where there is one, encoded one at a time; `scale`
+        is the inverse of that of `decode`."""
+        vae, is_video = self.decoder.vae, pixels.ndim == 5
         found = [vae.encode(add_frame(each.to(self.device), vae)) for each in pixels]
         means = (x.latent if "latent" in x else x.latent_dist.mode() for x in found)
-        return scale(torch.cat([each.flatten(1, -3) for each in means]), vae)
+        return scale(torch.cat([x if is_video else x.flatten(1, -3) for x in means]), vae)
 
     def _load(self, names: Sequence[str], **own: nn.Module) -> Any:
         """The pipeline with these parts, `own` among them, and nothing else."""
@@ -204,7 +206,7 @@ class PipelineParts:
         try:
             with _without_bars():
                 for name in names:
-                    if name.startswith("text_encoder"):
+                    if name.startswith(ENCODER):
                         parts[name] = own.get(name) or self._read_encoder(name)
                 found = DiffusionPipeline.from_pretrained(
                     self.folder, torch_dtype=kinds, use_safetensors=True, **parts
@@ -271,7 +273,7 @@ def count_parameters(config: Mapping[str, Any], left_out: Sequence[str] = ()) ->
     """Parameters of the text encoders and the autoencoder of a pipeline, see `read_pipeline`."""
     found: dict[str, int] = {ENCODERS: 0, AUTOENCODER: 0}
     for name, sizes in config.items():
-        if (name == VAE or name.startswith("text_encoder")) and name not in left_out:
+        if (name == VAE or name.startswith(ENCODER)) and name not in left_out:
             with torch.device("meta"):
                 number = sum(p.numel() for p in build_part(sizes).parameters())
             found[AUTOENCODER if name == VAE else ENCODERS] += number

@@ -29,19 +29,29 @@ class QwenImageNetwork(ChannelScaledNetwork):
         with torch.device("cpu"):  # no buffers, so that they would stay on the meta device
             self.transformer.pos_embed = type(place)(place.theta, place.axes_dim, place.scale_rope)
 
-    def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+    def forward(
+        self,
+        latents: Tensor,
+        sigma: Tensor,
+        states: Tensor,
+        mask: Tensor,
+        source: Tensor | None = None,
+    ) -> Tensor:
         """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
-        `mask` [B, n] bool which of them a text has."""
-        tokens = F.pixel_unshuffle(latents, self.patch).to(self.dtype)
-        height, width = tokens.shape[-2:]
+        `mask` [B, n] bool which of them a text has, `source` [B, D] of images that are edited."""
+        grids = [F.pixel_unshuffle(latents, self.patch).to(self.dtype)]
+        height, width = grids[0].shape[-2:]
+        if source is not None:
+            beside = self.unpack_source(source, latents.shape[1:])
+            grids.append(F.pixel_unshuffle(beside, self.patch))
         with self.recomputed():
             found = self.transformer(
-                hidden_states=tokens.flatten(2).transpose(1, 2),
+                hidden_states=torch.cat([grid.flatten(2) for grid in grids], 2).mT,
                 timestep=sigma,
                 encoder_hidden_states=states.to(self.dtype),
                 encoder_hidden_states_mask=mask,
-                img_shapes=[[(1, height, width)]] * len(latents),
-            ).sample
+                img_shapes=[[(1, height, width)] * len(grids)] * len(latents),
+            ).sample[:, : height * width]
         return F.pixel_shuffle(found.transpose(1, 2).unflatten(2, (height, width)), self.patch)
 
     def guide(self, branches: Sequence[Tensor], guidance: Guidance) -> Tensor:

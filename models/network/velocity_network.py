@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from inspect import signature
-from math import isqrt
+from math import isqrt, prod
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -89,6 +89,16 @@ class VelocityNetwork(Network):
     def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
         """The inverse of `to_decoder`."""
         return (encoded - (vae.config.get("shift_factor") or 0)) * vae.config.scaling_factor
+
+    def encode_source(self, pixels: Tensor, shape: Sequence[int]) -> Tensor:
+        """[1, D]: what stands in a condition `source` for an image [3, H, W] in [-1, 1] beside a
+        latent of a shape; here the latent of the image, flat."""
+        assert self.parts is not None, "the weights of the checkpoint are not read"
+        return self.parts.encode_images(pixels[None], self.from_encoder).flatten(1)
+
+    def unpack_source(self, source: Tensor, shape: Sequence[int]) -> Tensor:
+        """[B, …] of this shape: sources [B, D], of which a larger one may have made D larger."""
+        return source[:, : prod(shape)].unflatten(1, tuple(shape)).to(self.dtype)
 
     def count_tokens(self, shape: Sequence[int]) -> int:
         """Tokens of a latent of a shape (…, height, width)."""

@@ -1,9 +1,11 @@
 """diffusers' `WanTransformer3DModel` as a network that predicts velocities (Wan 2.1 and 2.2)."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmrl.models.network.velocity_network import ChannelScaledNetwork
@@ -51,29 +53,85 @@ class WanNetwork(ChannelScaledNetwork):
             self.transformer_2.rope = Rotation(self.transformer_2.rope)
             self.blocks = [*self.blocks, *self.transformer_2.blocks]
 
-    def forward(self, latents: Tensor, sigma: Tensor, states: Tensor) -> Tensor:
+    def forward(
+        self,
+        latents: Tensor,
+        sigma: Tensor,
+        states: Tensor,
+        source: Tensor | None = None,
+        shown: Tensor | None = None,
+    ) -> Tensor:
         """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts, with
-        zeros behind them."""
+        zeros behind them, `source` [B, D] see `encode_source`, `shown` [B, m, V] states of images.
+
+        A network that reads no latents of images beside those of videos has the image in the place
+        of the first frame, at time 0. The velocity there leads to the image, so that a finished
+        latent holds it; diffusers puts it there afterwards."""
+        if source is None:
+            return self._denoise(latents, sigma * 1000, sigma, states, shown)
+        beside = self.unpack_source(source, self.source_shape(latents.shape[1:]))
+        if self.widened:
+            both = torch.cat([latents.to(self.dtype), beside], 1)
+            return self._denoise(both, sigma * 1000, sigma, states, shown)
+        tokens = self.count_tokens(latents.shape[1:])
+        times = (sigma * 1000)[:, None].repeat(1, tokens)
+        times[:, : tokens // latents.shape[2]] = 0
+        both = torch.cat([beside, latents[:, :, 1:].to(self.dtype)], 2)
+        found = self._denoise(both, times, sigma, states, shown)
+        held = (latents[:, :, :1] - beside) / sigma.view(-1, 1, 1, 1, 1)
+        return torch.cat([held, found[:, :, 1:]], 2)
+
+    def _denoise(self, latents: Tensor, times: Tensor, sigma: Tensor, *given: Any) -> Tensor:
+        """What the experts predict of what they read, each of the rows of its noise levels."""
         with self.recomputed():
             if self.transformer_2 is None:
-                return self._predict(self.transformer, latents, sigma, states)
-            high, found = sigma >= self.boundary, torch.zeros_like(latents, dtype=self.dtype)
+                return self._predict(self.transformer, latents, times, *given)
+            high = sigma >= self.boundary
+            channels = self.transformer.config.out_channels
+            found = torch.zeros_like(latents[:, :channels], dtype=self.dtype)
             for expert, chosen in ((self.transformer, high), (self.transformer_2, ~high)):
                 rows = chosen.nonzero().flatten()
                 unused = len(rows) == 0
                 if unused and not torch.is_grad_enabled():
                     continue
                 rows = rows.new_zeros(1) if unused else rows  # a gradient, of zeros, in any case
-                own = self._predict(expert, latents[rows], sigma[rows], states[rows])
+                given_rows = (None if each is None else each[rows] for each in given)
+                own = self._predict(expert, latents[rows], times[rows], *given_rows)
                 found = found.index_add(0, rows, (own * (not unused)).to(found.dtype))
             return found
 
-    def _predict(self, expert: Any, latents: Tensor, sigma: Tensor, states: Tensor) -> Tensor:
+    def _predict(
+        self, expert: Any, latents: Tensor, times: Tensor, states: Tensor, shown: Tensor | None
+    ) -> Tensor:
         return expert(
             hidden_states=latents.to(self.dtype),
-            timestep=sigma * 1000,
+            timestep=times,
             encoder_hidden_states=states.to(self.dtype),
+            encoder_hidden_states_image=None if shown is None else shown.to(self.dtype),
         ).sample
+
+    @property
+    def widened(self) -> int:
+        """Channels of what is read beside the latents."""
+        return self.transformer.config.in_channels - self.transformer.config.out_channels
+
+    def source_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Of what `encode_source` gives beside a latent of a shape."""
+        return (self.widened, *shape[1:]) if self.widened else (shape[0], 1, *shape[2:])
+
+    def encode_source(self, pixels: Tensor, shape: Sequence[int]) -> Tensor:
+        """[1, D]: the latent of the first frame; where it is read beside a video, that of the video
+        whose other frames are grey, after channels that say which frames are given."""
+        assert self.parts is not None, "the weights of the checkpoint are not read"
+        stride = self.widened - shape[0]
+        behind = stride * (shape[1] - 1) if self.widened else 0
+        video = F.pad(pixels[:, None], (0, 0, 0, 0, 0, behind))[None]
+        latent = self.parts.encode_images(video, self.from_encoder)
+        if self.widened:
+            given = latent.new_zeros(1, stride, *shape[1:])
+            given[:, :, 0] = 1
+            latent = torch.cat([given, latent], 1)
+        return latent.flatten(1)
 
     @property
     def patch(self) -> int:
@@ -86,10 +144,10 @@ class WanNetwork(ChannelScaledNetwork):
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         config = self.transformer.config
-        return {
-            "latents": (config.in_channels, *config.patch_size),
-            "states": (1, config.text_dim),
-        }
+        latents, wide = (config.out_channels, *config.patch_size), config.image_dim
+        beside = {"source": (prod(self.source_shape(latents)),)} if self.widened else {}
+        shown = {} if wide is None else {"shown": (1, wide)}
+        return {"latents": latents, "states": (1, config.text_dim), **beside, **shown}
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """Of a token of a video, a block keeps about 22 vectors of its width and 2 of that of its

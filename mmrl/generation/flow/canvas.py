@@ -22,7 +22,8 @@ class LatentCanvas:
 
     Attributes:
         shapes: of each row's latent, such as (channels, height, width).
-        texts: by keyword of the network's forward pass, [P, …] of distinct texts.
+        texts: by keyword of the network's forward pass, [P, …] of distinct texts; where they stand
+            with an image, of distinct pairs.
         text: [B] int64, the text of each row.
         empty: [B] int64, the text of its unconditional branch.
         names: of each row's prompt, for messages; empty where they are not known.
@@ -101,8 +102,8 @@ class LatentCanvas:
         return replace(self, text=self.empty)
 
     def image_unconditional(self) -> LatentCanvas:
-        """Raises ValueError: latents have no source image."""
-        raise ValueError("image_guidance_scale is above 0, and these prompts have no source image")
+        """Raises ValueError: latents have no such branch."""
+        raise ValueError("image_guidance_scale is above 0; latents are guided by the text alone")
 
     def drop_conditions(self, rows: Tensor) -> LatentCanvas:
         """Replace the texts of some rows ([B] bool) by the empty one."""
@@ -155,7 +156,7 @@ class LatentCanvas:
         for part in parts:
             starts.append(number)
             number += len(next(iter(part.texts.values())))
-        texts = {key: torch.cat([p.texts[key] for p in parts]) for key in parts[0].texts}
+        texts = {key: stack_padded([p.texts[key] for p in parts]) for key in parts[0].texts}
         shifted = {
             name: torch.cat([getattr(p, name) + s for p, s in zip(parts, starts, strict=True)])
             for name in ("text", "empty")
@@ -177,3 +178,13 @@ class LatentCanvas:
         """The tensors that have a row for each row of the batch."""
         names = (f.name for f in fields(self) if f.name not in ("shapes", "texts", "rule", "names"))
         return {name: getattr(self, name) for name in names}
+
+
+def stack_padded(parts: Sequence[Tensor]) -> Tensor:
+    """Tensors [n, m, …] below each other, those of a smaller m with zeros behind them."""
+    import torch
+    import torch.nn.functional as F
+
+    longest = max(part.shape[1] for part in parts)
+    rooms = [(0, 0) * (part.ndim - 2) + (0, longest - part.shape[1]) for part in parts]
+    return torch.cat([F.pad(part, room) for part, room in zip(parts, rooms, strict=True)])
