@@ -147,8 +147,7 @@ def write_qwen_image(
     from mmrl.pretrained.known import SIZES
 
     raw = SIZES["Qwen-Image"]
-    template = getattr(parts, kind)(*[None] * (5 if kind == "QwenImagePipeline" else 6))
-    tokenizer = build_qwen_tokenizer(template.prompt_template_encode)
+    tokenizer = build_qwen_tokenizer(kind)
     reader: Any = {"image_processor": readers.Qwen2VLImageProcessor(), "tokenizer": tokenizer}
     reader["video_processor"] = readers.Qwen2VLVideoProcessor()
     edits = {"processor": readers.Qwen2VLProcessor(**reader)}
@@ -214,12 +213,15 @@ def small_vae(raw: dict[str, Any], kind: Any, **more: float) -> Any:
     return kind.from_config({**raw["vae"], **sizes, **more})
 
 
-def build_qwen_tokenizer(template: str = "") -> Any:
+def build_qwen_tokenizer(kind: str = "QwenImagePipeline") -> Any:
     """A tokenizer with the turns of Qwen's; texts are encoded to bytes, but for the words of what a
     pipeline of Qwen-Image writes before each text and counts as so many tokens."""
+    import diffusers
     from tokenizers import pre_tokenizers
     from transformers import Qwen2Tokenizer
 
+    absent: Any = [None] * (5 if kind == "QwenImagePipeline" else 6)
+    template = getattr(diffusers, kind)(*absent).prompt_template_encode
     plain: Any = Qwen2Tokenizer().backend_tokenizer
     cut = plain.pre_tokenizer.pre_tokenize_str(template)
     pairs = [(word[:n], word[n]) for word, _ in cut for n in range(1, len(word))]

@@ -143,14 +143,14 @@ class Task:
         return self.scorer, self.eval_scorer
 
     def encode_prompts(self, policy: Policy) -> None:
-        """Encode all prompts and "", and free the text encoders, where the settings say so."""
+        """Encode all prompts, with their empty branches, and free the text encoders, where the settings say so."""
         layout: Any = policy.layouts[self.config.task]
         if not getattr(layout, "unloads", False):
             return
-        texts = ["", *(prompt.text for prompt in (*self.prompts, *self.eval_prompts))]
-        with activity("encoding prompts", len(texts)):
-            for text in texts:
-                layout.encode(text)
+        prompts = *self.prompts, *self.eval_prompts
+        with activity("encoding prompts", len(prompts)):
+            for prompt in prompts:
+                layout.canvas([prompt])
                 advance()
         layout.parts.unload()
 

@@ -14,7 +14,9 @@ FAMILIES = {
         "Efficient-Large-Model/": "sana",
         "Qwen/Qwen3-VL": "qwen3_vl",
     },
+    "black-forest-labs/FLUX.1-Kontext": "flux_kontext",
     **{"black-forest-labs/FLUX.1": "flux", "black-forest-labs/FLUX.2-klein": "flux2_klein"},
+    "Qwen/Qwen-Image-Edit": "qwen_image_edit",
     **{"Qwen/Qwen-Image": "qwen_image", "Tongyi-MAI/": "z_image", "Wan-AI/": "wan"},
     **{"Qwen/Qwen2.5-VL": "qwen2_5_vl", "Qwen/Qwen3-": "qwen3"},
 }

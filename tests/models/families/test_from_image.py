@@ -172,8 +172,11 @@ def test_a_run_begins_where_it_samples(family: str, tmp_path: Path) -> None:
     own = [f"model.path={tmp_path / 'moved'}", "model.max_prompt_length=64", METHODS["lora"][0]]
     own += ["model.num_frames=5", f"{TASK}.task={task}", f"{TASK}.rewards={rewards}"]
     own += [f"{TASK}.diversity=[]", f"{TASK}.sampler.window_range=[0, 3]", "save_steps=0"]
-    own += [f"{TASK}.algorithm.beta=0.04"]
-    out = run(Path("datasets/shapes/edits_test.jsonl"), tmp_path / "run", *own)
+    own += [f"{TASK}.algorithm.beta=0.04", "model.unload_text_encoders=true"]
+    own += [f"model.encodings_dir={tmp_path / 'encodings'}"]
+    prompts, rows = tmp_path / "edits.jsonl", Path("datasets/shapes/edits_test.jsonl").open()
+    prompts.write_text("".join(next(rows) for _ in range(4)))
+    out = run(prompts, tmp_path / "run", *own)
     first, second = metrics(out)
     assert first["sampling/sampling_logp_difference/mean"] < 1e-6
     assert first["ratio"] == pytest.approx(1, abs=1e-6) and first["kl"] == 0 != second["kl"]
