@@ -143,7 +143,8 @@ class Task:
         return self.scorer, self.eval_scorer
 
     def encode_prompts(self, policy: Policy) -> None:
-        """Encode all prompts, with their empty branches, and free the text encoders, where the settings say so."""
+        """Encode all prompts, with their empty branches, and free the text encoders, where the
+        settings say so."""
         layout: Any = policy.layouts[self.config.task]
         if not getattr(layout, "unloads", False):
             return

@@ -174,8 +174,8 @@ def test_a_run_begins_where_it_samples(family: str, tmp_path: Path) -> None:
     own += [f"{TASK}.diversity=[]", f"{TASK}.sampler.window_range=[0, 3]", "save_steps=0"]
     own += [f"{TASK}.algorithm.beta=0.04", "model.unload_text_encoders=true"]
     own += [f"model.encodings_dir={tmp_path / 'encodings'}"]
-    prompts, rows = tmp_path / "edits.jsonl", Path("datasets/shapes/edits_test.jsonl").open()
-    prompts.write_text("".join(next(rows) for _ in range(4)))
+    prompts, rows = tmp_path / "edits.jsonl", Path("datasets/shapes/edits_test.jsonl").read_text()
+    prompts.write_text("".join(rows.splitlines(keepends=True)[:4]))
     out = run(prompts, tmp_path / "run", *own)
     first, second = metrics(out)
     assert first["sampling/sampling_logp_difference/mean"] < 1e-6
