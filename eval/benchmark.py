@@ -149,7 +149,7 @@ def _sample_and_score(
         policy = load_policy(**policy_options(config.model), **place)
         sharding.shard_policy(policy, trained=False)
     if scorer is not None:
-        bind_policy(scorer, policy, config.seed)
+        bind_policy(scorer, {"": policy}, config.seed)
     settings, kept = config.rows(), _drop_long(config, policy, prompts)
     rows = list_rows(kept, config.completions_per_prompt)
     units, store = _list_units(settings, len(rows), config.batch_size), _store(config)

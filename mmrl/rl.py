@@ -13,12 +13,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmrl.config.command import Usage
-from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.run.planned_command import run_planned
 from mmrl.runtime.activity import activity, reach, with_display
@@ -61,35 +59,28 @@ def _train(
     config: RLConfig, accelerator: Accelerator, run: RunDirectory, checkpoint: Path | None
 ) -> None:
     """The run, in a directory that no other run writes into."""
-    from mmrl.models import load_policy
     from mmrl.planning.batch_sizes import settle_batch_sizes
     from mmrl.planning.run_checks import check_run
     from mmrl.rewards.scoring.overlap import Overlap
-    from mmrl.rollouts.dynamic_sampling import fill_groups
-    from mmrl.rollouts.rollout import sample_groups
+    from mmrl.rollouts.chain import sample_chains, score_chains
     from mmrl.runtime.launch import any_process
     from mmrl.runtime.placement import read_placement
-    from mmrl.runtime.sharding import build_sharding
     from mmrl.training.rl_progress import RLProgress
     from mmrl.training.start import open_log
-    from mmrl.training.trainer import Trainer
+    from mmrl.training.trainers import Trainers, load_policies
 
-    rank, world_size, model = accelerator.process_index, accelerator.num_processes, config.model
-    tasks = check_run(config, world_size)
+    rank, world_size = accelerator.process_index, accelerator.num_processes
+    tasks, model = check_run(config, world_size), next(iter(config.runs.values())).model
     with activity("building the rewards", timed=False):
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     with open_log(config, accelerator, run, model.attn_implementation, model.dtype):
-        config, _ = settle_batch_sizes(config, [*tasks.values()], read_placement())
+        runs = settle_batch_sizes(config.runs, tasks, read_placement())[0]
         with activity("loading the model", timed=False):
-            deferred, device = build_sharding(accelerator).gathers, accelerator.device
-            policy = load_policy(**policy_options(model), device=device, deferred=deferred)
+            policies = load_policies(config, accelerator)
             for task in tasks.values():
-                task.leave_out_long_prompts(policy)
-                task.encode_prompts(policy)
-                task.bind_policy(policy, config.seed)
-            trainer = Trainer(config, policy, accelerator)
-            for task in tasks.values():
-                task.acting = partial(trainer.acting, task.config.sample_with)
+                task.bind_policies(policies, config.seed)
+            trainer = Trainers(config, runs, policies, accelerator)
+            trainer.lend(tasks.values())
             if checkpoint is not None:
                 trainer.load(checkpoint)
         with (
@@ -101,9 +92,8 @@ def _train(
                 progress.evaluate_when_due()  # the first, or one that a stop interrupted
                 while not progress.done:
                     place = trainer.step, config.seed, rank, world_size
-                    groups = {n: sample_groups(task, policy, *place) for n, task in tasks.items()}
-                    batches = {name: fill_groups(some, policy) for name, some in groups.items()}
-                    metrics = trainer.update({n: (tasks[n], batches[n]) for n in batches})
+                    batches = score_chains(sample_chains(tasks, *place))
+                    metrics = trainer.update(tasks, batches)
                     progress.record_step(metrics, batches)
                     progress.evaluate_when_due()
                     progress.checkpoint_when_due()

@@ -1,54 +1,46 @@
 """Settings of `python -m mmrl.rl`."""
 
+from __future__ import annotations
+
 import math
 import re
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.presets import resolve_method
-from mmrl.config import ConfigError, Settings, above, at_least, check, check_choice
+from mmrl.config import ConfigError, above, at_least, check, check_choice
+from mmrl.policy_config import OldPolicyConfig, PolicyConfig
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rewards.scoring.terms import key_of
+from mmrl.rollouts.chain_config import check_chains, resolve_chain
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.run.stop_rule import StopConfig
 from mmrl.run_config import RunConfig, check_merge, check_schedule
 
 TASK_NAME = re.compile(r"(?!\.)[\w.-]{1,64}", re.ASCII)
+NAMES = "letters, digits, dashes, underscores and points, but for the first, up to 64"
 MAX_AUTO_BATCH = 16
 """Largest micro-batch, in rollouts, where per_device_train_batch_size is null."""
-
-
-@dataclass(kw_only=True)
-class OldPolicyConfig(Settings):
-    """The old policy of contrasts: old <- d old + (1 - d) policy after the updates of every step,
-    with d = min(`initial` + `uprate` max(0, n - `flat_steps`), `uphold`) after n optimiser steps;
-    the rules and names of DiffusionNFT and UniRL."""
-
-    where: ClassVar[str] = "old_policy"
-
-    initial: Annotated[float, at_least(0, up_to=1)] = 0.0
-    """d at the start."""
-    uprate: Annotated[float, at_least(0)] = 0.001
-    """By how much d rises with each optimiser step."""
-    flat_steps: Annotated[int, at_least(0)] = 0
-    """Optimiser steps before it rises."""
-    uphold: Annotated[float, at_least(0, up_to=1)] = 0.5
-    """Largest d."""
-
-    def decay(self, steps: int) -> float:
-        """d after so many optimiser steps."""
-        return min(self.initial + self.uprate * max(0, steps - self.flat_steps), self.uphold)
 
 
 @dataclass(kw_only=True)
 class RLConfig(RunConfig):
     """Settings of `python -m mmrl.rl`, named as in TRL and transformers."""
 
+    turns: ClassVar[int] = 1  # steps between two updates of a policy
+
     output_dir: str = "runs/rl"
     model: ModelConfig = field(default_factory=ModelConfig)
     """The policy."""
+    models: dict[str, PolicyConfig] = field(default_factory=dict)
+    """Several policies by name, in place of `model`, which is the short form of one."""
+    updates: Literal["together", "in_turn"] = "together"
+    """Whether all policies that are trained are updated in every step, or one of them in turn."""
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
     """What is trained, by name; several tasks train one policy together."""
     num_mini_batches: Annotated[int, at_least(1)] = 1
@@ -99,13 +91,13 @@ class RLConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_policies()
         check_merge(self, self.model)
-        check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
+        check_chains(self.tasks)
         for name, task in self.tasks.items():
-            allowed = "letters, digits, dashes, underscores and points, but for the first, up to 64"
-            check(bool(TASK_NAME.fullmatch(name)), "tasks", name, allowed, "It names files.")
+            check(bool(TASK_NAME.fullmatch(name)), "tasks", name, NAMES, "It names files.")
             where = f"tasks.{name}.algorithm"
             task.algorithm = resolve_method(task.algorithm, where)
             task.check(f"tasks.{name}")
@@ -123,12 +115,61 @@ class RLConfig(RunConfig):
             fits = task.sample_with == "policy" or self.old_policy is not None
             allowed, advice = "policy without an old policy", "Set old_policy."
             check(fits, f"tasks.{name}.sample_with", task.sample_with, allowed, advice)
+        for run in self.runs.values():
+            run.check_policy()
+
+    def check_policy(self) -> None:
+        """Raise a ConfigError unless the tasks of a policy can be trained together."""
         iterations = {method.num_iterations for method in self.algorithms}
-        check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
+        check(len(iterations) <= 1, "num_iterations", iterations, "the same for all tasks")
         rates = {each.value.learning_rate_scale for each in self.algorithms if each.value}
         where = "algorithm.value.learning_rate_scale"
         check(len(rates) <= 1, where, rates, "the same for all tasks")
         check_schedule(self, self.optimizer_steps)
+
+    def _check_policies(self) -> None:
+        """Raise a ConfigError unless there is one policy, or each of several has tasks."""
+        allowed = "empty with models" if self.models else "a directory or a hub id"
+        check(bool(self.models) != bool(self.model.path), "model.path", self.model.path, allowed)
+        for name, task in self.tasks.items():
+            allowed = "one of models" if self.models else "empty without models"
+            known = task.policy in (self.models or ("",))
+            allowed += f": {', '.join(self.models)}" if self.models else ""
+            check(known, f"tasks.{name}.policy", task.policy, allowed)
+        used = {task.policy for task in self.tasks.values()}
+        for name, policy in self.models.items():
+            check(bool(TASK_NAME.fullmatch(name)), "models", name, NAMES, "It names files.")
+            check(policy.path != "", f"models.{name}.path", policy.path, "a directory or a hub id")
+            allowed = "the policy of a task, or frozen: true"
+            check(name in used or policy.frozen, f"models.{name}", policy.path, allowed)
+
+    @cached_property
+    def runs(self) -> dict[str, RLConfig]:
+        """The settings by policy, as if each were trained alone on prompts that are in files: its
+        own model, tasks and training; under "" of a run of one."""
+        named = self.tasks.items()
+        own = {name: replace(task, **resolve_chain(self.tasks, name)) for name, task in named}
+        if not self.models:
+            return {"": self._run_of(self.model, own, {})}
+        return {
+            name: self._run_of(
+                policy.as_model(),
+                {key: task for key, task in own.items() if task.policy == name},
+                policy.training(),
+            )
+            for name, policy in self.models.items()
+        }
+
+    def _run_of(
+        self, model: ModelConfig, tasks: dict[str, TaskConfig], training: Mapping[str, Any]
+    ) -> RLConfig:
+        run, trained = copy(self), [each for each in self.models.values() if not each.frozen]
+        vars(run).pop("runs", None)
+        turns = len(trained) if trained and self.updates == "in_turn" else 1
+        own = {"model": model, "models": {}, "tasks": tasks, "turns": turns}
+        for key, value in {**own, **training}.items():
+            setattr(run, key, value)
+        return run
 
     @property
     def algorithms(self) -> list[AlgorithmConfig]:
@@ -144,12 +185,13 @@ class RLConfig(RunConfig):
     @property
     def optimizer_steps(self) -> int:
         """Optimiser steps of the whole run."""
-        return self.max_steps * self.updates_per_step
+        return -(-self.max_steps // self.turns) * self.updates_per_step
 
     @property
     def updates_per_step(self) -> int:
         """Optimiser steps on the rollouts of one step."""
-        return self.algorithms[0].num_iterations * self.num_mini_batches
+        iterations = [method.num_iterations for method in self.algorithms]
+        return max(iterations, default=1) * self.num_mini_batches
 
     @property
     def needs_reference(self) -> bool:

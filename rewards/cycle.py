@@ -41,6 +41,8 @@ class CycleReward(Settings):
         list[Annotated[str, one_of(KINDS)]] | None, filled(f"some of {', '.join(KINDS)}")
     ] = None
     """Kinds of questions, of `count`, `color`, `relation` and `existence`; null asks all."""
+    policy: str = ""
+    """Which of `models` answers; empty asks the policy that wrote the images."""
     template: str = "{question}"
     """Words around a {question}."""
     max_completion_length: Annotated[int, at_least(1)] = 8
@@ -63,7 +65,8 @@ class CycleReward(Settings):
     def query(self) -> PolicyQuery:
         """How the policy is asked."""
         sampler = {**GREEDY, "steps": self.max_completion_length, **(self.sampler or {})}
-        return PolicyQuery(TASK, self.max_completion_length, sampler, self.batch_size)
+        length, size = self.max_completion_length, self.batch_size
+        return PolicyQuery(TASK, length, sampler, size, self.policy)
 
     def bind(self, answer: Answer) -> None:
         """Take what asks the policy."""

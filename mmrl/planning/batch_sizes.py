@@ -8,7 +8,7 @@ operation where one fails, and a trial that fails leaves state of the optimiser 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -26,6 +26,18 @@ SHARE = 0.8
 
 
 def settle_batch_sizes(
+    runs: Mapping[str, RLConfig], tasks: Mapping[str, Task], placement: Placement
+) -> tuple[dict[str, RLConfig], dict[str, int]]:
+    """The settings of each policy with sizes in the place of `auto`, and the sizes by their keys,
+    see `_settle`."""
+    settled, chosen = dict[str, RLConfig](), dict[str, int]()
+    for name, run in runs.items():
+        settled[name], found = _settle(run, [tasks[key] for key in run.tasks], placement)
+        chosen |= found
+    return settled, chosen
+
+
+def _settle(
     config: RLConfig, tasks: Sequence[Task], placement: Placement
 ) -> tuple[RLConfig, dict[str, int]]:
     """The settings with sizes in the place of `auto`, and the sizes by their keys.

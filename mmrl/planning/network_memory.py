@@ -11,6 +11,7 @@ step have the phase `encoding` alone; what is offloaded counts in the phase that
 image tokenizer, rewards that are not on this machine and the reserve of the allocator come on top.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torch import nn
@@ -31,6 +32,8 @@ PHASES = ENCODING, ROLLOUT, UPDATE = "encoding", "rollout", "update"
 PRESENT = {"weights": PHASES, "adapter": PHASES, "sampling": (ROLLOUT,)}
 PRESENT |= dict.fromkeys(("gradients", "update"), (UPDATE,))
 """The phases in which a part is there; of others, rollout and update."""
+WORKING = ("sampling", "update")
+"""Parts of what is at work."""
 
 
 @dataclass
@@ -71,6 +74,27 @@ class Needs:
     def peak(self) -> tuple[str, float]:
         """The phase that needs most of the device, and its bytes."""
         return max(self.phases().items(), key=lambda phase: phase[1])
+
+
+def combine_needs(policies: Mapping[str, Needs], offload: bool) -> Needs:
+    """Those of all policies of a run, of which one works at a time; with `offload` the others are
+    away while one is updated."""
+    if len(policies) == 1:
+        return next(iter(policies.values()))
+    whole = Needs()
+    largest = max(policies, key=lambda name: policies[name].phases().get(UPDATE, 0.0))
+    for name, own in policies.items():
+        for part, size in own.device.items():
+            if part in WORKING:
+                whole.device[part] = max(size, whole.device.get(part, 0.0))
+                continue
+            whole.add(f"{name} {part}", size)
+            away = {UPDATE} if offload and name != largest else set()
+            times = tuple(each for each in own.present_in(part) if each not in away)
+            whole.present[f"{name} {part}"] = times
+        for part, size in own.host.items():
+            whole.add(f"{name} {part}", size, in_host=True)
+    return whole
 
 
 @dataclass

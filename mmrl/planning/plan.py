@@ -1,6 +1,6 @@
 """What a run would do, without loading its weights: `dry_run=true`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mmrl.algorithms.forwards import count_forwards
@@ -9,6 +9,7 @@ from mmrl.models.loading import outline
 from mmrl.planning.batch_sizes import settle_batch_sizes
 from mmrl.planning.known_sizes import find_sizes, outline_policy
 from mmrl.planning.memory import count_policy, estimate, offloaded_phase
+from mmrl.planning.network_memory import Needs, combine_needs
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import add_probes, probe_task
@@ -20,6 +21,7 @@ from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.launch import count_processes
+from mmrl.runtime.placement import Placement
 from mmrl.samplers import count_steps
 from mmrl.types import Prompt
 
@@ -39,12 +41,26 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     """
     world_size, plan = world_size or count_processes(), Plan(config)
     start = RunDirectory(config.output_dir).starting_point(config)
-    tasks = list(check_run(config, world_size, dry=True).values())
-    (name, raw), placement = find_sizes(config.model.path), plan_placement(config, world_size)
-    config, chosen = settle_batch_sizes(config, tasks, placement)
-    _describe_model(plan, name, raw)
+    tasks, placement = check_run(config, world_size, dry=True), plan_placement(config, world_size)
+    runs, chosen = settle_batch_sizes(config.runs, tasks, placement)
+    updates = max(run.optimizer_steps for run in runs.values())
+    add_run(plan, start, updates, f"{config.max_steps} steps", world_size)
     plan.add("batch sizes", *(f"{key}: {size}" for key, size in chosen.items()))
-    add_run(plan, start, config.optimizer_steps, f"{config.max_steps} steps", world_size)
+    plan.add("chain", *_describe_chain(tasks))
+    needs = {}
+    for name, run in runs.items():
+        own = [task for task in tasks.values() if task.config.policy == name]
+        needs[name] = _describe_policy(plan, name, run, own, placement)
+    add_memory(plan, combine_needs(needs, config.offload), placement)
+    return plan
+
+
+def _describe_policy(
+    plan: Plan, policy: str, config: RLConfig, tasks: Sequence[Task], placement: Placement
+) -> Needs:
+    """Add the rows of a policy and its tasks; return its memory."""
+    name, raw = find_sizes(config.model.path)
+    _describe_model(plan, policy, config, name, raw)
     kernel, dtype = config.model.attn_implementation, config.model.dtype
     plan.add("computed", *choose_planned(config.bf16, placement, kernel, dtype).reasons)
     if config.sync_ref_model and config.needs_reference:
@@ -55,29 +71,46 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
         plan.add("no effect", "sync_ref_model is true, and no task has a KL to the reference")
     rewards = 0
     for task in tasks:
-        for row, text in _describe_task(config, task, world_size, raw):
+        for row, text in _describe_task(config, task, placement.world_size, raw):
             plan.add(row, text)
         for title, probes in probe_task(config, task):
             add_probes(plan, title, probes)
             rewards += sum(probe.size for probe in probes)
     needs = estimate(config, raw, tasks, placement)
     needs.add_for(offloaded_phase(config, placement), "rewards", rewards)
-    add_memory(plan, needs, placement)
-    return plan
+    return needs
 
 
-def _describe_model(plan: Plan, name: str | None, raw: Mapping[str, Any]) -> None:
-    """Add the checkpoints of a run, and which parts of its policy are trained."""
-    config: RLConfig = plan.config
+def _describe_chain(tasks: Mapping[str, Task]) -> Iterator[str]:
+    """A line for each task that others follow, and below it these."""
+    for task in tasks.values():
+        depth, above = 0, task.upstream
+        while above is not None:
+            depth, above = depth + 1, above.upstream
+        if depth or task.downstream:
+            number = f"{task.config.num_prompts} x {task.config.num_generations}"
+            writer = f", {task.config.policy}" if task.config.policy else ""
+            back = f", {task.config.chain.reward} of its rewards back" if depth else ""
+            yield f"{'  ' * depth}{task.name}: {number} = {task.rollouts_per_step}{writer}{back}"
+
+
+def _describe_model(
+    plan: Plan, policy: str, config: RLConfig, name: str | None, raw: Mapping[str, Any]
+) -> None:
+    """Add the checkpoints of a policy, and which of its parts are trained."""
     model, less = config.model, config.model.without_parts
     directory = find_here("model.path", model.path, less)
     network = outline_policy(raw) if directory is None else outline(directory, less)
     known = f"; sizes are those of {name}" if name else ""
     here = f"{ELSEWHERE}{known}" if directory is None else ""
-    plan.add("policy", f"{model.path}{here}; weights in {model.dtype}")
+    called = f"{policy}: " if policy else ""
+    plan.add("policy", f"{called}{model.path}{here}; weights in {model.dtype}")
     if (vq := _find_vq(config, raw)) is not None:
         plan.add("images", f"{vq}{ELSEWHERE if find_here('model.vq', vq) is None else ''}")
-    add_trained(plan, network, int(count_policy(config, network).adapter) // 4)
+    if policy and plan.config.models[policy].frozen:
+        plan.add("trained", "nothing, it is frozen")
+    else:
+        add_trained(plan, network, int(count_policy(config, network).adapter) // 4)
 
 
 def _find_vq(config: RLConfig, raw: Mapping[str, Any]) -> str | None:

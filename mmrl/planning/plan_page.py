@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from mmrl.config import ConfigError, to_yaml
-from mmrl.planning.network_memory import Needs
+from mmrl.planning.network_memory import WORKING, Needs
 from mmrl.run.settings_changed import list_changed
 from mmrl.runtime.placement import Placement
 from mmrl.training.trainable import count_parts
@@ -108,7 +108,7 @@ def add_memory(plan: Plan, needs: Needs, placement: Placement) -> None:
     verdict += "; devices=8xA100-80GB plans for others" if lacks and here else ""
     plan.add("", f"{format_size(peak)} at the peak, {phase}, {verdict}")
     for name, parts in (("held", needs.device), ("host memory", needs.host)):
-        shown = parts.keys() - {"sampling", "update"}
+        shown = parts.keys() - {*WORKING}
         times = {key: needs.present_in(key) if parts is needs.device else () for key in shown}
         when = {key: f" in {each[0]}" if len(each) == 1 else "" for key, each in times.items()}
         held = [f"{k} {format_size(n)}{when[k]}" for k, n in parts.items() if n and k in shown]

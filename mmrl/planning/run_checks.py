@@ -1,5 +1,6 @@
 """What a run, its dry run and its probe check before anything loads."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 
 from mmrl.config import check
@@ -18,6 +19,7 @@ from mmrl.pretrained.checks import (
 )
 from mmrl.pretrained.known import Known
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.chain import link_tasks
 from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
@@ -34,12 +36,24 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         ConfigError, FileNotFoundError, ValueError: what the run cannot start with.
     """
     check_launch(config.optimizer, config.torch_compile)
+    knowns = {name: Known.read(run.model) for name, run in config.runs.items()}
+    tasks: dict[str, Task] = {}
+    for name, run in config.runs.items():
+        tasks |= _check_policy(run, {**knowns, "": knowns[name]}, world_size, dry)
+    return link_tasks(tasks, config.tasks)
+
+
+def _check_policy(
+    config: RLConfig, knowns: Mapping[str, Known], world_size: int, dry: bool
+) -> dict[str, Task]:
+    """Check the settings of one policy, of which `knowns` has what is known as ""; return its
+    tasks."""
     check_geometry(config, world_size)
     follows = any(method.follows_rewards for method in config.algorithms)
     allowed = "false, as updates ask rewards and the autoencoder for their gradient"
     check(not (config.offload and follows), "offload", config.offload, allowed)
-    known = Known.read(config.model)
-    policy = check_model(config, known)
+    known = knowns[""]
+    policy = check_model(config, knowns)
     with offline() if dry else nullcontext():
         exact = known.blocks is not None
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
@@ -104,15 +118,17 @@ def _check_divides(rollouts: int, key: str, number: int, of: str, otherwise: str
     check(rollouts % number == 0, key, number, f"{allowed}, such as {divisors}")
 
 
-def check_model(config: RLConfig, known: Known) -> Policy | None:
-    """The policy without weights, None where it is not on this machine. Raises ConfigError: it is
-    known that it cannot do what the tasks ask."""
+def check_model(config: RLConfig, knowns: Mapping[str, Known]) -> Policy | None:
+    """The policy without weights, None where it is not on this machine; `knowns` has what is known
+    of it as "", and of others that rewards may query. Raises ConfigError: it is known that it
+    cannot do what the tasks ask."""
+    known = knowns[""]
     for name, task in config.tasks.items():
         purpose = f"for the task {task.task} of tasks.{name}"
         tokens = check_task(known, task.task, purpose)
         task.settle_rewards()
         for key in ("rewards", "eval_rewards"):
-            check_queries(getattr(task, key), f"tasks.{name}.{key}", known)
+            check_queries(getattr(task, key), f"tasks.{name}.{key}", knowns)
         for prefix in ("", "eval_"):
             _check_sampler(known, f"tasks.{name}", task, tokens, prefix)
     return check_checkpoints(known)

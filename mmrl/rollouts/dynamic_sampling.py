@@ -8,7 +8,7 @@ whole batches and takes the first groups that fit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,10 +27,15 @@ SUMMED = ("time/rollout_s", "time/reward_s", "time/reward_wait_s")
 """Metrics that add up; all others are of the prompts of the step, whatever becomes of them."""
 
 
-def fill_groups(groups: Groups, policy: Policy) -> RolloutBatch:
-    """The scored rollouts of a step, with further groups, which the policy samples, in the places
-    of those left out. Raises RewardError, Interrupted: see `sample_groups` and `score_groups`."""
-    batch, config = score_groups(groups), groups.task.config
+def fill_groups(
+    groups: Groups,
+    policy: Policy,
+    inherited: Mapping[str, Sequence[float | None]] | None = None,
+) -> RolloutBatch:
+    """The scored rollouts of a step, see `score_groups`, with further groups, which the policy
+    samples, in the places of those left out. Raises RewardError, Interrupted: see `sample_groups`
+    and `score_groups`."""
+    batch, config = score_groups(groups, inherited), groups.task.config
     size, sampled = config.num_generations, 1
     while sampled < config.max_num_gen_batches:
         empty = _left_out(batch, size)

@@ -9,8 +9,9 @@ work.
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -136,10 +137,11 @@ def sample_groups(
     rank: int,
     world_size: int,
     names: Sequence[tuple[int, int]] | None = None,
+    prompts: list[Prompt] | None = None,
 ) -> Groups:
     """Sample the groups of one step of a run, without gradient; the rewards get each when it is
     finished. `names` are (prompt, sample) places of whole groups, as many on every process; None
-    for those of the step.
+    for those of the step. `prompts` are theirs; None for those of the task's file.
 
     Raises:
         RewardError: a reward failed more often than the configuration allows.
@@ -147,8 +149,8 @@ def sample_groups(
     """
     names, size = [*(names or task.places(rank, world_size))], task.config.num_generations
     batch, number = names[0][0] // task.config.num_prompts, task.config.num_prompts
-    chosen = task.step_prompts(step, seed, batch)
-    prompts = [chosen[place % number] for place, _ in names]
+    chosen = task.step_prompts(step, seed, batch) if prompts is None else prompts
+    prompts = prompts or [chosen[place % number] for place, _ in names]
     pending, parts, samples = task.scorer.begin(len(prompts)), [], []
     started = time.perf_counter()
     forwards_differ = not _has_fixed_forwards(task, policy, chosen)
@@ -184,8 +186,11 @@ def _has_fixed_forwards(task: Task, policy: Policy, prompts: Sequence[Prompt]) -
     return same and SAMPLERS[sampler.name].has_fixed_forwards(sampler)
 
 
-def score_groups(groups: Groups) -> RolloutBatch:
-    """Wait for the scores of groups and compute their advantages.
+def score_groups(
+    groups: Groups, inherited: Mapping[str, Sequence[float | None]] | None = None
+) -> RolloutBatch:
+    """Wait for the scores of groups and compute their advantages; `inherited` are rewards of what
+    was written from them, by the name of the task.
 
     Raises:
         RewardError: a reward failed more often than the configuration allows, or none has applied
@@ -196,6 +201,8 @@ def score_groups(groups: Groups) -> RolloutBatch:
     with activity("waiting for rewards"), leave_together():
         scores = groups.pending.scores()
         lookaheads = None if groups.lookaheads is None else groups.lookaheads.scores().total
+    for name, values in (inherited or {}).items():
+        scores.add(name, values)
     counted, lengths = scores, _length_metrics(rollout.canvas)
     if task.config.strict_len_check:
         overlong = find_overlong(rollout.canvas)
@@ -311,12 +318,13 @@ def _length_metrics(canvas: Any) -> dict[str, float]:
 
 def _check_applies(task: Task, metrics: dict[str, float], prompt: Prompt) -> None:
     """Stop a run whose rewards apply to nothing: its advantages would all be 0."""
-    unscored = [metrics[f"rewards/{term.key}/none"] for term in task.scorer.terms]
+    keys = [*(term.key for term in task.scorer.terms), *(each.name for each in task.downstream)]
+    unscored = [metrics.get(f"rewards/{key}/none", math.inf) for key in keys]
     if min(unscored) < task.rollouts_per_step:
         task.has_reward = True
         return
     text = (
-        f"none of tasks.{task.name}.rewards ({', '.join(term.key for term in task.scorer.terms)})"
+        f"none of tasks.{task.name}.rewards ({', '.join(keys)})"
         f" applies to any of the {task.rollouts_per_step} rollouts of this step. The metadata of"
         f" {prompt.place or prompt.id}: {', '.join(prompt.metadata) or 'none'}."
     )

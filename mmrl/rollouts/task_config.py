@@ -10,6 +10,7 @@ from mmrl.data.data_config import DataConfig
 from mmrl.models.task_names import TASKS, completions_of, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries, check_gradients, key_of
+from mmrl.rollouts.chain_config import ChainConfig
 from mmrl.rollouts.diversity import check_metrics
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
@@ -30,8 +31,13 @@ class TaskConfig(Settings):
 
     task: Annotated[str, one_of(TASKS)] = "text_to_image"
     """Layout the policy renders the prompts with."""
+    policy: str = ""
+    """Which of `models` writes the completions; empty for a single one."""
     prompts: str = ""
-    """Training prompts: a JSONL, JSON, CSV, TSV, parquet or text file, or a hub id."""
+    """Training prompts: a JSONL, JSON, CSV, TSV, parquet or text file, or a hub id; `tasks.<name>`
+    for the completions of another task, see `mmrl.rollouts.chain_config`."""
+    chain: ChainConfig = field(default_factory=ChainConfig)
+    """How it follows that other task."""
     eval_prompts: str = ""
     """Held-out prompts; empty for no evaluation."""
     data: DataConfig = field(default_factory=DataConfig)

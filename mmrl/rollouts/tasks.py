@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import cached_property, partial
@@ -57,20 +57,22 @@ class Task:
 
     Raises ConfigError: a setting that cannot run, or a prompt file that cannot be read."""
 
+    policy: Policy
+
     def __init__(
         self, name: str, config: TaskConfig, dry: bool = False, exact_cache: bool = False
     ) -> None:
         where = f"tasks.{name}"
         self.name, self.config, self.dry = name, config, dry
         self.has_reward = False  # whether a reward has applied to any rollout yet
+        self.upstream: Task | None = None  # whose completions are the prompts
+        self.downstream: list[Task] = []
         self.acting: Callable[[], AbstractContextManager[None]] = nullcontext  # what samples
         config.check(where)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
         for difference in find_differences(self.algorithm, config.sampler, exact_cache):
             text = "%s: the scored policy is not the one that samples: %s"
             logger.warning(text, where, difference)
-        if not config.rewards:
-            raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
         check(config.prompts != "", f"{where}.prompts", config.prompts, "a file or a hub id")
         self.prompts = prefill(self._load(config.prompts, config.data), config.assistant_prefill)
         self.eval_prompts: list[Prompt] = []
@@ -155,10 +157,14 @@ class Task:
                 advance()
         layout.parts.unload()
 
-    def bind_policy(self, policy: Policy, seed: int) -> None:
-        """Give the rewards that query the policy access to it."""
+    def bind_policies(self, policies: Mapping[str, Policy], seed: int) -> None:
+        """Take the policy that writes the completions, leave out and encode prompts for it, and
+        give the rewards that query a policy of the run access to it."""
+        self.policy = policies[self.config.policy]
+        self.leave_out_long_prompts(self.policy)
+        self.encode_prompts(self.policy)
         for scorer in (self.scorer, self.eval_scorer):
-            bind_policy(scorer, policy, seed)
+            bind_policy(scorer, {**policies, "": self.policy}, seed)
 
     def _check_chunks(self) -> None:
         """Check that there are chunks to score, and that accuracy is of whole completions; warn

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from mmrl.run.checkpoint import write_directory
 from mmrl.run.hub_upload import upload
+from mmrl.run.metric_window import MetricWindow
 from mmrl.run.model_card import write_card
 from mmrl.run.profile import trace_steps
 from mmrl.run.report import write_report
@@ -22,13 +24,26 @@ from mmrl.runtime.activity import activity
 from mmrl.runtime.interrupt import take_save_request
 from mmrl.runtime.launch import any_process
 from mmrl.training.checkpoints import Checkpoints
-from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.trackers import start_trackers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
+
+
+class Trained(Protocol):
+    """What a run trains, see `RunTrainer`."""
+
+    settings: Any
+    accelerator: Accelerator
+    window: MetricWindow
+
+    @property
+    def step(self) -> int: ...
+    def take_metrics(self) -> dict[str, float]: ...
+    def save_model(self, folder: Path) -> None: ...
+    def save(self, folder: Path) -> None: ...
 
 
 class Progress:
@@ -45,7 +60,7 @@ class Progress:
     def __init__(
         self,
         run: RunDirectory,
-        trainer: RunTrainer[Any],
+        trainer: Trained,
         evaluate: Callable[[], Iterable[Mapping[str, float]]],
         at_ends: bool = False,
     ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from accelerate.utils import gather_object
 
+from mmrl.rollouts.chain import lead
 from mmrl.rollouts.held_out import Evaluation, evaluate, gather_evaluation, local_share
 from mmrl.rollouts.held_out_grid import write_grid
 from mmrl.rollouts.tasks import Task
@@ -20,7 +21,7 @@ from mmrl.runtime.interrupt import leave_together
 from mmrl.training.completions import write_completions, write_evaluation
 from mmrl.training.progress import Progress
 from mmrl.training.trackers import log_samples
-from mmrl.training.trainer import Trainer
+from mmrl.training.trainers import Trainers
 
 if TYPE_CHECKING:
     from mmrl.rollouts.rollout import RolloutBatch
@@ -31,9 +32,9 @@ logger = logging.getLogger(__name__)
 class RLProgress(Progress):
     """Progress of an RL run; evaluations are of the held-out prompts of its tasks."""
 
-    def __init__(self, run: RunDirectory, trainer: Trainer, tasks: Mapping[str, Task]) -> None:
+    def __init__(self, run: RunDirectory, trainer: Trainers, tasks: Mapping[str, Task]) -> None:
         super().__init__(run, trainer, self._evaluate, at_ends=True)
-        self.policy, self.tasks, self.images = trainer.policy, tasks, trainer.config.eval_images
+        self.tasks, self.images = tasks, trainer.settings.eval_images
 
     def record_step(
         self, metrics: Mapping[str, float], batches: Mapping[str, RolloutBatch]
@@ -77,8 +78,8 @@ class RLProgress(Progress):
             mine = local_share(len(task.eval_prompts), self.accelerator)
             with activity(f"evaluating {name}"), leave_together():
                 part = evaluate(
-                    self.policy,
-                    task.eval_prompts[mine],
+                    task.policy,
+                    lead(task, task.eval_prompts[mine], self.config.seed),
                     task.eval_sampler,
                     task.eval_scorer,
                     seed=self.config.seed,

@@ -60,6 +60,8 @@ class Prompt:
     place: str = field(default="", compare=False)
     """File and line of the row, for messages, such as `rows.jsonl, line 3`."""
     prefill: str = ""
+    original: str | None = None
+    """The text that rewards see, where `text` is another policy's rewriting of it."""
 
     @property
     def image_sizes(self) -> list[tuple[int, int]]:
@@ -92,4 +94,5 @@ class Sample:
     @staticmethod
     def of(prompt: Prompt, completion: Completion, chunks: Sequence[Chunk] | None = None) -> Sample:
         """A completion of a prompt."""
-        return Sample(prompt.text, completion, prompt.facts, prompt.images, chunks, prompt.id)
+        text = prompt.text if prompt.original is None else prompt.original
+        return Sample(text, completion, prompt.facts, prompt.images, chunks, prompt.id)

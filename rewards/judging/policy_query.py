@@ -20,18 +20,20 @@ neither on the other prompts of a call nor on the number of calls."""
 
 @dataclass(frozen=True)
 class PolicyQuery:
-    """How a reward asks: the task of its prompts, response positions and sampler of an answer, and
-    how many are answered at once, which changes speed and memory only."""
+    """How a reward asks: the task of its prompts, response positions and sampler of an answer, how
+    many are answered at once, which changes speed and memory only, and which policy of the run, ""
+    for the one whose completions it scores."""
 
     task: str
     length: int
     sampler: Mapping[str, Any]
     batch_size: int
+    policy: str = ""
 
 
 @runtime_checkable
 class AsksPolicy(Protocol):
-    """A reward that asks the policy whose samples it scores.
+    """A reward that asks the policy whose samples it scores, or another of the run.
 
     It has `in_step = True` (`mmrl.rewards.registry.interface.InStep`): processes that share the
     weights answer in step, so the loop calls the reward itself, equally often on every process and

@@ -38,6 +38,13 @@ class RewardScores:
     seconds: dict[str, float] = field(default_factory=dict)
     wait_s: float = 0.0
 
+    def add(self, key: str, values: Sequence[float | None]) -> None:
+        """Add a reward that is known from elsewhere, as it counts; None where it does not apply."""
+        self.components[key] = [math.nan if value is None else value for value in values]
+        self.failed[key], self.seconds[key] = [False] * len(values), 0.0
+        pairs = zip(self.total or [None] * len(values), values, strict=True)
+        self.total = [a if b is None else b if a is None else a + b for a, b in pairs]
+
     def outcomes(self) -> list[float]:
         """The share of `total` that belongs to no chunk; NaN where no reward applies."""
         shares = self.chunks or [[] for _ in self.total]
