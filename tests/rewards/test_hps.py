@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import open_clip
 import pytest
 import torch
@@ -18,7 +19,8 @@ from transformers import AutoTokenizer, CLIPConfig, CLIPImageProcessor, CLIPMode
 
 from mmrl.rewards import build_reward
 from mmrl.rewards.hps import letterbox
-from mmrl.types import Sample
+from mmrl.rewards.scoring.scorer import Scorer
+from mmrl.types import Sample, Video
 from tests.rewards.conftest import TINY, random_network, randomised
 from tests.rewards.gradients import check_gradient
 
@@ -210,6 +212,11 @@ def test_the_score_is_the_scaled_cosine_of_the_published_formula(
     scores = torch.tensor(build_reward(pick_entry)(rows))
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
     assert expected.std() > 0.1, "random weights must tell images apart"
+    frames = [np.stack([image.resize((40, 30)), 0 * np.ones((30, 40, 3))]) for image in pictures]
+    videos = [Sample(p, Video(f.astype(np.uint8))) for p, f in zip(PICKED, frames, strict=True)]
+    first = [Sample(s.prompt, s.completion.image(0)) for s in videos]  # type: ignore[union-attr]
+    found = Scorer([{**pick_entry, "frames": "first"}]).score(videos)  # UniRL's videopickscore
+    assert found.components["pickscore"] == build_reward(pick_entry)(first)
 
 
 def test_a_checkpoint_with_weights_missing_is_refused(

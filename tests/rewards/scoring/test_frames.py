@@ -44,7 +44,8 @@ def entry(**more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("rule", "scores"),
-    [("first", [0, 9]), ("last", [40, 3]), ("middle", [10, 3]), ("mean", [15, 6])],
+    [("first", [0, 9]), ("last", [40, 3]), ("middle", [10, 3]), ("mean", [15, 6])]
+    + [("spread", [(3 * 0 + 2 * 10 + 2 * 10 + 40) / 8, (7 * 9 + 3) / 8])],
 )
 def test_a_reward_of_images_scores_the_frames_of_its_rule(rule: str, scores: list[float]) -> None:
     samples = [video(0, 10, 10, 40), video(9, 3)]
@@ -55,6 +56,21 @@ def test_a_reward_of_images_scores_the_frames_of_its_rule(rule: str, scores: lis
 def test_a_reward_of_videos_sees_all_frames() -> None:
     found = Scorer([{"name": "motion", "reward": motion}]).score([video(0, 10, 10, 40)])
     assert found.components["motion"] == pytest.approx([40 / 3])
+
+
+def test_frames_with_the_temporal_term_are_those_of_unirl_by_hand() -> None:
+    """Eight of fifteen frames: 0, 2, …, 14. Neighbours differ by 17 of 255, the last two by 34."""
+    shades = [17 * (n % 2) for n in range(14)] + [51]
+    framed = entry(frames="spread", scale=1 / 255, weight=0.7)
+    scorer = Scorer([framed, {"name": "temporal", "weight": 0.3}])
+    scorer.check([Prompt("0", "text_to_video", "x")], "videos")
+    found = scorer.score([video(*shades), video(9)])
+    change = (13 * 17 + 34) / 14 / 255
+    assert found.components["temporal"] == pytest.approx([1 - change, 1])
+    totals = [0.7 * 51 / 8 / 255 + 0.3 * (1 - change), 0.7 * 9 / 255 + 0.3]
+    assert found.total == pytest.approx(totals)
+    with pytest.raises(ConfigError, match="'temporal' scores videos, and completions .* images"):
+        Scorer([{"name": "temporal"}]).check([], "images")
 
 
 def test_a_frame_that_fails_fails_its_video_alone_and_none_stays_none() -> None:
@@ -87,7 +103,7 @@ def test_the_gradient_is_that_of_the_chosen_frames() -> None:
 @pytest.mark.parametrize(
     ("more", "made", "text"),
     [
-        ({}, "videos", "frames of the reward 'brightness' is None; .*first, last, middle, mean"),
+        ({}, "videos", "frames of the reward 'brightness' is None; .*first, .*, spread, mean"),
         (
             {"frames": "first"},
             "images",
@@ -111,7 +127,7 @@ def test_what_it_can_score_passes() -> None:
 
 def test_an_unknown_rule_is_refused_with_the_settings() -> None:
     with pytest.raises(
-        ValueError, match=r"rewards\[0\].frames is 'every'.*first, last, mean, middle"
+        ValueError, match=r"rewards\[0\].frames is 'every'.*first, last, mean, middle, spread"
     ):
         check_entries([{"name": "jpeg", "frames": "every"}])
 
