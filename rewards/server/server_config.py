@@ -34,6 +34,8 @@ class Limits(Settings):
     """Bytes of a request's body."""
     max_pixels: Annotated[int, at_least(1, up_to=2**26)] = 2**22
     """Pixels of an image; above 2**26 Pillow itself refuses."""
+    max_frames: Annotated[int, above(0)] = 256
+    """Frames of a video."""
     max_memory_mb: Annotated[int, above(0)] = 2048
     """Mebibytes of all open requests: three times a body while it is read, four bytes per decoded
     pixel."""

@@ -5,11 +5,15 @@ import io
 import json
 from typing import Any
 
+import av
+import numpy as np
 import pytest
 from PIL import Image
 
+from mmrl.config import ConfigError
 from mmrl.rewards import PartialFailure, build_reward
-from mmrl.types import Sample
+from mmrl.rewards.scoring.scorer import Scorer
+from mmrl.types import Prompt, Sample, Video
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 
 
@@ -120,3 +124,66 @@ def test_texts_are_not_sent_and_health_names_what_is_served() -> None:
         assert build_reward(entry(server)).ready() == ""  # type: ignore[attr-defined]
         other = build_reward(entry(server, name="wise"))
         assert "does not serve wise" in other.ready()  # type: ignore[attr-defined]
+
+
+HEADS = {"VQ": (3.6757, 2.2476), "MQ": (1.1646, 1.3811), "TA": (2.8105, 2.5121)}
+"""Published means and deviations of VideoAlign's heads, by which its service scales them."""
+
+
+def films(number: int) -> list[Sample]:
+    """Videos of odd sizes, of noise with a red of their own, each asked for by that."""
+    random = np.random.default_rng(0)
+    frames = [random.integers(0, 256, (5, 7, 9, 3), np.uint8) for _ in range(number)]
+    for n, pixels in enumerate(frames):
+        pixels[..., 0] = 10 * n
+    return [Sample(str(10 * n), Video(pixels, 8)) for n, pixels in enumerate(frames)]
+
+
+def videoalign(asked: Asked) -> Answered:
+    """Heads that say how bright and quick a video is and how far from what its prompt asks for."""
+    results = []
+    for request in json.loads(asked.body)["requests"]:
+        [turn] = request["history"]
+        with av.open(io.BytesIO(base64.b64decode(turn["video_b64"]))) as clip:
+            rate = clip.streams.video[0].average_rate
+            seen = np.stack([each.to_ndarray(format="rgb24") for each in clip.decode(video=0)])
+        raw = {"VQ": seen.mean(), "MQ": float(rate or 0) * len(seen)}
+        raw["TA"] = -abs(float(turn["text"]) - seen[..., 0].mean())
+        heads = {key: (raw[key] - mean) / std for key, (mean, std) in HEADS.items()}
+        results.append({"videoalign": {"Overall": sum(heads.values()), **heads}})
+    return Answered(json.dumps({"results": results, "errors": [{} for _ in results]}).encode())
+
+
+def test_videoalign_scores_each_prompt_against_its_own_video_as_it_was_written() -> None:
+    batch = films(10)
+    vq = [(s.completion.frames.mean() - 3.6757) / 2.2476 for s in batch]  # type: ignore[union-attr]
+    rest = (8 * 5 - 1.1646) / 1.3811, (0 - 2.8105) / 2.5121
+    with scripted(videoalign) as server:
+        said = entry(server, name="videoalign", video=True, batch_size=4)
+        assert build_reward({**said, "metric": "TA"})(batch) == pytest.approx([rest[1]] * 10)
+        overall = build_reward({**said, "metric": "Overall"})(batch)
+        assert overall == pytest.approx([one + sum(rest) for one in vq])
+        danced = [{**said, "key": metric, "metric": metric} for metric in ("VQ", "MQ")]
+        assert Scorer(danced).score(batch).total == pytest.approx([one + rest[0] for one in vq])
+
+
+def test_a_clip_that_is_missing_or_too_large_fails_alone_and_kinds_are_told_before() -> None:
+    batch, prompts = films(3), [Prompt("0", "text_to_video", "x")]
+    batch[1] = Sample("10", Video(np.zeros((0, 7, 9, 3), np.uint8)))
+    batch[2].completion = Video(
+        np.random.default_rng(1).integers(0, 256, (40, 64, 64, 3), np.uint8)
+    )
+    with scripted(videoalign) as server:
+        said = entry(server, name="videoalign", video=True, metric="VQ")
+        with pytest.raises(PartialFailure) as caught:
+            build_reward({**said, "max_clip_mb": 0.1})(batch)
+        right, missing, large = caught.value.results
+        assert isinstance(right, float) and "a video without frames" in str(missing)
+        assert "40 frames, and videoalign.max_clip_mb is 0.1; raise that" in str(large)
+        with pytest.raises(PartialFailure, match="'videoalign' scores videos"):
+            build_reward(said)(pictures(1))
+        Scorer([said]).check(prompts, "videos")
+        with pytest.raises(ConfigError, match="frames .* is None; .*client .* sets video: true"):
+            Scorer([entry(server)]).check(prompts, "videos")
+        with pytest.raises(ConfigError, match="scores videos, and completions of this task are im"):
+            Scorer([said]).check(prompts, "images")
