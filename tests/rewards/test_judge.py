@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -15,7 +16,7 @@ from mmrl.config import ConfigError
 from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.registry.interface import Served
 from mmrl.rewards.scoring.scorer import Scorer
-from mmrl.types import Chunk, Sample
+from mmrl.types import Chunk, Sample, Video
 from tests.rewards.judge_server import counts
 
 SECRET = "sk-very-secret-0123456789"
@@ -93,7 +94,23 @@ def test_an_edit_is_judged_beside_its_source_by_its_instruction(url: str) -> Non
     ]
     assert "make it blue" in words["text"] and "first image is the original" in words["text"]
     with pytest.raises(ValueError, match="template image_edit shows images alone"):
-        reward([text("a text")])
+        reward([Sample("make it blue", "a text", images=[red])])
+    editscore = judge(url, "edit", template="editscore")
+    assert editscore([Sample("make it blue", blue, images=[red])]) == [pytest.approx(12)]
+    with pytest.raises(ValueError, match="editscore compares an edit with its source, and"):
+        editscore([Sample("make it blue", blue)])
+
+
+def test_a_video_is_shown_as_frames_of_which_there_are_at_most_so_many(url: str) -> None:
+    frames = np.arange(9, dtype=np.uint8)[:, None, None, None] * np.ones((4, 6, 3), np.uint8)
+    for number, shown_frames in ((3, [0, 4, 8]), (20, list(range(9)))):
+        judge(url, num_frames=number)([Sample("a cat runs", Video(frames, 8))])
+        *parts, words = shown(url)
+        assert [picture(part).getpixel((0, 0))[0] for part in parts] == shown_frames  # type: ignore[index]
+        assert "(the last images, frames of a video in order)" in words["text"]
+    Scorer([{"name": "judge", "model": "m", "urls": [url]}]).check([], "videos")
+    with pytest.raises(ValueError, match="a video without frames"):
+        judge(url)([Sample("a cat runs", Video(frames[:0], 8))])
 
 
 def test_the_answer_is_shown_only_where_a_template_of_ones_own_asks_for_it(

@@ -9,6 +9,7 @@ WHOLE = Template(text="?")
 HALVES = Template(text="?", lowest=-1, highest=1, whole=False)
 UNIFIED = load_template("unified_reward")
 FINAL = Template(text="?", reply="labels", labels=["Final"])
+GROUPED = Template(text="?", reply="labels", labels=UNIFIED.labels, groups=[2, 1])
 LINES = "Alignment Score (1-5): {}\nCoherence Score (1-5): {}\nStyle Score (1-5): {}"
 
 
@@ -35,6 +36,7 @@ def said(score: str, reason: str = '"x"') -> str:
             Template(text="?", lowest=-1, reply="labels", labels=["Style"]),
             -0.5,
         ),
+        (LINES.format(4, 2, 3), GROUPED, pytest.approx(6**0.5)),
         (LINES.format(1, 1, 4) + "\nOverall Style Score: 2", UNIFIED, 2.0),
     ],
 )
