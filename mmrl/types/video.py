@@ -101,7 +101,8 @@ def read_clip(clip: Image.Image) -> Video:
     times = [number] if number and len(shown) == 1 else [round(time / each) for time in shown]
     if number not in (0, sum(times)):
         raise ValueError(f"the clip has {sum(times)} frames, and says {number}")
-    return Video(np.stack(frames).repeat(times, axis=0), fps)
+    shown_as = zip(frames, times, strict=True)
+    return Video(np.stack([frame for frame, n in shown_as for _ in range(n)]), fps)
 
 
 def _describe(clip: Image.Image) -> tuple[int, float] | None:

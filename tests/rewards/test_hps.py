@@ -212,11 +212,10 @@ def test_the_score_is_the_scaled_cosine_of_the_published_formula(
     scores = torch.tensor(build_reward(pick_entry)(rows))
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
     assert expected.std() > 0.1, "random weights must tell images apart"
-    frames = [np.stack([image.resize((40, 30)), 0 * np.ones((30, 40, 3))]) for image in pictures]
-    videos = [Sample(p, Video(f.astype(np.uint8))) for p, f in zip(PICKED, frames, strict=True)]
-    first = [Sample(s.prompt, s.completion.image(0)) for s in videos]  # type: ignore[union-attr]
-    found = Scorer([{**pick_entry, "frames": "first"}]).score(videos)  # UniRL's videopickscore
-    assert found.components["pickscore"] == build_reward(pick_entry)(first)
+    video = Video(np.stack([picture.convert("RGB").resize((40, 30)) for picture in pictures[:2]]))
+    found = Scorer([{**pick_entry, "frames": "first"}]).score([Sample("a cat", video)])
+    first = build_reward(pick_entry)([Sample("a cat", video.image(0))])
+    assert found.components["pickscore"] == first, "UniRL's videopickscore"
 
 
 def test_a_checkpoint_with_weights_missing_is_refused(

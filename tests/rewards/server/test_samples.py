@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from mmrl.rewards.server.scoring_service import count_pixels, decode, open_image, open_sample
+from mmrl.rewards.server.files import count_pixels, decode, open_image, open_sample
 from mmrl.rewards.server.server_config import Limits
 from mmrl.rewards.server.wire import MAX_TEXT, Item, Png, Problem, Refusal, read_request
 from mmrl.types import Sample
