@@ -21,12 +21,10 @@ from mmrl.types import Prompt
 def plan(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
     """The prompts by tag and the number of images, for a dry run."""
     tags = Counter(str(prompt.metadata.get("tag", "untagged")) for prompt in prompts)
-    images = len(prompts) * config.num_images_per_prompt
+    number, made = len(prompts) * config.num_images_per_prompt, completions_of(config.task)
     return {
         "prompts": f"{len(prompts)}: {', '.join(f'{tag} {n}' for tag, n in tags.items())}",
-        completions_of(
-            config.task
-        ): f"{images}, in {math.ceil(images / config.batch_size)} batches",
+        made: f"{number}, in {math.ceil(number / config.batch_size)} batches",
     }
 
 

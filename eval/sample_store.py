@@ -86,7 +86,9 @@ class SampleStore:
                 image.load()
                 return image
         except (OSError, ValueError) as error:
-            raise ConfigError(f"'{path}' is damaged ({error}); remove its batch.") from error
+            raise ConfigError(
+                f"'{path}' is damaged ({error}); remove the .json of its batch."
+            ) from error
 
     def _put(self, name: str, values: Mapping[str, Any]) -> None:
         # several processes may write the same file

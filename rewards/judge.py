@@ -5,10 +5,10 @@
 It answers behind OpenAI's chat completions (`backend: openai`), or in this process (`backend:
 transformers`, the Qwen-VL family). Text and images, of prompts and completions, are shown as they
 are, a video as images of `num_frames` of its frames, which every server takes; the answer of a
-prompt only where a template says {answer}. With `chunk_size` the chunks of a
-text are judged, each with the text before it (process reward); that judge never sees the answer.
-The score is the raw one of the template's scale. A reply without one is a failure of that sample,
-after `reasks` more requests, and so is a server that gives none before the deadline.
+prompt only where a template says {answer}. With `chunk_size` the chunks of a text are judged, each
+with the text before it (process reward); that judge never sees the answer. The score is the raw one
+of the template's scale. A reply without one is a failure of that sample, after `reasks` more
+requests, and so is a server that gives none before the deadline.
 
 With `num_votes` a request is drawn several times at `temperature`, each time with another seed, and
 `votes` says what the scores become. dLLM-RL's process reward is `votes: firm_agreement` (text:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar
 
 from PIL import Image
 
-from mmrl.config import above, at_least
+from mmrl.config import above, at_least, import_extra
 from mmrl.rewards.http.client import (
     AnswerError,
     ItemError,
@@ -46,6 +46,11 @@ class UniRLReward(ClipReward):
     batch_size: Annotated[int, at_least(1)] = 8
     metric: str = ""
     """Which metric of the reward is the score; empty where it has only one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.video:
+            import_extra("av", "judge")  # told before anything is sampled
 
     def encode_image(self, image: Image.Image) -> bytes:
         """A PNG file without transparent parts."""
