@@ -50,7 +50,7 @@ class UniRLReward(ClipReward):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.video:
-            import_extra("av", "judge")  # told before anything is sampled
+            import_extra("av", "judge")  # refused before anything is sampled
 
     def encode_image(self, image: Image.Image) -> bytes:
         """A PNG file without transparent parts."""
