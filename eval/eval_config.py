@@ -32,7 +32,7 @@ class Benchmark(NamedTuple):
     """A kind of benchmark.
 
     `module`: its functions `plan` and `report`, see `mmrl.evaluation.text_benchmark`. `settings`:
-    those of `EvalConfig` that no other kind reads.
+    those of `EvalConfig` that not every kind reads.
     """
 
     module: str
@@ -49,11 +49,12 @@ BENCHMARKS = {
     "image_to_text": _TEXT,
     "text_to_image": _IMAGES,
     "image_edit": _IMAGES,
+    "text_to_video": Benchmark("mmrl.evaluation.image_benchmark", ("num_images_per_prompt",)),
 }
 """The kind of benchmark of each task."""
 TEXT_TASKS = ("text", "image_to_text")
 """Tasks of `mmrl.eval`, its default first."""
-VISION_TASKS = ("text_to_image", "image_edit", "image_to_text")
+VISION_TASKS = ("text_to_image", "image_edit", "image_to_text", "text_to_video")
 """Tasks of `mmrl.eval_v`, its default first."""
 
 
@@ -144,7 +145,7 @@ class EvalConfig(Settings):
     """Metadata with a table per key, of texts, such as `[tag, form]`; null takes these two where
     prompts differ in them."""
     num_images_per_prompt: Annotated[int, at_least(1)] = 1
-    """Images per prompt."""
+    """Images or videos per prompt."""
     geneval_dir: str | None = None
     """Also write the images in the folders that GenEval's evaluator reads."""
 
@@ -192,8 +193,8 @@ class EvalConfig(Settings):
     @property
     def _unread(self) -> set[str]:
         """Settings that only other kinds of benchmarks read."""
-        others = (each for each in BENCHMARKS.values() if each != BENCHMARKS[self.task])
-        return {name for each in others for name in each.settings}
+        own = BENCHMARKS[self.task].settings
+        return {name for each in BENCHMARKS.values() for name in each.settings} - {*own}
 
     def to_dict(self) -> dict[str, Any]:
         """The settings that this kind of benchmark reads, as plain containers."""

@@ -1,4 +1,4 @@
-"""Benchmarks of images: a column per reward, a row per tag, as GenEval reports them.
+"""Benchmarks of images and videos: a column per reward, a row per tag, as GenEval reports them.
 
 Rewards that ask questions about an image also get a row per category of question, as DPG-Bench
 (arXiv 2403.05135) has them: `yes` is the share answered with yes, pooled over all images, `score`
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from mmrl.evaluation.eval_config import EvalConfig
 from mmrl.evaluation.results import Report, Results, finite_scores, format_table
+from mmrl.models.task_names import completions_of
 from mmrl.rollouts.held_out import Evaluation
 from mmrl.rollouts.means import OVER_PROMPTS, Table, mean_by_tag, mean_over_prompts
 from mmrl.types import Prompt
@@ -20,10 +21,10 @@ from mmrl.types import Prompt
 def plan(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
     """The prompts by tag and the number of images, for a dry run."""
     tags = Counter(str(prompt.metadata.get("tag", "untagged")) for prompt in prompts)
-    images = len(prompts) * config.num_images_per_prompt
+    number, made = len(prompts) * config.num_images_per_prompt, completions_of(config.task)
     return {
         "prompts": f"{len(prompts)}: {', '.join(f'{tag} {n}' for tag, n in tags.items())}",
-        "images": f"{images}, in {math.ceil(images / config.batch_size)} batches",
+        made: f"{number}, in {math.ceil(number / config.batch_size)} batches",
     }
 
 

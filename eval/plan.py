@@ -74,10 +74,12 @@ def estimate_memory(config: EvalConfig, raw: Mapping[str, Any], device: str = "c
     """Bytes of `weights` and of `sampling` the row of the table that takes most."""
     network, size = outline_policy(raw), BYTES[config.model.dtype]
     columns, sampling = count_columns(config.task, network, raw), 0.0
+    known = Known(config.model, raw)
     for sampler, given in config.rows().values():
-        written = given or Known(config.model, raw).count_image_tokens()
+        written = given or known.count_image_tokens()
         length = config.model.max_prompt_length + written * (2 if config.task in EDITS else 1)
         rows, branches = config.batch_size, sampler.guidance.branches
         step = Pass(network, device, size, rows, length, written, columns, branches)
-        sampling = max(sampling, step.sample(sampler), network.count_decoding(written))
+        decoding = network.count_decoding(written, known.frames)
+        sampling = max(sampling, step.sample(sampler), decoding)
     return Needs({"weights": count_weights(network) * size, "sampling": sampling})

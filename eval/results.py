@@ -2,7 +2,7 @@
 
 table.txt      the scores, for people
 scores.json    settings, tables, and the scores of every sample
-images.png     a grid of images, where completions are images
+images.png     a grid of images, where completions are images; of videos images.webp, which moves
 <geneval_dir>  every image, in the folders that GenEval's own evaluator reads:
                00000/metadata.jsonl        the prompt's row
                00000/samples/00000.png     its images

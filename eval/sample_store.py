@@ -2,7 +2,7 @@
 
     samples/settings.json     what decides the samples
     samples/<name>.json       a batch: texts, lengths, cost
-    samples/<name>-<n>.png    its images, where it has any
+    samples/<name>-<n>.png    its images, where it has any; videos as .webp, without loss
 
 The JSON of a batch is written last, under another name, and renamed, so a batch is complete or
 missing.
@@ -20,6 +20,8 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.config.settings import flatten
 from mmrl.rollouts.held_out import Batch
+from mmrl.types import Video
+from mmrl.types.video import read_clip
 
 _SETTINGS = "settings.json"
 
@@ -60,6 +62,8 @@ class SampleStore:
         for n, image in enumerate(batch.completions):
             if isinstance(image, Image.Image):
                 image.save(self.folder / f"{name}-{n}.png")
+            if isinstance(image, Video):
+                (self.folder / f"{name}-{n}.webp").write_bytes(image.file())
         texts = [text if isinstance(text, str) else None for text in batch.completions]
         self._put(f"{name}.json", asdict(replace(batch, completions=[])) | {"completions": texts})
 
@@ -67,15 +71,24 @@ class SampleStore:
         """Read a finished batch. Raises ConfigError: it cannot be read."""
         values = _read(self.folder / f"{name}.json")
         completions = [
-            self._image(f"{name}-{n}.png") if text is None else text
+            self._image(f"{name}-{n}") if text is None else text
             for n, text in enumerate(values["completions"])
         ]
         return Batch(**{**values, "completions": completions})
 
-    def _image(self, name: str) -> Image.Image:
-        with Image.open(self.folder / name) as image:
-            image.load()
-            return image
+    def _image(self, name: str) -> Image.Image | Video:
+        clip = self.folder / f"{name}.webp"
+        path = clip if clip.is_file() else self.folder / f"{name}.png"
+        try:
+            with Image.open(path) as image:
+                if path == clip:
+                    return read_clip(image)
+                image.load()
+                return image
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"'{path}' is damaged ({error}); remove the .json of its batch."
+            ) from error
 
     def _put(self, name: str, values: Mapping[str, Any]) -> None:
         # several processes may write the same file

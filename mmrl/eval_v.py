@@ -1,4 +1,4 @@
-"""Benchmarks of image generation and of image understanding; `task` says which.
+"""Benchmarks of generated images and videos and of image understanding; `task` says which.
 
     python -m mmrl.eval_v config=configs/eval/shapes_t2i.yaml model.path=runs/quickstart/final
     python -m mmrl.eval_v config=configs/eval/lladav_mmmu.yaml
@@ -8,7 +8,8 @@
 
 Writes `scores.json` and `table.txt` into `output_dir`; run again, it continues from the samples
 stored there, see `mmrl.evaluation.benchmark`. Images (`text_to_image`, the default, and
-`image_edit`) also get a grid, edits beside their sources, and, if wanted, GenEval's folders.
+`image_edit`) also get a grid, edits beside their sources, and, if wanted, GenEval's folders; videos
+(`text_to_video`) are kept as animated WebP.
 Questions about images (`image_to_text`) have the tables of `mmrl.eval`.
 """
 

@@ -4,10 +4,11 @@
 
 It answers behind OpenAI's chat completions (`backend: openai`), or in this process (`backend:
 transformers`, the Qwen-VL family). Text and images, of prompts and completions, are shown as they
-are; the answer of a prompt only where a template says {answer}. With `chunk_size` the chunks of a
-text are judged, each with the text before it (process reward); that judge never sees the answer.
-The score is the raw one of the template's scale. A reply without one is a failure of that sample,
-after `reasks` more requests, and so is a server that gives none before the deadline.
+are, a video as images of `num_frames` of its frames, which every server takes; the answer of a
+prompt only where a template says {answer}. With `chunk_size` the chunks of a text are judged, each
+with the text before it (process reward); that judge never sees the answer. The score is the raw one
+of the template's scale. A reply without one is a failure of that sample, after `reasks` more
+requests, and so is a server that gives none before the deadline.
 
 With `num_votes` a request is drawn several times at `temperature`, each time with another seed, and
 `votes` says what the scores become. dLLM-RL's process reward is `votes: firm_agreement` (text:
@@ -24,6 +25,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from PIL import Image
+
 from mmrl.config import above, at_least, check
 from mmrl.config.constraints import check_settings
 from mmrl.rewards import build_reward
@@ -32,9 +35,10 @@ from mmrl.rewards.judging.cache import hash_request, keep_reply, read_reply
 from mmrl.rewards.judging.endpoint import Endpoint
 from mmrl.rewards.judging.reply import CutReply, ReplyError, read_score
 from mmrl.rewards.judging.template import Template, load_template
-from mmrl.rewards.parsing.images import Files, data_url
+from mmrl.rewards.parsing.images import Files, data_url, video_of
 from mmrl.rewards.registry.interface import complete
-from mmrl.types import Chunk, Cutting, Sample
+from mmrl.types import Chunk, Cutting, Sample, Video
+from mmrl.types.video import spread_frames
 
 if TYPE_CHECKING:
     from mmrl.rewards.judging.local import LocalJudge
@@ -54,7 +58,7 @@ class JudgeReward(ServiceOptions):
         ConfigError: an option that cannot be, a template, key or package that is missing.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("prompt",)
+    needs: ClassVar[tuple[str, ...]] = ("prompt", "completion", "images", "video")
 
     model: str
     """Name under which the server has it, or directory or hub id (backend: transformers)."""
@@ -95,6 +99,8 @@ class JudgeReward(ServiceOptions):
     """Folder for replies, by everything that was asked; empty keeps none."""
     max_pixels: Annotated[int, above(0)] = 1048576
     """Larger images are scaled down to this."""
+    num_frames: Annotated[int, at_least(1)] = 8
+    """Most frames of a video that are shown, evenly spaced, the first and the last among them."""
     max_characters: Annotated[int, above(0)] = 20000
     """Longer texts lose their middle."""
     device: str = "auto"
@@ -184,9 +190,8 @@ class JudgeReward(ServiceOptions):
 
     def _request(self, sample: Sample, chunk: Chunk | None, files: Files[str]) -> dict[str, Any]:
         system, question = self._template.words(sample, chunk, self.max_characters)
-        content = [
-            {"type": "image_url", "image_url": {"url": url}} for url in files.of_sample(sample)
-        ]
+        shown = [*files.of_sample(sample), *map(self._encode, self._frames(sample))]
+        content = [{"type": "image_url", "image_url": {"url": url}} for url in shown]
         messages = [{"role": "user", "content": [*content, {"type": "text", "text": question}]}]
         if system:
             messages.insert(0, {"role": "system", "content": system})
@@ -246,12 +251,25 @@ class JudgeReward(ServiceOptions):
             )
         return 2.0 * found - 1.0
 
+    def _frames(self, sample: Sample) -> list[Image.Image]:
+        """Those of a video that are shown; none of other completions."""
+        if not isinstance(sample.completion, Video):
+            return []
+        video = video_of(sample, "judge")
+        shown = spread_frames(len(video), min(len(video), self.num_frames))
+        return [video.image(n) for n in shown]
+
     def _check_shown(self, sample: Sample) -> None:
         is_text = isinstance(sample.completion, str)
         if self.cutting is not None and not is_text:
             raise ValueError(
                 f"judge.chunk_size is {self.chunk_size}, and the completion of"
-                f" {sample.prompt[:80]!r} is an image, which has no chunks; set it to null."
+                f" {sample.prompt[:80]!r} is no text and has no chunks; set it to null."
+            )
+        if self._template.source and not sample.images:
+            raise ValueError(
+                f"judge.template {self.template} compares an edit with its source, and the prompt"
+                f" {sample.prompt[:80]!r} has no image."
             )
         if is_text and not self._template.fields & {"completion", "chunk"}:
             raise ValueError(

@@ -44,6 +44,8 @@ class PerDomainReward:
         self.terms: dict[str, Term] = {n: build_term(e, f"{where}.{n}") for n, e in entries}
         for name, term in self.terms.items():
             cutting = getattr(term.reward, "cutting", None)
+            allowed = "null: beside the column it holds for all rewards"
+            check(term.frames is None, f"{where}.{name}.frames", term.frames, allowed)
             check(cutting is None, f"{where}.{name}.chunk_size", cutting, "null")
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image, ImageSequence
+from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.run.metrics_file import is_number
 from mmrl.types import Video
+from mmrl.types.video import count_frames, read_clip
 
 if TYPE_CHECKING:
     import pyarrow
@@ -75,27 +76,14 @@ def embed_stored(stored: Any, side: int = SIDE) -> str:
     damaged."""
     try:
         with Image.open(io.BytesIO(stored["bytes"]), formats=("PNG", "JPEG", "WEBP")) as image:
-            frames = getattr(image, "n_frames", 1)
+            frames = count_frames(image)
             if image.width * image.height * frames > MOST_PIXELS:
                 return "(too large)"
             if frames > 1:
-                return embed(_read_clip(image), side)
+                return embed(read_clip(image), side)
             return embed(image.convert("RGB"), side)
     except (OSError, ValueError, TypeError, KeyError, Image.DecompressionBombError):
         return "(no image)"
-
-
-def _read_clip(image: Image.Image) -> Video:
-    """A clip; a frame that is shown for longer is as many as that."""
-    import numpy as np
-
-    frames: list[Any] = []
-    shown: list[int] = []
-    for frame in ImageSequence.Iterator(image):
-        frames.append(np.asarray(frame.convert("RGB")))
-        shown.append(max(1, frame.info.get("duration", 100)))
-    times = [round(each / min(shown)) for each in shown]
-    return Video(np.stack(frames).repeat(times, axis=0), 1000 / min(shown))
 
 
 def embed(image: Image.Image | Video, side: int = SIDE) -> str:

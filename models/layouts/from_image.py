@@ -21,7 +21,7 @@ from mmrl.types import Prompt
 @dataclass(frozen=True)
 class EditedLatents(TextToLatents):
     """Encodes prompts with one image each, which takes the size of the one that is written; the
-    empty text of guidance stands with the image as well.
+    empty text of guidance comes with the image as well.
 
     Attributes:
         image_fit: how the image takes that size.

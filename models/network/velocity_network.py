@@ -91,7 +91,7 @@ class VelocityNetwork(Network):
         return (encoded - (vae.config.get("shift_factor") or 0)) * vae.config.scaling_factor
 
     def encode_source(self, pixels: Tensor, shape: Sequence[int]) -> Tensor:
-        """[1, D]: what stands in a condition `source` for an image [3, H, W] in [-1, 1] beside a
+        """[1, D]: what a condition `source` holds for an image [3, H, W] in [-1, 1] beside a
         latent of a shape; here the latent of the image, flat."""
         assert self.parts is not None, "the weights of the checkpoint are not read"
         return self.parts.encode_images(pixels[None], self.from_encoder).flatten(1)

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from mmrl.rewards.judging.template import Template
@@ -71,6 +72,10 @@ def sum_yes(words: Iterable[tuple[str, float]]) -> str:
 
 def _from_labels(text: str, template: Template) -> float:
     scores = [_read_labels(text, label, template) for label in template.labels]
+    if template.groups:
+        rest = iter(scores)
+        lowest = [min(islice(rest, size)) for size in template.groups]
+        return math.prod(lowest) ** (1 / len(lowest))
     weights = template.weights or [1.0] * len(scores)
     return sum(w * score for w, score in zip(weights, scores, strict=True)) / sum(weights)
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from mmrl.config import ConfigError, Settings, check, merge
 from mmrl.config.yaml_file import configs, read_yaml
-from mmrl.types import Chunk, Sample
+from mmrl.types import Chunk, Sample, Video
 
 FIELDS = ("prompt", "completion", "answer", "before", "chunk")
 
@@ -28,6 +28,8 @@ class Template(Settings):
     """Words of the question, behind the images."""
     system: str = ""
     """Message of the system; empty for none."""
+    source: bool = False
+    """Whether a prompt must have an image, as that of an edit."""
     reply: Literal["json", "labels", "probability"] = "json"
     """`json`: an object of `reason` and `score`; `labels`: a line such as "Style Score (1-5): 3.5"
     for each of `labels`, whose mean is the score (UnifiedReward); `probability`: the score is that
@@ -36,6 +38,9 @@ class Template(Settings):
     """First words of those lines."""
     weights: list[float] = field(default_factory=list)
     """Of the labels in the mean; empty for equal ones."""
+    groups: list[int] = field(default_factory=list)
+    """Sizes of groups of labels, in order; the score is then the geometric mean over groups of the
+    lowest label of each, as in VIEScore and EditScore. Empty for the mean."""
     lowest: float = 1.0
     """Lowest score."""
     highest: float = 5.0
@@ -53,6 +58,10 @@ class Template(Settings):
         above = sum(self.weights) > 0 or not self.weights
         allowed = "empty, or one for each of labels, with a sum above 0"
         check(weighed and above, "weights", self.weights, allowed)
+        grouped = not self.groups or sum(self.groups) == len(self.labels) and min(self.groups) > 0
+        apart = not (self.groups and (self.weights or self.lowest < 0))
+        allowed = "empty, or sizes above 0 of all labels, without weights and negative scores"
+        check(grouped and apart, "groups", self.groups, allowed)
         unknown = sorted(self.fields - set(FIELDS))
         names, advice = ", ".join(FIELDS), "Write a brace that is meant twice."
         check(not unknown, "a field in braces", unknown, f"one of {names}", advice)
@@ -87,7 +96,9 @@ class Template(Settings):
         if isinstance(sample.completion, str):
             texts["completion"] = sample.completion
         shown = {name: fence(name, text, longest) for name, text in texts.items()}
-        shown.setdefault("completion", "(the last image)")
+        is_video = isinstance(sample.completion, Video)
+        made = "(the last images, frames of a video in order)" if is_video else "(the last image)"
+        shown.setdefault("completion", made)
         return self.system.format_map(shown).strip(), self.text.format_map(shown).strip()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.types import Sample
+from mmrl.types import Sample, Video
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,6 +36,19 @@ def image_of(sample: Sample, reward: str) -> Image.Image:
             " generate images."
         )
     return as_rgb(sample.completion)
+
+
+def video_of(sample: Sample, reward: str) -> Video:
+    """The completion of `sample`, a video of a frame or more; messages name the asking `reward`.
+    Raises ValueError: the completion is none."""
+    video = sample.completion
+    if isinstance(video, Video) and len(video):
+        return video
+    found = "a video without frames" if isinstance(video, Video) else f"a {type(video).__name__}"
+    raise ValueError(
+        f"reward {reward!r} scores videos, but the completion for prompt {sample.prompt[:80]!r} is"
+        f" {found}; give this reward only to tasks that generate videos."
+    )
 
 
 def read_pixels(image: Image.Image) -> Tensor:

@@ -117,7 +117,8 @@ class Described(Protocol):
 
     needs: ClassVar[tuple[str, ...]]
     """What a sample has to bring: `prompt`, `images` (an image as its completion), `video`,
-    `completion` (a text), `metadata`. A reward of images and texts alike names neither of these."""
+    `completion` (a text), `metadata`. One that names several kinds of completions scores each of
+    them, and one that names none images and texts."""
 
 
 def in_step(reward: Reward) -> bool:

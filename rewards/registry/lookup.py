@@ -35,6 +35,7 @@ REWARDS: dict[str, str] = {
     "shapes_edit": "mmrl.rewards.shapes_edit:ShapesEditReward",
     "soft_tifa": "mmrl.rewards.soft_tifa:SoftTIFAReward",
     "sudoku": "mmrl.rewards.sudoku:SudokuReward",
+    "temporal": "mmrl.rewards.temporal:TemporalReward",
 }
 
 TERM_KEYS = ("name", "key", "weight", "scale", "offset", "frames")

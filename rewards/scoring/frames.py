@@ -8,7 +8,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from mmrl.rewards import PartialFailure
-from mmrl.types import Sample, Video
+from mmrl.rewards.parsing.images import video_of
+from mmrl.types import Sample
 from mmrl.types.video import choose_frames
 
 if TYPE_CHECKING:
@@ -21,10 +22,11 @@ def score_frames(
     """A result for each sample: the mean over its chosen frames, None where one has none. Raises
     PartialFailure: some frames could not be scored. Raises ValueError: a completion that is no
     video, or another number of scores than of frames."""
-    places = [choose_frames(len(_video_of(sample)), rule) for sample in samples]
+    videos = [video_of(sample, f"frames: {rule}") for sample in samples]
+    places = [choose_frames(len(video), rule) for video in videos]
     frames = [
-        replace(sample, completion=_video_of(sample).image(n))
-        for sample, own in zip(samples, places, strict=True)
+        replace(sample, completion=video.image(n))
+        for sample, video, own in zip(samples, videos, places, strict=True)
         for n in own
     ]
     try:
@@ -56,13 +58,6 @@ def differentiate_frames(
     ]
     found = score([pixels for pixels, _ in pairs], [sample for _, sample in pairs])
     return torch.stack([part.mean() for part in found.split([len(own) for own in places])])
-
-
-def _video_of(sample: Sample) -> Video:
-    if not isinstance(sample.completion, Video):
-        kind = type(sample.completion).__name__
-        raise ValueError(f"`frames` chooses frames of videos, and the completion is a {kind}")
-    return sample.completion
 
 
 def _combine(scores: list[Any]) -> Any:

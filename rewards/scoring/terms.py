@@ -108,14 +108,16 @@ def check_completions(term: Term, made: str) -> None:
     check(fits, f"frames of the reward {term.key!r}", term.frames, allowed)
     if made == VIDEO and term.frames is None and isinstance(term.reward, Described | Served):
         allowed = f"{', '.join(FRAME_RULES)}: it scores images, and completions are videos"
-        check(
-            VIDEO in scored or TEXT in scored, f"frames of the reward {term.key!r}", None, allowed
-        )
+        served = isinstance(term.reward, Served)
+        advice = "The client of a reward of whole videos sets video: true." if served else ""
+        whole = VIDEO in scored or TEXT in scored
+        check(whole, f"frames of the reward {term.key!r}", None, allowed, advice)
     seen = IMAGE if term.frames else made
     if scored and seen not in scored:
+        kinds = " or ".join(scored)
         raise ConfigError(
-            f"the reward {term.key!r} scores {scored[0]}, and completions of this task are"
-            f" {made}. Leave it out, or give it to a task of {scored[0]}."
+            f"the reward {term.key!r} scores {kinds}, and completions of this task are"
+            f" {made}. Leave it out, or give it to a task of {kinds}."
         )
 
 

@@ -15,13 +15,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from PIL import Image
+
 from mmrl.rewards import Reward, build_reward
 from mmrl.rewards.registry.interface import ChecksMetadata, Described
 from mmrl.rewards.scoring.returned import Failure, Result
 from mmrl.rewards.scoring.scorer import NETWORK_ERRORS, call_reward
 from mmrl.rewards.server.server_config import ServedEntry
 from mmrl.rewards.server.wire import Outcome, Problem, Refusal
-from mmrl.types import Sample
+from mmrl.types import Sample, Video
 
 logger = logging.getLogger(__name__)
 
@@ -147,10 +149,12 @@ def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
 
 
 def _find_problem(reward: Reward, sample: Sample) -> Problem | None:
-    is_text = isinstance(sample.completion, str)
-    if isinstance(reward, Described) and ("images" if is_text else "completion") in reward.needs:
-        kind = "a text" if is_text else "an image"
-        reason = f"The reward needs {', '.join(reward.needs)}; this completion is {kind}."
+    kinds = {"completion": str, "images": Image.Image, "video": Video}
+    made = next(need for need, kind in kinds.items() if isinstance(sample.completion, kind))
+    read = kinds.keys() & (reward.needs if isinstance(reward, Described) else ())
+    if read and made not in read:
+        shown = {"completion": "a text", "images": "an image", "video": "a video"}[made]
+        reason = f"The reward needs {', '.join(reward.needs)}; this completion is {shown}."  # type: ignore[attr-defined]
         return Problem("wrong_input", reason)
     try:
         if isinstance(reward, ChecksMetadata):

@@ -1,21 +1,15 @@
-"""Answers requests: from the bytes of a request to the content of its answer. Images are PNG files,
-which are opened first, so that their size is known, and decoded later."""
+"""Answers requests: from the bytes of a request to the content of its answer."""
 
 import asyncio
-import base64
-import io
 import logging
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
-from PIL import Image
-
+from mmrl.rewards.server.files import count_pixels, decode_sample, open_sample
 from mmrl.rewards.server.reward_worker import RewardWorker
 from mmrl.rewards.server.server_config import PIXEL_BYTES, ServerConfig
-from mmrl.rewards.server.wire import MAX_TEXT, Item, Outcome, Png, Problem, Refusal, read_request
+from mmrl.rewards.server.wire import Item, Outcome, Problem, Refusal, read_request
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -84,8 +78,8 @@ class ScoringService:
         return {**shown, "items": items}
 
     async def _outcomes(self, worker: RewardWorker, items: list[Item]) -> list[Outcome]:
-        most = self.limits.max_pixels
-        opened = await asyncio.to_thread(lambda: [open_sample(item, most) for item in items])
+        limits = self.limits
+        opened = await asyncio.to_thread(lambda: [open_sample(item, limits) for item in items])
         pixels = sum(count_pixels(sample) for sample in opened if isinstance(sample, Sample))
         with self.hold(PIXEL_BYTES * pixels):
             found: list[Any] = await asyncio.to_thread(lambda: [*map(decode_sample, opened)])
@@ -94,82 +88,3 @@ class ScoringService:
         for n, score in zip(places, scores, strict=True):
             found[n] = score
         return found
-
-
-def open_sample(item: Item, max_pixels: int) -> Sample | Problem:
-    """The sample of an item with images that are not decoded, or the reason why there is none."""
-    is_text = item.completion is not None
-    if is_text == bool(item.images) or len(item.images) > 1:
-        has = f"{'a' if is_text else 'no'} completion and {len(item.images)} images"
-        return Problem("bad_item", f"An item needs a completion or one image, and has {has}.")
-    longest = max(len(item.prompt), len(item.completion or ""))
-    if longest > MAX_TEXT:
-        reason = f"A text may have {MAX_TEXT:,} characters; this one has {longest:,}."
-        return Problem("too_long", reason)
-    images: list[Image.Image] = []
-    for png in (*item.images, *item.reference_images):
-        opened = open_image(png, max_pixels)
-        if isinstance(opened, Problem):
-            return opened
-        images.append(opened)
-    completion = images.pop(0) if item.completion is None else item.completion
-    return Sample(item.prompt, completion, item.metadata, images or None)
-
-
-def open_image(png: Png, max_pixels: int) -> Image.Image | Problem:
-    """The file, not decoded; Pillow limits the size of its texts. A problem if it claims more than
-    `max_pixels`, or is no whole PNG file."""
-    try:
-        file = io.BytesIO(base64.b64decode(png.data, validate=True))
-        Image.open(file, formats=("PNG",)).verify()  # all checksums
-        image = Image.open(file, formats=("PNG",))
-    except Exception as error:
-        return _damage(error)
-    if math.prod(image.size) > max_pixels:
-        reason = f"{image.width} x {image.height} pixels; an image may have {max_pixels}."
-        return Problem("too_many_pixels", reason)
-    return image
-
-
-def count_pixels(sample: Sample) -> int:
-    """Pixels of the images of a sample."""
-    return sum(math.prod(image.size) for image in _images(sample))
-
-
-def decode_sample(sample: Sample | Problem) -> Sample | Problem:
-    """The sample with its images decoded, or the reason why there is none."""
-    if isinstance(sample, Problem):
-        return sample
-    decoded: list[Image.Image] = []
-    for image in _images(sample):
-        whole = decode(image)
-        if isinstance(whole, Problem):
-            return whole
-        decoded.append(whole)
-    completion = sample.completion if isinstance(sample.completion, str) else decoded.pop()
-    return replace(sample, completion=completion, images=decoded or None)
-
-
-def decode(image: Image.Image) -> Image.Image | Problem:
-    """The image, in the mode it was saved in, without texts and colour profiles; a problem where
-    pixels are missing."""
-    try:
-        image.load()
-    except Exception as error:  # decoders raise various errors on broken files
-        return _damage(error)
-    found = image.copy()
-    found.info = {key: value for key, value in image.info.items() if key == "transparency"}
-    found.format = "PNG"
-    return found
-
-
-def _images(sample: Sample) -> list[Image.Image]:
-    """Those of the prompt, then that of the completion, if it is one."""
-    own = [] if isinstance(sample.completion, str) else [sample.completion]
-    return [*(sample.images or ()), *own]
-
-
-def _damage(error: Exception) -> Problem:
-    reason = f"The image cannot be read: {type(error).__name__} ({error})."
-    is_bomb = isinstance(error, Image.DecompressionBombError)
-    return Problem("too_many_pixels" if is_bomb else "decode_failed", reason[:300])

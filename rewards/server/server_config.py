@@ -33,10 +33,12 @@ class Limits(Settings):
     max_bytes: Annotated[int, above(0)] = 2**26
     """Bytes of a request's body."""
     max_pixels: Annotated[int, at_least(1, up_to=2**26)] = 2**22
-    """Pixels of an image; above 2**26 Pillow itself refuses."""
+    """Pixels of an image or frame; above 2**26 Pillow itself refuses."""
+    max_frames: Annotated[int, above(0)] = 256
+    """Frames of a video."""
     max_memory_mb: Annotated[int, above(0)] = 2048
     """Mebibytes of all open requests: three times a body while it is read, four bytes per decoded
-    pixel."""
+    pixel, of videos eight."""
     max_waiting: Annotated[int, above(0)] = 4096
     """Waiting items of one reward."""
     body_seconds: Annotated[float, above(0)] = 30.0

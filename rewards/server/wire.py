@@ -56,13 +56,22 @@ class Png(Wire):
     """Base64, without line breaks."""
 
 
+class Clip(Wire):
+    """A video, without loss."""
+
+    mime: Literal["image/webp"]
+    data: str
+    """Base64, without line breaks, see `mmrl.types.video.Video.file`."""
+
+
 class Item(Wire):
-    """One sample. Its completion is a text or one image."""
+    """One sample. Its completion is a text, one image or a video."""
 
     id: Id
     prompt: str
     completion: str | None = None
     images: Annotated[list[Png], FailFast(), Field(max_length=16)] = []
+    video: Clip | None = None
     reference_images: Annotated[list[Png], FailFast(), Field(max_length=16)] = []
     metadata: dict[str, Any] = {}
 

@@ -29,6 +29,8 @@ MODELS = ["right"]
 REPLIES = {
     "prose": "I would say four out of five.",
     "high": '{"reason": "", "score": 6}',
+    "edit": "Following Score (0-25): 20\nConsistency Score: 16\nNaturalness Score: 25\n"
+    "Artifacts Score (0-25): 9",
     "unified": "Alignment Score (1-5): 4\nCoherence Score (1-5): 2.5\nStyle Score (1-5): 2.5",
 }
 asked: Counter[str] = Counter()

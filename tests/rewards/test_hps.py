@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import open_clip
 import pytest
 import torch
@@ -18,7 +19,8 @@ from transformers import AutoTokenizer, CLIPConfig, CLIPImageProcessor, CLIPMode
 
 from mmrl.rewards import build_reward
 from mmrl.rewards.hps import letterbox
-from mmrl.types import Sample
+from mmrl.rewards.scoring.scorer import Scorer
+from mmrl.types import Sample, Video
 from tests.rewards.conftest import TINY, random_network, randomised
 from tests.rewards.gradients import check_gradient
 
@@ -210,6 +212,10 @@ def test_the_score_is_the_scaled_cosine_of_the_published_formula(
     scores = torch.tensor(build_reward(pick_entry)(rows))
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
     assert expected.std() > 0.1, "random weights must tell images apart"
+    video = Video(np.stack([picture.convert("RGB").resize((40, 30)) for picture in pictures[:2]]))
+    found = Scorer([{**pick_entry, "frames": "first"}]).score([Sample("a cat", video)])
+    first = build_reward(pick_entry)([Sample("a cat", video.image(0))])
+    assert found.components["pickscore"] == first, "UniRL's videopickscore"
 
 
 def test_a_checkpoint_with_weights_missing_is_refused(

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -15,9 +16,10 @@ from mmrl.config import ConfigError
 from mmrl.rewards import PartialFailure, build_reward
 from mmrl.rewards.registry.interface import Served
 from mmrl.rewards.scoring.scorer import Scorer
-from mmrl.types import Chunk, Sample
+from mmrl.types import Chunk, Sample, Video
 from tests.rewards.judge_server import counts
 
+BOTH = [(255, 0, 0), (0, 0, 255)]
 SECRET = "sk-very-secret-0123456789"
 FAULTS = {"prose": "is no JSON", "high": "the score 6, and 1 to 5"}
 FAULTS |= {"refusal": "I cannot judge this", "empty": "no chat completion", "garbage": "no JSON"}
@@ -73,7 +75,7 @@ def test_images_of_the_prompt_come_first_and_an_image_that_was_made_last(url: st
     judge(url)([Sample("what?", "red", images=[red, blue])])
     parts = shown(url)
     assert [part["type"] for part in parts] == ["image_url", "image_url", "text"]
-    assert [picture(part).getpixel((0, 0)) for part in parts[:2]] == [(255, 0, 0), (0, 0, 255)]
+    assert [picture(part).getpixel((0, 0)) for part in parts[:2]] == BOTH
     glass = Image.new("RGBA", (3000, 1000), (0, 0, 0, 0))
     judge(url, max_pixels=30000)([Sample("nothing", glass, images=[red])])
     first, made, words = shown(url)
@@ -87,13 +89,26 @@ def test_an_edit_is_judged_beside_its_source_by_its_instruction(url: str) -> Non
     reward = judge(url, template="image_edit")
     reward([Sample("make it blue", blue, images=[red])])
     source, edited, words = shown(url)
-    assert [picture(part).getpixel((0, 0)) for part in (source, edited)] == [
-        (255, 0, 0),
-        (0, 0, 255),
-    ]
+    assert [picture(part).getpixel((0, 0)) for part in (source, edited)] == BOTH
     assert "make it blue" in words["text"] and "first image is the original" in words["text"]
     with pytest.raises(ValueError, match="template image_edit shows images alone"):
-        reward([text("a text")])
+        reward([Sample("make it blue", "a text", images=[red])])
+    editscore = judge(url, "edit", template="editscore")
+    assert editscore([Sample("make it blue", blue, images=[red])]) == [pytest.approx(12)]
+    with pytest.raises(ValueError, match="editscore compares an edit with its source, and"):
+        editscore([Sample("make it blue", blue)])
+
+
+def test_a_video_is_shown_as_frames_of_which_there_are_at_most_so_many(url: str) -> None:
+    frames = np.arange(9, dtype=np.uint8)[:, None, None, None] * np.ones((4, 6, 3), np.uint8)
+    for number, shown_frames in ((3, [0, 4, 8]), (20, list(range(9)))):
+        judge(url, num_frames=number)([Sample("a cat runs", Video(frames, 8))])
+        *parts, words = shown(url)
+        assert [picture(part).getpixel((0, 0))[0] for part in parts] == shown_frames  # type: ignore[index]
+        assert "(the last images, frames of a video in order)" in words["text"]
+    Scorer([{"name": "judge", "model": "m", "urls": [url]}]).check([], "videos")
+    with pytest.raises(ValueError, match="a video without frames"):
+        judge(url)([Sample("a cat runs", Video(frames[:0], 8))])
 
 
 def test_the_answer_is_shown_only_where_a_template_of_ones_own_asks_for_it(
@@ -121,9 +136,8 @@ def test_unified_reward_is_read_by_its_labels_and_needs_all_of_them(url: str) ->
 def test_a_reply_without_a_score_is_asked_for_once_more_and_then_a_failure(
     url: str, fault: str
 ) -> None:
-    assert judge(url, f"{fault}-1")([text(f"{fault} a")]) == [
-        1.0 + sum(c in "aeiou" for c in f"{fault} a") % 5
-    ]
+    vowels = sum(c in "aeiou" for c in f"{fault} a")
+    assert judge(url, f"{fault}-1")([text(f"{fault} a")]) == [1.0 + vowels % 5]
     before = counts(url)["asked"].get(fault, 0)
     with pytest.raises(PartialFailure, match="1 of 1") as caught:
         judge(url, fault)([text("a")])
@@ -153,9 +167,7 @@ def test_a_server_that_does_not_is_a_counted_failure_before_the_deadline_is_long
 
 @pytest.mark.parametrize("said", ["a", "b"])
 def test_a_reply_that_ended_at_its_limit_is_reported_as_such(url: str, said: str) -> None:
-    with pytest.raises(
-        PartialFailure, match="ended at judge.max_tokens=99 before its score; raise"
-    ):
+    with pytest.raises(PartialFailure, match="at judge.max_tokens=99 before its score; raise"):
         judge(url, "limit", max_tokens=99, template=None)([text(said)])
     form = counts(url)["last"]["response_format"]["json_schema"]["schema"]
     assert form["properties"]["reason"] == {"type": "string", "maxLength": 198}
@@ -165,14 +177,10 @@ def voter(url: str, **options: Any) -> Any:
     return judge(url, "voter", **{"temperature": 0.6, "num_votes": 3, **options})
 
 
-@pytest.mark.parametrize(
-    ("votes", "disagreed", "agreed"), [("mean", 7 / 3, 2.0), ("agreement", 0.0, 2.0)]
-)
-def test_several_votes_become_one_score(
-    url: str, votes: str, disagreed: float, agreed: float
-) -> None:
+@pytest.mark.parametrize(("votes", "disagreed"), [("mean", 7 / 3), ("agreement", 0.0)])
+def test_several_votes_become_one_score(url: str, votes: str, disagreed: float) -> None:
     reward = voter(url, votes=votes, top_p=0.95)  # the scores are 2, 3, 2 or 2, 2, 2
-    assert reward([text("bb"), text("agree")]) == [pytest.approx(disagreed), agreed]
+    assert reward([text("bb"), text("agree")]) == [pytest.approx(disagreed), 2.0]
     request = counts(url)["last"]
     assert (request["temperature"], request["top_p"]) == (0.6, 0.95)
 
@@ -181,9 +189,7 @@ def test_where_votes_disagree_the_outcome_may_decide(url: str) -> None:
     """dLLM-RL's process reward: for text a common 0 stays, for images the outcome replaces it."""
     process = {"chunk_size": 4, "fallback": "outcome"}
     chunks = [Chunk(0, "", "agree"), Chunk(1, "first", "differ")]
-    samples = [
-        Sample("q", said, {"answer": "5"}, chunks=list(chunks)) for said in ("\\boxed{5}", "4")
-    ]
+    samples = [Sample("q", s, {"answer": "5"}, chunks=[*chunks]) for s in ("\\boxed{5}", "4")]
     reward = voter(url, votes="agreement", **process)
     assert reward(samples) == [[0.0, 1.0], [0.0, -1.0]]
     reward = voter(url, votes="firm_agreement", **process)
@@ -280,10 +286,8 @@ CHUNK = Chunk(7, "so", " aa")
 def test_chunks_are_judged_one_by_one_given_what_stands_before(url: str) -> None:
     reward = judge(url, chunk_size=4)
     chunks = (Chunk(3, "", "a"), Chunk(7, "a", "aa"), Chunk(9, "aaa", "bb"))
-    samples = [
-        Sample("sum", "aaabb", {"answer": "nine"}, chunks=chunks),
-        Sample("x", "", chunks=()),
-    ]
+    samples = [Sample("sum", "aaabb", {"answer": "nine"}, chunks=chunks)]
+    samples += [Sample("x", "", chunks=())]
     assert reward(samples) == [[0.0, 1.0, -1.0], None]
     assert reward([text("a")]) == [0.0], "what was not cut is one chunk"
     judge(url, chunk_size=4)([Sample("sum", "soaabb", {"answer": "nine"}, chunks=(CHUNK,))])
@@ -293,10 +297,8 @@ def test_chunks_are_judged_one_by_one_given_what_stands_before(url: str) -> None
 
 
 def test_a_chunk_without_a_score_is_a_failure_of_its_sample(url: str) -> None:
-    scorer = Scorer(
-        [{"name": "judge", "model": "prose", "urls": [url], "chunk_size": 4, "reasks": 0}],
-        max_failures=9,
-    )
+    entry = {"name": "judge", "model": "prose", "urls": [url], "chunk_size": 4, "reasks": 0}
+    scorer = Scorer([entry], max_failures=9)
     scores = scorer.score([Sample("x", "soaa", chunks=(CHUNK,)), Sample("y", "", chunks=())])
     assert scores.failed["judge"] == [True, False] and scores.chunks == [[], []]
     assert scores.total == [None, None]
@@ -306,10 +308,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"urls": []}, ["judge.urls", "a list of addresses"]),
     ({"urls": ["localhost"]}, ["judge.urls: the URL 'localhost'"]),
     ({"api_key_env": "NOT_SET_ANYWHERE"}, ["judge.api_key_env", "NOT_SET_ANYWHERE", "Export it"]),
-    (
-        {"template": "generall"},
-        ["judge.template is 'generall'", "general, image_edit, process", "path of a"],
-    ),
+    ({"template": "generall"}, ["is 'generall'", "general, image_edit, process", "path of a"]),
     ({"template": "process"}, ["without before and chunk", "chunk_size is None"]),
     ({"template": "general", "chunk_size": 8}, ["with chunk", "such as process"]),
     ({"extra_body": {"messages": []}}, ["judge.extra_body", "messages"]),

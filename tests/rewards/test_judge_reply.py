@@ -9,6 +9,8 @@ WHOLE = Template(text="?")
 HALVES = Template(text="?", lowest=-1, highest=1, whole=False)
 UNIFIED = load_template("unified_reward")
 FINAL = Template(text="?", reply="labels", labels=["Final"])
+STYLE = Template(text="?", lowest=-1, reply="labels", labels=["Style"])
+GROUPED = Template(text="?", reply="labels", labels=UNIFIED.labels, groups=[2, 1])
 LINES = "Alignment Score (1-5): {}\nCoherence Score (1-5): {}\nStyle Score (1-5): {}"
 
 
@@ -30,11 +32,8 @@ def said(score: str, reason: str = '"x"') -> str:
         (LINES.format(1, 1, 1) + "\n" + LINES.format(5, 5, 5), UNIFIED, 5.0),
         ("**Alignment Score (1-5):** 4\ncoherence score: 3\nStyle  Score = 2", UNIFIED, 3.0),
         ("Fine. Final Score: 4\nA final score: 5 needs more.", FINAL, 4.0),
-        (
-            "Style Score: −0.5",
-            Template(text="?", lowest=-1, reply="labels", labels=["Style"]),
-            -0.5,
-        ),
+        ("Style Score: −0.5", STYLE, -0.5),
+        (LINES.format(4, 2, 3), GROUPED, pytest.approx(6**0.5)),
         (LINES.format(1, 1, 4) + "\nOverall Style Score: 2", UNIFIED, 2.0),
     ],
 )

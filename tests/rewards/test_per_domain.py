@@ -46,7 +46,8 @@ def test_a_failure_of_one_sample_leaves_the_others_their_scores() -> None:
 
 @pytest.mark.parametrize(
     ("rewards", "named"),
-    [({}, "per_domain.rewards"), ({"a": {"name": "nosuch"}}, "per_domain.rewards.a.*nosuch")],
+    [({}, "per_domain.rewards"), ({"a": {"name": "nosuch"}}, "per_domain.rewards.a.*nosuch")]
+    + [({"a": {"name": "jpeg", "frames": "last"}}, "rewards.a.frames is 'last'; .*null")],
 )
 def test_wrong_entries_are_named_with_their_domain(rewards: dict, named: str) -> None:
     with pytest.raises(ConfigError, match=named):

@@ -22,7 +22,7 @@ class LatentCanvas:
 
     Attributes:
         shapes: of each row's latent, such as (channels, height, width).
-        texts: by keyword of the network's forward pass, [P, …] of distinct texts; where they stand
+        texts: by keyword of the network's forward pass, [P, …] of distinct texts; where they come
             with an image, of distinct pairs.
         text: [B] int64, the text of each row.
         empty: [B] int64, the text of its unconditional branch.
@@ -181,10 +181,12 @@ class LatentCanvas:
 
 
 def stack_padded(parts: Sequence[Tensor]) -> Tensor:
-    """Tensors [n, m, …] below each other, those of a smaller m with zeros behind them."""
+    """Tensors [n], or [n, m, …], below each other, those of a smaller m with zeros behind."""
     import torch
     import torch.nn.functional as F
 
-    longest = max(part.shape[1] for part in parts)
+    longest = max((part.shape[1] for part in parts if part.ndim > 1), default=0)
+    if longest == 0:
+        return torch.cat([*parts])
     rooms = [(0, 0) * (part.ndim - 2) + (0, longest - part.shape[1]) for part in parts]
     return torch.cat([F.pad(part, room) for part, room in zip(parts, rooms, strict=True)])

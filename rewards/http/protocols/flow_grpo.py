@@ -31,7 +31,7 @@ from mmrl.rewards.detection.geneval_rules import check_clauses
 from mmrl.rewards.http.client import AnswerError, ClientReward, Outcome, plain_metadata
 from mmrl.rewards.http.protocols.plain_pickle import read_pickle
 from mmrl.rewards.http.service import Refused
-from mmrl.rewards.parsing.images import Files, jpeg
+from mmrl.rewards.parsing.images import Files, image_of, jpeg
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -84,12 +84,11 @@ class FlowGRPOReward(ClientReward):
 
     def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
         """Image, prompt and metadata; the metadata of GenEval hold the prompt as well."""
-        if not isinstance(sample.completion, Image.Image):
-            raise ValueError(f"{self.name} scores images, and this completion is a text.")
+        image_of(sample, self.name)
         self.check(sample.metadata)
         prompt = "".join(sample.prompt)  # a pickle would name the class of another kind of text
         metadata = plain_metadata(sample) if self.name == "geneval" else {}
-        image = files.completion(sample.completion)
+        image = files.completion(sample.completion)  # type: ignore[arg-type]
         return {"images": image, "prompts": prompt, "meta_datas": {"prompt": prompt, **metadata}}
 
     def request(self, items: Mapping[str, Any]) -> bytes:

@@ -2,9 +2,9 @@
 
     {name: clip, mode: client, url: http://127.0.0.1:18080}
 
-`name` is the key the server gives the reward. Images are PNG, so scores are those of the reward
-in this process, up to the rounding of batches of another size. Every item has an id, which the
-answer must bear once.
+`name` is the key the server gives the reward. Images are PNG, videos WebP without loss, so scores
+are those of the reward in this process, up to the rounding of batches of another size. Every item
+has an id, which the answer must bear once.
 """
 
 import base64
@@ -18,20 +18,20 @@ from PIL import Image
 
 from mmrl.rewards.http.client import (
     AnswerError,
-    ClientReward,
     ItemError,
     Outcome,
     plain_metadata,
     read_lists,
 )
+from mmrl.rewards.http.clips import ClipReward
 from mmrl.rewards.parsing.images import Files
-from mmrl.types import Sample
+from mmrl.types import Sample, Video
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
-class MMRLReward(ClientReward):
+class MMRLReward(ClipReward):
     """A reward of a reward server."""
 
     path: ClassVar[str] = "/v1/score"
@@ -40,11 +40,17 @@ class MMRLReward(ClientReward):
     versions: list[str] = field(default_factory=list, init=False, repr=False)
     """Those that have scored so far."""
 
+    def encode_video(self, video: Video) -> bytes:
+        """An animated WebP."""
+        return video.file()
+
     def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
-        """An item: prompt, completion or image, images of the prompt, metadata."""
+        """An item: prompt, text, image or video, images of the prompt, metadata."""
         sample.prompt.encode()  # half a surrogate would have the whole request refused
         item: dict[str, Any] = {"prompt": sample.prompt, "metadata": plain_metadata(sample)}
-        if isinstance(sample.completion, Image.Image):
+        if isinstance(sample.completion, Video):
+            item["video"] = {"mime": "image/webp", "data": self.clip(sample)}
+        elif isinstance(sample.completion, Image.Image):
             item["images"] = [_wire(files.completion(sample.completion))]
         else:
             sample.completion.encode()

@@ -1,9 +1,11 @@
 """UniRL's reward service: `POST /score`, `GET /rewards`.
 
     {name: hpsv2, mode: client, protocol: unirl, url: http://127.0.0.1:8080}
+    {name: videoalign, mode: client, protocol: unirl, url: …, video: true, metric: VQ}
 
 An item is a history of turns of text and image: the images of the prompt, then the completion.
-Images are PNG; those with an alpha channel, which the service would drop, are put on white. Answers
+Images are PNG; those with an alpha channel, which the service would drop, are put on white. Videos
+are MP4, without loss, at their own rate (UniRL's client sends lossy ones, at 8 a second). Answers
 are in the order of the items, and their number is checked. A reward has one or more metrics;
 `metric` selects the score. After 120 seconds, including the queue, the service answers with an
 error for the item, so few requests run at once.
@@ -17,26 +19,26 @@ from typing import Annotated, Any, ClassVar
 
 from PIL import Image
 
-from mmrl.config import above, at_least
+from mmrl.config import above, at_least, import_extra
 from mmrl.rewards.http.client import (
     AnswerError,
-    ClientReward,
     ItemError,
     Outcome,
     plain_metadata,
     read_lists,
 )
-from mmrl.rewards.parsing.images import Files, as_rgb, png
-from mmrl.types import Sample
+from mmrl.rewards.http.clips import ClipReward, mp4
+from mmrl.rewards.parsing.images import Files, as_rgb, image_of, png
+from mmrl.types import Sample, Video
 
 
 @dataclass(kw_only=True, eq=False)
-class UniRLReward(ClientReward):
-    """A reward of UniRL's reward service, for images."""
+class UniRLReward(ClipReward):
+    """A reward of UniRL's reward service, for images or videos."""
 
     path: ClassVar[str] = "/score"
     health: ClassVar[str] = "/rewards"  # /health waits behind the requests that are queued
-    needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
+    needs = ("prompt", "images")
 
     timeout_s: Annotated[float, above(0)] = 300.0
     deadline_s: Annotated[float, above(0)] = 1800.0
@@ -45,18 +47,26 @@ class UniRLReward(ClientReward):
     metric: str = ""
     """Which metric of the reward is the score; empty where it has only one."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.video:
+            import_extra("av", "judge")  # refused before anything is sampled
+
     def encode_image(self, image: Image.Image) -> bytes:
         """A PNG file without transparent parts."""
         return png(as_rgb(image))
 
+    def encode_video(self, video: Video) -> bytes:
+        """An MP4 file."""
+        return mp4(video)
+
     def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
         """A request of one reward."""
-        if not isinstance(sample.completion, Image.Image):
-            raise ValueError("UniRL's service scores images, and this completion is a text.")
-        history = [
-            {"text": sample.prompt, "image_b64": base64.b64encode(data).decode()}
-            for data in files.of_sample(sample)
-        ]
+        if not self.video:
+            image_of(sample, self.name)
+        shown = [{"image_b64": base64.b64encode(data).decode()} for data in files.of_sample(sample)]
+        turns = [*shown, {"video_b64": self.clip(sample)}] if self.video else shown
+        history = [{"text": sample.prompt, **turn} for turn in turns]
         metadata = plain_metadata(sample) or None
         return {"history": history, "required_rewards": [self.name], "metadata": metadata}
 

@@ -121,7 +121,7 @@ def test_a_task_of_words_alone_refuses_images_before_it_opens_any(folder: Path, 
 
 def test_an_edit_needs_a_source_image(folder: Path) -> None:
     (folder / "rows.jsonl").write_text(json.dumps({"prompt": "make it blue", "before": url("red")}))
-    with pytest.raises(ConfigError, match=r"line 1 has no source image.*data\.columns, such as"):
+    with pytest.raises(ConfigError, match=r"line 1 has no image.*data\.columns, such as"):
         load_prompts(str(folder / "rows.jsonl"), "image_edit")
     named = DataConfig(columns={"image": "before"})
     (prompt,) = load_prompts(str(folder / "rows.jsonl"), "image_edit", named)

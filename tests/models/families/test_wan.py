@@ -22,6 +22,7 @@ from torch import Tensor
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError
 from mmrl.estimators import draw_passes, score
+from mmrl.eval_v import main as eval_v
 from mmrl.generation.flow import sampler
 from mmrl.generation.flow.sampler_config import SolverConfig
 from mmrl.models import Policy, load_policy
@@ -33,7 +34,8 @@ from mmrl.pretrained.model_config import LoraConfig
 from mmrl.run.sample_files import read_samples
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.training.adapter import add_adapter
-from mmrl.types import Prompt, Video
+from mmrl.types import Prompt, Sample, Video
+from mmrl.types.video import read_clip
 from scripts.pipeline_skeletons import write_wan
 from tests.mmrl.flow_runs import TASK
 from tests.mmrl.runs import metrics
@@ -259,6 +261,26 @@ def test_a_run_begins_where_it_samples(folder: Path, tmp_path: Path, method: str
     with Image.open(io.BytesIO(stored.to_pylist()[0]["bytes"])) as clip:
         assert clip.size == (48, 32) and getattr(clip, "n_frames", 1) > 1
     assert (out / "report.html").read_text().count("data:image/webp") > 4
+
+
+def test_videos_are_evaluated_and_kept_as_they_are(folder: Path, tmp_path: Path) -> None:
+    path, out = tmp_path / "prompts.jsonl", tmp_path / "eval"
+    path.write_text('{"prompt": "a red cat"}\n{"prompt": "one dog", "num_frames": 9}\n')
+    sizes = "image_size: null, image_height: 32, image_width: 48, num_frames: 5"
+    words = [f"model={{path: {folder}, max_prompt_length: {LENGTH}, {sizes}}}", f"prompts={path}"]
+    words += ["task=text_to_video", "num_images_per_prompt=2", "batch_size=3", f"output_dir={out}"]
+    words += ["sampler={name: ode, steps: 2}", "diversity=[]"]
+    words += [f"rewards=[{{name: temporal}}, {{name: '{__file__}:red_video'}}]"]
+    assert eval_v([*words, "dry_run=true"]) == 0 and eval_v(words) == 0
+    found, clips = json.loads((out / "scores.json").read_text()), sorted(out.glob("samples/*.webp"))
+    assert found["tables"]["red_video"]["mean over prompts"]["n"] == 4
+    videos = [read_clip(Image.open(io.BytesIO(clip.read_bytes()))) for clip in clips]
+    assert [len(video) for video in videos] == [5, 5, 9, 9] and (out / "images.webp").is_file()
+    kept = red_video([Sample("", video) for video in videos])
+    assert [row["red_video"] for row in found["samples"]] == kept
+    assert eval_v(words) == 0 and eval_v([*words, "geneval_dir=x"]) == 1
+    clips[0].write_bytes(clips[0].read_bytes()[:99])
+    assert eval_v(words) == 1
 
 
 @pytest.mark.parametrize("recompute", [False, True])

@@ -44,7 +44,8 @@ def entry(**more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("rule", "scores"),
-    [("first", [0, 9]), ("last", [40, 3]), ("middle", [10, 3]), ("mean", [15, 6])],
+    [("first", [0, 9]), ("last", [40, 3]), ("middle", [10, 3]), ("mean", [15, 6])]
+    + [("spread", [(3 * 0 + 4 * 10 + 40) / 8, (7 * 9 + 3) / 8])],
 )
 def test_a_reward_of_images_scores_the_frames_of_its_rule(rule: str, scores: list[float]) -> None:
     samples = [video(0, 10, 10, 40), video(9, 3)]
@@ -53,8 +54,25 @@ def test_a_reward_of_images_scores_the_frames_of_its_rule(rule: str, scores: lis
 
 
 def test_a_reward_of_videos_sees_all_frames() -> None:
-    found = Scorer([{"name": "motion", "reward": motion}]).score([video(0, 10, 10, 40)])
+    scorer = Scorer([{"name": "motion", "reward": motion}, entry(frames="mean")])
+    scorer.check([Prompt("0", "text_to_video", "x")], "videos")
+    found = scorer.score([video(0, 10, 10, 40)])
     assert found.components["motion"] == pytest.approx([40 / 3])
+
+
+def test_frames_with_the_temporal_term_are_those_of_unirl_by_hand() -> None:
+    """Eight of fifteen frames: 0, 2, …, 14. Neighbours differ by 17 of 255, the last two by 34."""
+    shades = [17 * (n % 2) for n in range(14)] + [51]
+    framed = entry(frames="spread", scale=1 / 255, weight=0.7)
+    scorer = Scorer([framed, {"name": "temporal", "weight": 0.3}])
+    scorer.check([], "videos")
+    found = scorer.score([video(*shades), video(9)])
+    change = (13 * 17 + 34) / 14 / 255
+    assert found.components["temporal"] == pytest.approx([1 - change, 1])
+    totals = [0.7 * 51 / 8 / 255 + 0.3 * (1 - change), 0.7 * 9 / 255 + 0.3]
+    assert found.total == pytest.approx(totals)
+    with pytest.raises(ConfigError, match="'temporal' scores videos, and completions .* images"):
+        Scorer([{"name": "temporal"}]).check([], "images")
 
 
 def test_a_frame_that_fails_fails_its_video_alone_and_none_stays_none() -> None:
@@ -72,10 +90,7 @@ def test_a_frame_that_fails_fails_its_video_alone_and_none_stays_none() -> None:
 
 
 def test_the_gradient_is_that_of_the_chosen_frames() -> None:
-    pixels = [
-        torch.rand(4, 3, 4, 6, requires_grad=True),
-        torch.rand(2, 3, 4, 6, requires_grad=True),
-    ]
+    pixels = [torch.rand(n, 3, 4, 6, requires_grad=True) for n in (4, 2)]
     scorer = Scorer([entry(frames="mean", weight=2)])
     found = scorer.differentiate(pixels, [video(0, 1, 2, 3), video(0, 1)])
     assert torch.allclose(found, torch.stack([2 * each.mean() for each in pixels]))
@@ -87,32 +102,20 @@ def test_the_gradient_is_that_of_the_chosen_frames() -> None:
 @pytest.mark.parametrize(
     ("more", "made", "text"),
     [
-        ({}, "videos", "frames of the reward 'brightness' is None; .*first, last, middle, mean"),
-        (
-            {"frames": "first"},
-            "images",
-            "frames of the reward .* 'first'; .*completions are images",
-        ),
+        ({}, "videos", "frames of the reward 'brightness' is None; .*first, .*, spread, mean"),
+        ({"frames": "first"}, "images", "frames of .* 'first'; .*completions are images"),
         ({}, "texts", "scores images, and completions of this task are texts"),
     ],
 )
 def test_what_a_reward_cannot_score_is_refused_before_sampling(
     more: dict[str, Any], made: str, text: str
 ) -> None:
-    prompt = Prompt("0", "text_to_video", "x")
     with pytest.raises(ConfigError, match=text):
-        Scorer([entry(**more)]).check([prompt], made)
-
-
-def test_what_it_can_score_passes() -> None:
-    scorer = Scorer([entry(frames="mean"), {"name": "motion", "reward": motion}])
-    scorer.check([Prompt("0", "text_to_video", "x")], "videos")
+        Scorer([entry(**more)]).check([Prompt("0", "text_to_video", "x")], made)
 
 
 def test_an_unknown_rule_is_refused_with_the_settings() -> None:
-    with pytest.raises(
-        ValueError, match=r"rewards\[0\].frames is 'every'.*first, last, mean, middle"
-    ):
+    with pytest.raises(ValueError, match=r"\[0\].frames is 'every'.*mean, middle, spread"):
         check_entries([{"name": "jpeg", "frames": "every"}])
 
 

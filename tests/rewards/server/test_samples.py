@@ -6,13 +6,15 @@ import struct
 import tracemalloc
 import zlib
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from mmrl.rewards.server.scoring_service import count_pixels, decode, open_image, open_sample
+from mmrl.rewards.server.files import count_pixels, decode, open_image, open_sample
+from mmrl.rewards.server.server_config import Limits
 from mmrl.rewards.server.wire import MAX_TEXT, Item, Png, Problem, Refusal, read_request
 from mmrl.types import Sample
 
@@ -29,8 +31,8 @@ def png(data: bytes) -> Png:
     return Png(mime="image/png", data=base64.b64encode(data).decode())
 
 
-def decoded(data: bytes, max_pixels: int = 2**20) -> Image.Image | Problem:
-    image = open_image(png(data), max_pixels)
+def decoded(data: bytes, max_pixels: int = 2**20) -> Any:
+    image = open_image(png(data), Limits(max_pixels=max_pixels))
     return image if isinstance(image, Problem) else decode(image)
 
 
@@ -70,7 +72,7 @@ def test_every_cut_and_every_changed_byte_is_found() -> None:
 
 @pytest.mark.parametrize("text", ["", "****", "AAA", "A\nAA=", "ÄÄÄÄ", "/etc/passwd", "data:;,AA"])
 def test_text_that_is_no_base64_is_refused(text: str) -> None:
-    problem = open_image(Png(mime="image/png", data=text), 100)
+    problem = open_image(Png(mime="image/png", data=text), Limits())
     assert isinstance(problem, Problem) and "cannot be read" in problem.message
 
 
@@ -85,10 +87,11 @@ def test_the_size_is_known_before_anything_is_decoded_and_a_second_header_change
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
     small = png(saved(GRADIENT))
-    sample = open_sample(Item(id="a", prompt="", images=[small], reference_images=[small]), 10_000)
+    limits = Limits(max_pixels=10_000)
+    sample = open_sample(Item(id="a", prompt="", images=[small], reference_images=[small]), limits)
     assert isinstance(sample, Sample) and count_pixels(sample) == 640
     for wrong in (png(large), png(b"x")):
-        assert isinstance(open_sample(Item(id="a", prompt="", images=[wrong]), 10_000), Problem)
+        assert isinstance(open_sample(Item(id="a", prompt="", images=[wrong]), limits), Problem)
 
 
 def test_texts_profiles_and_frames_are_not_part_of_an_image_and_bombs_are_refused() -> None:
@@ -113,7 +116,7 @@ def test_pixels_that_are_missing_behind_right_checksums_are_found() -> None:
 def test_a_text_that_is_too_long_fails_alone() -> None:
     for length, code in ((MAX_TEXT, ""), (MAX_TEXT + 1, "too_long")):
         for prompt, text in ((length, 1), (1, length)):
-            built = open_sample(Item(id="a", prompt="x" * prompt, completion="x" * text), 1)
+            built = open_sample(Item(id="a", prompt="x" * prompt, completion="x" * text), Limits())
             assert (built.code if isinstance(built, Problem) else "") == code
 
 

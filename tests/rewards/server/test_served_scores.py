@@ -1,5 +1,6 @@
 """The server of this project and its client: the scores of the reward itself."""
 
+import base64
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,16 +13,17 @@ from PIL import Image
 from mmrl.rewards import PartialFailure, Reward, build_reward
 from mmrl.rewards.server.reward_worker import score_samples
 from mmrl.rewards.server.wire import Problem
-from mmrl.types import Sample
+from mmrl.types import Sample, Video
 from tests.rewards.rounding import up_to_rounding
 from tests.rewards.server.live import Live, live, picture, words
 
 CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "cpu"}
 CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
 REWARDS = (
-    "rewards=[{name: shapes}, {name: math}, {name: moody}, {name: clip, max_latency_ms: 10,"
-    " device: cpu, model: datasets/shapes/checkpoints/clip}, {name: clip, key: caption,"
-    " image: prompt, device: cpu, model: datasets/shapes/checkpoints/clip}]"
+    "rewards=[{name: shapes}, {name: math}, {name: moody}, {name: temporal},"
+    " {name: clip, max_latency_ms: 10, device: cpu, model: datasets/shapes/checkpoints/clip},"
+    " {name: clip, key: caption, image: prompt, device: cpu,"
+    " model: datasets/shapes/checkpoints/clip}]"
 )
 TOKEN = "a-token-of-this-test"
 MODES = ("RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "F", "I")
@@ -30,7 +32,7 @@ MODES = ("RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "F", "I")
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, Live]]:
     """Two servers of the same rewards that want a token and take few items at a time."""
-    options = (REWARDS, "token_env=TOKEN", "limits.max_items=5")
+    options = (REWARDS, "token_env=TOKEN", "limits.max_items=5", "limits.max_frames=30")
     folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
     with (
         live(folders[0], *options, token=TOKEN) as one,
@@ -156,6 +158,22 @@ def test_wrong_kinds_of_completions_fail_alone(server: Live) -> None:
     assert server.score("clip", [], "nothing") == []
 
 
+def test_videos_travel_unchanged_and_a_bad_clip_fails_alone(served: Any, server: Live) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (3, 9, 7, 3), np.uint8)
+    batch = [Sample("p", Video(noise[place], 23.976)) for place in ([0, 1, 1, 2], [0] * 5, [2])]
+    assert served("temporal", video=True)(batch) == build_reward("temporal")(batch)
+    files = [Video(noise[place]).file() for place in ([0, 1], [0] * 30, [0] * 31)]
+    sent = [b"", files[0][:-1], *files]
+    clips = [{"mime": "image/webp", "data": base64.b64encode(each).decode()} for each in sent]
+    items = [{"id": f"{n}", "prompt": "p", "video": clip} for n, clip in enumerate(clips)]
+    found = server.score("temporal", items)
+    codes = [item["error"] and item["error"]["code"] for item in found]
+    assert codes == ["decode_failed", "decode_failed", None, None, "too_many_frames"]
+    both = {**items[2], "completion": "text"}
+    for reward, item, code in (("temporal", both, "bad_item"), ("clip", items[2], "wrong_input")):
+        assert server.score(reward, [item], f"{code}")[0]["error"]["code"] == code
+
+
 def test_words_that_no_answer_can_hold_do_not_cost_the_others_theirs() -> None:
     def reward(samples: list[Sample]) -> list[float | None]:
         raise OSError(f"no file {samples[0].prompt}\udcff")
@@ -181,6 +199,6 @@ def test_health_describes_what_is_served(server: Live) -> None:
     status, health = server.get("/v1/health")
     assert status == 200 and health["status"] == "ok"
     versions = {reward["name"]: reward["version"] for reward in health["rewards"]}
-    assert len(set(versions.values())) == len(versions) == 5
+    assert len(set(versions.values())) == len(versions) == 6
     answer = server.post({"id": "v", "reward": "caption", "items": []})[1]
     assert answer["version"] == versions["caption"]

@@ -5,11 +5,15 @@ import io
 import json
 from typing import Any
 
+import av
+import numpy as np
 import pytest
 from PIL import Image
 
+from mmrl.config import ConfigError
 from mmrl.rewards import PartialFailure, build_reward
-from mmrl.types import Sample
+from mmrl.rewards.scoring.scorer import Scorer
+from mmrl.types import Sample, Video
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 
 
@@ -79,9 +83,7 @@ def test_one_of_several_metrics_is_chosen_by_name() -> None:
     results = [{"hpsv2": {"a": n, "b": 10 * n}} for n in range(3)]
     with scripted(lambda asked: honest(asked, results=results)) as server:
         assert build_reward(entry(server, metric="b"))(pictures(3)) == [0.0, 10.0, 20.0]
-        with pytest.raises(
-            PartialFailure, match=r"has the metrics \['a', 'b'\], not 'c'; set metric"
-        ):
+        with pytest.raises(PartialFailure, match=r"metrics \['a', 'b'\], not 'c'; set metric"):
             build_reward(entry(server, metric="c"))(pictures(3))
 
 
@@ -102,8 +104,7 @@ def test_alpha_is_put_on_white() -> None:
 
 def test_ready_tells_absent_wrong_and_busy_apart() -> None:
     def ready(url: str) -> str:
-        entry_ = {"name": "hpsv2", "mode": "client", "protocol": "unirl", "url": url}
-        return build_reward(entry_).ready()  # type: ignore[attr-defined]
+        return build_reward(entry(Scripted(url))).ready()  # type: ignore[attr-defined]
 
     with scripted(lambda asked: Answered(b"{}", 503)) as busy:
         assert ready(busy.url) == ""
@@ -120,3 +121,59 @@ def test_texts_are_not_sent_and_health_names_what_is_served() -> None:
         assert build_reward(entry(server)).ready() == ""  # type: ignore[attr-defined]
         other = build_reward(entry(server, name="wise"))
         assert "does not serve wise" in other.ready()  # type: ignore[attr-defined]
+
+
+HEADS = {"VQ": (3.6757, 2.2476), "MQ": (1.1646, 1.3811), "TA": (2.8105, 2.5121)}
+"""Published means and deviations of VideoAlign's heads, by which its service scales them."""
+
+
+def films(number: int) -> list[Sample]:
+    """Videos of noise, with a red of their own, which their prompts name."""
+    noise = np.random.default_rng(0).integers(0, 256, (number, 5, 7, 9, 3), np.uint8)
+    noise[..., 0] = 10 * np.arange(number)[:, None, None, None]
+    return [Sample(str(10 * n), Video(frames, 8)) for n, frames in enumerate(noise)]
+
+
+def videoalign(asked: Asked) -> Answered:
+    """Heads that say how bright and quick a video is and how far from what its prompt asks for."""
+    results = []
+    for request in json.loads(asked.body)["requests"]:
+        [turn] = request["history"]
+        with av.open(io.BytesIO(base64.b64decode(turn["video_b64"]))) as clip:
+            rate = clip.streams.video[0].average_rate
+            seen = np.stack([each.to_ndarray(format="rgb24") for each in clip.decode(video=0)])
+        raw = {"VQ": seen.mean(), "MQ": float(rate or 0) * len(seen)}
+        raw["TA"] = -abs(float(turn["text"]) - seen[..., 0].mean())
+        heads = {key: (raw[key] - mean) / std for key, (mean, std) in HEADS.items()}
+        results.append({"videoalign": {"Overall": sum(heads.values()), **heads}})
+    return Answered(json.dumps({"results": results, "errors": [{} for _ in results]}).encode())
+
+
+def test_videoalign_scores_each_prompt_against_its_own_video_as_it_was_written() -> None:
+    batch = films(10)
+    vq = [(s.completion.frames.mean() - 3.6757) / 2.2476 for s in batch]  # type: ignore[union-attr]
+    rest = (8 * 5 - 1.1646) / 1.3811, (0 - 2.8105) / 2.5121
+    with scripted(videoalign) as server:
+        said = entry(server, name="videoalign", video=True, batch_size=4)
+        assert build_reward({**said, "metric": "TA"})(batch) == pytest.approx([rest[1]] * 10)
+        overall = build_reward({**said, "metric": "Overall"})(batch)
+        assert overall == pytest.approx([one + sum(rest) for one in vq])
+        danced = [{**said, "key": metric, "metric": metric} for metric in ("VQ", "MQ")]
+        assert Scorer(danced).score(batch).total == pytest.approx([one + rest[0] for one in vq])
+
+
+def test_a_clip_that_is_missing_or_too_large_fails_alone_and_kinds_are_told_before() -> None:
+    batch = films(3)
+    batch[1] = Sample("10", Video(np.zeros((0, 7, 9, 3), np.uint8)))
+    noise = np.random.default_rng(1).integers(0, 256, (40, 64, 64, 3), np.uint8)
+    batch[2].completion = Video(noise)
+    with scripted(videoalign) as server:
+        said = entry(server, name="videoalign", video=True, metric="VQ")
+        with pytest.raises(PartialFailure) as caught:
+            build_reward({**said, "max_clip_mb": 0.1})(batch)
+        right, missing, large = caught.value.results
+        assert isinstance(right, float) and "a video without frames" in str(missing)
+        assert "40 frames, and videoalign.max_clip_mb is 0.1; raise that" in str(large)
+        Scorer([said]).check([], "videos")
+        with pytest.raises(ConfigError, match="frames .* is None; .*client .* sets video: true"):
+            Scorer([entry(server)]).check([], "videos")
