@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
@@ -163,12 +162,11 @@ class RLConfig(RunConfig):
     def _run_of(
         self, model: ModelConfig, tasks: dict[str, TaskConfig], training: Mapping[str, Any]
     ) -> RLConfig:
-        run, trained = copy(self), [each for each in self.models.values() if not each.frozen]
-        vars(run).pop("runs", None)
+        trained = [each for each in self.models.values() if not each.frozen]
         turns = len(trained) if trained and self.updates == "in_turn" else 1
         own = {"model": model, "models": {}, "tasks": tasks, "turns": turns}
-        for key, value in {**own, **training}.items():
-            setattr(run, key, value)
+        run = self.changed(**{**own, **training})
+        vars(run).pop("runs", None)
         return run
 
     @property

@@ -7,6 +7,7 @@ are checked here, before any model loads.
 from __future__ import annotations
 
 import inspect
+from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,6 +18,7 @@ from mmrl.runtime.devices import check_planned
 if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LambdaLR
+    from typing_extensions import Self
 
 TRACKERS = ("tensorboard", "trackio", "wandb")
 MAX_LEARNING_RATE = 1_000_000
@@ -132,6 +134,13 @@ class RunConfig(Settings):
         for tracker in self.report_to:
             advice = f'Install it: pip install -e ".[{tracker}]"'
             check(bool(find_spec(tracker)), "report_to", tracker, "an installed package", advice)
+
+    def changed(self, **settings: Any) -> Self:
+        """A copy with other settings, which are not checked again."""
+        other = copy(self)
+        for name, value in settings.items():
+            setattr(other, name, value)
+        return other
 
     def _check_optimizer(self) -> None:
         """Raise a ConfigError for a number that no optimiser can train with."""

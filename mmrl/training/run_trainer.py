@@ -8,7 +8,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -61,7 +60,7 @@ class RunTrainer(ABC, Generic[Config]):
     def __init__(self, config: Config, accelerator: Accelerator, dtype: str = "float32") -> None:
         self.settings, self.accelerator = config, accelerator
         bf16 = choose_together(config.bf16, accelerator, dtype=dtype).bf16
-        self.config: Config = replace(config, bf16=bf16)
+        self.config: Config = config.changed(bf16=bf16)
         half = bf16 and not config.torch_compile
         self.sharding = build_sharding(accelerator, half)
         self.step, self.window = 0, MetricWindow()

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         if self.value is not None and config.value is not None:
             self.modules.append(self.value)
             rate = config.learning_rate * config.value.learning_rate_scale
-            optimizers += build_optimizers(self.value, replace(config, learning_rate=rate))
+            optimizers += build_optimizers(self.value, config.changed(learning_rate=rate))
         steps = config.optimizer_steps
         self.schedules = [build_schedule(one, config, steps) for one in optimizers]
         [policy.model, *wrapped], self.optimizers = self.sharding.prepare(self.modules, optimizers)

@@ -91,7 +91,7 @@ class Trainers:
                 found = trainer.update(own)
             prefix = f"{name}/" if len(self.trainers) > 1 else ""
             metrics |= {prefix + key: value for key, value in found.items()}
-        return metrics
+        return {"learning_rate": self.first.next_rate, **metrics}
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:

@@ -35,9 +35,9 @@ class QwenImage(LatentFamily):
         max_length: int,
         image: Image.Image | None = None,
     ) -> dict[str, Tensor]:
-        """States and mask of the tokens of texts, after those of an image that comes
-        with them, see `QwenImageNetwork.forward`. Texts are padded to `max_length`, so that a row is
-        computed alike in each batch."""
+        """States and mask of the tokens of texts, after those of an image that comes with them, see
+        `QwenImageNetwork.forward`. Texts are padded to `max_length`, so that a row is computed
+        alike in each batch."""
         texts = [each or NO_TEXT for each in ([text] if isinstance(text, str) else text)]
         given = {"device": device, **({} if image is None else {"image": image})}
         states, mask = pipeline.encode_prompt(texts, max_sequence_length=max_length, **given)

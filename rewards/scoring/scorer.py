@@ -60,7 +60,8 @@ class Scorer:
         retries: int = 3,
         backoff: float = 1.0,
     ) -> None:
-        check_entries(entries)
+        if entries:  # else rewards come from the tasks that follow
+            check_entries(entries)
         check(max_failures >= 0, "max_failures", max_failures, "0 or more")
         self.terms = [build_term(entry, f"rewards[{n}]") for n, entry in enumerate(entries)]
         self.max_failures, self.failures = max_failures, Failures(max_failures)

@@ -52,8 +52,8 @@ def test_auto_takes_the_largest_size_whose_estimate_is_below_the_share_of_the_me
         """The size, and the estimate of its phase."""
         tasks = [Task(name, options) for name, options in config.tasks.items()]
         place = replace(ALONE, memory=memory)
-        settled, sizes = settle_batch_sizes(config, tasks, place)
-        needs = estimate(settled, known_config(config.model.path) or {}, tasks, place)
+        runs, sizes = settle_batch_sizes({"": config}, {task.name: task for task in tasks}, place)
+        needs = estimate(runs[""], known_config(config.model.path) or {}, tasks, place)
         phase = "rollout" if key.startswith("tasks") else "update"
         return sizes[key], needs.phases()[phase]
 

@@ -71,7 +71,7 @@ def samples(policy: Policy, count: int = 8) -> list[Sample]:
 
 def scores(policy: Policy, batch: list[Sample], **options: Any) -> list[float]:
     scorer = Scorer([{**CYCLE, **options}])
-    bind_policy(scorer, policy, seed=3)
+    bind_policy(scorer, {"": policy}, seed=3)
     return scorer.score(batch).components["cycle"]
 
 
@@ -187,7 +187,7 @@ def test_what_the_policy_could_not_answer_is_refused_before_it_is_loaded(
     options: dict[str, Any], model: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_queries([{**CYCLE, **options}], "x", Known.read(ModelConfig(**model)))
+        check_queries([{**CYCLE, **options}], "x", {"": Known.read(ModelConfig(**model))})
 
 
 def test_a_run_refuses_a_policy_that_reads_no_images(tmp_path: Path) -> None:
@@ -226,10 +226,10 @@ def test_a_reward_of_ones_own_may_ask_as_well(policy: Policy) -> None:
             return [float(len(text)) for text in said]
 
     entries = [{"name": "says", "reward": Says()}]
-    check_queries(entries, "x", Known.read(ModelConfig(path=LLADA, vq=None)))
+    check_queries(entries, "x", {"": Known.read(ModelConfig(path=LLADA, vq=None))})
     scorer = Scorer(entries)
-    bind_policy(scorer, policy, 0)
+    bind_policy(scorer, {"": policy}, 0)
     assert len(scorer.score([Sample("", "")] * 3).components["says"]) == 3
     Says.in_step = False
     with pytest.raises(ConfigError, match="in_step of the reward says is False"):
-        bind_policy(scorer, policy, 0)
+        bind_policy(scorer, {"": policy}, 0)

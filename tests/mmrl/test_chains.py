@@ -1,0 +1,203 @@
+"""Chains of tasks and several policies in a run: prompts go down, rewards come up."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from mmrl import rl
+from mmrl.config import ConfigError, load_config
+from mmrl.models import load_policy
+from mmrl.planning.plan import describe
+from mmrl.planning.run_checks import check_run
+from mmrl.pretrained.model_config import policy_options
+from mmrl.rl_config import RLConfig
+from mmrl.rollouts.chain import follow, lead, pass_up, sample_chains, score_chains
+from mmrl.rollouts.chain_config import ChainConfig
+from mmrl.training.trainer import Trainer
+from mmrl.training.trainers import Trainers, load_policies
+from tests.mmrl.pair import Pair
+from tests.mmrl.runs import metrics, same_weights
+from tests.mmrl.same_runs import close, equal_metrics
+
+LLADA, SD3 = "datasets/text/checkpoints/llada", "tests/fixtures/flow_sd3/pipeline"
+MMADA, MAGVIT = "datasets/shapes/checkpoints/mmada", "datasets/shapes/checkpoints/magvit"
+METHOD = "{name: grpo, strategy: replay, kl: gaussian_rate, adv_clip_max: 5, epsilon: 0.01}"
+TWO = [
+    *[f"models.enhancer.path={LLADA}", "models.enhancer.vq=null", "tasks.enhance.policy=enhancer"],
+    *["models.enhancer.max_prompt_length=24", "models.enhancer.learning_rate=1e-2"],
+    *[f"models.painter.path={SD3}", "models.painter.image_size=32", "tasks.draw.policy=painter"],
+    "models.painter.max_prompt_length=32",
+]
+TASKS = [
+    *["tasks.enhance.task=text", "tasks.enhance.max_completion_length=8"],
+    "tasks.enhance.sampler={name: static, steps: 4, block_size: 8}",
+    *["tasks.enhance.algorithm={name: trace_rl, beta: 0.0}", "tasks.enhance.num_prompts=2"],
+    *["tasks.enhance.num_generations=2", "tasks.draw.prompts=tasks.enhance"],
+    *["tasks.draw.num_generations=2", "tasks.draw.sampler={name: flow, steps: 3}"],
+    *["tasks.draw.rewards=[{name: 'tests/mmrl/runs.py:redness'}]", "tasks.draw.diversity=[]"],
+    *[f"tasks.draw.algorithm={METHOD}", "per_device_train_batch_size=2", "adam_epsilon=1e-3"],
+    *["learning_rate=1e-3", "max_steps=2", "save_steps=1", "bf16=false"],
+]
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("chains") / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"a {n}"}) + "\n" for n in range(6)))
+    return path
+
+
+def words(prompts: Path, out: Path, *more: str, model: Sequence[str] = TWO) -> list[str]:
+    given = [f"tasks.enhance.prompts={prompts}", f"tasks.enhance.eval_prompts={prompts}"]
+    return [f"output_dir={out}", *model, *TASKS, *given, *more]
+
+
+def run(prompts: Path, out: Path, *more: str, model: Sequence[str] = TWO) -> Path:
+    assert rl.main(words(prompts, out, *more, model=model)) == 0
+    return out
+
+
+def start(prompts: Path, out: Path, *more: str) -> Any:
+    """The settings, tasks and trainers of a run, before its first step."""
+    config = load_config(RLConfig, words(prompts, out, *more))
+    tasks, accelerator = check_run(config), Accelerator(cpu=True)
+    policies = load_policies(config, accelerator)
+    for task in tasks.values():
+        task.bind_policies(policies, config.seed)
+    return config, tasks, Trainers(config, config.runs, policies, accelerator)
+
+
+@pytest.mark.parametrize(
+    ("rule", "known"),
+    [("mean", [0.2, 0.5, 0.5, 0.6]), ("max", [0.3, 0.8, 0.6, 0.7]), ("sum", [0.4, 1, 1, 1.2])],
+)
+def test_rewards_come_up_as_in_unirl(rule: Any, known: list[float]) -> None:
+    batch: Any = type("", (), {"rewards": torch.tensor([0.1, 0.3, 0.2, 0.8, 0.4, 0.6, 0.5, 0.7])})
+    assert pass_up(batch, ChainConfig(reward=rule), 2) == pytest.approx(known)
+    batch.rewards[:3] = torch.nan
+    half = pass_up(batch, ChainConfig(reward=rule, weight=0.5), 2)
+    assert half[0] is None and half[1] == pytest.approx(0.4)
+
+
+def test_a_step_samples_down_and_scores_up(prompts: Path, tmp_path: Path) -> None:
+    _, tasks, _ = start(prompts, tmp_path)
+    groups = sample_chains(tasks, 0, 0, 0, 1)
+    batches = score_chains(groups)
+    above, below = batches["enhance"], batches["draw"]
+    assert (len(above), len(below)) == (4, 8) and list(batches) == ["enhance", "draw"]
+    assert [p.text for p in below.prompts[::2]] == [str(each).strip() for each in above.completions]
+    assert [s.prompt for s in groups["draw"].samples[::4]] == [p.text for p in above.prompts[::2]]
+    assert torch.allclose(above.rewards, below.rewards.view(-1, 2).mean(1))
+    assert above.names == [(0, 0), (0, 1), (1, 0), (1, 1)] and below.names[2:4] == [(1, 0), (1, 1)]
+    assert torch.allclose(below.advantages.view(-1, 2).sum(1), torch.zeros(4), atol=1e-5)
+
+
+def test_what_follows_a_marker_is_the_prompt_and_an_empty_one_falls_back(
+    prompts: Path, tmp_path: Path
+) -> None:
+    _, tasks, _ = start(prompts, tmp_path, "tasks.draw.chain={marker: 'Prompt:'}")
+    task, asked = tasks["draw"], tasks["enhance"].prompts[:3]
+    found, empty = follow(task, asked, ["so: Prompt: red cat ", "Prompt:", "all"], task.policy)
+    assert ([p.text for p in found], empty) == (["red cat", asked[1].text, "all"], 1)
+    assert [p.original for p in found] == [p.text for p in asked]
+    task.config.chain.reward_prompt = "rewritten"
+    assert follow(task, asked[:1], ["x"], task.policy)[0][0].original is None
+    held_out = lead(task, task.eval_prompts, 0)
+    assert [p.original for p in held_out] != [p.text for p in held_out]
+
+
+def test_each_policy_is_updated_as_if_it_were_trained_alone(prompts: Path, tmp_path: Path) -> None:
+    config, tasks, trainers = start(prompts, tmp_path)
+    batches = score_chains(sample_chains(tasks, 0, 0, 0, 1))
+    trainers.update(tasks, batches)
+    for name, task in (("enhancer", "enhance"), ("painter", "draw")):
+        own = config.runs[name]
+        alone = Trainer(own, load_policy(**policy_options(own.model)), Accelerator(cpu=True))
+        alone.update({task: (tasks[task], batches[task])})
+        present = trainers.policies[name].network
+        pairs = zip(alone.trained.parameters(), present.parameters(), strict=True)
+        assert all(torch.equal(one, two) for one, two in pairs)
+        before = load_policy(**policy_options(own.model)).network.parameters()
+        pairs = zip(before, present.parameters(), strict=True)
+        assert not all(torch.equal(one, two) for one, two in pairs)
+
+
+def test_policies_take_turns_or_stay_as_they_are(prompts: Path, tmp_path: Path) -> None:
+    _, tasks, trainers = start(prompts, tmp_path, "updates=in_turn")
+    for turn in range(2):
+        batches = score_chains(sample_chains(tasks, turn, 0, 0, 1))
+        found = trainers.update(tasks, batches)
+        assert (turn == 0) == ("enhancer/loss" in found) and (turn == 1) == (
+            "painter/loss" in found
+        )
+    _, tasks, trainers = start(prompts, tmp_path, "models.enhancer.frozen=true")
+    found = trainers.update(tasks, score_chains(sample_chains(tasks, 0, 0, 0, 1)))
+    assert "loss" in found and list(trainers.trainers) == ["painter"]
+
+
+@pytest.mark.slow
+def test_a_resumed_run_and_two_processes_are_one(prompts: Path, tmp_path: Path, pair: Pair) -> None:
+    pair.begin("mmrl.rl", words(prompts, tmp_path / "two"))
+    more = ["eval_steps=1", "offload=true"]
+    one = run(prompts, tmp_path / "one")
+    parts = run(prompts, tmp_path / "parts", "max_steps=1", *more)
+    run(prompts, parts, *more, "resume_from_checkpoint=auto")
+    pair.end()
+    equal_metrics(one, tmp_path / "two")
+    for name in ("enhancer", "painter"):
+        part = "transformer" if name == "painter" else ""
+        close(one / "final" / name / part, tmp_path / "two" / "final" / name / part, 1e-5)
+        left, right = (
+            load_file(*(x / "final" / name / part).glob("*.safetensors")) for x in (one, parts)
+        )
+        assert all(torch.equal(left[key], right[key]) for key in left)
+    assert any("eval/draw/redness" in line for line in metrics(parts))
+
+
+def test_one_policy_by_its_name_is_the_short_form(prompts: Path, tmp_path: Path) -> None:
+    own = ["path=" + MMADA, "vq=" + MAGVIT, "max_prompt_length=32"]
+    think = [
+        "tasks.draw.sampler={name: emerge, steps: 3}",
+        "tasks.draw.algorithm={name: mask_grpo}",
+    ]
+    think += ["max_steps=1", "tasks.enhance.weight=0.5"]
+    short = run(prompts, tmp_path / "short", *think, model=[f"model.{each}" for each in own])
+    named = [f"models.one.{each}" for each in own]
+    named += ["tasks.enhance.policy=one", "tasks.draw.policy=one"]
+    long = run(prompts, tmp_path / "long", *think, model=named)
+    assert metrics(short) == metrics(long)
+    assert same_weights(short / "final", long / "final" / "one")
+
+
+def test_the_plan_shows_the_tree_and_the_memory_of_all(prompts: Path, tmp_path: Path) -> None:
+    page = str(describe(load_config(RLConfig, words(prompts, tmp_path))))
+    assert "enhance: 2 x 2 = 4, enhancer" in page and "draw: 4 x 2 = 8, painter, mean" in page
+    assert "enhancer weights" in page and "painter weights" in page
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("tasks.enhance.prompts=tasks.draw", "tasks.enhance.prompts is 'tasks.draw'.*writes texts"),
+        ("tasks.enhance.prompts=tasks.enhance", "closes a circle: enhance <- enhance"),
+        ("tasks.draw.prompts=tasks.other", r"tasks.draw.prompts is 'other'"),
+        ("tasks.draw.policy=other", "tasks.draw.policy is 'other'.*enhancer, painter"),
+        ("tasks.draw.num_generations=1", "num_generations"),
+        ("tasks.draw.chain.reward=none", "tasks.enhance.rewards"),
+        ("models.judge.path=x", "models.judge is 'x'.*frozen: true"),
+        ("model.path=x", "model.path is 'x'; it must be empty"),
+        ("tasks.draw.max_num_gen_batches=2", "1 in a chain"),
+        ("tasks.draw.policy=enhancer & models.painter.frozen=true", "a checkpoint of type"),
+        ("tasks.draw.rewards=[{name: cycle, policy: nobody}]", "policy is 'nobody'"),
+    ],
+)
+def test_a_chain_that_cannot_be_is_refused_before_weights_load(
+    prompts: Path, tmp_path: Path, change: str, message: str
+) -> None:
+    with pytest.raises((ConfigError, ValueError), match=message):
+        check_run(load_config(RLConfig, words(prompts, tmp_path, *change.split(" & "))))
