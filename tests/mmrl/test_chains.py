@@ -152,10 +152,7 @@ def test_a_resumed_run_and_two_processes_are_one(prompts: Path, tmp_path: Path, 
     for name in ("enhancer", "painter"):
         part = "transformer" if name == "painter" else ""
         close(one / "final" / name / part, tmp_path / "two" / "final" / name / part, 1e-5)
-        left, right = (
-            load_file(*(x / "final" / name / part).glob("*.safetensors")) for x in (one, parts)
-        )
-        assert all(torch.equal(left[key], right[key]) for key in left)
+        assert same_weights(one / "final" / name / part, parts / "final" / name / part)
     assert any("eval/draw/redness" in line for line in metrics(parts))
 
 
