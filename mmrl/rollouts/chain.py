@@ -91,17 +91,11 @@ def follow(
     for prompt, completion in zip(prompts, written, strict=True):
         text = str(completion)
         text = text.rpartition(chain.marker)[2] if chain.marker else text
-        first = prompt.text if prompt.original is None else prompt.original
-        own = replace(
-            prompt,
-            task=task.config.task,
-            messages=None,
-            text=text.strip(),
-            prefill=task.config.assistant_prefill,
-            original=first if chain.reward_prompt == "original" else None,
-        )
+        first = task.known.get(prompt.place or prompt.id, prompt)
+        said = first.text if chain.reward_prompt == "original" else None
+        own = replace(first, messages=None, text=text.strip(), original=said)
         if not own.text or not policy.fits(own, task.config.max_completion_length):
-            own, kept = replace(own, text=first), kept + 1
+            own, kept = replace(own, text=first.text), kept + 1
         found.append(own)
     return found, kept
 
@@ -111,9 +105,7 @@ def lead(task: Task, prompts: Sequence[Prompt], seed: int) -> list[Prompt]:
     above = task.upstream
     if above is None:
         return list(prompts)
-    own = [
-        replace(prompt, task=above.config.task, prefill=above.eval_prefill) for prompt in prompts
-    ]
+    own = [above.known.get(prompt.place or prompt.id, prompt) for prompt in prompts]
     given, rows = lead(above, own, seed), above.config.rollouts_at_once
     found = evaluate(
         above.policy, given, above.eval_sampler, None, seed, rows, length=above.eval_length

@@ -10,7 +10,7 @@ P prompts get N completions each, and each of these M of the next task: groups n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from mmrl.config import ConfigError, Settings, at_least, check, check_choice
@@ -67,17 +67,18 @@ def order_tasks(tasks: Mapping[str, TaskConfig]) -> list[str]:
 
 
 def resolve_chain(tasks: Mapping[str, TaskConfig], name: str) -> dict[str, Any]:
-    """Settings of a task that it has of those before it: the file of the first, and a prompt for
-    each of their completions; nothing where it follows none."""
+    """Settings of a task that it has of those before it: the file of the first, without what that
+    task says around a prompt, and a prompt for each of their completions; nothing where it follows
+    none."""
     above = upstream_of(tasks[name])
     if above is None:
         return {}
     settings, task = {**vars(tasks[above]), **resolve_chain(tasks, above)}, tasks[name]
     return {
         "prompts": settings["prompts"],
-        "data": settings["data"],
+        "data": replace(settings["data"], template=""),
         "eval_prompts": task.eval_prompts or settings["eval_prompts"],
-        "eval_data": task.eval_data or settings["eval_data"],
+        "eval_data": {k: v for k, v in settings["eval_data"].items() if k != "template"},
         "num_prompts": settings["num_prompts"] * settings["num_generations"],
     }
 

@@ -91,6 +91,11 @@ class Task:
                 raise
             return []
 
+    @cached_property
+    def known(self) -> dict[str, Prompt]:
+        """The prompts of both files by their places there."""
+        return {p.place or p.id: p for p in (*self.eval_prompts, *self.prompts)}
+
     @property
     def eval_sampler(self) -> SamplerConfig:
         """Sampler of evaluations."""

@@ -32,7 +32,7 @@ from tests.scripts.published import RL_ROWS as ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|mmada_|qwen3_|qwen_vl_"
-STARTS += "|amused_|sana_|sd3_|flux_|flux2_|qwen_image_|z_image_|wan_"
+STARTS += "|pe_|amused_|sana_|sd3_|flux_|flux2_|qwen_image_|z_image_|wan_"
 RECIPES = sorted(
     path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
 )
@@ -110,6 +110,8 @@ def shrink_task(
         own |= {"soft_punish_cache": 2, "max_num_gen_batches": 2}
     for key in ("prompts", "eval_prompts"):
         source = getattr(task, key)
+        if not source or source.startswith("tasks."):
+            continue
         if source in ROWS:
             own[key] = published.write_rows(source, folder)
         elif source.startswith(("datasets/geneval", "datasets/ocr")):
@@ -123,6 +125,20 @@ def shorten(source: Path, path: Path, number: int = 8) -> Path:
     return path
 
 
+def shrink_model(model: Any, draws: bool) -> dict[str, Any]:
+    """The settings that make the model of a recipe small."""
+    own: dict[str, Any] = {"dtype": "float32", "image_size": 64 if model.image_size else "null"}
+    # tokens of a skeleton are bytes; prompts of images are padded to this length
+    own["max_prompt_length"] = 128 if draws else 2048
+    for key, small in {"image_height": 32, "image_width": 48, "num_frames": 5}.items():
+        own |= {key: small} if getattr(model, key) else {}
+    if find_spec("bitsandbytes") is None:
+        own["quantization_config"] = "null"
+    if getattr(model, "per_device_train_batch_size", None):
+        own["per_device_train_batch_size"] = 1
+    return own
+
+
 def shrink(
     config: RLConfig,
     folder: Path,
@@ -132,7 +148,8 @@ def shrink(
     networks: Networks,
 ) -> list[str]:
     """The words that make a recipe small, and let it read what is here."""
-    family = published.find_family(config.model.path)
+    models = {f"models.{name}": each for name, each in config.models.items()}
+    models = models or {"model": config.model}
     draws = any(writes_images(task.task) for task in config.tasks.values())
     words = {
         "output_dir": folder / "run",
@@ -140,23 +157,17 @@ def shrink(
         "eval_steps": 2,
         "stop_on": "null",
         "save_steps": 0,
-        "model.path": skeletons[family],
-        "model.dtype": "float32",
-        "model.encodings_dir": folder / "encodings" if config.model.encodings_dir else "null",
         "bf16": "false",
-        "model.image_size": 64 if config.model.image_size else "null",
-        # tokens of a skeleton are bytes; prompts of images are padded to this length
-        "model.max_prompt_length": 128 if draws else 2048,
         "per_device_train_batch_size": 1,
         "num_mini_batches": min(2, config.num_mini_batches),
     }
-    for key, small in {"image_height": 32, "image_width": 48, "num_frames": 5}.items():
-        words |= {f"model.{key}": small} if getattr(config.model, key) else {}
-    if find_spec("bitsandbytes") is None:
-        words["model.quantization_config"] = "null"
-    holds_own = family in ("lumina", "amused", *PIPELINES)
-    if config.model.vq is not None and not holds_own:
-        words["model.vq"] = skeletons["magvitv2"]
+    for key, model in models.items():
+        words |= {f"{key}.{name}": value for name, value in shrink_model(model, draws).items()}
+        family = published.find_family(model.path)
+        words[f"{key}.path"] = skeletons[family]
+        words[f"{key}.encodings_dir"] = folder / "encodings" if model.encodings_dir else "null"
+        if model.vq is not None and family not in ("lumina", "amused", *PIPELINES):
+            words[f"{key}.vq"] = skeletons["magvitv2"]
     for name, task in config.tasks.items():
         own = shrink_task(task, folder, judge, rewards, networks)
         words |= {f"tasks.{name}.{key}": value for key, value in own.items()}
