@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
 from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.pixels import image_to_pixels
 from mmrl.models.network.pipeline_parts import Encode, PipelineParts, Scale
 from mmrl.models.network.velocity_network import VelocityNetwork
 from mmrl.types import Completion, Prompt
@@ -84,6 +86,16 @@ class TextToLatents(Layout):
             rule=self.rule,
             names=[prompt.text for prompt in prompts],
         )
+
+    def fit_pixels(self, frames: Sequence[Image.Image]) -> Tensor:
+        """Frames, the first `count_frames` of which are read -> what the autoencoder encodes, [3,
+        H, W] of an image in [-1, 1]."""
+        return image_to_pixels(frames[0], self.size)
+
+    @property
+    def count_frames(self) -> int:
+        """Of an example for training."""
+        return 1
 
     def encode(self, text: str) -> dict[str, Tensor]:
         """What the network is conditioned on, [1, …] by keyword, on the CPU."""

@@ -186,13 +186,14 @@ class PipelineParts:
 
     @torch.no_grad()
     def encode_images(self, pixels: Tensor, scale: Scale) -> Tensor:
-        """Pixels [B, 3, H, W] in [-1, 1] -> latents float32, what `decode` is given: means of the
-        posterior where there is one, encoded one at a time; `scale` is the inverse of that of
-        `decode`."""
+        """Pixels [B, 3, H, W] in [-1, 1], or those of videos [B, 3, T, H, W] -> latents float32,
+        what `decode` is given: means of the posterior where there is one, encoded one at a time;
+        `scale` is the inverse of that of `decode`."""
         vae = self.decoder.vae
         found = [vae.encode(add_frame(each.to(self.device), vae)) for each in pixels]
         means = (x.latent if "latent" in x else x.latent_dist.mode() for x in found)
-        return scale(torch.cat([each.flatten(1, -3) for each in means]), vae)
+        means = means if pixels.ndim == 5 else (each.flatten(1, -3) for each in means)
+        return scale(torch.cat([*means]), vae)
 
     def _load(self, names: Sequence[str], **own: nn.Module) -> Any:
         """The pipeline with these parts, `own` among them, and nothing else."""
