@@ -1,0 +1,81 @@
+"""The shapes motion reward: does a clip show the shapes a prompt names, moving where it says?
+
+The first and the last frame must show what `include` asks for and nothing else, by the rules of
+`mmrl.rewards.shapes`. From the first frame by the middle one to the last, the centre of the shape
+of a clause moves in the direction of its `motion`: by at least `TRAVEL` of the side of the clip,
+and by less than half of that sideways. All of it is judged by pixels.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from mmrl.config import Settings, check_choice
+from mmrl.rewards.detection.geneval_rules import Condition, score_conditions
+from mmrl.rewards.detection.shapes_detector import Detection, detect
+from mmrl.rewards.shapes import check_asked, conditions
+from mmrl.types import Sample, Video
+
+DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
+TRAVEL = 5 / 32
+"""Of the side of a clip, in which the shapes of the world travel 8 / 32."""
+
+
+@dataclass(kw_only=True, eq=False)
+class ShapesMotionReward(Settings):
+    """Score clips of the shapes world."""
+
+    where: ClassVar[str] = "shapes_motion"
+    needs: ClassVar[tuple[str, ...]] = ("video", "metadata")
+
+    mode: Literal["strict", "partial"] = "strict"
+    """`strict` gives 1.0 when every condition holds and else 0.0; `partial` gives the share of the
+    conditions that hold."""
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Scores in [0, 1]; None without `include`."""
+        return [self._score(sample) for sample in samples]
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where metadata with `include` is not of a clip of the shapes world."""
+        if "include" in metadata:
+            check_asked(strip(metadata), ("motion",))
+            for clause in metadata["include"]:
+                check_choice("metadata.include.motion", clause.get("motion"), DIRECTIONS)
+
+    def _score(self, sample: Sample) -> float | None:
+        if "include" not in sample.metadata:
+            return None
+        self.check(sample.metadata)
+        if not isinstance(sample.completion, Video):
+            kind = type(sample.completion).__name__
+            raise ValueError(f"reward 'shapes_motion' scores videos, not a completion of {kind}")
+        return score_conditions(judge(sample.completion, sample.metadata), self.mode)
+
+
+def strip(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The same without motions, as the rules of images read it."""
+    clauses = [{k: v for k, v in c.items() if k != "motion"} for c in metadata["include"]]
+    return {**metadata, "include": clauses}
+
+
+def judge(video: Video, metadata: Mapping[str, Any]) -> Iterator[Condition]:
+    """The conditions of a clip, each with whether it fulfils it."""
+    seen, asked = [detect(video.image(n)) for n in (0, len(video) // 2, -1)], strip(metadata)
+    for frame in (seen[0], seen[-1]):
+        yield from conditions(frame, asked)
+    for clause in metadata["include"]:
+        text = f"expected a {clause['class']} moving {clause['motion']}"
+        yield moves(seen, clause["class"], *DIRECTIONS[clause["motion"]]), text
+
+
+def moves(seen: list[Detection], shape: str, across: int, down: int) -> bool:
+    """Whether the best object of a shape is in three frames and moves in a direction."""
+    boxes = [next((x.box for x in frame.objects if x.shape == shape), None) for frame in seen]
+    centres = [((b[0] + b[2]) / 2, (b[1] + b[3]) / 2) for b in boxes if b is not None]
+    if len(centres) < len(boxes):
+        return False
+    along = [x * across + y * down for x, y in centres]
+    aside = [x * down + y * across for x, y in centres]
+    steady = along[0] < along[1] < along[2]
+    return steady and along[2] - along[0] >= TRAVEL > 2 * abs(aside[2] - aside[0])
