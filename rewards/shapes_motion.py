@@ -6,7 +6,7 @@ of a clause moves in the direction of its `motion`: by at least `TRAVEL` of the 
 and by less than half of that sideways. All of it is judged by pixels.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -39,7 +39,7 @@ class ShapesMotionReward(Settings):
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where metadata with `include` is not of a clip of the shapes world."""
         if "include" in metadata:
-            check_asked(strip(metadata), ("motion",))
+            check_asked({**metadata, "include": without_motion(metadata)}, ("motion",))
             for clause in metadata["include"]:
                 check_choice("metadata.include.motion", clause.get("motion"), DIRECTIONS)
 
@@ -53,29 +53,27 @@ class ShapesMotionReward(Settings):
         return score_conditions(judge(sample.completion, sample.metadata), self.mode)
 
 
-def strip(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The same without motions, as the rules of images read it."""
-    clauses = [{k: v for k, v in c.items() if k != "motion"} for c in metadata["include"]]
-    return {**metadata, "include": clauses}
+def without_motion(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The clauses as the rules of images read them."""
+    return [{k: v for k, v in clause.items() if k != "motion"} for clause in metadata["include"]]
 
 
 def judge(video: Video, metadata: Mapping[str, Any]) -> Iterator[Condition]:
     """The conditions of a clip, each with whether it fulfils it."""
-    seen, asked = [detect(video.image(n)) for n in (0, len(video) // 2, -1)], strip(metadata)
+    seen = [detect(video.image(n)) for n in (0, len(video) // 2, -1)]
     for frame in (seen[0], seen[-1]):
-        yield from conditions(frame, asked)
+        yield from conditions(frame, {"include": without_motion(metadata)})
     for clause in metadata["include"]:
         text = f"expected a {clause['class']} moving {clause['motion']}"
         yield moves(seen, clause["class"], *DIRECTIONS[clause["motion"]]), text
 
 
-def moves(seen: list[Detection], shape: str, across: int, down: int) -> bool:
-    """Whether the best object of a shape is in three frames and moves in a direction."""
-    boxes = [next((x.box for x in frame.objects if x.shape == shape), None) for frame in seen]
-    centres = [((b[0] + b[2]) / 2, (b[1] + b[3]) / 2) for b in boxes if b is not None]
-    if len(centres) < len(boxes):
+def moves(seen: Sequence[Detection], shape: str, across: int, down: int) -> bool:
+    """Whether the one object of a shape in each of three frames moves in a direction."""
+    boxes = [x.box for frame in seen for x in frame.objects if x.shape == shape]
+    if len(boxes) != len(seen):
         return False
+    centres = [((left + right) / 2, (top + bottom) / 2) for left, top, right, bottom in boxes]
     along = [x * across + y * down for x, y in centres]
-    aside = [x * down + y * across for x, y in centres]
-    steady = along[0] < along[1] < along[2]
-    return steady and along[2] - along[0] >= TRAVEL > 2 * abs(aside[2] - aside[0])
+    aside = abs((centres[2][0] - centres[0][0]) * down + (centres[2][1] - centres[0][1]) * across)
+    return along[0] < along[1] < along[2] and along[2] - along[0] >= TRAVEL > 2 * aside

@@ -175,8 +175,8 @@ class Flow(PolicyObjective[FlowConfig]):
         """[C, H, W] float32 on the CPU, the latent of an image; [C, T, H, W] of a video."""
         latent = self.known.get(image.digest)
         if latent is None:
-            made = type(self.task.network).__name__, image.digest.hex(), str(self.task.size)
-            key = *made, *([str(number)] if (number := self.task.count_frames) > 1 else [])
+            form = self.task.size if self.task.frames == 1 else (*self.task.size, self.task.frames)
+            key = type(self.task.network).__name__, image.digest.hex(), str(form)
             compute = partial(self._compute_latent, image)
             latent = self.task.parts.recall([VAE], key, compute)["latent"]
             if self.config.keep_latents:
@@ -185,7 +185,7 @@ class Flow(PolicyObjective[FlowConfig]):
 
     def _compute_latent(self, image: LazyImage) -> dict[str, Tensor]:
         task = self.task
-        pixels = task.fit_pixels(image.open_frames(task.count_frames))[None]
+        pixels = task.fit_pixels(image.open_frames(task.frames))[None]
         return {"latent": task.parts.encode_images(pixels, task.network.from_encoder)[0]}
 
     def _with_text(self, network: VelocityNetwork) -> TextAndNetwork:

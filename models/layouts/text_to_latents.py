@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.pixels import image_to_pixels
+from mmrl.models.layouts.pixels import clip_to_pixels
 from mmrl.models.network.pipeline_parts import Encode, PipelineParts, Scale
 from mmrl.models.network.velocity_network import VelocityNetwork
 from mmrl.types import Completion, Prompt
@@ -30,6 +30,7 @@ class TextToLatents(Layout):
             `height` and `width` of its metadata.
         max_length: longest prompt in tokens; longer ones are cut.
         unloads: whether the text encoders are freed once all prompts of a run are encoded.
+        frames: of what is written.
     """
 
     network: VelocityNetwork
@@ -40,6 +41,7 @@ class TextToLatents(Layout):
     size: tuple[int, int]
     max_length: int
     unloads: bool = False
+    frames: int = 1
     ids: Mapping[str, int] = field(default_factory=dict)
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
@@ -88,14 +90,9 @@ class TextToLatents(Layout):
         )
 
     def fit_pixels(self, frames: Sequence[Image.Image]) -> Tensor:
-        """Frames, the first `count_frames` of which are read -> what the autoencoder encodes, [3,
-        H, W] of an image in [-1, 1]."""
-        return image_to_pixels(frames[0], self.size)
-
-    @property
-    def count_frames(self) -> int:
-        """Of an example for training."""
-        return 1
+        """Frames, of which `frames` are read -> what the autoencoder encodes: an image [3, H, W] in
+        [-1, 1]."""
+        return clip_to_pixels(frames, self.frames, self.size)[:, 0]
 
     def encode(self, text: str) -> dict[str, Tensor]:
         """What the network is conditioned on, [1, …] by keyword, on the CPU."""

@@ -43,10 +43,6 @@ class TextToVideo(TextToLatents):
         """[3, T, H, W], see `clip_to_pixels`."""
         return clip_to_pixels(frames, self.frames, self.size)
 
-    @property
-    def count_frames(self) -> int:
-        return self.frames
-
     def decode(self, canvas: LatentCanvas) -> list[Video]:
         """Finished latents -> B videos."""
         return [Video(each, self.fps) for each in self._decode(canvas, self.parts.decode_frames)]

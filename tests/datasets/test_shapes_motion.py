@@ -47,7 +47,8 @@ def test_the_verifier_agrees_with_the_renderer() -> None:
     wrong = clips(still=True), [c[::-1] for c in clips()], [255 - c for c in clips()]
     for found in wrong:  # nothing moves, all moves back, colours are others
         assert max(scores(found)) == 0.0
-        assert all(0 < score < 1 for score in scores(found, "partial"))
+        assert max(scores(found, "partial")) < 1.0
+    assert min(scores(clips(still=True), "partial")) > 0.5
 
 
 def test_a_tiny_wan_reads_clips_and_its_autoencoder_keeps_them(
