@@ -20,10 +20,3 @@ def brightness(samples: Sequence[Sample], pixels: Sequence[Tensor]) -> Tensor:
 
     means = torch.stack([image.flatten(1).mean(-1) for image in pixels])
     return means @ means.new_tensor(GREY)
-
-
-def brightening(samples: Sequence[Sample]) -> list[float]:
-    """How much brighter the last frame of each video is than the first, from -1 to 1."""
-    frames = [sample.completion.frames[[0, -1]] for sample in samples]  # type: ignore[union-attr]
-    greys = [pair.mean((1, 2)) @ GREY / 255 for pair in frames]
-    return [float(last - first) for first, last in greys]
