@@ -1,9 +1,8 @@
 """The shapes motion reward: does a clip show the shapes a prompt names, moving where it says?
 
 The first and the last frame must show what `include` asks for and nothing else, by the rules of
-`mmrl.rewards.shapes`. From the first frame by the middle one to the last, the centre of the shape
-of a clause moves in the direction of its `motion`: by at least `TRAVEL` of the side of the clip,
-and by less than half of that sideways. All of it is judged by pixels.
+`mmrl.rewards.shapes`. From the first frame by the middle one to the last, the centre of each shape
+moves in its direction: by at least `TRAVEL` of the side, and less than half of that sideways.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +16,7 @@ from mmrl.rewards.shapes import check_asked, conditions
 from mmrl.types import Sample, Video
 
 DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
-TRAVEL = 5 / 32
-"""Of the side of a clip, in which the shapes of the world travel 8 / 32."""
+TRAVEL = 5 / 32  # the shapes of the world travel 8 / 32
 
 
 @dataclass(kw_only=True, eq=False)
@@ -29,8 +27,7 @@ class ShapesMotionReward(Settings):
     needs: ClassVar[tuple[str, ...]] = ("video", "metadata")
 
     mode: Literal["strict", "partial"] = "strict"
-    """`strict` gives 1.0 when every condition holds and else 0.0; `partial` gives the share of the
-    conditions that hold."""
+    """`strict` gives 1.0 when every condition holds, else 0.0; `partial` the share that hold."""
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None without `include`."""
@@ -47,9 +44,7 @@ class ShapesMotionReward(Settings):
         if "include" not in sample.metadata:
             return None
         self.check(sample.metadata)
-        if not isinstance(sample.completion, Video):
-            kind = type(sample.completion).__name__
-            raise ValueError(f"reward 'shapes_motion' scores videos, not a completion of {kind}")
+        assert isinstance(sample.completion, Video), "shapes_motion scores videos"
         return score_conditions(judge(sample.completion, sample.metadata), self.mode)
 
 
@@ -71,9 +66,8 @@ def judge(video: Video, metadata: Mapping[str, Any]) -> Iterator[Condition]:
 def moves(seen: Sequence[Detection], shape: str, across: int, down: int) -> bool:
     """Whether the one object of a shape in each of three frames moves in a direction."""
     boxes = [x.box for frame in seen for x in frame.objects if x.shape == shape]
-    if len(boxes) != len(seen):
-        return False
-    centres = [((left + right) / 2, (top + bottom) / 2) for left, top, right, bottom in boxes]
-    along = [x * across + y * down for x, y in centres]
-    aside = abs((centres[2][0] - centres[0][0]) * down + (centres[2][1] - centres[0][1]) * across)
-    return along[0] < along[1] < along[2] and along[2] - along[0] >= TRAVEL > 2 * aside
+    places = [((b[0] + b[2]) / 2, (b[1] + b[3]) / 2) for b in boxes]
+    along = [x * across + y * down for x, y in places]
+    aside = [x * down + y * across for x, y in places]
+    steady = len(along) == len(seen) and along == sorted(along)
+    return steady and along[2] - along[0] >= TRAVEL > 2 * abs(aside[2] - aside[0])

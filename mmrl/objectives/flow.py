@@ -224,7 +224,7 @@ def outline_start(config: FlowConfig) -> Policy:
 
 
 def find_task(policy: Policy) -> TextToLatents:
-    """The layout of a pipeline, the first where it has several."""
+    """The layout of a pipeline."""
     task = next(iter(policy.layouts.values()))
     assert isinstance(task, TextToLatents)
     return task

@@ -52,9 +52,7 @@ def list_trained(config: Mapping[str, Any]) -> list[str]:
 
 def _has_no_dropout(sizes: Mapping[str, Any]) -> bool:
     kind = sizes["architectures"][0]
-    return kind.startswith("CLIPText") or (
-        kind.startswith("UMT5") and sizes.get("dropout_rate") == 0
-    )
+    return "CLIPText" in kind or ("UMT5" in kind and sizes.get("dropout_rate") == 0)
 
 
 def new_encoders(
