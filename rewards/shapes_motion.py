@@ -50,7 +50,7 @@ class ShapesMotionReward(Settings):
 
 def without_motion(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The clauses as the rules of images read them."""
-    return [{k: v for k, v in clause.items() if k != "motion"} for clause in metadata["include"]]
+    return [{k: v for k, v in each.items() if k != "motion"} for each in metadata["include"]]
 
 
 def judge(video: Video, metadata: Mapping[str, Any]) -> Iterator[Condition]:
@@ -59,8 +59,8 @@ def judge(video: Video, metadata: Mapping[str, Any]) -> Iterator[Condition]:
     for frame in (seen[0], seen[-1]):
         yield from conditions(frame, {"include": without_motion(metadata)})
     for clause in metadata["include"]:
-        text = f"expected a {clause['class']} moving {clause['motion']}"
-        yield moves(seen, clause["class"], *DIRECTIONS[clause["motion"]]), text
+        shape, motion = clause["class"], clause["motion"]
+        yield moves(seen, shape, *DIRECTIONS[motion]), f"expected a {shape} moving {motion}"
 
 
 def moves(seen: Sequence[Detection], shape: str, across: int, down: int) -> bool:

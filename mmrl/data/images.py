@@ -61,8 +61,7 @@ class LazyImage:
             return as_rgb(image)
 
     def open_frames(self, number: int) -> list[Image.Image]:
-        """The first frames of an animation, at most so many, in mode RGB; of an image, or where one
-        is asked for, what `open` gives. Raises what `open` raises."""
+        """The first frames of an animation, at most so many, each in mode RGB."""
         if number == 1:
             return [self.open()]
         with self._stream() as stream:

@@ -175,8 +175,8 @@ class Flow(PolicyObjective[FlowConfig]):
         """[C, H, W] float32 on the CPU, the latent of an image; [C, T, H, W] of a video."""
         latent = self.known.get(image.digest)
         if latent is None:
-            form = self.task.size if self.task.frames == 1 else (*self.task.size, self.task.frames)
-            key = type(self.task.network).__name__, image.digest.hex(), str(form)
+            form = str(self.task.size) + (f" x {n}" if (n := self.task.frames) > 1 else "")
+            key = type(self.task.network).__name__, image.digest.hex(), form
             compute = partial(self._compute_latent, image)
             latent = self.task.parts.recall([VAE], key, compute)["latent"]
             if self.config.keep_latents:

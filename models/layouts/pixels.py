@@ -35,9 +35,7 @@ def image_to_pixels(
     return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).float().div(255).sub(0.5).div(0.5)
 
 
-def clip_to_pixels(
-    frames: Sequence[Image.Image], number: int, size: int | tuple[int, int]
-) -> Tensor:
+def clip_to_pixels(frames: Sequence[Image.Image], number: int, size: tuple[int, int]) -> Tensor:
     """The frames of a clip -> [3, number, height, width], see `image_to_pixels`; behind the end of
     a shorter clip its last frame stays."""
     pixels = [image_to_pixels(frame, size) for frame in frames[:number]]

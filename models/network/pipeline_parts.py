@@ -192,8 +192,7 @@ class PipelineParts:
         vae = self.decoder.vae
         found = [vae.encode(add_frame(each.to(self.device), vae)) for each in pixels]
         means = (x.latent if "latent" in x else x.latent_dist.mode() for x in found)
-        means = means if pixels.ndim == 5 else (each.flatten(1, -3) for each in means)
-        return scale(torch.cat([*means]), vae)
+        return scale(torch.cat([x.flatten(1, -3) if pixels.ndim == 4 else x for x in means]), vae)
 
     def _load(self, names: Sequence[str], **own: nn.Module) -> Any:
         """The pipeline with these parts, `own` among them, and nothing else."""

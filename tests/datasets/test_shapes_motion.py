@@ -1,7 +1,6 @@
 """Clips of the shapes world: true by the pixels, disjoint, readable, and learned as videos."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +13,18 @@ from mmrl.types import Sample, Video
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
-load = partial(by_path.load, FOLDER)
-NAMES = (
-    "render prompts motion write_motion tokenizer flow_pipeline video_autoencoder video_pipeline"
+for name in ("render", "prompts", "tokenizer", "flow_pipeline"):
+    by_path.load(FOLDER, name)
+motion, write, _, pipeline = (
+    by_path.load(FOLDER, name)
+    for name in ("motion", "write_motion", "video_autoencoder", "video_pipeline")
 )
-_, _, motion, write, *_ = map(load, NAMES.split())
-pipeline = load("video_pipeline")
 ROWS = motion.prompt_rows("test")[:12]
 
 
 def scores(clips: list[np.ndarray], mode: str = "strict") -> list[float]:
     samples = [Sample(r["prompt"], Video(c), r) for r, c in zip(ROWS, clips, strict=True)]
-    return [float(x) for x in build_reward({"name": "shapes_motion", "mode": mode})(samples)]
+    return [*map(float, build_reward({"name": "shapes_motion", "mode": mode})(samples))]
 
 
 def clips(still: bool = False) -> list[np.ndarray]:
@@ -57,6 +56,7 @@ def test_a_tiny_wan_reads_clips_and_its_autoencoder_keeps_them(tmp_path: Path) -
     flow.loss(flow.batch(0, 0, 1))[0].backward()
     assert all(p.grad is not None for p in flow.module.parameters())
     pixels = torch.tensor(np.array(clips())).movedim(-1, 1) / 127.5 - 1
-    latents = flow.task.parts.encode_images(pixels, flow.task.network.from_encoder)
-    found = flow.task.parts.decode_frames(latents, flow.task.network.to_decoder)
+    parts, network = flow.task.parts, flow.task.network
+    latents = parts.encode_images(pixels, network.from_encoder)
+    found = parts.decode_frames(latents, network.to_decoder)
     assert scores(found) == [1.0] * len(ROWS)
