@@ -5,7 +5,8 @@ A scene is a plain dictionary, so that it can be stored as JSON::
     {"background": "grey",
      "objects": [{"class": "circle", "color": "red", "size": 2, "column": 1, "row": 4}]}
 
-`size`, `column` and `row` count cells; `column` and `row` name the upper left cell of the object.
+`size`, `column` and `row` count cells; `column` and `row` name the upper left cell of the object,
+and may lie between cells.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def render(scene: dict[str, Any], size: int = 32) -> Image.Image:
     pixels = np.empty((size, size, 3), dtype=np.uint8)
     pixels[:] = BACKGROUNDS[scene["background"]]
     for item in scene["objects"]:
-        side, top, left = item["size"] * cell, item["row"] * cell, item["column"] * cell
+        side = item["size"] * cell
+        top, left = round(item["row"] * cell), round(item["column"] * cell)
         if min(top, left) < 0 or max(top, left) + side > size:
             raise ValueError(f"The object {item} reaches outside the {GRID} x {GRID} cells.")
         window = pixels[top : top + side, left : left + side]

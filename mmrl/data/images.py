@@ -17,10 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, ImageSequence
 
 from mmrl.config import ConfigError, check
 from mmrl.data.rows import StoredBytes
@@ -58,6 +59,14 @@ class LazyImage:
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
             return as_rgb(image)
+
+    def open_frames(self, number: int) -> list[Image.Image]:
+        """The first frames of an animation, at most so many, each in mode RGB."""
+        if number == 1:
+            return [self.open()]
+        with self._stream() as stream:
+            frames = ImageSequence.Iterator(_header(stream))
+            return [as_rgb(frame.copy()) for frame in islice(frames, number)]
 
     @cached_property
     def size(self) -> tuple[int, int]:

@@ -25,7 +25,6 @@ from mmrl.config import check
 from mmrl.data.images import LazyImage
 from mmrl.data.stream import StoredRows, stream_positions
 from mmrl.models.layouts.layout_config import LayoutConfig
-from mmrl.models.layouts.pixels import image_to_pixels
 from mmrl.models.layouts.text_to_latents import TextToLatents
 from mmrl.models.network.pipeline_parts import VAE
 from mmrl.models.network.trained_text import TextAndNetwork, list_trained, new_encoders
@@ -51,9 +50,9 @@ class NoisyBatch(NamedTuple):
     """B examples between noise and clean.
 
     Attributes:
-        inputs: of the network by keyword: `latents` [B, C, H, W] float32, `sigma` [B] float32, and
-            what texts condition, or `texts` where their encoders are trained.
-        velocity: [B, C, H, W] float32, noise minus clean latents.
+        inputs: of the network by keyword: `latents` [B, C, (T,) H, W] float32, `sigma` [B]
+            float32, and what texts condition, or `texts` where their encoders are trained.
+        velocity: [B, C, (T,) H, W] float32, noise minus clean latents.
     """
 
     inputs: dict[str, Any]
@@ -163,7 +162,8 @@ class Flow(PolicyObjective[FlowConfig]):
         empty = [float(torch.rand((), generator=draw)) < dropped for draw in draws]
         texts = ["" if gone else pair.text for gone, pair in zip(empty, pairs, strict=True)] * count
         noise, sigma = torch.cat([noise] * count), torch.cat([sigma] * count)
-        inputs: dict[str, Any] = {"latents": clean.lerp(noise, sigma[:, None, None, None])}
+        level = sigma.view(-1, *[1] * (clean.ndim - 1))
+        inputs: dict[str, Any] = {"latents": clean.lerp(noise, level)}
         if isinstance(self.whole, TextAndNetwork):
             inputs["texts"] = texts
         else:
@@ -172,10 +172,11 @@ class Flow(PolicyObjective[FlowConfig]):
         return NoisyBatch({**inputs, "sigma": sigma}, noise - clean)
 
     def _encode(self, image: LazyImage) -> Tensor:
-        """[C, H, W] float32 on the CPU, the latent of an image."""
+        """[C, H, W] float32 on the CPU, the latent of an image; [C, T, H, W] of a video."""
         latent = self.known.get(image.digest)
         if latent is None:
-            key = type(self.task.network).__name__, image.digest.hex(), str(self.task.size)
+            form = str(self.task.size) + (f" x {n}" if (n := self.task.frames) > 1 else "")
+            key = type(self.task.network).__name__, image.digest.hex(), form
             compute = partial(self._compute_latent, image)
             latent = self.task.parts.recall([VAE], key, compute)["latent"]
             if self.config.keep_latents:
@@ -184,7 +185,7 @@ class Flow(PolicyObjective[FlowConfig]):
 
     def _compute_latent(self, image: LazyImage) -> dict[str, Tensor]:
         task = self.task
-        pixels = image_to_pixels(image.open(), task.size)[None]
+        pixels = task.fit_pixels(image.open_frames(task.frames))[None]
         return {"latent": task.parts.encode_images(pixels, task.network.from_encoder)[0]}
 
     def _with_text(self, network: VelocityNetwork) -> TextAndNetwork:
@@ -207,6 +208,7 @@ def outline_start(config: FlowConfig) -> Policy:
     options = LayoutConfig(
         max_prompt_length=config.max_prompt_length,
         image_size=config.image_size,
+        num_frames=config.num_frames,
         encodings_dir=config.encodings_dir,
     )
     policy = outline_policy(config, options)
@@ -215,7 +217,7 @@ def outline_start(config: FlowConfig) -> Policy:
     check(fits, "objective.model", config.model, allowed)
     trains = config.train_text_encoder
     fits = not trains or bool(list_trained(policy.network.public_config))
-    allowed = "false for a pipeline without text encoders of CLIP"
+    allowed = "false for a pipeline without text encoders of CLIP, or UMT5 without dropout"
     check(fits, "objective.train_text_encoder", trains, allowed)
     find_task(policy).shape_of(Prompt("objective.image_size", "", ""))
     return policy
@@ -223,7 +225,7 @@ def outline_start(config: FlowConfig) -> Policy:
 
 def find_task(policy: Policy) -> TextToLatents:
     """The layout of a pipeline."""
-    task = policy.layouts["text_to_image"]
+    task = next(iter(policy.layouts.values()))
     assert isinstance(task, TextToLatents)
     return task
 

@@ -159,6 +159,8 @@ class FlowConfig(StartConfig, PairsConfig):
     image_size: Annotated[int | None, at_least(1)] = None
     """Side in pixels of the square that images become, cropped from their middle; null follows the
     checkpoint."""
+    num_frames: Annotated[int | None, at_least(1)] = None
+    """Frames of a video, the first ones of an animated image; null follows the checkpoint."""
     max_prompt_length: Annotated[int, at_least(1)] = 256
     """Longest prompt in tokens of T5; CLIP's is that of its tokenizer."""
     cond_dropout_prob: Annotated[float, at_least(0, up_to=1)] = 0.1
@@ -172,8 +174,8 @@ class FlowConfig(StartConfig, PairsConfig):
     shift: Annotated[float, above(0)] = 1.0
     """k of a drawn sigma's shift to k sigma / (1 + (k - 1) sigma); above 1 is more noise."""
     train_text_encoder: bool = False
-    """Train the CLIP text encoders with the network, and with `new_weights` draw theirs anew. Texts
-    are then encoded in every micro-batch, with gradient."""
+    """Train the text encoders of CLIP, and UMT5 without dropout, with the network, and with
+    `new_weights` draw theirs anew. Texts are then encoded in every micro-batch, with gradient."""
     encodings_dir: str | None = None
     """Folder in which the encodings of texts and the latents of images are kept by content, for
     this run and later ones."""

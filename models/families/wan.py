@@ -49,12 +49,14 @@ class Wan(LatentFamily):
         image: Image.Image | None = None,
     ) -> dict[str, Tensor]:
         """States of the tokens of texts, see `WanNetwork.forward`: of at most `max_length`, and
-        zeros up to the 512 positions that the network was trained with; with those of an image."""
+        zeros up to the 512 positions that the network was trained with, or to the length of its
+        tokenizer where that is less; with those of an image."""
+        positions = min(TEXT_TOKENS, pipeline.tokenizer.model_max_length)
         states, _ = pipeline.encode_prompt(
             text, None, False, max_sequence_length=max_length, device=device
         )
         shown = {} if image is None else {"shown": pipeline.encode_image(image, device)}
-        return {"states": F.pad(states, (0, 0, 0, max(0, TEXT_TOKENS - max_length))), **shown}
+        return {"states": F.pad(states, (0, 0, 0, max(0, positions - max_length))), **shown}
 
     def count_channels(self, config: Mapping[str, Any]) -> int:
         return read_number(config, "out_channels")
@@ -62,7 +64,7 @@ class Wan(LatentFamily):
     def layout_options(self, config: Mapping[str, Any], options: LayoutConfig) -> dict[str, Any]:
         stride, number = config["vae"].get("scale_factor_temporal", 4), options.num_frames or FRAMES
         allowed = f"1 more than a multiple of {stride}, such as {5 * stride + 1}"
-        check(number % stride == 1, "model.num_frames", number, allowed)
+        check((number - 1) % stride == 0, "model.num_frames", number, allowed)
         return {"frames": number, "stride": stride, "fps": FPS[bool(config.get(EACH_TOKEN))]}
 
     def count_pixels(self, config: Mapping[str, Any]) -> int:
@@ -73,7 +75,7 @@ class Wan(LatentFamily):
 
     def count_frames(self, config: Mapping[str, Any], number: int | None) -> int:
         """Latent frames of a video of so many frames, or of the pipeline's number."""
-        return (number or FRAMES) // config["vae"].get("scale_factor_temporal", 4) + 1
+        return ((number or FRAMES) - 1) // config["vae"].get("scale_factor_temporal", 4) + 1
 
     def count_latents(self, config: Mapping[str, Any]) -> int:
         return config["patch_size"][-1]

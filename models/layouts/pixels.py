@@ -7,6 +7,7 @@ Lumina-DiMOO fits images of prompts to rectangles of about the same area; its pu
 large ones before it resizes them, and crops at a random place, here the middle is kept.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from math import isqrt
 
@@ -36,6 +37,13 @@ def image_to_pixels(
     a square."""
     fitted = fit_image(image, (size, size) if isinstance(size, int) else size, fit)
     return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).float().div(255).sub(0.5).div(0.5)
+
+
+def clip_to_pixels(frames: Sequence[Image.Image], number: int, size: tuple[int, int]) -> Tensor:
+    """The frames of a clip -> [3, number, height, width], see `image_to_pixels`; behind the end of
+    a shorter clip its last frame stays."""
+    pixels = [image_to_pixels(frame, size) for frame in frames[:number]]
+    return torch.stack(pixels + pixels[-1:] * (number - len(pixels)), dim=1)
 
 
 def encode_image(

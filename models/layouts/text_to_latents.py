@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas, stack_padded
 from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.pixels import clip_to_pixels
 from mmrl.models.network.pipeline_parts import Encode, PipelineParts, Scale
 from mmrl.models.network.velocity_network import VelocityNetwork
 from mmrl.types import Completion, Prompt
@@ -28,6 +30,7 @@ class TextToLatents(Layout):
             `height` and `width` of its metadata.
         max_length: longest prompt in tokens; longer ones are cut.
         unloads: whether the text encoders are freed once all prompts of a run are encoded.
+        frames: of what is written.
     """
 
     network: VelocityNetwork
@@ -38,6 +41,7 @@ class TextToLatents(Layout):
     size: tuple[int, int]
     max_length: int
     unloads: bool = False
+    frames: int = 1
     ids: Mapping[str, int] = field(default_factory=dict)
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
@@ -88,6 +92,11 @@ class TextToLatents(Layout):
             rule=self.rule,
             names=[prompt.text for prompt in prompts],
         )
+
+    def fit_pixels(self, frames: Sequence[Image.Image]) -> Tensor:
+        """Frames, of which `frames` are read -> what the autoencoder encodes: an image [3, H, W] in
+        [-1, 1]."""
+        return clip_to_pixels(frames, self.frames, self.size)[:, 0]
 
     def key(self, text: str, prompt: Prompt) -> Hashable:
         """What the encoding of a text of a prompt depends on."""

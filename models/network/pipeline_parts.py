@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mmrl.models.source import list_folders, read_index
+from mmrl.config.settings_file import read_settings_file
+from mmrl.models.source import INDEX, list_folders, read_index
 from mmrl.models.weights import check_finite, list_first, read_headers
 
 VAE, ENCODER = "vae", ("text_encoder", "image_encoder")
@@ -197,8 +198,10 @@ class PipelineParts:
 
     def _load(self, names: Sequence[str], **own: nn.Module) -> Any:
         """The pipeline with these parts, `own` among them, and nothing else."""
-        from diffusers.pipelines.pipeline_utils import DiffusionPipeline
+        import diffusers
 
+        # of the class itself: DiffusionPipeline's reads the transformers that a pipeline may lack
+        kind = getattr(diffusers, read_settings_file(self.folder / INDEX)["_class_name"])
         parts: dict[str, Any] = {
             name: None for name in read_index(self.folder) if name not in names
         }
@@ -208,7 +211,7 @@ class PipelineParts:
                 for name in names:
                     if name.startswith(ENCODER):
                         parts[name] = own.get(name) or self._read_encoder(name)
-                found = DiffusionPipeline.from_pretrained(
+                found = kind.from_pretrained(
                     self.folder, torch_dtype=kinds, use_safetensors=True, **parts
                 )
         except Exception as error:  # diffusers, transformers and safetensors raise many kinds

@@ -45,9 +45,14 @@ class TextAndNetwork(nn.Module):
 
 def list_trained(config: Mapping[str, Any]) -> list[str]:
     """Names of the text encoders of a pipeline that can be trained: CLIP's, which have no dropout
-    and are small beside T5; `config` as of `read_pipeline`."""
+    and are small beside T5, and a UMT5 made without dropout; `config` as of `read_pipeline`."""
     found = [name for name in config if name.startswith("text_encoder")]
-    return [name for name in found if config[name]["architectures"][0].startswith("CLIPText")]
+    return [name for name in found if _has_no_dropout(config[name])]
+
+
+def _has_no_dropout(sizes: Mapping[str, Any]) -> bool:
+    kind = sizes["architectures"][0]
+    return "CLIPText" in kind or ("UMT5" in kind and sizes.get("dropout_rate") == 0)
 
 
 def new_encoders(

@@ -33,6 +33,7 @@ REWARDS: dict[str, str] = {
     "pickscore": "mmrl.rewards.pickscore:PickScoreReward",
     "shapes": "mmrl.rewards.shapes:ShapesReward",
     "shapes_edit": "mmrl.rewards.shapes_edit:ShapesEditReward",
+    "shapes_motion": "mmrl.rewards.shapes_motion:ShapesMotionReward",
     "soft_tifa": "mmrl.rewards.soft_tifa:SoftTIFAReward",
     "sudoku": "mmrl.rewards.sudoku:SudokuReward",
     "temporal": "mmrl.rewards.temporal:TemporalReward",
