@@ -15,9 +15,6 @@ from mmrl.models.network.attention import choose_attention
 from mmrl.models.network.core import find_predecessors
 from mmrl.models.network.token_network import TokenNetwork
 
-KERNELS = {"flex": "flex_attention"}
-"""Attention kernels that have other names in transformers."""
-
 
 class CausalCache:
     """Keys and values of the columns that rows have read, transformers' own."""
@@ -74,12 +71,12 @@ class CausalLM(TokenNetwork):
                 self.body._init_weights(module)
 
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, `sdpa`, `eager`, `flex` or `auto` by device and dtype.
-        Raises ValueError: an unknown name."""
+        """Choose the attention kernel, `sdpa`, `eager`, or `auto` by device and dtype. Raises
+        ValueError: an unknown name."""
         super().set_attention(implementation)
         dtype = next(self.body.parameters()).dtype
         kernel, _ = choose_attention(implementation, self.device.type, dtype)
-        self.body.set_attn_implementation(KERNELS.get(kernel, kernel))
+        self.body.set_attn_implementation(kernel)
 
     def hidden_states(
         self,
