@@ -83,13 +83,9 @@ def compute_advantages(
 def estimate_gae(
     rewards: Tensor, values: Tensor, written: Tensor, gamma: float, lam: float
 ) -> Estimates:
-    """Returns and advantages [B, S] of the steps of rows, with discount gamma and lambda in [0, 1].
-
-    Args:
-        rewards: [B, S] float, what is paid in each step.
-        values: [B, S] float, predicted before the step.
-        written: [B, S] bool. A step in which a row writes nothing is skipped.
-    """
+    """Returns and advantages [B, S] of the steps of rows, with discount gamma and lambda in [0, 1]:
+    of what is paid in each step, `rewards` [B, S] float, and `values` [B, S] float, predicted
+    before it. A step in which a row writes nothing (`written` [B, S] bool) is skipped."""
     returns, advantages = values.new_zeros(values.shape), values.new_zeros(values.shape)
     later = values.new_zeros(3, len(values))  # return, value and advantage of the next step
     for i in reversed(range(values.shape[1])):
@@ -103,16 +99,10 @@ def estimate_gae(
 def value_loss(
     values: Tensor, old: Tensor, returns: Tensor, weights: Tensor, epsilon: float, size: BatchSize
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """This part's share of the batch's value loss, and sums for the metrics.
-
-    Args:
-        values: [K, B, L] float32, with gradient.
-        old: [K, B, L], predicted when the policy sampled.
-        returns: [K, B, L], the targets.
-        weights: [K, B, L], of the tokens in the batch's mean; 0 where a token does not count.
-        epsilon: clip range: how far a value may move from its old one.
-        size: counts of the whole batch.
-    """
+    """This part's share of the batch's value loss, and sums for the metrics: of `values` [K, B, L]
+    float32, with gradient, those predicted when the policy sampled (`old`), from which they may
+    move by `epsilon`, and the targets (`returns`). `weights` are those of the tokens in the mean
+    over the batch of this size, 0 where one does not count."""
     held = values.clamp(old - epsilon, old + epsilon)
     free, bound = (values - returns).square(), (held - returns).square()
     loss = (free.maximum(bound) / 2 * weights).sum()

@@ -30,18 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Batch:
-    """Completions that were sampled together, and their cost.
-
-    Attributes:
-        completions: one per row.
-        lengths: tokens of each before the first end token; all of them where there is none.
-        positions: response positions of a row.
-        forwards: forward passes over the batch; a guided pair counts once. A rule or an
-            end-of-text option that stops early takes as many as its slowest row, so only one row
-            at a time shows the cost of a single sample.
-        seconds: spent sampling.
-        tokens: of each completion, see `Completions`.
-    """
+    """Completions that were sampled together, one per row, and their cost: the tokens of each
+    before the first end token, all of them where there is none (`lengths`), response positions of a
+    row, forward passes over the batch and seconds; `tokens` as in `Completions`. A guided pair
+    counts as one pass. A rule or an end-of-text option that stops early takes as many as its
+    slowest row, so only one row at a time shows the cost of a single sample."""
 
     completions: list[Completion]
     lengths: list[int]
