@@ -49,21 +49,17 @@ def compute_advantages(
     config: ValueConfig,
     steps: Tensor | None = None,
 ) -> Estimates:
-    """Returns and advantages of the tokens of finished rollouts.
+    """Returns and advantages of the tokens of finished rollouts. Tokens of a step differ in their
+    values alone, so the recursion is over the means of steps. It runs on the CPU, where sums always
+    have the same order, and which is fast for small tensors.
 
-    Tokens of a step differ in their values alone, so the recursion is over the means of steps. It
-    runs on the CPU, where sums always have the same order, and which is fast for small tensors.
-
-    Args:
-        values: [K, B, L], predicted by the value model as it was when the policy sampled.
-        rewards: [B, L] what was earned up to a position, as advantages among the group; for the
-            outcome that is the last one. NaN in a row where no reward applies: such a rollout
-            is left out. A reward for a part in which nothing is scored is dropped.
-        scored: [K, B, L] bool, each token in one pass at the most: one per slice of the trace.
-        config: discounts.
-        steps: [B, L] int64, ordered as the steps, where a pass scores slices of several blocks
-            that were written one after the other; None where each pass is a step.
-    """
+    `values` [K, B, L] are those of the value model as it was when the policy sampled; `rewards` [B,
+    L] what was earned up to a position, as advantages among the group; for the outcome that is the
+    last one. NaN in a row where no reward applies: such a rollout is left out. A reward for a part
+    in which nothing is scored is dropped. `scored` [K, B, L] bool has each token in one pass at the
+    most: one per slice of the trace. `steps` [B, L] int64 are ordered as the steps, where a pass
+    scores slices of several blocks that were written one after the other; None where each pass is a
+    step."""
     counted = scored & ~rewards.isnan().any(-1)[None, :, None]
     tokens, value = counted.any(0).cpu(), (values * counted).sum(0).cpu()
     order = counted.byte().argmax(0) if steps is None else steps

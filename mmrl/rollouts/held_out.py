@@ -89,15 +89,11 @@ def evaluate(
     length: int | None = None,
 ) -> Evaluation:
     """Sample completions of prompts of one task, `num_samples` of each, and score them; without a
-    scorer only sample.
+    scorer only sample. The seed names the draws, `batch_size` is how many rows are sampled at once,
+    and `length` the response positions, None for those of the task.
 
-    The seed names the draws, `batch_size` is how many rows are sampled at once, and `length` the
-    response positions, None for those of the task.
-
-    Raises:
-        RewardError: a reward failed more often than the scorer allows.
-        Interrupted: see `mmrl.runtime.interrupt.leave_together`; between two denoising steps.
-    """
+    Raises RewardError: a reward failed more often than the scorer allows. Raises Interrupted: see
+    `mmrl.runtime.interrupt.leave_together`; between two denoising steps."""
     rows, completions = list_rows(prompts, num_samples), []
     pending = None if scorer is None else scorer.begin(len(rows))
     with activity("samples", len(rows)), policy.sampling(True):

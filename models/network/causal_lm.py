@@ -87,18 +87,12 @@ class CausalLM(TokenNetwork):
         position_ids: Tensor | None = None,
         **images: Any,
     ) -> Tensor:
-        """See `TokenNetwork.hidden_states`.
+        """See `TokenNetwork.hidden_states`: states that predict each position. With a `cache` the
+        input is the columns after those that it holds, which it holds afterwards, without
+        `positions`, and [B, D] predict the next column.
 
-        Args:
-            cache: then the input is the columns after those that it holds, which it holds
-                afterwards, and no `positions` are given.
-            position_ids: [B, L] int64, the position of each token in its text; None counts those
-                that are attended to. Without a mask, a text begins wherever they do not go on by 1.
-
-        Returns:
-            States that predict each position, or [B, D] with `cache`, which predict the next
-            column.
-        """
+        `position_ids` [B, L] int64 are those of each token in its text; None counts those that are
+        attended to. Without a mask, a text begins wherever they do not go on by 1."""
         places = position_ids
         if places is None and attention_mask is not None:
             counted = (attention_mask.long().cumsum(1) - 1).clamp(min=0)
