@@ -62,16 +62,12 @@ class Unit(NamedTuple):
 
 
 def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
-    """Check everything that needs no model, and load the prompts.
+    """Check everything that needs no model, and load the prompts. With `dry`, prompts that are only
+    on the hub may be missing, there are then none; and those that are too long are left out, as the
+    benchmark does when its policy is there.
 
-    Args:
-        dry: whether prompts that are only on the hub may be missing, there are then none; and those
-            that are too long are left out, as the benchmark does when its policy is there.
-
-    Raises:
-        ConfigError, FileNotFoundError, ValueError: settings that cannot run, or that differ from
-            those of the stored samples.
-    """
+    Raises ConfigError, FileNotFoundError, ValueError: settings that cannot run, or that differ from
+    those of the stored samples."""
     check_launch()
     config.settle_rewards()
     check_writable("output_dir", Path(config.output_dir))
@@ -110,16 +106,12 @@ def _drop_long(config: EvalConfig, policy: Policy, prompts: Sequence[Prompt]) ->
 
 
 def run_benchmark(config: EvalConfig) -> tuple[Report, Results] | None:
-    """Sample what is not stored yet, score everything, and write what is returned.
+    """Sample what is not stored yet, score everything, and write what is returned; None on all
+    processes but the main one.
 
-    Returns:
-        None on all processes but the main one.
-
-    Raises:
-        ConfigError, FileNotFoundError, ValueError: see `check_benchmark`, `load_policy`; also a
-            reward that cannot be built, or another benchmark that writes into `output_dir`.
-        RewardError: a reward failed more often than `max_failures` allows.
-    """
+    Raises ConfigError, FileNotFoundError, ValueError: see `check_benchmark`, `load_policy`; also a
+    reward that cannot be built, or another benchmark that writes into `output_dir`. Raises
+    RewardError: a reward failed more often than `max_failures` allows."""
     check_launch()
     accelerator = join_processes()
     with lock_directory(Path(config.output_dir), accelerator.is_main_process):

@@ -116,15 +116,11 @@ def format_rows(
 
 def _format(rows: Mapping[str, Row], title: str = "") -> str:
     columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-    scores = [key for key in columns if _is_score(key)]
+    # avg@1 and pass@1 would repeat the accuracy
+    scores = [k for k in columns if ("@" in k and not k.endswith("@1")) or k.endswith("/mean")]
     shown = ["accuracy", *scores, *(key for key in _COLUMNS if key in columns)]
     cells = {label: [_cell(row, key) for key in shown] for label, row in rows.items()}
     return format_table(title, [_head(key) for key in shown], cells)
-
-
-def _is_score(key: str) -> bool:
-    """Whether a column is shown beside the accuracy, which avg@1 and pass@1 would repeat."""
-    return ("@" in key and not key.endswith("@1")) or key.endswith("/mean")
 
 
 def _head(key: str) -> str:

@@ -31,19 +31,12 @@ USUAL_KEYS = ("tag", "form")
 def score_row(
     prompts: Sequence[Prompt], scores: Mapping[str, Sequence[float]], num_samples: int
 ) -> Row:
-    """Scores of one setting.
+    """Scores of one setting, of a prompt per score and `num_samples` completions of each, by reward
+    key: the first is the accuracy; NaN, where a reward did not apply or failed, is left out.
 
-    Args:
-        prompts: one per score.
-        scores: by reward key, the first of which is the accuracy; NaN where a reward did not apply
-            or failed, which is left out.
-        num_samples: completions per prompt.
-
-    Returns:
-        `accuracy`, `stderr`, the number `n` of scored samples, `avg@<num_samples>`; where all
-        scores are 0 or 1 `pass@k` for powers of two and `num_samples`; of the other rewards
-        `rewards/<key>/mean` and `/stderr`. Without any score only `n`.
-    """
+    Returns `accuracy`, `stderr`, the number `n` of scored samples, `avg@<num_samples>`; where all
+    scores are 0 or 1 `pass@k` for powers of two and `num_samples`; of the other rewards
+    `rewards/<key>/mean` and `/stderr`. Without any score only `n`."""
     main, *others = scores
     known = _known(prompts, scores[main])
     if not known:

@@ -32,20 +32,13 @@ USAGE = Usage("python -m mmrl.rl", __doc__, RLConfig, "rl")
 
 @with_display()
 def train(config: RLConfig) -> Path:
-    """Run a reinforcement-learning run to its last step.
+    """Run a reinforcement-learning run to its last step; `load_config(RLConfig, ["config=….yaml"])`
+    builds its settings. Returns the run directory.
 
-    Args:
-        config: settings; `load_config(RLConfig, ["config=….yaml"])` builds them.
-
-    Returns:
-        The run directory.
-
-    Raises:
-        KeyboardInterrupt: after Ctrl-C; from the first step on with the last finished step saved.
-        ConfigError: settings that cannot run, before any model loads.
-        FileNotFoundError, ValueError: a checkpoint that is missing or damaged.
-        RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
-    """
+    Raises KeyboardInterrupt: after Ctrl-C; from the first step on with the last finished step
+    saved. Raises ConfigError, FileNotFoundError, ValueError: settings that cannot run, before any
+    model loads, or a checkpoint that is missing or damaged. Raises RewardError, CheckpointError,
+    DivergenceError: see there; the last checkpoint is intact."""
     with activity("importing torch"):  # here, so that --help and a misspelt key do not wait for it
         from mmrl.training.start import open_directory, start_processes
 

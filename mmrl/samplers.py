@@ -61,25 +61,17 @@ def sample(
     size: int | None = None,
     place: Place | None = None,
 ) -> Rollout:
-    """Write what a canvas leaves open.
+    """Write what a canvas of B rows leaves open; it is not changed.
 
-    Args:
-        policy: whose network predicts.
-        canvas: B rows; it is not changed.
-        config: sampler, steps, guidance, temperature.
-        generator: one per row, or one from which a generator per row is seeded.
-        size: rows that are computed at once where rows that end give their places to others, see
-            `Sampler.can_refill`; None computes all at once.
-        place: of the rows in a run; None takes each as a group.
+    `generator` is one per row, or one from which a generator per row is seeded; `size` the rows
+    that are computed at once where rows that end give their places to others, see
+    `Sampler.can_refill`, None computes all at once; `place` that of the rows in a run, None takes
+    each as a group.
 
-    Returns:
-        The finished canvas with its trace and the log-prob of each action when it was taken.
-
-    Raises:
-        ConfigError: a sampler of another kind than the canvas, or one that cannot run.
-        ValueError: guidance on a canvas without an unconditional branch, or a number of generators
-            that is not that of the rows.
-    """
+    Returns the finished canvas with its trace and the log-prob of each action when it was taken.
+    Raises ConfigError: a sampler of another kind than the canvas, or one that cannot run. Raises
+    ValueError: guidance on a canvas without an unconditional branch, or a number of generators that
+    is not that of the rows."""
     check_choice("sampler.name", config.name, GENERATIONS[canvas.kind].samplers)
     check_sampler(config)
     return SAMPLERS[config.name].write(policy, canvas, config, generator, size, place)

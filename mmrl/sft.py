@@ -25,17 +25,11 @@ USAGE = Usage("python -m mmrl.sft", __doc__, SFTConfig, "sft")
 
 @with_display()
 def train(config: SFTConfig) -> Path:
-    """Run a supervised training to its last step.
+    """Run a supervised training to its last step; return the run directory.
 
-    Returns:
-        The run directory.
-
-    Raises:
-        KeyboardInterrupt: after Ctrl-C, with the last finished step saved.
-        ConfigError: settings that cannot run, before any model loads.
-        CheckpointError: a checkpoint could not be written.
-        DivergenceError: the loss is no longer finite.
-    """
+    Raises KeyboardInterrupt: after Ctrl-C, with the last finished step saved. Raises ConfigError:
+    settings that cannot run, before any model loads. Raises CheckpointError: a checkpoint could not
+    be written. Raises DivergenceError: the loss is no longer finite."""
     with activity("importing torch"):  # here, so that --help and a misspelt key do not wait for it
         from mmrl.runtime.launch import any_process
         from mmrl.runtime.sharding import build_sharding

@@ -48,28 +48,21 @@ def load_model(
     quantization_config: QuantizationConfig | None = None,
     deferred: bool = False,
 ) -> Network:
-    """The network of a checkpoint; no tokenizer needed.
+    """The network of a checkpoint, or of a PEFT adapter, whose `adapter_config.json` names its
+    base, of a directory, or a hub id when there is no such directory; no tokenizer needed.
+    `model(input_ids=…, attention_mask=…).logits`, in eval mode. The size of the vocabulary is that
+    of the tensors, whatever the configuration says.
 
-    Args:
-        path_or_hub_id: a directory, or a hub id when there is no such directory, of a checkpoint
-            or of a PEFT adapter, whose `adapter_config.json` names its base.
-        dtype: of the weights: float32, bfloat16, float16 or float64.
-        attn_implementation: `sdpa`, `eager`, or `auto`, see `choose_attention`.
-        merge_adapter: whether an adapter is added to the weights; false loads its base alone.
-        quantization_config: holds the linear layers of the blocks in 4 bits, each quantised when
-            it is read; an adapter is then not added.
-        deferred: whether the network stays on the meta device, for processes that share one copy of
-            it: each reads its part later, from `stored` of the network.
+    `dtype` of the weights is float32, bfloat16, float16 or float64; `attn_implementation` `sdpa`,
+    `eager`, or `auto`, see `choose_attention`. Without `merge_adapter` an adapter is not added to
+    the weights of its base. `quantization_config` holds the linear layers of the blocks in 4 bits,
+    each quantised when it is read; an adapter is then not added. A `deferred` network stays on the
+    meta device, for processes that share one copy of it: each reads its part later, from `stored`
+    of the network.
 
-    Returns:
-        `model(input_ids=…, attention_mask=…).logits`, in eval mode. The size of the vocabulary is
-        that of the tensors, whatever the configuration says.
-
-    Raises:
-        FileNotFoundError: no such directory, or it lacks config.json or weights.
-        ValueError: an unknown family, a damaged file, tensors that do not fit, an adapter of
-            another base, or weights of 4 bits or an adapter to be merged that are deferred.
-    """
+    Raises FileNotFoundError: no such directory, or it lacks config.json or weights. Raises
+    ValueError: an unknown family, a damaged file, tensors that do not fit, an adapter of another
+    base, or weights of 4 bits or an adapter to be merged that are deferred."""
     directory = find_directory(path_or_hub_id)
     model, settings = outline(directory), (merge_adapter, quantization_config, deferred)
     read_network(model, path_or_hub_id, directory, dtype, device, attn_implementation, *settings)

@@ -157,24 +157,18 @@ def load_policy(
     deferred: bool = False,
     **options: Any,
 ) -> Policy:
-    """A checkpoint of a known family, ready for sampling and training.
+    """A checkpoint of a known family, ready for sampling and training, with the layouts of the
+    tasks of its family. What `load_model` takes as well is explained there; `options` are those of
+    `LayoutConfig`.
 
-    Its `layouts` are those of the tasks of its family: `text`, `text_to_image`, `image_edit`,
-    `image_to_text`. What `load_model` takes as well is explained there.
+    `vq`: path or hub id of the image tokenizer, in float32; None for text only. A family without
+    image codes never loads it. `auto` takes the one that the checkpoint names or holds, else
+    showlab/magvitv2. `train_vision_tower`: whether the tower gets gradients; its projector always
+    does.
 
-    Args:
-        vq: path or hub id of the image tokenizer; None for text only. A family without image codes
-            never loads it. `auto` takes the one that the checkpoint names or holds, else
-            showlab/magvitv2.
-        dtype: of the network; the image tokenizer stays float32.
-        train_vision_tower: whether the vision tower gets gradients; its projector always does.
-        **options: of the layouts, see `LayoutConfig`.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without a
-            tokenizer, or settings and files that do not belong together.
-        TypeError: an unknown option.
-    """
+    Raises FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without
+    a tokenizer, or settings and files that do not belong together. Raises TypeError: an unknown
+    option."""
     choices = LayoutConfig(**options)
     directory = find_directory(path_or_hub_id, left_out=choices.without_parts)
     network = outline(directory, choices.without_parts)

@@ -43,20 +43,12 @@ def group_advantages(
     baseline: str = "group",
     deviation: str = "sample",
 ) -> Tensor:
-    """Advantages of rollouts in the order of their groups, and of their chunks on the same scale.
+    """Advantages of rollouts in the order of their groups of `num_generations`, and of their chunks
+    on the same scale: of `rewards` [B], or [B, C] with a column for the outcome and for every
+    chunk; float, NaN where no reward applies.
 
-    Args:
-        rewards: [B], or [B, C] with a column for the outcome and for every chunk; float, NaN where
-            no reward applies.
-        num_generations: G, rollouts per prompt.
-        scale_rewards: group, chunk (without chunks as group), batch, none or softmax.
-        baseline: group, leave_one_out, batch or none; softmax needs group.
-        deviation: sample or population.
-
-    Returns:
-        [B] or [B, C] float32; 0 where no reward applies, and with a baseline of the group where all
-        its rewards are equal.
-    """
+    Returns [B] or [B, C] float32; 0 where no reward applies, and with a baseline of the group where
+    all its rewards are equal. The other arguments are columns of `AlgorithmConfig`."""
     groups = rewards.double().unflatten(0, (-1, num_generations))
     centred = BASELINES[baseline](groups)
     if scale_rewards == "softmax":
@@ -77,17 +69,9 @@ def group_advantages(
 def normalize_then_sum(
     rewards: Tensor, weights: Tensor, num_generations: int, deviation: str = "sample"
 ) -> Tensor:
-    """The weighted sum of several rewards, each normalized within its group.
-
-    Args:
-        rewards: [B, R] float, NaN where one does not apply: it then adds nothing.
-        weights: [R] float.
-        num_generations: G, rollouts per prompt.
-        deviation: sample or population.
-
-    Returns:
-        [B] float64; NaN where no reward applies.
-    """
+    """[B] float64: the weighted sum of several rewards [B, R] float, each normalized within its
+    group, by `weights` [R]. One that is NaN, as it does not apply, adds nothing; NaN where none
+    applies."""
     total = rewards.new_zeros(len(rewards)).double()
     for weight, column in zip(weights, rewards.T, strict=True):
         total += weight * group_advantages(column, num_generations, "group", deviation=deviation)

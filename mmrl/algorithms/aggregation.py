@@ -29,18 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchSize:
-    """Counts over the whole batch of one inner iteration.
+    """Counts over the whole batch of one inner iteration: rollouts, scored tokens of all passes,
+    entries of the bound that count (the tokens, unless the bound sums them up), and the most
+    response positions of a row.
 
-    Attributes:
-        rollouts: rows of the batch.
-        tokens: scored tokens of all passes.
-        entries: entries of the bound that count; the tokens, unless the bound sums them up.
-        longest: most response positions of a row.
-        rows: rows with an entry, summed over passes; None where every row has one in every pass.
-        token_rows: rows with a scored token, summed over passes; None as above.
-        passes: most passes of the bound on a process; None: those at hand.
-        token_passes: most passes on a process; None as above.
-    """
+    `rows` with an entry, and `token_rows` with a scored token, are summed over passes; None where
+    every row has one in every pass. `passes` of the bound, and `token_passes`, are the most on a
+    process; None: those at hand."""
 
     rollouts: int
     tokens: int

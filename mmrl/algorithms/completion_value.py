@@ -40,17 +40,12 @@ class SliceCredit(NamedTuple):
 
 
 def slice_trace(trace: Tensor, counted: Tensor, slices: int) -> Tensor:
-    """The slice in which each position was written.
+    """[B, L] int64: the slice, 0 to K - 1, in which each position was written, -1 where it was
+    given.
 
-    Args:
-        trace: [B, L] int64, the denoising step of each position, -1 where it was given.
-        counted: [B, L] bool, positions whose number makes slices equal.
-        slices: K.
-
-    Returns:
-        [B, L] int64 from 0 to K - 1, -1 where a position was given. All positions of a step are in
-        the slice that holds its middle; a slice may have none.
-    """
+    `trace` [B, L] int64 is the denoising step of each position, -1 where it was given; the numbers
+    of positions that count (`counted` [B, L] bool) make slices equal. All positions of a step are
+    in the slice that holds its middle; a slice may have none."""
     steps = trace.clamp(min=0)
     per_step = counted.new_zeros(len(steps), int(steps.max()) + 1).long()
     per_step.scatter_add_(1, steps, (counted & (trace >= 0)).long())
@@ -62,17 +57,12 @@ def slice_trace(trace: Tensor, counted: Tensor, slices: int) -> Tensor:
 def credit_slices(
     outcomes: Tensor, scores: Tensor, num_generations: int, scale_rewards: str, lam: float
 ) -> SliceCredit:
-    """Advantages of the slices of all rollouts of a step.
+    """Advantages of the slices of all rollouts of a step, in groups of `num_generations`.
 
-    Args:
-        outcomes: [B] float, rewards of the rollouts, NaN where none applies: such a rollout gets 0,
-            as do all of a group whose rewards are equal.
-        scores: [K - 1, B] float, rewards of the completions after each slice but the last; NaN
-            where none applies: it then says nothing.
-        num_generations: G, rollouts per prompt.
-        scale_rewards: batch or none.
-        lam: lambda, in [0, 1].
-    """
+    `outcomes` [B] float are the rewards of the rollouts, NaN where none applies: such a rollout
+    gets 0, as do all of a group whose rewards are equal. `scores` [K - 1, B] float are those of the
+    completions after each slice but the last; NaN says nothing. `scale_rewards` is batch or
+    none."""
     outcome = group_advantages(outcomes, num_generations, scale_rewards).double()
     known = ~outcomes.isnan() & ~equal_groups(outcomes, num_generations)
     predictors = group_advantages(scores.T, num_generations, "none").T.double() * known

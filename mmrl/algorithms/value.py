@@ -49,21 +49,17 @@ def compute_advantages(
     config: ValueConfig,
     steps: Tensor | None = None,
 ) -> Estimates:
-    """Returns and advantages of the tokens of finished rollouts.
+    """Returns and advantages of the tokens of finished rollouts. Tokens of a step differ in their
+    values alone, so the recursion is over the means of steps. It runs on the CPU, where sums always
+    have the same order, and which is fast for small tensors.
 
-    Tokens of a step differ in their values alone, so the recursion is over the means of steps. It
-    runs on the CPU, where sums always have the same order, and which is fast for small tensors.
-
-    Args:
-        values: [K, B, L], predicted by the value model as it was when the policy sampled.
-        rewards: [B, L] what was earned up to a position, as advantages among the group; for the
-            outcome that is the last one. NaN in a row where no reward applies: such a rollout
-            is left out. A reward for a part in which nothing is scored is dropped.
-        scored: [K, B, L] bool, each token in one pass at the most: one per slice of the trace.
-        config: discounts.
-        steps: [B, L] int64, ordered as the steps, where a pass scores slices of several blocks
-            that were written one after the other; None where each pass is a step.
-    """
+    `values` [K, B, L] are those of the value model as it was when the policy sampled; `rewards` [B,
+    L] what was earned up to a position, as advantages among the group; for the outcome that is the
+    last one. NaN in a row where no reward applies: such a rollout is left out. A reward for a part
+    in which nothing is scored is dropped. `scored` [K, B, L] bool has each token in one pass at the
+    most: one per slice of the trace. `steps` [B, L] int64 are ordered as the steps, where a pass
+    scores slices of several blocks that were written one after the other; None where each pass is a
+    step."""
     counted = scored & ~rewards.isnan().any(-1)[None, :, None]
     tokens, value = counted.any(0).cpu(), (values * counted).sum(0).cpu()
     order = counted.byte().argmax(0) if steps is None else steps
@@ -83,13 +79,9 @@ def compute_advantages(
 def estimate_gae(
     rewards: Tensor, values: Tensor, written: Tensor, gamma: float, lam: float
 ) -> Estimates:
-    """Returns and advantages [B, S] of the steps of rows, with discount gamma and lambda in [0, 1].
-
-    Args:
-        rewards: [B, S] float, what is paid in each step.
-        values: [B, S] float, predicted before the step.
-        written: [B, S] bool. A step in which a row writes nothing is skipped.
-    """
+    """Returns and advantages [B, S] of the steps of rows, with discount gamma and lambda in [0, 1]:
+    of what is paid in each step, `rewards` [B, S] float, and `values` [B, S] float, predicted
+    before it. A step in which a row writes nothing (`written` [B, S] bool) is skipped."""
     returns, advantages = values.new_zeros(values.shape), values.new_zeros(values.shape)
     later = values.new_zeros(3, len(values))  # return, value and advantage of the next step
     for i in reversed(range(values.shape[1])):
@@ -103,16 +95,10 @@ def estimate_gae(
 def value_loss(
     values: Tensor, old: Tensor, returns: Tensor, weights: Tensor, epsilon: float, size: BatchSize
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """This part's share of the batch's value loss, and sums for the metrics.
-
-    Args:
-        values: [K, B, L] float32, with gradient.
-        old: [K, B, L], predicted when the policy sampled.
-        returns: [K, B, L], the targets.
-        weights: [K, B, L], of the tokens in the batch's mean; 0 where a token does not count.
-        epsilon: clip range: how far a value may move from its old one.
-        size: counts of the whole batch.
-    """
+    """This part's share of the batch's value loss, and sums for the metrics: of `values` [K, B, L]
+    float32, with gradient, those predicted when the policy sampled (`old`), from which they may
+    move by `epsilon`, and the targets (`returns`). `weights` are those of the tokens in the mean
+    over the batch of this size, 0 where one does not count."""
     held = values.clamp(old - epsilon, old + epsilon)
     free, bound = (values - returns).square(), (held - returns).square()
     loss = (free.maximum(bound) / 2 * weights).sum()

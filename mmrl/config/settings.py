@@ -31,17 +31,12 @@ COMMAND = re.compile(r"^#\s+(python .+?)\s*$", re.MULTILINE)
 
 
 def load_config(cls: type[T], arguments: Sequence[str]) -> T:
-    """Build a `cls` from its defaults, the YAML named by `config=…` and `key.sub=value` overrides.
+    """Build a `cls`, a dataclass whose nested ones are sections, from its defaults, the YAML named
+    by `config=…` and `key.sub=value` overrides; `~key.sub` leaves out a key of the YAML, as in
+    Hydra.
 
-    Args:
-        cls: a dataclass; nested dataclasses become nested sections.
-        arguments: command-line words, each `key=value`, or `~key.sub` to leave out a key of the
-            YAML, as in Hydra.
-
-    Raises:
-        ConfigError: a word without `=`, a missing or unreadable YAML file, an unknown key, a value
-            of the wrong type, or whatever the dataclasses' own checks reject.
-    """
+    Raises ConfigError: a word without `=`, a missing or unreadable YAML file, an unknown key, a
+    value of the wrong type, or whatever the dataclasses' own checks reject."""
     words = _words(arguments)
     path = words.pop("config", None)
     content = OmegaConf.create() if path is None else read_yaml(path)

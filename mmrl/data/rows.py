@@ -48,18 +48,13 @@ class StoredBytes:
 
 
 def read_rows(source: str, config: str | None = None, split: str | None = None) -> Iterator[Row]:
-    """Read every row with its place for messages, such as `rows.jsonl, line 3`.
+    """Read every row of a source with its place for messages, such as `rows.jsonl, line 3`: of a
+    file with one of `SUFFIXES`, a pattern such as `shards/*.tar`, or a folder of images with texts
+    beside them; otherwise of a folder or hub id for `datasets.load_dataset`, by its configuration
+    and split, with slices as in `train[:-500]`; None is `train`.
 
-    Args:
-        source: a file with one of `SUFFIXES`, a pattern such as `shards/*.tar`, or a folder of
-            images with texts beside them; otherwise a folder or hub id for `datasets.load_dataset`.
-        config: configuration of a hub data set.
-        split: of a hub data set, with slices as in `train[:-500]`; None is `train`.
-
-    Raises:
-        NotHereError: a data set of the hub that does not exist or cannot be downloaded.
-        ConfigError: a file, configuration or split that is not there or cannot be read.
-    """
+    Raises NotHereError: a data set of the hub that does not exist or cannot be downloaded. Raises
+    ConfigError: a file, configuration or split that is not there or cannot be read."""
     files = _find_files(source, config, split)
     if _read_here(files):
         for file in files:

@@ -28,21 +28,14 @@ MOST_STEPS = 4096
 
 @dataclass(frozen=True)
 class Trace:
-    """One completion, position by position.
+    """One completion, position by position: [n] the step from 0 that wrote each response position,
+    of a text up to its end (`written_at`), its log-prob under the sampler (`logprobs`), and of a
+    text its token (`tokens`).
 
-    Attributes:
-        completion: finished text, image or video.
-        written_at: [n] the step that wrote each response position, from 0; of a text up to its end.
-        logprobs: [n] log-prob of each token under the sampler when it was written.
-        tokens: [n] their texts; empty for an image.
-        steps: denoising steps.
-        grid: height and width of an image in tokens, None for a text.
-        frames: of an image or video that can be decoded before it is finished, before the first
-            step and after each; empty elsewhere.
-        blocks: [n] block of each position, from 0; empty where the text is not divided.
-        forwards: forward passes.
-        seconds: of sampling.
-    """
+    `steps` are denoising steps, `forwards` forward passes, `seconds` those of sampling. `grid`:
+    height and width of an image in tokens, None for a text. `frames`: of what can be decoded before
+    it is finished, before the first step and after each. `blocks`: [n] the block of each position,
+    from 0; empty where the text is not divided."""
 
     completion: Completion
     written_at: list[int]

@@ -32,15 +32,9 @@ def score(
     temperature: float = 1.0,
     image_guidance_scale: float = 0.0,
 ) -> Scores:
-    """Log-probs of the scored actions, and the entropy of their distributions.
-
-    Args:
-        policy: with gradient where the caller enables it.
-        canvas: B finished rows.
-        passes: K passes over them.
-        cfg_scale: guidance applied while scoring; 0 scores the conditional policy.
-        temperature: divides the logits.
-        image_guidance_scale: guidance by the source image.
-    """
+    """Log-probs of the scored actions of K passes over B finished rows, and the entropy of their
+    distributions; of the policy, with gradient where the caller enables it. Both scales are of
+    guidance applied while scoring, 0 scores the conditional policy; the temperature divides the
+    logits."""
     guidance = Guidance(cfg_scale, image_guidance_scale)
     return GENERATIONS[canvas.kind].score(policy, canvas, passes, guidance, temperature)

@@ -29,19 +29,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt with one completion.
+    """One prompt with one completion, [P] and [n] int64; images have no tokens here, but take so
+    many `rows` by the sizes in their headers, after `cuts` tokens of text each.
 
-    Attributes:
-        prompt: [P] int64, its text; images have no tokens here.
-        completion: [n] int64, with its ends.
-        order: [n] int64, step that wrote each token; ends come last, one after the other. Without
-            a recorded order, from left to right.
-        trained: leading tokens of the completion that are learned.
-        padding: token that extends a completion.
-        images: of the prompt, opened when they are read.
-        cuts: number of text tokens before each image.
-        rows: positions that the images take, by the sizes in their headers.
-    """
+    `order` [n] int64 is the step that wrote each token; ends come last, one after the other.
+    Without a recorded order it is from left to right. The first `trained` tokens are learned, and
+    `padding` is the token that extends a completion."""
 
     prompt: Tensor
     completion: Tensor

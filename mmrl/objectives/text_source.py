@@ -93,16 +93,13 @@ def pad_completions(examples: Sequence[Example], config: SourceConfig) -> list[E
 def build_row(
     example: Example, album: Album | None, view: View, mask_id: int, block_size: int | None
 ) -> Rows:
-    """Join prompt, view and untrained rest of an example, with the weights of the view.
+    """Join the prompt of an example, the view of its `trained` tokens, whose hidden columns become
+    `mask_id`, and its untrained rest, with the weights of the view.
 
-    Args:
-        example: n completion tokens.
-        album: of the micro-batch, for images, which are opened here; None where there are none.
-        view: of its `trained` tokens, m columns, of which hidden ones become `mask_id`.
-        block_size: of the prompt, where attention is causal between blocks; None lets it attend to
-            all of itself.
-
-    Returns tensors [P + m + n - trained], P the positions of the prompt and its images."""
+    `album` is of the micro-batch, for images, which are opened here; None where there are none.
+    `block_size` is of the prompt, where attention is causal between blocks; None lets it attend to
+    all of itself. Returns tensors [P + m + n - trained]: P positions of the prompt and its images,
+    m columns of the view, n tokens of the completion."""
     (prompt, at), rest = _show_prompt(example, album), len(example.completion) - example.trained
     first = len(prompt)
     index = torch.cat((view.index, torch.arange(example.trained, len(example.completion))))

@@ -99,16 +99,10 @@ def combine_needs(policies: Mapping[str, Needs], offload: bool) -> Needs:
 
 @dataclass
 class NetworkBytes:
-    """Bytes of a network.
-
-    Attributes:
-        weights: without an adapter.
-        adapter: of an adapter beside them, in float32.
-        trained: of what is trained, and of its gradients.
-        moments: of the optimiser.
-        wide, wide_frozen: of the float32 weights that are trained, and that are not.
-        unit: of what is outside the blocks, and a block.
-    """
+    """Bytes of a network: its weights without an adapter, an adapter beside them in float32, what
+    is `trained`, as its gradients, and the moments of the optimiser; of these the float32 weights
+    that are trained (`wide`), and that are not; and a `unit`: what is outside the blocks, and a
+    block."""
 
     weights: float = 0.0
     adapter: float = 0.0
@@ -229,19 +223,10 @@ def estimate_network(
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward pass.
-
-    Attributes:
-        network: that computes it.
-        device: type of its device, which decides how many logits exist at once.
-        size: bytes of a number that the network computes.
-        rows: of its batch, on one branch of guidance.
-        length: positions of a row.
-        scored: positions of a row whose logits are read.
-        columns: of the logits.
-        branches: of guidance.
-        shown: positions of a row whose images no other row shows.
-    """
+    """A forward pass of a network on a type of device, which decides how many logits exist at once,
+    with numbers of `size` bytes: `rows` on one of the `branches` of guidance, of `length`
+    positions, of which `shown` have images that no other row shows, and the logits of `scored`, of
+    so many `columns`, are read."""
 
     network: Network
     device: str

@@ -47,7 +47,8 @@ def make_dummy_samples(
     for n in range(count if chosen else 0):
         prompt, other = (chosen[place % len(chosen)] for place in (n, n + 1))
         completion = _text(n, prompt, other) if made == TEXTS else _image(n, side or 256)
-        completion = _still(completion) if made == VIDEOS else completion
+        if made == VIDEOS:
+            completion = Video(np.stack([np.asarray(completion)] * 5))
         samples.append(Sample.of(prompt, completion))
     return samples
 
@@ -57,10 +58,6 @@ def _image(n: int, side: int) -> Image.Image:
         return Image.new("RGB", (side, side), ("white", "black", "red", "blue")[n // 2 % 4])
     noise = torch.randint(0, 256, (side, side, 3), generator=generator("probe", n))
     return Image.fromarray(noise.to(torch.uint8).numpy())
-
-
-def _still(image: Any) -> Video:
-    return Video(np.stack([np.asarray(image)] * 5))
 
 
 def _text(n: int, prompt: Prompt, other: Prompt) -> str:

@@ -126,13 +126,9 @@ def adapter_directory(path_or_hub_id: str) -> Path | None:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the checkpoints of a policy before they are loaded.
-
-    Attributes:
-        model: settings of the policy.
-        config: see `known_config`; where the checkpoint is not on this machine, None or the sizes
-            of the published one that it is.
-    """
+    """What is known of the checkpoints of a policy with these settings before they are loaded.
+    `config`: see `known_config`; where the checkpoint is not on this machine, None or the sizes of
+    the published one that it is."""
 
     model: ModelConfig
     config: Mapping[str, Any] | None

@@ -63,7 +63,7 @@ class ModelConfig(LayoutOptions, CheckpointConfig, Settings):
 
     where: ClassVar[str] = "model"
 
-    attn_implementation: Literal["auto", "sdpa", "eager", "flex"] = "auto"
+    attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
     """Attention kernel of scoring and its backward pass; `auto` follows device and precision, see
     `mmrl.models.network.attention`. Sampling always takes `sdpa`."""
     gradient_checkpointing: bool = False

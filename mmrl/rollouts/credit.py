@@ -40,18 +40,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Credit:
-    """What this process's rollouts of a step earned.
+    """What this process's rollouts of a step earned: [B] float32 weighted sums (`rewards`), NaN
+    where no reward applies, and their advantages; the metrics are of all processes together.
 
-    Attributes:
-        rewards: [B] float32 weighted sums, NaN where no reward applies.
-        advantages: [B] float32, of the weighted sums.
-        left_out: [B] bool, rollouts of the groups that the update leaves out: of zero variance, or
-            outside the accuracy band; None where the task leaves out none.
-        slices: [B, K] float32 advantages of the slices of the trace; None without lookaheads.
-        columns: [B, 1 + chunks] float32 advantages of the outcome and of every chunk, on one scale;
-            None where no chunks are judged, or there is no value model.
-        metrics: of all processes together.
-    """
+    `left_out` [B] bool: rollouts of the groups that the update leaves out, of zero variance or
+    outside the accuracy band; None where the task leaves out none. `slices` [B, K] float32:
+    advantages of the slices of the trace; None without lookaheads. `columns` [B, 1 + chunks]
+    float32: advantages of the outcome and of every chunk, on one scale; None where no chunks are
+    judged, or there is no value model."""
 
     rewards: Tensor
     advantages: Tensor

@@ -30,18 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Batch:
-    """Completions that were sampled together, and their cost.
-
-    Attributes:
-        completions: one per row.
-        lengths: tokens of each before the first end token; all of them where there is none.
-        positions: response positions of a row.
-        forwards: forward passes over the batch; a guided pair counts once. A rule or an
-            end-of-text option that stops early takes as many as its slowest row, so only one row
-            at a time shows the cost of a single sample.
-        seconds: spent sampling.
-        tokens: of each completion, see `Completions`.
-    """
+    """Completions that were sampled together, one per row, and their cost: the tokens of each
+    before the first end token, all of them where there is none (`lengths`), response positions of a
+    row, forward passes over the batch and seconds; `tokens` as in `Completions`. A guided pair
+    counts as one pass. A rule or an end-of-text option that stops early takes as many as its
+    slowest row, so only one row at a time shows the cost of a single sample."""
 
     completions: list[Completion]
     lengths: list[int]
@@ -96,15 +89,11 @@ def evaluate(
     length: int | None = None,
 ) -> Evaluation:
     """Sample completions of prompts of one task, `num_samples` of each, and score them; without a
-    scorer only sample.
+    scorer only sample. The seed names the draws, `batch_size` is how many rows are sampled at once,
+    and `length` the response positions, None for those of the task.
 
-    The seed names the draws, `batch_size` is how many rows are sampled at once, and `length` the
-    response positions, None for those of the task.
-
-    Raises:
-        RewardError: a reward failed more often than the scorer allows.
-        Interrupted: see `mmrl.runtime.interrupt.leave_together`; between two denoising steps.
-    """
+    Raises RewardError: a reward failed more often than the scorer allows. Raises Interrupted: see
+    `mmrl.runtime.interrupt.leave_together`; between two denoising steps."""
     rows, completions = list_rows(prompts, num_samples), []
     pending = None if scorer is None else scorer.begin(len(rows))
     with activity("samples", len(rows)), policy.sampling(True):

@@ -32,20 +32,13 @@ def write_directory(
     wait_for_everyone: Callable[[], None] = lambda: None,
     background: Callable[[Callable[[], None]], None] | None = None,
 ) -> Path:
-    """Write a directory under another name and rename it to `target`, which is returned.
+    """Write a directory under another name and rename it to `target`, in the place of an existing
+    one; return that. All processes call `write`, which fills the empty directory it is given, with
+    a barrier between; the main one creates and renames it. There `background` gets what writes the
+    large files and renames the directory, to call it in a thread; without it all is done on return.
 
-    Args:
-        target: final path; an existing directory is replaced.
-        write: fills the empty directory it is given; all processes call it.
-        is_main: whether this process creates and renames the directory.
-        wait_for_everyone: barrier between the processes.
-        background: on the main process gets what writes the large files and renames the directory,
-            to call it in a thread; without it all is done on return.
-
-    Raises:
-        CheckpointError: files could not be written, for instance because the disk is full. After
-            this and any other error the unfinished directory is removed and `target` is unchanged.
-    """
+    Raises CheckpointError: files could not be written, for instance because the disk is full. After
+    this and any other error the unfinished directory is removed and `target` is unchanged."""
     from mmrl.models.weights import defer_writes  # imports torch
 
     aside = target.with_name(target.name + ASIDE)

@@ -34,14 +34,9 @@ def choose(
     attn_implementation: str | None = None,
     dtype: str = "float32",
 ) -> Computation:
-    """Choose how a run computes.
-
-    Args:
-        device: of this process; None for the device of a run with one process.
-        natives: `native_bfloat16` of every process; empty for this device alone.
-        attn_implementation: the setting; None where the run has none.
-        dtype: name of the dtype of the weights.
-    """
+    """Choose how a run computes: on a device of this process, None for that of a run with one, with
+    weights of a dtype. `natives` are `native_bfloat16` of every process, empty for this device
+    alone; `attn_implementation` is the setting, None where the run has none."""
     if device is None:
         found = torch.accelerator.current_accelerator(check_available=True)
         device = found or torch.device("cpu")

@@ -15,19 +15,12 @@ Way = Literal["whole", "fsdp2", "zero2", "zero3"]
 
 @dataclass(frozen=True)
 class Placement:
-    """How the processes of a launch share a model.
+    """How the processes of a launch share a model: `whole` on every device (one process, or DDP),
+    or one copy divided among `shards` of them, fewer than `world_size` where it is replicated
+    across nodes; optimiser and gradients, or the weights too, in the memory of the host.
 
-    Attributes:
-        way: `whole` on every device (one process, or DDP), or sharded.
-        world_size: number of processes.
-        shards: processes among which one copy of the model is divided; fewer than `world_size`
-            where it is replicated across nodes.
-        offload_optimizer: whether optimiser and gradients are in the memory of the host.
-        offload_weights: whether the weights are too.
-        device: type of the device.
-        memory: bytes of the device; None where that is not here.
-        named: the device, where it is planned for and not found.
-    """
+    `device` is the type of the device, with so many bytes of `memory`, None where that is not here;
+    `named` the device itself, where it is planned for and not found."""
 
     way: Way = "whole"
     world_size: int = 1

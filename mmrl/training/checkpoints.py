@@ -22,15 +22,12 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """Writes and removes the checkpoints of a run.
+    """Writes and removes the checkpoints of a run. With `async_save` the state is copied to the CPU
+    of the main process, gathered from shards where it is sharded, and a thread of that process
+    writes it; the next checkpoint waits for the last.
 
-    With `async_save` the state is copied to the CPU of the main process, gathered from shards where
-    it is sharded, and a thread of that process writes it; the next checkpoint waits for the last.
-
-    Attributes:
-        step: of the last checkpoint of this run that was begun, or resumed from; -1 without.
-        best: step whose checkpoint is kept beside the last ones; -1 for none.
-    """
+    `step` is that of the last one of this run that was begun, or resumed from, -1 without; `best`
+    that whose checkpoint is kept beside the last ones, -1 for none."""
 
     def __init__(self, run: RunDirectory, config: RunConfig, accelerator: Accelerator) -> None:
         self.run, self.config, self.accelerator = run, config, accelerator

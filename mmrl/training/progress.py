@@ -47,15 +47,10 @@ class Trained(Protocol):
 
 
 class Progress:
-    """Steps of one run; a context manager that counts them and opens the trackers.
-
-    Args:
-        run: its directory.
-        trainer: its trainer, with its settings.
-        evaluate: returns the lines of metrics of an evaluation of the present weights.
-        at_ends: whether the first and the last step are evaluated too, where any is.
-    `stopped` is why the run ends before `max_steps`; empty where it does not.
-    """
+    """Steps of one run in its directory, by its trainer; a context manager that counts them and
+    opens the trackers. `evaluate` returns the lines of metrics of an evaluation of the present
+    weights; `at_ends`: whether the first and the last step are evaluated too, where any is.
+    `stopped` is why the run ends before `max_steps`; empty where it does not."""
 
     def __init__(
         self,

@@ -41,17 +41,11 @@ MOST_NAMES = 16
 
 
 class RunTrainer(ABC, Generic[Config]):
-    """Everything of a run that changes from step to step.
-
-    Attributes:
-        settings: of the run, as given.
-        config: the same with what the device decides in the place of `auto`.
-        sharding: how the processes share the model.
-        step: steps done.
-        window: metrics since the last line of `metrics.jsonl`.
-        modules: what holds the trained parameters.
-        optimizers, schedules: of these, each with its schedule.
-    """
+    """Everything of a run that changes from step to step: `step` is the number done, `window` has
+    the metrics since the last line of `metrics.jsonl`, `modules` hold the trained parameters, with
+    optimisers, each with its schedule. `settings` are those of the run, as given, and `config` the
+    same with what the device decides in the place of `auto`; `sharding` is how the processes share
+    the model."""
 
     modules: Sequence[nn.Module]
     optimizers: Sequence[Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,13 +26,9 @@ class Rollout:
         seeds: [B] int64, from which all draws of a row follow; None where it was not
             sampled here.
         forwards: forward passes over the batch; the branches of a guided one count once.
-        raw_logprobs: [B, N] float32, those under the policy itself, at temperature 1 and without
-            filters; None where the sampler does not record them.
         drawn: [B, N] bool, actions that were drawn; False where none was taken, and where the
             sampler took the most likely one because it was certain. None where all were.
     """
-
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("raw_logprobs", "drawn")
 
     canvas: Any
     trace: Tensor
@@ -40,7 +36,6 @@ class Rollout:
     settings: dict[str, Any]
     seeds: Tensor | None = None
     forwards: int = 0
-    raw_logprobs: Tensor | None = None
     drawn: Tensor | None = None
 
     def __len__(self) -> int:
@@ -54,7 +49,7 @@ class Rollout:
 
     def __getitem__(self, rows: slice | Tensor) -> Rollout:
         """The rollout of some rows."""
-        parts = ("canvas", "trace", "logprobs", "seeds", *self.OPTIONAL)
+        parts = ("canvas", "trace", "logprobs", "seeds", "drawn")
         own = ((name, getattr(self, name)) for name in parts)
         return replace(self, **{name: None if x is None else x[rows] for name, x in own})
 
@@ -72,7 +67,6 @@ class Rollout:
             return torch.cat([F.pad(x, (number - x.shape[1], 0), value=fill) for x in each])
 
         seeds = [part.seeds for part in parts if part.seeds is not None]
-        known = [name for name in Rollout.OPTIONAL if getattr(parts[0], name) is not None]
         return replace(
             parts[0],
             canvas=type(parts[0].canvas).join([part.canvas for part in parts]),
@@ -80,5 +74,5 @@ class Rollout:
             logprobs=join("logprobs", 0),
             seeds=torch.cat(seeds) if seeds else None,
             forwards=sum(part.forwards for part in parts),
-            **{name: join(name, 0) for name in known},
+            drawn=None if parts[0].drawn is None else join("drawn", 0),
         )

@@ -26,14 +26,11 @@ from mmrl.types import Prompt
 class TextLayout(Layout):
     """Renders prompts as canvases with every response position masked, and decodes finished ones.
 
-    Args:
-        ids: of its special tokens: `mask`, `eos`, which pads as well, and `eot`, which ends a turn.
-        chat_template: whether a prompt without messages becomes the message of a user; None does
-            so where the tokenizer has a chat template.
-        block_size: of a network whose attention is causal between blocks, else None.
-        block_alignment: where its blocks begin, see `LayoutConfig`.
-        cut: whether a prompt that is too long loses its first tokens.
-    """
+    `ids` are of its special tokens: `mask`, `eos`, which pads as well, and `eot`, which ends a
+    turn. `chat_template`: whether a prompt without messages becomes the message of a user; None
+    does so where the tokenizer has a chat template. `block_size` is of a network whose attention is
+    causal between blocks, else None; where they begin, see `LayoutConfig`. `cut`: whether a prompt
+    that is too long loses its first tokens."""
 
     tokenizer: PreTrainedTokenizerBase
     ids: Mapping[str, int]

@@ -6,20 +6,18 @@ queries are computed for those only; keys and values always come from the whole 
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.kv_cache import KVCache, TokenCache
 from mmrl.models.network.norm import RMSNorm
 from mmrl.models.network.pattern import BlockPattern, count_blocks
 
-Mask = Tensor | BlockMask | None
-"""What a kernel takes: nothing, a bool or additive mask, or FlexAttention's form of a pattern."""
+Mask = Tensor | None
+"""What a kernel takes: nothing, or a bool or additive mask."""
 
 
 def rope_table(
@@ -82,28 +80,10 @@ def auto_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tens
     return ATTENTION[kernel](q, k, v, mask)
 
 
-def block_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """FlexAttention for the pattern of a block-causal network, compiled on an accelerator; fused
-    attention for any other mask."""
-    if not isinstance(mask, BlockMask):
-        return sdpa_attention(q, k, v, mask)
-    # part of a compiled graph already, or on a CPU, for which it compiles without a backward pass
-    plain = torch.compiler.is_compiling() or q.device.type == "cpu"
-    kernel = flex_attention if plain else compile_kernel()
-    return kernel(q, k, v, block_mask=mask, enable_gqa=True)  # type: ignore[return-value]
-
-
-@functools.cache
-def compile_kernel() -> Callable[..., Any]:
-    """FlexAttention, compiled once for all shapes."""
-    return torch.compile(flex_attention, dynamic=True)
-
-
 ATTENTION: dict[str, Callable[..., Tensor]] = {
     "auto": auto_attention,
     "sdpa": sdpa_attention,
     "eager": eager_attention,
-    "flex": block_attention,
 }
 
 
@@ -112,7 +92,7 @@ def attend(kernel: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask:
     The H / G heads that share keys become further queries of one head, so that keys and values of a
     cache are never copied; a mask that differs between queries is repeated instead."""
     groups, (rows, heads, n, width) = k.shape[1], q.shape
-    if groups < heads and not isinstance(mask, BlockMask):
+    if groups < heads:
         q = q.reshape(rows, groups, -1, width)
         if mask is not None and mask.shape[1] > 1:
             mask = mask.expand(-1, -1, n, -1).reshape(len(mask), groups, q.shape[2], -1)
@@ -209,20 +189,14 @@ def find_mask(
     return pattern.at(torch.arange(start, stop, device=x.device).expand(x.shape[0], -1))
 
 
-def kernel_mask(
-    mask: Tensor | BlockPattern | None, implementation: str, index: Tensor | None = None
-) -> Mask:
-    """A mask as the kernel of this name takes it, for the queries `index` [B, n] or all of them."""
+def kernel_mask(mask: Tensor | BlockPattern | None, index: Tensor | None = None) -> Mask:
+    """A mask as kernels take it, for the queries `index` [B, n] or all of them."""
     if not isinstance(mask, BlockPattern):
         if index is None or mask is None or mask.shape[2] == 1:
             return mask
         rows = index[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
         return mask.expand(index.shape[0], -1, -1, -1).gather(2, rows)
-    pattern = mask if index is None else mask.at(index)
-    # the few queries of a cached step are less than a tile, and on a CPU there is no backward pass
-    runs = mask.blocks.device.type != "cpu" or not torch.is_grad_enabled()
-    tiled = implementation == "flex" and mask.queries is None and runs
-    return pattern.block_mask() if tiled else pattern.dense()
+    return (mask if index is None else mask.at(index)).dense()
 
 
 def gather(x: Tensor, index: Tensor) -> Tensor:

@@ -15,9 +15,6 @@ from mmrl.models.network.attention import choose_attention
 from mmrl.models.network.core import find_predecessors
 from mmrl.models.network.token_network import TokenNetwork
 
-KERNELS = {"flex": "flex_attention"}
-"""Attention kernels that have other names in transformers."""
-
 
 class CausalCache:
     """Keys and values of the columns that rows have read, transformers' own."""
@@ -74,12 +71,12 @@ class CausalLM(TokenNetwork):
                 self.body._init_weights(module)
 
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, `sdpa`, `eager`, `flex` or `auto` by device and dtype.
-        Raises ValueError: an unknown name."""
+        """Choose the attention kernel, `sdpa`, `eager`, or `auto` by device and dtype. Raises
+        ValueError: an unknown name."""
         super().set_attention(implementation)
         dtype = next(self.body.parameters()).dtype
         kernel, _ = choose_attention(implementation, self.device.type, dtype)
-        self.body.set_attn_implementation(KERNELS.get(kernel, kernel))
+        self.body.set_attn_implementation(kernel)
 
     def hidden_states(
         self,
@@ -90,18 +87,12 @@ class CausalLM(TokenNetwork):
         position_ids: Tensor | None = None,
         **images: Any,
     ) -> Tensor:
-        """See `TokenNetwork.hidden_states`.
+        """See `TokenNetwork.hidden_states`: states that predict each position. With a `cache` the
+        input is the columns after those that it holds, which it holds afterwards, without
+        `positions`, and [B, D] predict the next column.
 
-        Args:
-            cache: then the input is the columns after those that it holds, which it holds
-                afterwards, and no `positions` are given.
-            position_ids: [B, L] int64, the position of each token in its text; None counts those
-                that are attended to. Without a mask, a text begins wherever they do not go on by 1.
-
-        Returns:
-            States that predict each position, or [B, D] with `cache`, which predict the next
-            column.
-        """
+        `position_ids` [B, L] int64 are those of each token in its text; None counts those that are
+        attended to. Without a mask, a text begins wherever they do not go on by 1."""
         places = position_ids
         if places is None and attention_mask is not None:
             counted = (attention_mask.long().cumsum(1) - 1).clamp(min=0)

@@ -129,9 +129,8 @@ class MaskedTokenModel(TokenNetwork):
         self.core = replace(self.core, block_size=size)
 
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, `sdpa`, `eager`, `flex` (FlexAttention where attention is
-        causal between blocks), or `auto` by device and dtype. Raises ValueError: an unknown name.
-        """
+        """Choose the attention kernel, `sdpa`, `eager`, or `auto` by device and dtype. Raises
+        ValueError: an unknown name."""
         super().set_attention(implementation)
         for module in self.modules():
             if isinstance(module, Attention):
@@ -191,9 +190,9 @@ class MaskedTokenModel(TokenNetwork):
             x = x + zero_gradients(self.vision)
         length = x.shape[1]
         start, stop, seen = (0, length, length) if cache is None else cache.span
-        span, kernel = (start, stop, seen), self.attn_implementation
+        span = start, stop, seen
         mask = find_mask(attention_mask, x, span, self.core.block_size, blocks, copies)
-        everywhere = kernel_mask(mask, kernel)
+        everywhere = kernel_mask(mask)
         longest = stop if cache is None else max(stop, cache.length or 0)
         table = rope_table(longest, self.core.head_dim, self.core.rope_theta, x.device)
         rope = table[0][start:stop], table[1][start:stop]
@@ -208,7 +207,7 @@ class MaskedTokenModel(TokenNetwork):
             index = before if index is None else before.gather(1, index)
         for i, block in enumerate(self.blocks):
             last = index if i == len(self.blocks) - 1 else None
-            rows = everywhere if last is None else kernel_mask(mask, kernel, last)
+            rows = everywhere if last is None else kernel_mask(mask, last)
             x = self._run(block, x, rope, rows, last, None if cache is None else (cache, i))
         return self.norm(x if chosen is None else x.flatten(0, 1).index_select(0, chosen))
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 
 @dataclass
@@ -38,33 +37,17 @@ class BlockPattern:
 
     def dense(self) -> Tensor:
         """[B, 1, n, L] bool, True where a query attends to a key."""
-        own, kind = self._query_blocks()
+
+        def of_queries(keys: Tensor) -> Tensor:
+            own = keys if self.queries is None else keys.gather(1, self.queries)
+            return own[:, :, None]
+
         kinds: Any = (None, None)
-        if kind is not None and self.copies is not None:
-            kinds = kind[:, :, None], self.copies[:, None, :]
-        allowed = may_attend(own[:, :, None], self.blocks[:, None, :], *kinds)
+        if self.copies is not None:
+            kinds = of_queries(self.copies), self.copies[:, None, :]
+        allowed = may_attend(of_queries(self.blocks), self.blocks[:, None, :], *kinds)
         allowed = allowed if self.attend is None else allowed & self.attend[:, None, :]
         return allowed.unsqueeze(1)
-
-    def block_mask(self) -> BlockMask:
-        """The same for FlexAttention, which skips tiles without an allowed pair."""
-        own, kind = self._query_blocks()
-
-        def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            copies = (None, None) if kind is None else (kind[b, q], self.copies[b, k])  # type: ignore[index]
-            seen = may_attend(own[b, q], self.blocks[b, k], *copies)
-            return seen if self.attend is None else seen & self.attend[b, k]
-
-        rows, keys = self.blocks.shape
-        device = self.blocks.device
-        return create_block_mask(allowed, rows, None, own.shape[1], keys, device=str(device))
-
-    def _query_blocks(self) -> tuple[Tensor, Tensor | None]:
-        """Block and kind of each query, [B, n]."""
-        if self.queries is None:
-            return self.blocks, self.copies
-        kind = None if self.copies is None else self.copies.gather(1, self.queries)
-        return self.blocks.gather(1, self.queries), kind
 
 
 def may_attend(

@@ -53,19 +53,13 @@ class TokenNetwork(Network):
         reduce: Callable[[Tensor, OutputHead], Any] | None = None,
         **optional: Any,
     ) -> LMOutput:
-        """Logits of every position, or of the requested ones. The result for a row must not depend
-        on the other rows. The other arguments are those of `hidden_states`.
+        """Logits of every position, [B, L, C], or of the requested ones, [N, C] in row-major order
+        of the True entries of `positions`, of the half-open range `columns` of token ids; [B, C] of
+        the column after the last one where a causal network has a cache. The result for a row must
+        not depend on the other rows. The other arguments are those of `hidden_states`.
 
-        Args:
-            columns: half-open range of token ids whose logits are wanted.
-            reduce: called with what `hidden_states` returns and the head, where logits would be too
-                large, while weights that are sharded are whole.
-
-        Returns:
-            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or
-            what `reduce` returns; [B, C] of the column after the last one where a causal network
-            has a cache.
-        """
+        `reduce` is called with what `hidden_states` returns and the head, where logits would be too
+        large, while weights that are sharded are whole; what it returns takes their place."""
         x = self.hidden_states(input_ids, attention_mask, positions, **optional)
         head = OutputHead(self.head.weight.flatten(1), self.head.bias, self.wide_logits)
         head = head if columns is None else head.take(*columns)
@@ -79,20 +73,14 @@ class TokenNetwork(Network):
         positions: Tensor | None = None,
         **optional: Any,
     ) -> Tensor:
-        """What logits and values are computed from.
+        """What logits and values are computed from: [B, L, D] final hidden states of the rows of a
+        canvas, [B, L] int64, or [N, D] at `positions` [B, L] bool, where logits are wanted.
+        `attention_mask` [B, L] has 0 on padding, with `cache` of all columns that are seen; None
+        where no row has any.
 
-        Args:
-            input_ids: [B, L] int64, rows of a canvas.
-            attention_mask: [B, L] with 0 on padding, with `cache` of all columns that are seen;
-                None where no row has any.
-            positions: [B, L] bool, where logits are wanted.
-            **optional: `cache`, from `new_cache`; `features` and `feature_at`, embeddings of images
-                that replace tokens; `blocks`, `copies` and `position_ids`, where a canvas has
-                blocks. Given only where a setting, a prompt or a layout needs them.
-
-        Returns:
-            [B, L, D] final hidden states, or [N, D] at `positions`.
-        """
+        Optional are `cache`, from `new_cache`; `features` and `feature_at`, embeddings of images
+        that replace tokens; `blocks`, `copies` and `position_ids`, where a canvas has blocks. They
+        are given only where a setting, a prompt or a layout needs them."""
 
     @property
     def image_encoder(self) -> Any:

@@ -40,18 +40,10 @@ class Found:
 
 
 class InstanceSegmenter:
-    """Finds objects by the names of COCO's classes.
-
-    Args:
-        model: directory or hub id of a `Mask2FormerForUniversalSegmentation` with COCO's 80 classes
-            in their order.
-        key: configuration key of `model`, for messages.
-        options: device, precision and batches; scores and boxes are float32.
-
-    Raises:
-        ConfigError: a model that is not there, not complete or of other classes; NotHereError
-            where it is to come from the hub.
-    """
+    """Finds objects by the names of COCO's classes; scores and boxes are float32. `model` is the
+    directory or hub id of a `Mask2FormerForUniversalSegmentation` with COCO's 80 classes in their
+    order, and `key` its configuration key, for messages. Raises ConfigError: a model that is not
+    there, not complete or of other classes; NotHereError where it is to come from the hub."""
 
     def __init__(self, model: str, key: str, options: NetworkOptions) -> None:
         from transformers import Mask2FormerForUniversalSegmentation, Mask2FormerImageProcessorPil

@@ -100,17 +100,10 @@ def fill_network(
     stale: tuple[str, ...] = (),
     assign: bool = False,
 ) -> None:
-    """Load all weights of a network.
-
-    Args:
-        weights: by the names in the state of the network.
-        what: begins messages: "… does not fit …".
-        stale: suffixes of names in checkpoints that are ignored.
-        assign: take the tensors themselves, for a network whose own hold no memory.
-
-    Raises:
-        ValueError: a weight is missing, unknown or has another shape.
-    """
+    """Load all weights of a network, by the names in its state, without those that end in a `stale`
+    suffix. `what` begins messages: "… does not fit …". `assign` takes the tensors themselves, for a
+    network whose own hold no memory. Raises ValueError: a weight is missing, unknown or has another
+    shape."""
     try:
         result = network.load_state_dict(weights, strict=False, assign=assign)
     except RuntimeError as error:

@@ -23,16 +23,11 @@ if TYPE_CHECKING:
 
 
 class DualEncoder:
-    """The two towers of a network, with its tokenizer and its image transform.
-
-    Args:
-        network: that of open_clip, with `encode_image([b, 3, H, W])` and `encode_text([b, T])`, or
-            a CLIPModel of transformers.
-        tokenizer: maps a list of strings to token ids [b, T] int64.
-        transform: maps an RGB PIL image to a float32 tensor [3, H, W].
-        prepare: maps pixels [3, H, W] in [0, 1] to the same, with their gradient.
-        options: device, precision and batches.
-    """
+    """The two towers of a network, with its tokenizer, which maps texts to token ids [b, T] int64,
+    its transform, which maps an RGB PIL image to a float32 tensor [3, H, W], and `prepare`, which
+    maps pixels [3, H, W] in [0, 1] to the same with their gradient. The network is one of
+    open_clip, with `encode_image([b, 3, H, W])` and `encode_text([b, T])`, or a CLIPModel of
+    transformers; `options` say device, precision and batches."""
 
     def __init__(
         self,

@@ -65,15 +65,9 @@ class HPSv3Network(nn.Module):
         image_grid_thw: Tensor,
         reward_id: int,
     ) -> Tensor:
-        """[B, 2] float32: score and deviation.
-
-        Args:
-            input_ids: [B, L], padded on the right, the reward token once in each row.
-            attention_mask: [B, L], 0 at padding.
-            pixel_values: [patches, D] of all images.
-            image_grid_thw: [B, 3] patches of each image by frame, row and column.
-            reward_id: id of the reward token.
-        """
+        """[B, 2] float32: score and deviation, of tokens [B, L], padded on the right with a mask of
+        0, the reward token once in each row, and of `pixel_values` [patches, D] of all images, of
+        which `image_grid_thw` [B, 3] has the patches by frame, row and column."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)
         states = self.backbone(
             input_ids=input_ids,

@@ -91,18 +91,10 @@ class JobVerdict:
 
 
 class Sandbox:
-    """Runs jobs on this machine.
-
-    Args:
-        isolation: see the module.
-        timeout: wall-clock seconds for loading the code and for each test.
-        memory_mb: address space of one job.
-        output_kb: what one job may print, and return from one call.
-        workers: how many jobs run at the same time.
-
-    Raises:
-        IsolationError: the machine cannot provide this level; the message says what is missing.
-    """
+    """Runs jobs on this machine, `workers` at the same time, with the isolation of the module.
+    `timeout`: wall-clock seconds for loading the code and for each test; `memory_mb`: address space
+    of one job; `output_kb`: what one may print, and return from one call. Raises IsolationError:
+    the machine cannot provide this level; the message says what is missing."""
 
     def __init__(
         self,

@@ -42,15 +42,9 @@ class TermScores:
 
 
 class Failures:
-    """Counts the failures of each reward.
-
-    Args:
-        limit: how much of one reward may fail: below 1 a share of the samples of one call,
-            otherwise a number of samples over the whole run. With 0 the first failure is an error.
-
-    Attributes:
-        counts: so far, by reward key.
-    """
+    """Counts the failures of each reward, `counts` by its key. `limit`: how much of one may fail:
+    below 1 a share of the samples of one call, otherwise a number of samples over the whole run.
+    With 0 the first failure is an error."""
 
     def __init__(self, limit: float) -> None:
         self.limit, self.counts = limit, Counter[str]()

@@ -47,17 +47,13 @@ class HasOverlap(Protocol):
 
 
 class Overlap:
-    """A context in which threads call the rewards of some scorers.
+    """A context in which threads call the rewards of the scorers of one run, one for a reward, also
+    where several hold it. Everything except these calls happens in the thread that entered it.
 
-    Everything except the calls of rewards happens in the thread that entered it.
-
-    Args:
-        scorers: of one run. A reward that several of them hold has one thread.
-        enabled: False calls rewards when their scores are needed, without threads.
-        poll: called every `POLL` seconds while scores are awaited, with the number of calls of
-            rewards that have ended; an exception ends the wait.
-        limit: longest time in seconds that a call of a reward may take.
-    """
+    Without `enabled` rewards are called when their scores are needed, without threads. `poll` is
+    called every `POLL` seconds while scores are awaited, with the number of calls of rewards that
+    have ended; an exception ends the wait. `limit` is the longest time in seconds that a call may
+    take."""
 
     def __init__(
         self,

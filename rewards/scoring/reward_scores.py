@@ -18,18 +18,13 @@ from mmrl.rewards.scoring.terms import Term
 
 @dataclass
 class RewardScores:
-    """Scores of a batch of samples.
+    """Scores of a batch of samples: by reward key the raw scores (`components`), one per sample,
+    the mean over its chunks if those are judged, NaN where the reward does not apply or failed;
+    whether it failed; and how long its calls took.
 
-    Attributes:
-        components: raw scores per reward key, one per sample; the mean over its chunks if those are
-            judged; NaN where the reward does not apply or failed.
-        failed: per reward key, one bool per sample.
-        total: the weighted sum; None where no reward applies.
-        chunks: the share of `total` of each chunk of a sample, [] if its chunks are not judged;
-            None if no reward judges chunks.
-        seconds: per reward key, how long its calls took.
-        wait_s: seconds in which the loop waited for scores or called rewards itself.
-    """
+    `total` are the weighted sums, None where no reward applies; `chunks` the share of each chunk of
+    a sample in it, [] if its chunks are not judged, None if no reward judges chunks; `wait_s`
+    seconds in which the loop waited for scores or called rewards itself."""
 
     components: dict[str, list[float]]
     failed: dict[str, list[bool]]

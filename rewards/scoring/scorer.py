@@ -33,25 +33,19 @@ NETWORK_ERRORS = (ConnectionError, TimeoutError, URLError)
 
 
 class Scorer:
-    """Scores samples with several rewards.
+    """Scores samples with several rewards, one for each of the entries, see
+    `mmrl.rewards.scoring.terms`.
 
-    Args:
-        entries: one mapping per reward, see `mmrl.rewards.scoring.terms`.
-        max_failures: how much of one reward may fail before the run stops: below 1 a share of the
-            samples of one call (those of a process and step), otherwise a number of samples over
-            the whole run. With 0 the first failure stops it.
-        retries: further tries after a network error; those of services retry by themselves, see
-            `mmrl.rewards.http.service`.
-        backoff: seconds before the first of them, doubled each time.
+    `max_failures`: how much of one reward may fail before the run stops: below 1 a share of the
+    samples of one call (those of a process and step), otherwise a number of samples over the whole
+    run. With 0 the first failure stops it. After a network error there are so many `retries`, the
+    first after `backoff` seconds, doubled each time; those of services retry by themselves, see
+    `mmrl.rewards.http.service`.
 
-    Raises:
-        ValueError: an entry is wrong, two share a key, or two cut completions differently.
-
-    Attributes:
-        cutting: how completions are cut into the chunks that rewards judge; None if none does.
-        failures: counts those of the run.
-        overlap: the threads of its rewards; None if they are called when scores are needed.
-    """
+    `cutting`: how completions are cut into the chunks that rewards judge; None if none does.
+    `failures` counts those of the run. `overlap`: the threads of its rewards; None if they are
+    called when scores are needed. Raises ValueError: an entry is wrong, two share a key, or two cut
+    completions differently."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor
@@ -32,15 +32,6 @@ CHECK_EVERY = 16
 """Steps after which the host asks which rows have ended."""
 KEPT = 0.75
 """Share of the rows in the batch that go on, up to which the others leave it."""
-
-
-class Drawn(NamedTuple):
-    """What a step draws, [R] each: columns, their log-probs as they were drawn, and those under the
-    network's own distribution."""
-
-    columns: Tensor
-    logprobs: Tensor
-    raw: Tensor
 
 
 @torch.no_grad()
@@ -70,7 +61,7 @@ def append_tokens(
             drawn = draw(reader.logits, config, uniforms[rows, step], seen)
             ended = _write(rollout, rows, first + step, step, drawn, ended)
             if held is not None:
-                held[rows, drawn.columns] = True
+                held[rows, drawn[0]] = True
             advance()
             if step + 1 == length:
                 break
@@ -90,7 +81,7 @@ def _begin(canvas: CausalCanvas, config: AutoregressiveConfig, seeds: list[int])
     nowhere = torch.full_like(canvas.tokens, -1)
     zeros = torch.zeros(canvas.tokens.shape, device=nowhere.device)
     named = torch.tensor(seeds, device=nowhere.device)
-    return Rollout(canvas, nowhere, zeros, asdict(config), named, 1, zeros.clone())
+    return Rollout(canvas, nowhere, zeros, asdict(config), named, 1)
 
 
 class _Reader:
@@ -137,28 +128,23 @@ class _Reader:
 
 def draw(
     logits: Tensor, config: AutoregressiveConfig, uniforms: Tensor, held: Tensor | None = None
-) -> Drawn:
+) -> tuple[Tensor, Tensor]:
     """Draw the next tokens from logits [R, C] with uniforms [R], with the warpers of transformers'
-    `generate` in its order: repetition penalty, temperature, top-k, top-p, min-p.
+    `generate` in its order: repetition penalty, temperature, top-k, top-p, min-p. Returns columns
+    [R] and the log-probs [R] with which they were drawn.
 
     `held` [R, C] bool: the tokens that a row holds, for the penalty. Unlike transformers', padding
     is none of them.
     """
     wide = logits.double() if logits.dtype.itemsize > 4 else logits.float()
-    raw, shaped = wide.log_softmax(-1), wide
     if held is not None:
         factor = config.repetition_penalty
-        shaped = torch.where(held, torch.where(wide < 0, wide * factor, wide / factor), wide)
+        wide = torch.where(held, torch.where(wide < 0, wide * factor, wide / factor), wide)
     if config.temperature == 0:
-        columns = shaped.argmax(-1)
-        own = torch.zeros_like(raw[:, 0])
-    else:
-        logp = raw
-        if config.filters or config.temperature != 1:
-            logp = filter_min_p(filter_logits(shaped, config), config.min_p).log_softmax(-1)
-        columns = categorical(logp.exp(), uniforms)
-        own = logp.gather(-1, columns[:, None])[:, 0]
-    return Drawn(columns, own, raw.gather(-1, columns[:, None])[:, 0])
+        return wide.argmax(-1), torch.zeros_like(wide[:, 0])
+    logp = filter_min_p(filter_logits(wide, config), config.min_p).log_softmax(-1)
+    columns = categorical(logp.exp(), uniforms)
+    return columns, logp.gather(-1, columns[:, None])[:, 0]
 
 
 def find_held(canvas: CausalCanvas, first: int) -> Tensor:
@@ -181,18 +167,21 @@ def filter_min_p(logits: Tensor, share: float) -> Tensor:
 
 
 def _write(
-    rollout: Rollout, rows: Tensor, column: int, step: int, drawn: Drawn, ended: Tensor
+    rollout: Rollout,
+    rows: Tensor,
+    column: int,
+    step: int,
+    drawn: tuple[Tensor, Tensor],
+    ended: Tensor,
 ) -> Tensor:
     """Write a column of the rows that have not ended; [B] bool, the rows that have ended now."""
     canvas, open_ = rollout.canvas, ~ended[rows]
-    tokens = drawn.columns + canvas.columns[0]
+    tokens = drawn[0] + canvas.columns[0]
     for part, values in (
         (canvas.tokens, tokens),
         (rollout.trace, torch.full_like(tokens, step)),
-        (rollout.logprobs, drawn.logprobs.float()),
-        (rollout.raw_logprobs, drawn.raw.float()),
+        (rollout.logprobs, drawn[1].float()),
     ):
-        assert part is not None
         part[rows, column] = values.where(open_, part[rows, column])
     ends = torch.zeros_like(open_)
     for token in canvas.stop_ids:

@@ -15,21 +15,17 @@ def check_window(config: SolverConfig, name: str, where: str, length: int | None
         config.find_place(config.steps)
 
 
-def count_stochastic(config: SolverConfig, length: int) -> int:
-    """The steps that draw noise."""
-    return config.find_place(config.steps)[2] if isinstance(config, FlowConfig) else 0
-
-
 def denoising(config: type[SolverConfig], is_euler: bool = False) -> Sampler:
     """The row of a kernel with these settings."""
+    draws = issubclass(config, FlowConfig)
     return Sampler(
         late("mmrl.generation.flow.sampler:denoise"),
         config,
         count_steps=lambda config, length: config.steps,
         check=check_window,
         has_fixed_forwards=lambda config: True,
-        count_actions=count_stochastic,
-        draws=issubclass(config, FlowConfig),
+        count_actions=lambda config, length: config.find_place(config.steps)[2] if draws else 0,
+        draws=draws,
         is_euler=is_euler,
     )
 

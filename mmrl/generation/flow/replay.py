@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from math import ceil
 from typing import TYPE_CHECKING, Annotated
 
 from mmrl.config import above, one_of
@@ -158,11 +159,11 @@ def choose_part(counted: Tensor, fraction: float, draw: Draw) -> Tensor:
     return counted & (place < kept)
 
 
-def count_passes(config: ReplayConfig, steps: int, length: int) -> int:
-    """See `Strategy.number`, where all `steps` are stochastic."""
-    return max(1, -int(-(steps * config.timestep_fraction - 1e-9) // 1))
-
-
 REPLAY = Strategy(
-    plan_replay, ReplayConfig, number=count_passes, ordered=True, reads_trace=True, of_steps=True
+    plan_replay,
+    ReplayConfig,
+    number=lambda config, steps, length: max(1, ceil(steps * config.timestep_fraction - 1e-9)),
+    ordered=True,
+    reads_trace=True,
+    of_steps=True,
 )

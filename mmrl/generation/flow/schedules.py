@@ -71,19 +71,11 @@ RULES = {
 
 
 def make_sigmas(rule: SigmaRule | str, steps: int, tokens: int | None = None) -> Tensor:
-    """The sigmas of a schedule.
+    """The sigmas of a schedule of `steps` denoising steps S by a rule or its name in `RULES`: [S +
+    1] float32 on the CPU, computed in float64: 1 first, falling, 0 last. `tokens`: image tokens as
+    the network reads them, for a dynamic rule.
 
-    Args:
-        rule: a rule or a name in `RULES`.
-        steps: denoising steps S, at least 1.
-        tokens: image tokens as the network reads them, for a dynamic rule.
-
-    Returns:
-        [S + 1] float32 on the CPU, computed in float64: 1 first, falling, 0 last.
-
-    Raises:
-        ConfigError: an unknown rule, no steps, or no tokens for a dynamic rule.
-    """
+    Raises ConfigError: an unknown rule, no steps, or no tokens for a dynamic rule."""
     import torch
 
     if isinstance(rule, str):
@@ -103,17 +95,12 @@ def make_sigmas(rule: SigmaRule | str, steps: int, tokens: int | None = None) ->
 def compress_tail(
     rule: SigmaRule, sigmas: Tensor, start: int, ratio: float, tokens: int | None = None
 ) -> Tensor:
-    """The sigmas with fewer from number `start` on (MixGRPO-Flash, arXiv 2507.21802).
+    """[S + 1] float32: the sigmas [S + 1] that `make_sigmas` made of the rule and the tokens, with
+    fewer from number `start`, 1 to below S, on (MixGRPO-Flash, arXiv 2507.21802).
 
-    Args:
-        rule, tokens: of which `sigmas` [S + 1] were made, see `make_sigmas`.
-        start: of the tail, from 1 to below S.
-        ratio: of its points, with the one before it, that are kept, rounded down.
-
-    Returns:
-        [S + 1] float32; the tail is an even grid, bent by the shift, with zeros behind it. In the
-        paper's code a ratio that keeps one point leaves it noisy; here it is denoised.
-    """
+    Of the points of the tail, with the one before it, a `ratio` is kept, rounded down: an even
+    grid, bent by the shift, with zeros behind it. In the paper's code a ratio that keeps one point
+    leaves it noisy; here it is denoised."""
     import torch
 
     k = _find_shift(rule, len(sigmas) - 1, tokens)
@@ -125,19 +112,13 @@ def compress_tail(
 
 
 def rule_of(scheduler: Mapping[str, Any], *, even: bool | None = None) -> SigmaRule:
-    """The rule by which a pipeline of diffusers denoises.
+    """The rule by which a pipeline of diffusers denoises, from its `scheduler_config.json`. Of one
+    with a solver (Sana, Wan) it is the rule of Euler's with its shift: an even grid from 1; the
+    solver's own sigmas are within 0.002 of these.
 
-    Of one with a solver (Sana, Wan) it is the rule of Euler's with its shift: an even grid from 1;
-    the solver's own sigmas are within 0.002 of these.
-
-    Args:
-        scheduler: the content of its `scheduler_config.json`.
-        even: whether it gives its scheduler the grid 1 … 1 / S (FLUX, Qwen-Image, Z-Image) or
-            leaves the grid to it (SD3); None: whether the shift is dynamic or it is a solver.
-
-    Raises:
-        ConfigError: a scheduler that is not of flow matching, or that makes sigmas of another form.
-    """
+    `even`: whether it gives its scheduler the grid 1 … 1 / S (FLUX, Qwen-Image, Z-Image) or leaves
+    the grid to it (SD3); None: whether the shift is dynamic or it is a solver. Raises ConfigError:
+    a scheduler that is not of flow matching, or that makes sigmas of another form."""
     get, dynamic = scheduler.get, scheduler.get("use_dynamic_shifting", False)
     name, predicted = get("_class_name", SCHEDULER), get("prediction_type", "flow_prediction")
     allowed = f"{SCHEDULER}, with which a network predicts the velocity of a flow"

@@ -118,25 +118,15 @@ def transition(
     noise_level: float | Tensor,
     sigma_max: float | Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One step of a kernel.
+    """One step of a kernel, a name in `KERNELS`, from a sample [B, …] and the velocity predicted
+    there. `noise_level` is 0 in rows whose step is deterministic, as all are without `noise` [B,
+    …], standard normal; `sigma_max` is what replaces a sigma of 1 in `flow`, the second one of the
+    schedule.
 
-    Args:
-        kernel: a name in `KERNELS`.
-        sample: [B, …], in the dtype in which samples are stored.
-        velocity: [B, …], predicted at `sample`.
-        sigma: the noise level of `sample`, above 0 to 1.
-        next_sigma: that of the next sample, from 0 to below `sigma`.
-        noise: [B, …] standard normal; None takes the deterministic step, as noise level 0 does.
-        noise_level: a above; 0 in rows whose step is deterministic.
-        sigma_max: what replaces a sigma of 1 in `flow`, the second sigma of the schedule.
+    Returns the next sample [B, …] in the dtype of `sample`; the mean [B, …]; the deviation [B]; and
+    the log-prob [B] of the next sample as rounded to that dtype (see `logprob_of`).
 
-    Returns:
-        The next sample [B, …] in the dtype of `sample`; the mean [B, …]; the deviation [B]; and the
-        log-prob [B] of the next sample as rounded to that dtype (see `logprob_of`).
-
-    Raises:
-        ConfigError: an unknown kernel, or noise for a deterministic one.
-    """
+    Raises ConfigError: an unknown kernel, or noise for a deterministic one."""
     check_choice("kernel", kernel, KERNELS)
     noisy = " or ".join(sorted(name for name, each in KERNELS.items() if each.density))
     fits = noise is None or KERNELS[kernel].density is not None
@@ -184,13 +174,9 @@ def dpm2_step(
     """One step of DPM-Solver++ 2M: exact for clean predictions linear in log((1 - sigma) / sigma).
     The first, the last and that after a sigma of 1 are of first order.
 
-    Args:
-        sample, velocity, sigma, next_sigma: see `transition`.
-        previous: the second result of the step before; None at the first.
-
-    Returns:
-        The next sample [B, …] in the dtype of `sample`; and the clean prediction with its sigma.
-    """
+    Returns the next sample [B, …] in the dtype of `sample`; and the clean prediction with its
+    sigma, which the following step gets as `previous`, None at the first. Arguments as of
+    `transition`."""
     target = found = clean(sample, velocity, sigma)
     here, there = _rows(sigma, found), _rows(next_sigma, found)
     if previous is not None:

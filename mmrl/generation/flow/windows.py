@@ -6,7 +6,6 @@ rows or [rows, w], and a line in `RULES`. This file is read without torch.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
@@ -86,13 +85,9 @@ class WindowConfig(Settings):
     iteration, as in UniRL."""
     window_iterations: Annotated[int, at_least(1)] = 25
     """Iterations of training at the first place (progressive)."""
-    window_decay: Literal["none", "linear", "exponential"] = "none"
-    """How they fall at later places (progressive): linearly, to a quarter at the end of the range,
-    or exponentially."""
-    window_decay_start: Annotated[int, at_least(0)] = 13
-    """Step after which they fall (window_decay: exponential)."""
-    window_decay_rate: Annotated[float, at_least(0)] = 0.1
-    """Rate of the fall, for a step (window_decay: exponential)."""
+    window_decay: Literal["none", "linear"] = "none"
+    """How they fall at later places (progressive): linearly, to a quarter at the end of the
+    range."""
     window_overlap: Annotated[int, at_least(0)] = 0
     """Steps that a place shares with the one before (progressive)."""
     window_roll_back: bool = False
@@ -101,10 +96,9 @@ class WindowConfig(Settings):
     def dwell(self, start: int, high: int) -> int:
         """Iterations that a progressive window stays at a start, in a range that ends at `high`."""
         most, least = self.window_iterations, max(1, self.window_iterations // 4)
-        if self.window_decay == "linear":
-            return max(least, int(most * (1 - start / high) + least * start / high))
-        behind = max(0, start - self.window_decay_start) * (self.window_decay == "exponential")
-        return math.ceil(most * math.exp(-self.window_decay_rate * behind))
+        if self.window_decay == "none":
+            return most
+        return max(least, int(most * (1 - start / high) + least * start / high))
 
     def find_place(self, steps: int) -> tuple[int, int, int]:
         """The range of S `steps`, from low to below high, and how many of it are stochastic in each

@@ -43,16 +43,9 @@ class Hidden:
 
 
 def hide_tokens(canvas: MaskedCanvas, hidden: Tensor, asked: Tensor) -> tuple[MaskedCanvas, Tensor]:
-    """A canvas with the tokens at `hidden` masked, and where the network predicts them.
-
-    Args:
-        canvas: B finished rows.
-        hidden: [B, L] bool; hidden tokens of the prompt are hidden from all blocks.
-        asked: [B, L] bool, a part of `hidden` and of the response.
-
-    Returns:
-        The canvas that the network reads, and [B, L'] bool, `asked` in it in the same order.
-    """
+    """The canvas that the network reads, with the tokens of B finished rows masked at `hidden` [B,
+    L] bool, those of the prompt hidden from all blocks; and [B, L'] bool, `asked`, a part of
+    `hidden` and of the response, in it in the same order."""
     import torch
 
     masked = canvas.hide(hidden)

@@ -22,18 +22,14 @@ class PromptImage(NamedTuple):
 
 @dataclass
 class Features:
-    """Image embeddings that take the place of tokens in prompts.
+    """Image embeddings that take the place of tokens in prompts. Every image is stored once,
+    however many rows of the canvas show it, so the rollouts of a group share the embeddings of
+    their prompt.
 
-    Every image is stored once, however many rows of the canvas show it, so the rollouts of a group
-    share the embeddings of their prompt.
-
-    Attributes:
-        at: [B, L] int64, index into the N embeddings, -1 where a position holds a token.
-        images: the images in the order of their embeddings.
-        source: the network's input for the embeddings, all images concatenated; None when the
-            embeddings are final.
-        embeddings: [N, D]; None until a network has computed them.
-    """
+    `at` [B, L] int64 is the index into the N embeddings, in the order of the images, -1 where a
+    position holds a token. `source` is the network's input for the embeddings, all images
+    concatenated; None when these are final. `embeddings` [N, D] are None until a network has
+    computed them."""
 
     at: Tensor
     images: tuple[PromptImage, ...]

@@ -71,15 +71,10 @@ def denoise_continuously(
 
 
 class Batch:
-    """The rows of a canvas of which at most `size` are computed at once.
-
-    Attributes:
-        rollout: of all rows, `canvas.block_size` columns wider, which are no part of any row.
-        rows: [r] int64, the rows that are computed.
-        columns: range of columns of the cache that the next pass computes.
-        passes: forward passes so far.
-        last: [B] int64, the last step of each row.
-    """
+    """The rows of a canvas of which at most `size` are computed at once: `rows` [r] int64, in the
+    range `columns` of the cache in the next pass. `rollout` is of all rows, `canvas.block_size`
+    columns wider, which are no part of any row; `last` [B] int64 the last step of each row, and
+    `passes` counts forward passes."""
 
     def __init__(self, policy: Policy, rollout: Rollout, config: LoopConfig, size: int) -> None:
         self.policy, self.config = policy, config

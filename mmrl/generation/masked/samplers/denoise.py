@@ -101,16 +101,13 @@ def open_stream(
 
 
 def split_blocks(canvas: MaskedCanvas, config: LoopConfig) -> list[ResponseBlock]:
-    """The blocks of the responses of a canvas, from the left.
+    """The blocks of the responses of a canvas, from the left; where the network's attention is
+    causal between blocks, its own. Counted from the first token, a response of n positions may lie
+    in one block more than n / block_size: all blocks have the same number of steps, so it then
+    takes that many steps more.
 
-    Where the network's attention is causal between blocks, they are its blocks. Counted from the
-    first token, a response of n positions may lie in one block more than n / block_size: all blocks
-    have the same number of steps, so it then takes that many steps more.
-
-    Raises:
-        ConfigError: see `check_blocks`; also a block size that is not that of the network.
-        ValueError: rows with different numbers of response positions.
-    """
+    Raises ConfigError: see `check_blocks`; also a block size that is not that of the network.
+    Raises ValueError: rows with different numbers of response positions."""
     response, size = canvas.response, config.shared_size
     if canvas.blocks is not None:
         allowed = f"null, or {canvas.block_size}, the block size of the network's attention"

@@ -90,14 +90,10 @@ def hide_prompt(passes: Passes, canvas: MaskedCanvas, rate: float, draw: Draw) -
 def hide_at(
     level: Tensor, where: Tensor, config: RateRangeConfig, draw: Draw
 ) -> tuple[Tensor, Tensor]:
-    """Hide a number of positions, uniform over its range where `level` [B] is uniform.
-
-    The range is low n .. high n, at least 1, with n the True entries of a row of `where` and the
-    shares low and high of the options.
-
-    Returns:
-        [B, L] bool, each set of positions equally likely, and their number [B] int64.
-    """
+    """[B, L] bool, hidden positions, and their number [B] int64, uniform over its range where
+    `level` [B] is uniform; each set of positions equally likely. The range is low n .. high n, at
+    least 1, with n the True entries of a row of `where` and the shares low and high of the
+    options."""
     number = where.sum(-1).double()
     # products such as 0.1 x 10 must not be pushed over the next integer by rounding
     first = (config.min_mask_rate * number - 1e-9).ceil().clamp(min=1)

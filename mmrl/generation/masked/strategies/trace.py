@@ -74,16 +74,10 @@ def number_of_slices(config: SliceConfig, steps: int) -> int:
 
 
 def slice_ids(order: Tensor, config: SliceConfig, blocks: Tensor | None = None) -> Tensor:
-    """[B, L] int64: the slice of its row in which each position was written, -1 where it was given.
-
-    Consecutive steps share a slice; `num_slices` are as equal as can be, the first ones longer.
-
-    Args:
-        order: [B, L] int64, when each position was written, negative where it was given.
-        config: how a trace is cut.
-        blocks: [B, L] int64, from 0 where `order` is not negative; the trace of each block is then
-            cut separately.
-    """
+    """[B, L] int64: the slice of its row in which each position was written, -1 where it was given;
+    `order` [B, L] int64 says when, negative where it was given. Consecutive steps share a slice;
+    `num_slices` are as equal as can be, the first ones longer. With `blocks` [B, L] int64, from 0
+    where `order` is not negative, the trace of each block is cut separately."""
     import torch
 
     traced = order >= 0

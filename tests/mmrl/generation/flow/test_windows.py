@@ -67,10 +67,6 @@ def test_decaying_windows_are_those_of_mixgrpo() -> None:
     assert found == list(zip(range(0, 22, 2), counts, strict=True))
     found = stays(25, 37, window_size=3, window_iterations=8, **options)
     assert found == list(zip(range(0, 19, 3), [8, 7, 6, 5, 4, 4, 3], strict=True))
-    options = {"window_decay": "exponential", "window_decay_start": 4, "window_decay_rate": 0.4}
-    found = stays(25, 26, window_size=2, window_range=[0, 23], window_iterations=5, **options)
-    counts = [5, 5, 5, 3, 2, 1, 1, 1, 1, 1, 1]
-    assert found == list(zip(range(0, 22, 2), counts, strict=True))
 
 
 def test_a_random_window_starts_anywhere_in_its_range_and_is_one_for_a_group() -> None:
