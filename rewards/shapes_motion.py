@@ -69,5 +69,5 @@ def moves(seen: Sequence[Detection], shape: str, across: int, down: int) -> bool
     places = [((b[0] + b[2]) / 2, (b[1] + b[3]) / 2) for b in boxes]
     along = [x * across + y * down for x, y in places]
     aside = [x * down + y * across for x, y in places]
-    steady = len(along) == len(seen) and along == sorted(along)
-    return steady and along[2] - along[0] >= TRAVEL > 2 * abs(aside[2] - aside[0])
+    holds = len(along) == len(seen) and along == sorted(along)
+    return holds and along[2] - along[0] >= TRAVEL > 2 * abs(aside[2] - aside[0])

@@ -65,8 +65,8 @@ class LazyImage:
         if number == 1:
             return [self.open()]
         with self._stream() as stream:
-            frames = ImageSequence.Iterator(_header(stream))
-            return [as_rgb(frame.copy()) for frame in islice(frames, number)]
+            frames = islice(ImageSequence.Iterator(_header(stream)), number)
+            return [as_rgb(frame.copy()) for frame in frames]
 
     @cached_property
     def size(self) -> tuple[int, int]:

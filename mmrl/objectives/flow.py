@@ -162,8 +162,8 @@ class Flow(PolicyObjective[FlowConfig]):
         empty = [float(torch.rand((), generator=draw)) < dropped for draw in draws]
         texts = ["" if gone else pair.text for gone, pair in zip(empty, pairs, strict=True)] * count
         noise, sigma = torch.cat([noise] * count), torch.cat([sigma] * count)
-        level = sigma.view(-1, *[1] * (clean.ndim - 1))
-        inputs: dict[str, Any] = {"latents": clean.lerp(noise, level)}
+        latents = clean.lerp(noise, sigma.view(-1, *[1] * (clean.ndim - 1)))
+        inputs: dict[str, Any] = {"latents": latents}
         if isinstance(self.whole, TextAndNetwork):
             inputs["texts"] = texts
         else:

@@ -94,8 +94,7 @@ class TextToLatents(Layout):
         )
 
     def fit_pixels(self, frames: Sequence[Image.Image]) -> Tensor:
-        """Frames, of which `frames` are read -> what the autoencoder encodes: an image [3, H, W] in
-        [-1, 1]."""
+        """Frames, the first ones of which are read -> [3, H, W] of an image in [-1, 1]."""
         return clip_to_pixels(frames, self.frames, self.size)[:, 0]
 
     def key(self, text: str, prompt: Prompt) -> Hashable:

@@ -51,8 +51,8 @@ def list_trained(config: Mapping[str, Any]) -> list[str]:
 
 
 def _has_no_dropout(sizes: Mapping[str, Any]) -> bool:
-    kind = sizes["architectures"][0]
-    return "CLIPText" in kind or ("UMT5" in kind and sizes.get("dropout_rate") == 0)
+    kind, dropout = sizes["architectures"][0], sizes.get("dropout_rate")
+    return "CLIPText" in kind or ("UMT5" in kind and dropout == 0)
 
 
 def new_encoders(

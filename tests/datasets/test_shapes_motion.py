@@ -15,10 +15,8 @@ from tests import by_path
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 for name in ("render", "prompts", "tokenizer", "flow_pipeline"):
     by_path.load(FOLDER, name)
-motion, write, _, pipeline = (
-    by_path.load(FOLDER, name)
-    for name in ("motion", "write_motion", "video_autoencoder", "video_pipeline")
-)
+motion, write = (by_path.load(FOLDER, name) for name in ("motion", "write_motion"))
+_, pipeline = (by_path.load(FOLDER, f"video_{name}") for name in ("autoencoder", "pipeline"))
 ROWS = motion.prompt_rows("test")[:12]
 
 
