@@ -13,10 +13,10 @@ from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.presets import resolve_method
 from mmrl.config import ConfigError, above, at_least, check, check_choice
-from mmrl.policy_config import OldPolicyConfig, PolicyConfig
 from mmrl.pretrained.model_config import ModelConfig
+from mmrl.pretrained.policy_config import OldPolicyConfig, PolicyConfig
 from mmrl.rewards.scoring.terms import key_of
-from mmrl.rollouts.chain_config import check_chains, resolve_chain
+from mmrl.rollouts.chain_order import check_chains, resolve_chain
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.run.stop_rule import StopConfig
 from mmrl.run_config import RunConfig, check_merge, check_schedule

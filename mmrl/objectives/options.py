@@ -38,7 +38,7 @@ class StartConfig(Settings):
     """Parts to train, as patterns of names: `vision.projector`, `blocks.*.attn`. Null trains
     everything but the vision tower; with `lora` nothing, and what is named is trained in full
     besides the adapter."""
-    attn_implementation: Literal["auto", "sdpa", "eager", "flex"] = "auto"
+    attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
     """Attention kernel; `auto` follows device and precision: `mmrl.models.network.attention`."""
     encode_batch_size: Annotated[int, at_least(1)] = 8
     """Images that the image tokenizer encodes at once, on the device of the run. Each is encoded

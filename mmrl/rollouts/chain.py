@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from accelerate.utils import gather_object
 
-from mmrl.rollouts.chain_config import ChainConfig, order_tasks, upstream_of
+from mmrl.rollouts.chain_config import ChainConfig
+from mmrl.rollouts.chain_order import order_tasks, upstream_of
 from mmrl.rollouts.dynamic_sampling import fill_groups
 from mmrl.rollouts.held_out import evaluate
 from mmrl.rollouts.rollout import Groups, RolloutBatch, sample_groups

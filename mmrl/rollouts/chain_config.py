@@ -1,26 +1,9 @@
-"""Chains of tasks: the completions of one are the prompts of the next, and rewards flow back.
+"""How a task follows another in a chain, see `mmrl.rollouts.chain_order`."""
 
-    tasks:
-      enhance: {task: text, prompts: prompts.jsonl, num_prompts: 8, num_generations: 4, …}
-      draw: {task: text_to_image, prompts: tasks.enhance, num_generations: 8, …}
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
-P prompts get N completions each, and each of these M of the next task: groups nest.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-
-from mmrl.config import ConfigError, Settings, at_least, check, check_choice
-from mmrl.models.task_names import TEXTS, completions_of
-
-if TYPE_CHECKING:
-    from mmrl.rollouts.task_config import TaskConfig
-
-CHAINED = "tasks."
-"""How `prompts` begins that are the completions of another task."""
+from mmrl.config import Settings, at_least
 
 
 @dataclass(kw_only=True)
@@ -30,7 +13,7 @@ class ChainConfig(Settings):
     where: ClassVar[str] = "chain"
 
     marker: str = ""
-    """What stands before the prompt in a completion, such as UniRL's `Revised Prompt:`; without it
+    """What is before the prompt in a completion, such as UniRL's `Revised Prompt:`; without it
     in a completion, or empty, all of the completion is the prompt. An empty prompt falls back to
     the original one, and is counted."""
     reward_prompt: Literal["original", "rewritten"] = "original"
@@ -39,58 +22,3 @@ class ChainConfig(Settings):
     """Which of the rewards of its rollouts is a reward of the completion that they came from."""
     weight: Annotated[float, at_least(0)] = 1.0
     """Weight of that reward beside the other's own."""
-
-
-def upstream_of(task: TaskConfig) -> str | None:
-    """The task whose completions are the prompts of a task; None where they are in a file."""
-    return task.prompts.removeprefix(CHAINED) if task.prompts.startswith(CHAINED) else None
-
-
-def order_tasks(tasks: Mapping[str, TaskConfig]) -> list[str]:
-    """The names of tasks, each after the one that it follows. Raises ConfigError: an unknown task,
-    one without texts, or a circle."""
-    ordered: list[str] = []
-    for name in tasks:
-        path = [name]
-        while (above := upstream_of(tasks[path[-1]])) is not None:
-            where = f"tasks.{path[-1]}.prompts"
-            check_choice(where, above, tasks)
-            texts = completions_of(tasks[above].task) == TEXTS
-            allowed = "a task that writes texts, which are the prompts of this one"
-            check(texts, where, f"{CHAINED}{above}", allowed)
-            if above in path:
-                circle = " <- ".join([*path, above])
-                raise ConfigError(f"{where} closes a circle: {circle}; give one of them a file.")
-            path.append(above)
-        ordered += [each for each in reversed(path) if each not in ordered]
-    return ordered
-
-
-def resolve_chain(tasks: Mapping[str, TaskConfig], name: str) -> dict[str, Any]:
-    """Settings of a task that it has of those before it: the file of the first, without what that
-    task says around a prompt, and a prompt for each of their completions; nothing where it follows
-    none."""
-    above = upstream_of(tasks[name])
-    if above is None:
-        return {}
-    settings, task = {**vars(tasks[above]), **resolve_chain(tasks, above)}, tasks[name]
-    return {
-        "prompts": settings["prompts"],
-        "data": replace(settings["data"], template=""),
-        "eval_prompts": task.eval_prompts or settings["eval_prompts"],
-        "eval_data": {k: v for k, v in settings["eval_data"].items() if k != "template"},
-        "num_prompts": settings["num_prompts"] * settings["num_generations"],
-    }
-
-
-def check_chains(tasks: Mapping[str, TaskConfig]) -> None:
-    """Raise a ConfigError for tasks that cannot follow each other, or have no reward."""
-    order_tasks(tasks)
-    followed = {upstream_of(task) for task in tasks.values() if task.chain.reward != "none"}
-    for name, task in tasks.items():
-        given = bool(task.rewards) or name in followed
-        allowed = "a list with a reward, such as {name: clip}"
-        check(given, f"tasks.{name}.rewards", task.rewards, allowed)
-        chained = upstream_of(task) is not None or name in map(upstream_of, tasks.values())
-        number, allowed = task.max_num_gen_batches, "1 in a chain, whose groups belong together"
-        check(not chained or number == 1, f"tasks.{name}.max_num_gen_batches", number, allowed)

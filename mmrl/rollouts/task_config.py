@@ -35,7 +35,7 @@ class TaskConfig(Settings):
     """Which of `models` writes the completions; empty for a single one."""
     prompts: str = ""
     """Training prompts: a JSONL, JSON, CSV, TSV, parquet or text file, or a hub id; `tasks.<name>`
-    for the completions of another task, see `mmrl.rollouts.chain_config`."""
+    for the completions of another task, see `mmrl.rollouts.chain_order`."""
     chain: ChainConfig = field(default_factory=ChainConfig)
     """How it follows that other task."""
     eval_prompts: str = ""

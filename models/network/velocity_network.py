@@ -139,12 +139,6 @@ class VelocityNetwork(Network):
         if self.parts is not None:
             self.parts.move(device)
 
-    def set_attention(self, implementation: str) -> None:
-        """Choose among the kernels; diffusers' networks always take PyTorch's own."""
-        super().set_attention(implementation)
-        if implementation == "flex":
-            raise ValueError("attn_implementation is 'flex'; diffusers' networks take sdpa or auto")
-
 
 class ChannelScaledNetwork(VelocityNetwork):
     """A network whose autoencoder, one of videos, has a mean and a deviation for each channel."""

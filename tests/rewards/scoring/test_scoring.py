@@ -265,7 +265,6 @@ def test_rewards_that_cut_differently_cannot_be_added_up_part_by_part() -> None:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([], r"rewards is \[\]; it must be at least one"),
         ([{"name": "clipp"}], r"rewards\[0\].name is 'clipp'; allowed: .*clip, .*'clip'"),
         ([{"weight": 1.0}], r"rewards\[0\].name is None"),
         ([{"name": "clip", "batchsize": 3}], r"rewards\[0\].batchsize is not a setting"),

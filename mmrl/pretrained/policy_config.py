@@ -33,23 +33,32 @@ class OldPolicyConfig(Settings):
 
 @dataclass(kw_only=True)
 class PolicyConfig(ModelConfig):
-    """One of several policies: its model, and settings of the run that it has of its own; null
-    takes those of the run."""
+    """One of several policies: its model, and settings of the run that differ for it."""
 
     where: ClassVar[str] = "models"
 
     frozen: bool = False
     """Whether it only samples, or answers what others ask."""
     num_mini_batches: Annotated[int | None, at_least(1)] = None
+    """As in the run; null takes that."""
     per_device_train_batch_size: Annotated[int | None, at_least(1)] = None
+    """As in the run; null takes that."""
     optimizer: Literal["adamw", "adamw_8bit", "sgd"] | None = None
+    """As in the run; null takes that."""
     learning_rate: Annotated[float | None, above(0)] = None
+    """As in the run; null takes that."""
     lr_scheduler_type: str | None = None
+    """As in the run; null takes that."""
     warmup_steps: Annotated[int | None, at_least(0)] = None
+    """As in the run; null takes that."""
     weight_decay: Annotated[float | None, at_least(0)] = None
+    """As in the run; null takes that."""
     max_grad_norm: Annotated[float | None, at_least(0)] = None
+    """As in the run; null takes that."""
     old_policy: OldPolicyConfig | None = None
+    """As in the run; null takes that."""
     sync_ref_model: bool | None = None
+    """As in the run; null takes that."""
 
     def as_model(self) -> ModelConfig:
         """The model alone."""
