@@ -25,12 +25,7 @@ from mmrl.models.loading import load_model
 from mmrl.models.network.flux import FluxNetwork
 from mmrl.models.network.qwen_image import QwenImageNetwork
 from mmrl.samplers import SamplerConfig, sample
-from scripts.pipeline_skeletons import (
-    write_flux,
-    write_flux2_klein,
-    write_qwen_image,
-    write_sana,
-)
+from scripts.pipeline_skeletons import write_flux, write_flux2_klein, write_qwen_image, write_sana
 from tests.models.families.test_latent_families import close, watch
 from tests.models.flow import ask, seeded
 from tests.models.networks import FIXTURES
