@@ -16,15 +16,11 @@ PIPELINE = ROOT / "tests/fixtures/flow_sd3/pipeline"
 
 def refuse(tmp_path: Path, *words: str, path: Path = PIPELINE) -> str:
     """The message with which a plan of Flow-GRPO on a pipeline is refused."""
-    task = {
-        "prompts": str(ROOT / "datasets/shapes/train.jsonl"),
-        "num_prompts": 2,
-        "num_generations": 2,
-        "sampler": {"name": "flow", "steps": 4},
-        "diversity": [],
-        "rewards": [{"name": "jpeg"}],
-        "algorithm": {"name": "flow_grpo"},
-    }
+    task = (
+        {"prompts": str(ROOT / "datasets/shapes/train.jsonl"), "num_prompts": 2}
+        | {"num_generations": 2, "sampler": {"name": "flow", "steps": 4}, "diversity": []}
+        | {"rewards": [{"name": "jpeg"}], "algorithm": {"name": "flow_grpo"}}
+    )
     options = [f"output_dir={tmp_path / 'run'}", f"model.path={path}", "dry_run=true"]
     given = [*options, f"tasks={json.dumps({'shapes': task})}", *words]
     with pytest.raises((ValueError, FileNotFoundError)) as caught:

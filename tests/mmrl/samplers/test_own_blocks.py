@@ -38,13 +38,9 @@ def settings(name: str = "static", **options: Any) -> SamplerConfig:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [
-        ("static", {}),
-        ("dynamic", {"threshold": 0.4, "eos": "stop"}),
-        ("fork", {"threshold": 0.6, "cfg_scale": 1.5}),
-        ("static", {"cache": "dual", "window": 1}),
-        ("emerge", {"eos": "leave"}),
-    ],
+    [("static", {}), ("dynamic", {"threshold": 0.4, "eos": "stop"})]
+    + [("fork", {"threshold": 0.6, "cfg_scale": 1.5}), ("static", {"cache": "dual", "window": 1})]
+    + [("emerge", {"eos": "leave"})],
 )
 def test_a_row_is_what_it_is_alone_with_its_size(name: str, options: dict[str, Any]) -> None:
     draws, config = generators(5), settings(name, **options)

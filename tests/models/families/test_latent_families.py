@@ -82,29 +82,22 @@ def ask_sana(pipeline: Any, start: Tensor, w: float) -> dict[str, Any]:
     return {"guidance_scale": 1 + w, "latents": start, **sigmas}
 
 
-FAMILIES: dict[str, tuple[Callable[[Any, Tensor, float], dict[str, Any]], float]] = {
-    "flux": (ask_packed, 0.1),
-    "flux2_klein": (ask_plainly, 0.1),
-    "lumina_image": (ask_lumina_image, 0.05),
-    "qwen_image": (ask_packed, 0.05),
-    "z_image": (ask_z_image, 0.05),
-    "sana": (ask_sana, 0.1),
-    "sd3": (ask_plainly, 0.05),
-}
+FAMILIES: dict[str, tuple[Callable[[Any, Tensor, float], dict[str, Any]], float]] = (
+    {"flux": (ask_packed, 0.1), "flux2_klein": (ask_plainly, 0.1)}
+    | {"lumina_image": (ask_lumina_image, 0.05), "qwen_image": (ask_packed, 0.05)}
+    | {"z_image": (ask_z_image, 0.05), "sana": (ask_sana, 0.1), "sd3": (ask_plainly, 0.05)}
+)
 """How the pipeline of a family is asked, and what its weights are moved by."""
 FLUX = {"num_layers": 1, "num_single_layers": 2, "num_attention_heads": 3}
 FLUX["joint_attention_dim"] = 64
 QWEN = {"num_layers": 2, "num_attention_heads": 4, "joint_attention_dim": 256}
 Z_IMAGE = {"n_layers": 2, "n_refiner_layers": 1, "dim": 512, "n_heads": 4, "n_kv_heads": 4}
 Z_IMAGE["cap_feat_dim"] = 256
-PUBLISHED = {
-    "FLUX.1-dev": (FLUX, 16),
-    "FLUX.2-klein-9B": (FLUX, 16),
-    "Qwen-Image": (QWEN, 64),
-    "Lumina-Image-2.0": ({"num_layers": 2, "num_refiner_layers": 1}, 256),
-    "Z-Image": (Z_IMAGE, 64),
-    "Sana-0.6B-512px": ({"num_layers": 2}, 256),
-}
+PUBLISHED = (
+    {"FLUX.1-dev": (FLUX, 16), "FLUX.2-klein-9B": (FLUX, 16), "Qwen-Image": (QWEN, 64)}
+    | {"Lumina-Image-2.0": ({"num_layers": 2, "num_refiner_layers": 1}, 256)}
+    | {"Z-Image": (Z_IMAGE, 64), "Sana-0.6B-512px": ({"num_layers": 2}, 256)}
+)
 """Sizes of published transformers that are made smaller, and the positions of a text."""
 
 
