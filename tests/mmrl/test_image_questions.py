@@ -8,7 +8,6 @@ import json
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -25,7 +24,7 @@ from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, TaskConfig
 from mmrl.samplers import SamplerConfig
-from tests.mmrl.runs import LORA, RED, SHAPES, VQ, metrics, roll_out, run_config, trainer_of
+from tests.mmrl.runs import LORA, RED, SHAPES, VQ, World, metrics, roll_out, run_config, trainer_of
 from tests.models.networks import write_small_llada_v, write_small_mmada
 
 SAMPLER = SamplerConfig(name="static", steps=4, eos="leave")
@@ -79,7 +78,7 @@ def questions(sight: Sight, folder: Path, **changes: Any) -> RLConfig:
     task = {"task": "image_to_text", "data": DataConfig(format="dllm_rl"), "sampler": SAMPLER}
     task |= {"max_completion_length": 8, "rewards": [{"name": "answer"}], **changes.pop("task", {})}
     model = {"train_vision_tower": False, **changes.pop("model", {})}
-    world = SimpleNamespace(policy=sight.policy, prompts=sight.prompts)
+    world = World(sight.policy, sight.prompts)
     config = run_config(world, folder, task=task, model=model, **{"max_steps": 2, **changes})
     config.model.max_prompt_length, config.model.vq = 400, sight.vq
     return config
@@ -154,7 +153,7 @@ WRITER = SamplerConfig(name="static", steps=4)
 
 
 @pytest.fixture(scope="module")
-def files(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def files(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A prompt file for every task."""
     folder = tmp_path_factory.mktemp("prompts")
     with (SHAPES / "questions_train.jsonl").open() as lines:
@@ -164,7 +163,7 @@ def files(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> d
     return {"drawn": world.prompts, **{n: str(folder / f"{n}.jsonl") for n in ("asked", "read")}}
 
 
-def mixed(world: SimpleNamespace, files: dict[str, str], output: Path) -> RLConfig:
+def mixed(world: World, files: dict[str, str], output: Path) -> RLConfig:
     """Two steps of two prompts with two rollouts each of every task."""
     text: dict[str, Any] = {
         "sampler": WRITER,
@@ -202,7 +201,7 @@ def mixed(world: SimpleNamespace, files: dict[str, str], output: Path) -> RLConf
 
 
 def test_three_tasks_train_one_policy_and_each_has_its_metrics(
-    world: SimpleNamespace, files: dict[str, str], tmp_path: Path
+    world: World, files: dict[str, str], tmp_path: Path
 ) -> None:
     run = train(mixed(world, files, tmp_path))
     lines = metrics(run)

@@ -1,7 +1,6 @@
 """Whole runs on a tiny policy: what they leave behind, exact resume, processes, learning."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +16,7 @@ from tests.mmrl.runs import (
     LORA,
     SHAPES,
     VQ,
+    World,
     command_line,
     metrics,
     run_config,
@@ -27,7 +27,7 @@ from tests.mmrl.runs import (
 CLIP = f"{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}"
 
 
-def test_a_run_leaves_its_directory_complete(world: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_run_leaves_its_directory_complete(world: World, tmp_path: Path) -> None:
     task = {"eval_prompts": world.held_out}
     config = run_config(world, tmp_path / "run", eval_steps=2, save_total_limit=1, task=task)
     run = train(config)
@@ -84,7 +84,7 @@ def test_a_run_leaves_its_directory_complete(world: SimpleNamespace, tmp_path: P
     ],
 )
 def test_rollouts_are_written_at_the_end_with_checkpoints_and_as_often_as_wanted(
-    world: SimpleNamespace, tmp_path: Path, settings: dict, steps: list[int]
+    world: World, tmp_path: Path, settings: dict, steps: list[int]
 ) -> None:
     run = train(run_config(world, tmp_path / "run", max_steps=4, **settings))
     found = sorted((run / "samples").glob("completions_*.parquet"))
@@ -101,7 +101,7 @@ def test_rollouts_are_written_at_the_end_with_checkpoints_and_as_often_as_wanted
     "lora", [None, pytest.param(LORA, marks=pytest.mark.slow)], ids=["full", "lora"]
 )
 def test_four_steps_equal_two_a_stop_and_two_more(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+    world: World, tmp_path: Path, lora: dict | None
 ) -> None:
     changes = {"lora": lora, "algorithm": {"beta": 0.05}, "logging_steps": 2, "bf16": lora is None}
     changes |= {"task": {"eval_prompts": world.held_out}, "eval_steps": 1, "warmup_steps": 3}
@@ -119,7 +119,7 @@ def test_four_steps_equal_two_a_stop_and_two_more(
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path / "run", max_steps=2, resume_from_checkpoint="auto")
     (tmp_path / "run").mkdir()
@@ -134,7 +134,7 @@ def completions(run: Path, step: int) -> list[dict]:
 
 
 def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
-    world: SimpleNamespace, pair: Pair, tmp_path: Path
+    world: World, pair: Pair, tmp_path: Path
 ) -> None:
     common = (
         ["max_steps=2", "save_steps=1", "eval_steps=2", "eval_images=3", "learning_rate=1e-4"]
@@ -163,7 +163,7 @@ def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["learns", "control"])
 def test_the_mean_reward_rises_and_with_shuffled_advantages_it_does_not(
-    world: SimpleNamespace, tmp_path: Path, shuffled: bool
+    world: World, tmp_path: Path, shuffled: bool
 ) -> None:
     task = {"num_prompts": 4, "num_generations": 8, "sampler": SamplerConfig(steps=2)}
     task |= {"shuffle_advantages": shuffled}
@@ -185,9 +185,7 @@ def test_the_mean_reward_rises_and_with_shuffled_advantages_it_does_not(
     assert abs(gain) < 0.12 if shuffled else gain > 0.12
 
 
-def test_the_resolved_configuration_starts_the_same_run_again(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_the_resolved_configuration_starts_the_same_run_again(world: World, tmp_path: Path) -> None:
     words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=0"]
     assert main(words) == 0
     again = [f"config={tmp_path / 'run' / 'config.yaml'}", f"output_dir={tmp_path / 'again'}"]
@@ -197,7 +195,7 @@ def test_the_resolved_configuration_starts_the_same_run_again(
 
 
 def test_a_callable_is_written_to_the_configuration_by_name_and_found_by_a_resumed_run(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     again = [f"config={run / 'config.yaml'}", "resume_from_checkpoint=auto", "max_steps=2"]

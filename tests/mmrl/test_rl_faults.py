@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from mmrl.rl import main, train
 from mmrl.run.run_lock import lock_directory
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
-from tests.mmrl.runs import command_line, loadable, metrics, redness, run_config
+from tests.mmrl.runs import World, command_line, loadable, metrics, redness, run_config
 
 
 def failed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -55,7 +54,7 @@ BAD_SETTINGS = [
 def test_a_setting_that_cannot_run_is_named_before_any_model_loads(
     words: list[str],
     named: list[str],
-    world: SimpleNamespace,
+    world: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -71,7 +70,7 @@ def test_a_setting_that_cannot_run_is_named_before_any_model_loads(
 
 
 def test_a_prompt_that_the_reward_cannot_score_is_named_before_the_policy_loads(
-    world: SimpleNamespace,
+    world: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -88,7 +87,7 @@ def test_a_prompt_that_the_reward_cannot_score_is_named_before_the_policy_loads(
 
 
 def test_a_directory_that_holds_a_run_is_not_written_over(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*command_line(world, tmp_path / "run"), "max_steps=1"]
     assert main([*words, "save_steps=1"]) == 0
@@ -103,7 +102,7 @@ def test_a_directory_that_holds_a_run_is_not_written_over(
 
 @pytest.mark.slow
 def test_a_checkpoint_of_other_settings_is_not_resumed_from(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=1"]
     assert main(words) == 0
@@ -129,7 +128,7 @@ def test_a_checkpoint_of_other_settings_is_not_resumed_from(
 @pytest.mark.parametrize("what", ["weights", "moments"])
 def test_a_last_step_that_diverges_is_not_saved(
     what: str,
-    world: SimpleNamespace,
+    world: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -154,7 +153,7 @@ def test_a_last_step_that_diverges_is_not_saved(
 
 
 def test_a_second_run_in_a_directory_is_refused(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     words = [*command_line(world, run), "max_steps=1"]
@@ -179,7 +178,7 @@ def test_a_second_run_in_a_directory_is_refused(
 def test_a_failing_reward_stops_the_run_and_leaves_the_last_checkpoint(
     how: str,
     said: str,
-    world: SimpleNamespace,
+    world: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -195,9 +194,7 @@ def test_a_failing_reward_stops_the_run_and_leaves_the_last_checkpoint(
     assert main([*words, repaired, "resume_from_checkpoint=auto"]) == 0
 
 
-def test_allowed_failures_are_counted_and_never_a_zero(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_allowed_failures_are_counted_and_never_a_zero(world: World, tmp_path: Path) -> None:
     def sometimes(samples: list[Sample]) -> list[float | None]:
         return [float("nan"), None, *redness(samples)[2:]]
 
@@ -224,7 +221,7 @@ def fill_disk(limit: int = 100_000) -> None:
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
-    world: SimpleNamespace,
+    world: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

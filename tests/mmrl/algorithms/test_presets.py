@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from mmrl.config import ConfigError, load_config, merge, to_plain
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.rl_config import RLConfig
 from mmrl.types import Passes, Scores
-from tests.mmrl.runs import run_config
+from tests.mmrl.runs import World, run_config
 
 FILES = {
     path.stem: path.read_text()
@@ -151,7 +150,7 @@ def test_a_column_that_cannot_be_is_named_with_what_is_allowed(
 
 
 def test_the_columns_of_a_run_are_refused_under_the_name_of_another_preset(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path / "run", algorithm={"name": "trace_rl"})
     file = tmp_path / "config.yaml"
