@@ -11,17 +11,7 @@ from mmrl.eval_v import main
 from mmrl.evaluation import benchmark
 from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from tests.mmrl.question_sets import (
-    MMMU,
-    MMMU_TYPES,
-    OPEN,
-    SEED,
-    SEED_TYPES,
-    VISTA_TYPES,
-    VISTAS,
-    image,
-    on_the_hub,
-)
+from tests.mmrl.question_sets import SETS, on_the_hub
 from tests.mmrl.runs import SHAPES
 from tests.models.networks import write_small_llada_v
 
@@ -29,10 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RING = {"class": "ring", "count": 1}
 CONFIG = f"config={ROOT / 'configs' / 'eval' / 'shapes_t2i.yaml'}"
 
-
-@pytest.fixture(autouse=True)
-def _in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+pytestmark = pytest.mark.usefixtures("in_the_checkout")
 
 
 def test_the_benchmark_writes_table_scores_images_and_folders(tmp_path: Path) -> None:
@@ -194,11 +181,6 @@ def test_questions_about_shapes_are_scored_by_tag_and_by_form(
     assert "avg@2" in said and "existence" in said and "NFE" in said
 
 
-SETS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
-    "seed_bench": ([{**SEED, "image": [image(9)]}], SEED_TYPES, "test"),
-    "mmmu": ([MMMU, OPEN], MMMU_TYPES, "validation"),
-    "mathvista": (VISTAS, VISTA_TYPES, "testmini"),
-}
 GROUPS = {
     "seed_bench": {"tag": {"Instances Counting": 1}},
     "mmmu": {

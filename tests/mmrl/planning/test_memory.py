@@ -28,7 +28,7 @@ from mmrl.runtime.logits_budget import DEVICE_BUDGET, LOGITS_BUDGET, rows_at_onc
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.samplers import SamplerConfig
 from mmrl.training.micro_batches import split_parts
-from tests.mmrl.runs import LORA, ROOT, World, rollouts, run_config, trainer_of
+from tests.mmrl.runs import LORA, World, rollouts, run_config, trainer_of
 
 SHARED = Placement("fsdp2", 8, 8, device="cuda", memory=2.0**36)
 COLUMNS = 126_464
@@ -218,10 +218,8 @@ def test_logits_above_the_budget_of_the_device_are_computed_in_parts(
     assert every.sample(sampler) == 4 * whole and every.train(False) == 4 * whole
 
 
-def test_an_evaluation_holds_weights_and_the_row_of_its_table_that_takes_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(ROOT)
+@pytest.mark.usefixtures("in_the_checkout")
+def test_an_evaluation_holds_weights_and_the_row_of_its_table_that_takes_most() -> None:
     words = ["config=configs/eval/shapes_t2i.yaml", "sampler.cfg_scale=2", "batch_size=8"]
     config = load_settings(words, VISION_TASKS)
     network = load_model(config.model.path)

@@ -20,10 +20,7 @@ from tests.mmrl.runs import ROOT, VQ, World, command_line, run_config, task_conf
 
 CLIP = "tasks.shapes.rewards=[{name: clip, weight: 2.0}]"
 
-
-@pytest.fixture(autouse=True)
-def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+pytestmark = pytest.mark.usefixtures("in_the_checkout")
 
 
 @pytest.fixture

@@ -25,11 +25,7 @@ from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.models.networks import FIXTURES, bare_policy
 
 MASK, ROWS, WRITTEN, STEPS = 590, 600, 12, 5
-
-
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Tensor]:
-    return load_file(FIXTURES / "dream" / "cases.safetensors")
+CASES_OF = "dream"
 
 
 @pytest.fixture(scope="module")

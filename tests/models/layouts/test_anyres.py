@@ -3,19 +3,13 @@
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 from torch import Tensor
 
 from mmrl.models.layouts.anyres import Tiling, read_grids
-from tests.models.networks import FIXTURES
 
+CASES_OF = "llada_v"
 PUBLIC = Tiling(384, 27, read_grids("(1x1),...,(6x6)", 384), 4)
 SMALL = Tiling(8, 2, read_grids("(1x1),...,(2x2)", 8), 4)
-
-
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Tensor]:
-    return load_file(FIXTURES / "llada_v" / "cases.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,7 @@ from torch import Generator, Tensor
 from mmrl.models import load_model
 from tests.models.networks import FIXTURES, small_network, write_mmada
 
-
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Tensor]:
-    return load_file(FIXTURES / "llada" / "cases.safetensors")
+CASES_OF = "llada"
 
 
 def random_ids(rows: int = 3, length: int = 12, seed: int = 1) -> Tensor:
