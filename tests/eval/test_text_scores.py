@@ -19,9 +19,7 @@ def prompts(*ids: str) -> list[Prompt]:
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(5, 2, 3), (6, 1, 2), (4, 4, 1), (4, 0, 4), (6, 5, 6)])
-def test_pass_at_k_is_the_share_of_draws_of_k_that_hold_a_right_sample(
-    n: int, c: int, k: int
-) -> None:
+def test_pass_at_k_is_the_share_of_draws_of_k_with_a_right_sample(n: int, c: int, k: int) -> None:
     draws = list(itertools.combinations([True] * c + [False] * (n - c), k))
     assert pass_at(k, n, c) == pytest.approx(sum(map(any, draws)) / len(draws))
 

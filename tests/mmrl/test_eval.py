@@ -68,9 +68,7 @@ def numbers(out: Path) -> dict[str, Any]:
     return {"table": table, "samples": scores["samples"], "left_out": scores["left_out"]}
 
 
-def test_a_row_holds_what_its_completions_add_up_to(
-    world: World, prompts: str, tmp_path: Path
-) -> None:
+def test_a_row_holds_what_completions_add_up_to(world: World, prompts: str, tmp_path: Path) -> None:
     report = run(config(world, prompts, tmp_path / "out"))
     assert report is not None and list(report.tables) == ["static", "short"]
     found = numbers(tmp_path / "out")

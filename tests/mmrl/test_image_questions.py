@@ -114,9 +114,7 @@ def lengths(samples: list[Any]) -> list[float]:
     return [float(len(sample.completion)) for sample in samples]
 
 
-def test_words_alone_leave_no_trained_weight_without_a_gradient(
-    tower: Sight, tmp_path: Path
-) -> None:
+def test_words_alone_leave_no_trained_weight_without_gradient(tower: Sight, tmp_path: Path) -> None:
     config = questions(tower, tmp_path, model={"train_vision_tower": True})
     network = trainer_of(config).policy.network
     ids = torch.arange(6)[None]
@@ -131,9 +129,7 @@ def test_words_alone_leave_no_trained_weight_without_a_gradient(
             assert not parameter.grad.any()
 
 
-def test_the_reference_keeps_what_is_trained_beside_an_adapter(
-    tower: Sight, tmp_path: Path
-) -> None:
+def test_the_reference_keeps_what_trains_beside_an_adapter(tower: Sight, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"lora": LORA, "model": {"modules_to_train": ["vision.projector"]}}
     task = {"rewards": [{"name": "length", "reward": lengths}]}
     config = questions(tower, tmp_path, algorithm={"beta": 0.1}, task=task, **changes)

@@ -118,9 +118,7 @@ def test_four_steps_equal_two_a_stop_and_two_more(
     assert same_weights(tmp_path / "branch" / "final", tmp_path / "whole" / "final")
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_again(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_run_killed_before_its_first_checkpoint_starts_anew(world: World, tmp_path: Path) -> None:
     config = run_config(world, tmp_path / "run", max_steps=2, resume_from_checkpoint="auto")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 0, "old": 1}\n{"step": 1, "ol')

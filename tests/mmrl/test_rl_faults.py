@@ -147,9 +147,7 @@ def test_a_last_step_that_diverges_is_not_saved(
         assert bool(torch.isfinite(tensor).all())
 
 
-def test_a_second_run_in_a_directory_is_refused(
-    world: World, tmp_path: Path, failed: Callable
-) -> None:
+def test_a_directory_has_one_run_at_a_time(world: World, tmp_path: Path, failed: Callable) -> None:
     run = tmp_path / "run"
     words = [*command_line(world, run), "max_steps=1"]
     with lock_directory(run):

@@ -139,9 +139,7 @@ def test_answers_are_the_likeliest_unless_something_else_is_said() -> None:
         ({"mode": "strict"}, "mode"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_is_allowed(
-    options: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_option_is_named_with_what_is_allowed(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_reward({"name": "cycle", **options})
 

@@ -97,9 +97,7 @@ def find_unpaid(task: Any, prompt: Prompt, completion: str) -> dict[str, float |
 
 
 @pytest.mark.parametrize("task", read_tasks())
-def test_a_completion_that_follows_the_prompt_gets_every_reward_in_full(
-    task: Any, tmp_path: Path
-) -> None:
+def test_what_follows_the_prompt_gets_every_reward_in_full(task: Any, tmp_path: Path) -> None:
     prompt = read_prompt(task, tmp_path)
     taught = task.prompts.startswith("datasets/text/") and not task.data.template
     completion = follow(TAUGHT if taught else prompt.text, solve(prompt))
@@ -127,9 +125,7 @@ def test_a_prompt_that_does_not_ask_for_what_is_paid_is_noticed(
 
 
 @pytest.mark.parametrize("recipe", ["lladav_process", "mmada_v_process"])
-def test_a_caption_is_asked_for_and_paid_by_the_picture_of_its_prompt(
-    recipe: str, tmp_path: Path
-) -> None:
+def test_a_caption_is_asked_for_and_paid_by_its_picture(recipe: str, tmp_path: Path) -> None:
     task = load_config(RLConfig, [f"config=configs/rl/{recipe}.yaml"]).tasks["captions"]
     prompt = read_prompt(task, tmp_path)
     assert prompt.text.startswith("Describe the picture") and "blue" not in prompt.text

@@ -88,9 +88,7 @@ def test_math_sets_keep_the_bare_answer_and_no_solution(
     assert score(prompt, "\\boxed{77}", name="math") == 0.0
 
 
-def test_a_proof_of_numina_lean_is_refused_with_the_setting_that_leaves_it_out(
-    tmp_path: Path,
-) -> None:
+def test_a_numina_lean_proof_is_refused_with_the_setting_that_leaves_it_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="entry [01].*data.where on question_type"):
         read(tmp_path, {**NUMINA, "answer": "proof"}, "numina_lean")
 

@@ -238,9 +238,7 @@ EPOCH = Counter({f"caption {n}": 1 + n % 2 for n in range(20) if n % 5})
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_a_stream_has_every_item_once_an_epoch_in_an_order_of_its_seed(
-    kind: str, folder: Path
-) -> None:
+def test_a_stream_has_every_item_once_an_epoch_in_its_seeds_order(kind: str, folder: Path) -> None:
     source, count = str(folder / SOURCES[kind]), EPOCH.total()
     assert sorted(row["txt"] for _, row in read_rows(source)) == sorted(
         f"caption {n}" for n in range(20)

@@ -19,9 +19,7 @@ CORRUPTIONS += [{"name": "block", "block_size": 4}, {"name": "left_to_right"}]
 
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda c: c["name"])
-def test_an_example_counts_the_same_alone_and_on_any_rank(
-    data: Path, corruption: dict[str, Any]
-) -> None:
+def test_an_example_counts_the_same_alone_and_on_any_rank(data: Path, corruption: dict) -> None:
     whole = completions(data, corruption=corruption)
     loss, gradient = gradients(whole, [whole.batch(0, 0, 1)])
     alone = completions(data, batch_size=1, corruption=corruption)

@@ -197,9 +197,7 @@ def test_what_an_adapter_leaves_frozen_stays_whole_where_rollouts_gather_once() 
 
 
 @pytest.mark.parametrize(("device", "budget"), [("cpu", LOGITS_BUDGET), ("cuda", DEVICE_BUDGET)])
-def test_logits_above_the_budget_of_the_device_are_computed_in_parts(
-    device: str, budget: int
-) -> None:
+def test_logits_above_the_budget_of_a_device_come_in_parts(device: str, budget: int) -> None:
     nothing = dict.fromkeys(("count_activations", "count_images"), lambda *_: (0, 0))
     network: Any = SimpleNamespace(can_reduce=True, width=4096, count_cached=len, **nothing)
     every = Pass(network, device, 2, rows=16, length=512, scored=256, columns=COLUMNS)

@@ -176,7 +176,7 @@ def prompts(batch: RolloutBatch) -> list[str]:
     return [prompt.text for prompt in batch.prompts[::4]]
 
 
-def test_groups_of_further_prompts_take_the_places_of_equal_ones(
+def test_groups_of_other_prompts_take_the_places_of_equal_ones(
     world: World, tmp_path: Path
 ) -> None:
     plain, _ = filled_step(world, tmp_path, **FILTERED)

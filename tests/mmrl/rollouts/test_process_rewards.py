@@ -146,9 +146,7 @@ def test_a_run_with_a_judge_of_chunks_trains(world: World, tmp_path: Path, url: 
     assert any("eval/shapes/judge" in line for line in metrics(run))
 
 
-def test_texts_that_end_at_once_have_no_chunks_and_teach_nothing(
-    world: World, tmp_path: Path
-) -> None:
+def test_texts_that_end_at_once_lack_chunks_and_teach_nothing(world: World, tmp_path: Path) -> None:
     task = Task("words", process_config(world, tmp_path).tasks["shapes"])
     texts = ["", "aa", "", "bb", "aab", "a", "ab", "b"]
     cut = [tuple(Chunk(n, "", c) for n, c in enumerate(text)) for text in texts]
@@ -223,9 +221,7 @@ def test_lines_end_chunks_once_they_are_long_enough() -> None:
     st.integers(1, 9),
     st.sampled_from(["tokens", "lines"]),
 )
-def test_chunks_are_the_whole_text_in_order_and_end_where_tokens_do(
-    text: str, size: int, at: str
-) -> None:
+def test_chunks_are_the_whole_text_and_end_where_tokens_do(text: str, size: int, at: str) -> None:
     row = canvas(text, length=60)
     [chunks] = from_left(row, Cutting(size, at))  # type: ignore[arg-type]
     if not text.strip():

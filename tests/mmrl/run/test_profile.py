@@ -41,9 +41,7 @@ def test_steps_are_counted_from_one(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_profiled_runs_have_traces_with_their_phases(
-    world: World, images: Path, tmp_path: Path
-) -> None:
+def test_profiled_runs_trace_their_phases(world: World, images: Path, tmp_path: Path) -> None:
     run = train(run_config(world, tmp_path / "rl", profile=True, max_steps=2))
     [path] = (run / "profile").iterdir()
     names = names_in(path)

@@ -128,7 +128,7 @@ def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("way", "kind"), [(way, kind) for way, kind in EVERY if kind in STOPPED])
-def test_processes_leave_together_when_one_is_told_to_stop(
+def test_processes_leave_together_if_one_is_told_to_stop(
     runs_of: Runs, way: str, kind: str
 ) -> None:
     runs = runs_of(way, kind)
@@ -162,9 +162,7 @@ def test_a_run_continues_with_another_number_of_processes_sharded_or_not(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", PAIRS)
-def test_supervised_training_has_the_losses_of_one_process_and_resumes(
-    runs_of: Runs, way: str
-) -> None:
+def test_supervised_runs_have_the_losses_of_one_process_and_resume(runs_of: Runs, way: str) -> None:
     runs = runs_of(way, "sft")
     equal_metrics(runs.one / "sft", runs.two / "sft")
     for name in ("checkpoints/2", "checkpoints/4", "final"):

@@ -77,9 +77,7 @@ def test_a_run_in_bfloat16_trains_as_in_one_process_up_to_rounding(
 
 @every_pair
 @in_bfloat16
-def test_a_run_in_bfloat16_resumes_exactly(
-    two: Callable[[str], Path], name: str, kind: str
-) -> None:
+def test_a_bfloat16_run_resumes_exactly(two: Callable[[str], Path], name: str, kind: str) -> None:
     whole, resumed = two(name) / kind, two(name) / f"{kind}-resumed"
     assert metrics(resumed)[-1] == metrics(whole)[-1]
     assert same_weights(resumed / "final", whole / "final")

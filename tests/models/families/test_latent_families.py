@@ -389,9 +389,7 @@ def test_an_adapter_learns_on_a_base_of_4_bits(folder: Path, prompts: Path, tmp_
 
 @pytest.mark.parametrize("name", PUBLISHED)
 @pytest.mark.parametrize("recompute", [False, True])
-def test_the_plan_counts_what_a_block_keeps_for_the_backward_pass(
-    name: str, recompute: bool
-) -> None:
+def test_the_plan_counts_what_a_block_keeps_for_the_backward(name: str, recompute: bool) -> None:
     sizes, text = PUBLISHED[name]
     raw = {**SIZES[name], **sizes}
     network: Any = get_family(raw).network(raw)

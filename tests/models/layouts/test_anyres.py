@@ -3,7 +3,6 @@
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
 from mmrl.models.layouts.anyres import Tiling, read_grids
 
@@ -23,9 +22,7 @@ def test_tiles_and_rows_are_as_many_as_in_the_public_code(
 
 
 @pytest.mark.parametrize("name", ["300x200", "384x384"])
-def test_tiles_are_those_of_the_public_code_bit_for_bit(
-    name: str, cases: dict[str, Tensor]
-) -> None:
+def test_tiles_are_those_of_the_public_code_bit_for_bit(name: str, cases: dict) -> None:
     tiles = PUBLIC.cut(Image.fromarray(cases[f"{name}/image"].numpy()))
     assert tiles.shape == (2, 3, 384, 384) and tiles.dtype == torch.uint8
     pixels = tiles.double().mul(1 / 255).float().sub(0.5).div(0.5)

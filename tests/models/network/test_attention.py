@@ -50,7 +50,7 @@ def test_the_pattern_of_prompt_clean_and_noisy_is_that_of_the_public_training() 
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=3),
     seed=st.integers(0, 99),
 )
-def test_flex_attention_masks_what_the_dense_mask_does(
+def test_flex_attention_masks_as_a_dense_mask_does(
     size: int, lengths: list[int], seed: int
 ) -> None:
     width = max(lengths)

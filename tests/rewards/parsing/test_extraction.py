@@ -53,9 +53,7 @@ def test_the_tag_that_was_opened_last_counts(text: str, expected: str | None) ->
     + [("## Final Answer\n\n25\n\nand 3 more", "25")]
     + [("The answer is 25 because 3 + 4 = 7", "25"), ("The answer is not 5. It is 6.", "6")],
 )
-def test_the_last_number_of_what_is_stated_or_of_all_is_read(
-    text: str, expected: str | None
-) -> None:
+def test_the_last_number_of_what_is_stated_or_all_is_read(text: str, expected: str | None) -> None:
     assert last_number(text) == expected
 
 

@@ -134,9 +134,7 @@ def test_nothing_can_be_asked_of_the_tests(sandbox: Sandbox) -> None:
     assert not any(verdict.passed for verdict in sandbox.run(jobs))
 
 
-def test_a_function_of_the_library_that_comes_back_runs_with_the_candidate(
-    sandbox: Sandbox,
-) -> None:
+def test_a_library_function_that_comes_back_runs_with_the_candidate(sandbox: Sandbox) -> None:
     code = "def f(run): return run\ndef g(run): return [run]"
     for back in ("f({})", "g({})[0]"):
         for run in ("eval", "exec"):
@@ -275,9 +273,7 @@ def start():
 """
 
 
-def test_threads_have_a_limit_however_small_they_are_and_whoever_runs_them(
-    sandbox: Sandbox,
-) -> None:
+def test_threads_have_a_limit_however_small_and_whoever_runs_them(sandbox: Sandbox) -> None:
     """As root and as an ordinary user; one that no thread library counts, and no memory bounds."""
     verdict = sandbox.run([Job(SMALL_THREADS, ["assert 32 <= (n := start()) <= 128, n"])])[0]
     assert verdict.passed, verdict.reason
