@@ -132,6 +132,11 @@ def length_of(path: Path) -> int:
     return 224 if "lumina_image" in str(path) else 48
 
 
+def starting(folder: Path) -> list[str]:
+    """The words of a run that begins with a pipeline."""
+    return [f"model.path={folder}", f"model.max_prompt_length={length_of(folder)}"]
+
+
 def public(folder: Path) -> Any:
     parts = json.loads((folder / "model_index.json").read_text())
     absent = {name: None for name, kind in parts.items() if kind == [None, None]}
@@ -316,12 +321,8 @@ def test_a_run_begins_where_it_samples(
     family: str, folder: Path, prompts: Path, tmp_path: Path, method: str
 ) -> None:
     side = 64 if family == "sana" else 32
-    own = [
-        f"model.path={folder}",
-        f"model.max_prompt_length={length_of(folder)}",
-        f"model.image_size={side}",
-    ]
-    out = run(prompts, tmp_path / "run", *METHODS[method], *own, "save_steps=0")
+    own = [*METHODS[method], *starting(folder), f"model.image_size={side}"]
+    out = run(prompts, tmp_path / "run", *own, "save_steps=0")
     begins_where_it_samples(out)
 
 
@@ -345,7 +346,7 @@ def test_a_text_encoder_encodes_each_text_once_and_leaves_before_the_first_rollo
 
     monkeypatch.setattr(Qwen2_5_VLModel, "forward", encoded)
     monkeypatch.setattr(LIBRARY.QwenImageTransformer2DModel, "forward", denoised)
-    own = [f"model.path={folder}", f"model.max_prompt_length={length_of(folder)}", "max_steps=1"]
+    own = [*starting(folder), "max_steps=1"]
     own += ["model.unload_text_encoders=true", f"model.encodings_dir={tmp_path / 'store'}"]
     run(prompts, tmp_path / "run", *METHODS["lora"], *own)
     assert there == {(0, 3)}, "two prompts and the empty text"
@@ -377,12 +378,8 @@ def test_what_two_supervised_steps_learn_is_saved_and_loaded_again(
 @pytest.mark.parametrize("family", ["sd3"], indirect=True)
 def test_an_adapter_learns_on_a_base_of_4_bits(folder: Path, prompts: Path, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
-    own = [
-        f"model.path={folder}",
-        f"model.max_prompt_length={length_of(folder)}",
-        "model.dtype=float32",
-    ]
-    given = [*METHODS["lora"], *own, "model.quantization_config={}", "save_steps=0"]
+    own = [*starting(folder), "model.dtype=float32", "model.quantization_config={}"]
+    given = [*METHODS["lora"], *own, "save_steps=0"]
     first, second = metrics(run(prompts, tmp_path / "run", *given))
     assert first["ratio"] == pytest.approx(1, abs=1e-4) and first["kl"] == 0 != second["kl"]
 
