@@ -99,10 +99,8 @@ def test_a_key_that_no_prompt_has_is_refused_with_those_there_are() -> None:
 
 
 def test_the_table_shows_a_part_per_key_and_setting() -> None:
-    row, groups = (
-        score_row(TWICE, {"answer": SCORES}, 2),
-        score_groups(TWICE, {"answer": SCORES}, 2),
-    )
+    row = score_row(TWICE, {"answer": SCORES}, 2)
+    groups = score_groups(TWICE, {"answer": SCORES}, 2)
     parts = format_rows({"static": row}, 0, {"static": groups}).split("\n\n")
     head, count, color = parts[1].splitlines()
     assert head.split() == ["tag", "accuracy", "avg@2", "pass@2", "n"]

@@ -58,10 +58,8 @@ def test_two_policies_of_latents_are_compared_on_the_same_draws(tmp_path: Path) 
     assert main([CONFIG, *words, f"output_dir={tmp_path}"]) == 0
     own = [f"model.path={other}", "compare_to=[]", f"output_dir={tmp_path / 'alone'}"]
     assert main([CONFIG, *words, *own]) == 0
-    content, second = (
-        json.loads((tmp_path / "comparison.json").read_text()),
-        "checkpoints-flow_careless",
-    )
+    content = json.loads((tmp_path / "comparison.json").read_text())
+    second = "checkpoints-flow_careless"
     places = (tmp_path / content["first"], tmp_path / second, tmp_path / "alone")
     found = [json.loads((each / "scores.json").read_text())["samples"] for each in places]
     assert found[0] != found[1] == found[2]

@@ -174,26 +174,16 @@ def mixed(world: World, files: dict[str, str], output: Path) -> RLConfig:
     tasks = {
         name: TaskConfig(
             task=task,
-            prompts=files[name],
-            eval_prompts=files[name],
-            eval_limit=2,
-            num_prompts=2,
-            num_generations=2,
+            **{"prompts": files[name], "eval_prompts": files[name]},
+            **{"eval_limit": 2, "num_prompts": 2, "num_generations": 2},
             **{**own[name], "algorithm": {"num_iterations": 1, **own[name].get("algorithm", {})}},
         )
         for name, task in TASKS.items()
     }
-    return RLConfig(
-        output_dir=str(output),
-        model=ModelConfig(path=world.policy, vq=VQ, max_prompt_length=64),
-        tasks=tasks,
-        per_device_train_batch_size=4,
-        learning_rate=1e-3,
-        max_steps=2,
-        save_steps=0,
-        eval_steps=2,
-        bf16=False,
-    )
+    model = ModelConfig(path=world.policy, vq=VQ, max_prompt_length=64)
+    values = {"output_dir": str(output), "model": model, "tasks": tasks, "learning_rate": 1e-3}
+    values |= {"max_steps": 2, "save_steps": 0, "eval_steps": 2, "bf16": False}
+    return RLConfig(**values, per_device_train_batch_size=4)
 
 
 def test_three_tasks_train_one_policy_and_each_has_its_metrics(

@@ -186,10 +186,8 @@ def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(
     text = "<|startoftext|>" + turn.format("system", "Be brief.") + turn.format("user", "1+1?")
     text += turn.format("assistant", "").partition("assistant")[0] + "assistant\n"
     prompt = read(tmp_path, {"prompt": text, "response": f"2{end}"}, "dllm_rl_sft")
-    assert prompt.messages == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "1+1?"},
-    ]
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
+    assert prompt.messages == turns
     assert (prompt.text, prompt.metadata) == ("1+1?", {"completion": "2"})
 
 

@@ -87,22 +87,12 @@ def uneven(samples: list[Sample]) -> list[float | None]:
 
 
 def test_a_run_is_the_same_with_and_without_overlap(world: World, tmp_path: Path) -> None:
-    rewards = [
-        {"name": "uneven", "reward": uneven, "weight": 2.0},
-        {"name": "shapes", "mode": "partial"},
-    ]
+    rewards = [{"name": "uneven", "reward": uneven, "weight": 2.0}]
+    rewards += [{"name": "shapes", "mode": "partial"}]
     task = {**GROUPS, "rewards": rewards, "max_failures": 0.9, "eval_prompts": world.held_out}
+    changes = {"task": task, "eval_steps": 2, "max_steps": 2}
     for name, overlap in (("with", True), ("without", False)):
-        train(
-            run_config(
-                world,
-                tmp_path / name,
-                task=task,
-                overlap_rewards=overlap,
-                eval_steps=2,
-                max_steps=2,
-            )
-        )
+        train(run_config(world, tmp_path / name, overlap_rewards=overlap, **changes))
     lines = metrics(tmp_path / "with")
     assert lines == metrics(tmp_path / "without") and len(lines) == 4
     assert sum(line.get("rewards/uneven/failures", 0) for line in lines) > 0

@@ -52,15 +52,11 @@ def policy(talkative: World) -> Policy:
 
 def samples(policy: Policy, count: int = 8) -> list[Sample]:
     """Images that the policy drew, with metadata of every tag."""
+    left = {"class": "cross", "count": 1, "position": ["left of", 0]}
     asked = [
         {"include": [{"class": "ring", "count": 1, "color": "red"}]},
         {"include": [{"class": "circle", "count": 2}]},
-        {
-            "include": [
-                {"class": "ring", "count": 1},
-                {"class": "cross", "count": 1, "position": ["left of", 0]},
-            ]
-        },
+        {"include": [{"class": "ring", "count": 1}, left]},
     ]
     prompts = [Prompt(str(n), "text_to_image", "a ring") for n in range(count)]
     draws = [generator("drawn", n) for n in range(count)]

@@ -81,10 +81,8 @@ def expected_columns(rows: list[list[float]]) -> list[list[float]]:
 def test_rewards_land_on_the_last_token_of_their_chunk_and_nowhere_else(
     world: World, tmp_path: Path
 ) -> None:
-    rewards = [
-        {"name": "chunks", "reward": Vowels(), "weight": 2.0},
-        {"name": "whole", "reward": vowels},
-    ]
+    rewards = [{"name": "chunks", "reward": Vowels(), "weight": 2.0}]
+    rewards += [{"name": "whole", "reward": vowels}]
     config = process_config(world, tmp_path, rewards=rewards)
     _, task, batch = first_step(config)
     canvas, earned = batch.rollout.canvas, batch.token_rewards

@@ -112,11 +112,8 @@ def test_logits_are_those_of_the_public_code_one_position_on(
 
 
 OPEN, SIZE = 14, 4
-OPTIONS = {
-    "T1": {},
-    "T0.7_k5_p0.9": {"temperature": 0.7, "top_k": 5, "top_p": 0.9},
-    "steps3": {"steps": 12},
-}
+OPTIONS = {"T1": {}, "T0.7_k5_p0.9": {"temperature": 0.7, "top_k": 5, "top_p": 0.9}}
+OPTIONS |= {"steps3": {"steps": 12}}
 DYNAMIC = {"threshold": 0.3, "at_least": "quota", "filtered_confidence": True}
 RULE_OF = {
     "sequential": ("left_to_right", {}),

@@ -197,17 +197,8 @@ def test_static_is_llada_vs_sampler(policy: SimpleNamespace, case: str, settings
     response = torch.zeros_like(tokens, dtype=torch.bool)
     response[:, 7:15] = True
     end = SEEING["stop"].get(case, 126348)
-    canvas = MaskedCanvas(
-        tokens,
-        response,
-        None,
-        (0, 126464),
-        MASK,
-        torch.full_like(tokens, MASK),
-        None,
-        stop_ids=(end,),
-        banned=BANNED,
-    )
+    other, ends = torch.full_like(tokens, MASK), {"stop_ids": (end,), "banned": BANNED}
+    canvas = MaskedCanvas(tokens, response, None, (0, 126464), MASK, other, None, **ends)
     options = {"name": "static", "temperature": 0.0, "steps": 4} | settings
     done = sample_publicly(policy, canvas, SamplerConfig(**options)).canvas
     row, expected = done.tokens[0, 7:].tolist(), SEEING["generate"][case]

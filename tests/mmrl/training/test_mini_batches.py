@@ -39,16 +39,9 @@ def batch_of(prompts: Sequence[int], size: int) -> RolloutBatch:
     canvas = MaskedCanvas(places, places >= 0, None, (0, 9), 9)
     rollout = Rollout(canvas, places, places.float(), {})
     known = torch.tensor([10.0 * prompt + sample for prompt, sample in names])
-    return RolloutBatch(
-        [None] * len(names),  # type: ignore[list-item]
-        rollout,
-        [str(name) for name in names],
-        known,
-        known,
-        names,
-        {"key": known.tolist()},
-        left_out=known > 5,
-    )
+    nothing, texts = [None] * len(names), [str(name) for name in names]
+    more: Any = (known, known, names, {"key": known.tolist()})
+    return RolloutBatch(nothing, rollout, texts, *more, left_out=known > 5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("number", "size"), [(2, 4), (4, 6), (8, 4), (3, 2)])

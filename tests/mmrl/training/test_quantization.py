@@ -21,11 +21,8 @@ from tests.mmrl.runs import LORA, VQ, World, metrics, run_config, same_weights, 
 from tests.models.networks import small_network
 
 bitsandbytes = pytest.importorskip("bitsandbytes")
-NF4 = {
-    "bnb_4bit_quant_type": "nf4",
-    "bnb_4bit_use_double_quant": True,
-    "bnb_4bit_compute_dtype": "bfloat16",
-}
+NF4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+NF4 |= {"bnb_4bit_compute_dtype": "bfloat16"}
 IDS = torch.randint(40, (2, 9), generator=Generator().manual_seed(1))
 
 

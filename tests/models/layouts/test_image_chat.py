@@ -154,10 +154,7 @@ def test_prompts_that_cannot_be_laid_out_are_named(
         policy.canvas([prompt])
 
 
-WRITERS: dict[str, Callable[[Path], Path]] = {
-    "llada_v": write_small_llada_v,
-    "mmada": write_small_mmada,
-}
+WRITERS: dict[str, Callable] = {"llada_v": write_small_llada_v, "mmada": write_small_mmada}
 
 
 def load_any(directory: Path) -> Policy:
