@@ -4,6 +4,7 @@ import functools
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -20,6 +21,22 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell lets what it starts in the background ignore Ctrl-C, and so all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(scope="module")
+def cases(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Numbers of public code, from the folder of fixtures that a module names by `CASES_OF`."""
+    from safetensors.torch import load_file
+
+    return load_file(ROOT / "tests/fixtures" / request.module.CASES_OF / "cases.safetensors")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -188,9 +188,7 @@ def test_the_benchmarks_of_mmada_v_ask_for_a_box_and_write_a_token_per_step(
 @pytest.mark.parametrize(
     ("name", "tokens", "steps"), [("seed_bench", 2, 2), ("mmmu", 2, 2), ("mathvista", 96, 48)]
 )
-def test_the_benchmarks_of_llada_v_are_those_of_its_authors(
-    name: str, tokens: int, steps: int
-) -> None:
+def test_benchmarks_of_llada_v_are_those_of_its_authors(name: str, tokens: int, steps: int) -> None:
     config = load_settings([f"config=configs/eval/lladav_{name}.yaml"], VISION_TASKS)
     assert config.task == "image_to_text"
     [(sampler, length)] = config.rows().values()
@@ -222,9 +220,7 @@ def test_the_page_of_data_sets_downloads_every_set_of_the_configurations() -> No
 
 
 @pytest.mark.parametrize("path", configurations("judge"))
-def test_every_template_of_a_judge_shows_the_prompt_and_no_answer_but_where_it_says_so(
-    path: str,
-) -> None:
+def test_a_judges_template_shows_the_prompt_and_no_answer_but_where_it_says_so(path: str) -> None:
     template, header = load_template(Path(path).stem), Path(path).read_text().partition("\ntext")[0]
     assert "prompt" in template.fields
     assert ("answer" in template.fields) == ("prompt's answer" in " ".join(header.split("\n# ")))
@@ -385,9 +381,7 @@ def test_a_text_recipe_whose_data_is_on_the_hub_has_a_dry_run_without_it(tmp_pat
     assert "sizes are those of LLaDA-8B" in said and "ready, nothing to score" in said
 
 
-def test_the_prompts_of_the_text_recipes_ask_for_the_tags_that_the_rewards_read(
-    tmp_path: Path,
-) -> None:
+def test_prompts_of_text_recipes_ask_for_the_tags_that_the_rewards_read(tmp_path: Path) -> None:
     rows = [{"nums": [3, 4, 5], "target": 12}, {"nums": [1, 2, 3, 4], "target": 10}]
     (tmp_path / "countdown.json").write_text(json.dumps(rows))
     for task, key in (("countdown", "numbers"), ("sudoku", "puzzle")):

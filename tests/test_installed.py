@@ -31,9 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
-def test_a_wheel_holds_every_module_and_configuration_and_claims_one_name(
-    wheel: zipfile.ZipFile,
-) -> None:
+def test_a_wheel_holds_every_module_and_config_and_claims_one_name(wheel: zipfile.ZipFile) -> None:
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     walk = os.walk(ROOT / "mmrl", followlinks=True)
     files = {Path(folder, name).relative_to(ROOT) for folder, _, names in walk for name in names}

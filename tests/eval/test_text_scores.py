@@ -19,9 +19,7 @@ def prompts(*ids: str) -> list[Prompt]:
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(5, 2, 3), (6, 1, 2), (4, 4, 1), (4, 0, 4), (6, 5, 6)])
-def test_pass_at_k_is_the_share_of_draws_of_k_that_hold_a_right_sample(
-    n: int, c: int, k: int
-) -> None:
+def test_pass_at_k_is_the_share_of_draws_of_k_with_a_right_sample(n: int, c: int, k: int) -> None:
     draws = list(itertools.combinations([True] * c + [False] * (n - c), k))
     assert pass_at(k, n, c) == pytest.approx(sum(map(any, draws)) / len(draws))
 
@@ -101,10 +99,8 @@ def test_a_key_that_no_prompt_has_is_refused_with_those_there_are() -> None:
 
 
 def test_the_table_shows_a_part_per_key_and_setting() -> None:
-    row, groups = (
-        score_row(TWICE, {"answer": SCORES}, 2),
-        score_groups(TWICE, {"answer": SCORES}, 2),
-    )
+    row = score_row(TWICE, {"answer": SCORES}, 2)
+    groups = score_groups(TWICE, {"answer": SCORES}, 2)
     parts = format_rows({"static": row}, 0, {"static": groups}).split("\n\n")
     head, count, color = parts[1].splitlines()
     assert head.split() == ["tag", "accuracy", "avg@2", "pass@2", "n"]

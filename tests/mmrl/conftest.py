@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmrl.models import load_model
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import write_world
+from tests.mmrl.runs import World, write_world
 from tests.models.networks import FIXTURES, bare_policy, write_mmada
 from tests.pictures import write_images
 
@@ -30,7 +30,7 @@ def mmada_cases() -> dict[str, Tensor]:
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Paths of an untrained policy of two blocks and of prompts, see `write_world`."""
     return write_world(tmp_path_factory.mktemp("world"))
 

@@ -82,3 +82,9 @@ VISTAS = [
     {**VISTA, "pid": "4", "unit": None, "choices": ["-1", "+1", "√2", "2"], "answer": "√2"}
     | {"question_type": "multi_choice", "answer_type": "text"},
 ]
+SETS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
+    "seed_bench": ([{**SEED, "image": [image(9)]}], SEED_TYPES, "test"),
+    "mmmu": ([MMMU, OPEN], MMMU_TYPES, "validation"),
+    "mathvista": (VISTAS, VISTA_TYPES, "testmini"),
+}
+"""Rows of each set, the types of its columns, and its split."""

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,17 @@ VQ = str(SHAPES / "checkpoints" / "magvit")
 LORA = {"r": 4, "lora_alpha": 8}
 
 
-def write_world(folder: Path, width: int = 32) -> SimpleNamespace:
-    """A tiny policy and prompt files: `policy`, `prompts`, `held_out`."""
+@dataclass(frozen=True)
+class World:
+    """Paths of a policy and of prompt files."""
+
+    policy: str
+    prompts: str
+    held_out: str = ""
+
+
+def write_world(folder: Path, width: int = 32) -> World:
+    """A tiny policy and prompt files."""
     options = MaskedConfig(
         data="-",
         model=write_drawing(folder / "start", width, 2 * width),
@@ -63,10 +72,10 @@ def write_world(folder: Path, width: int = 32) -> SimpleNamespace:
     return world_in(folder)
 
 
-def world_in(folder: Path) -> SimpleNamespace:
+def world_in(folder: Path) -> World:
     """The paths of what `write_world` wrote into a folder."""
     names = ("policy", "prompts.jsonl", "held_out.jsonl")
-    return SimpleNamespace(**{name.split(".")[0]: str(folder / name) for name in names})
+    return World(*(str(folder / name) for name in names))
 
 
 def redness(samples: list[Sample]) -> list[float]:
@@ -92,14 +101,14 @@ def vowels(samples: list[Sample]) -> list[float]:
 RED = {"name": "redness", "reward": redness}
 
 
-def task_config(world: SimpleNamespace, **changes: Any) -> TaskConfig:
+def task_config(world: World, **changes: Any) -> TaskConfig:
     """Two prompts of four images, three denoising steps, scored by how red they are."""
     values = {"prompts": world.prompts, "num_prompts": 2, "num_generations": 4}
     values |= {"sampler": SamplerConfig(steps=3), "rewards": [RED]}
     return TaskConfig(**{**values, **changes})
 
 
-def run_config(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
+def run_config(world: World, output: Path, **changes: Any) -> RLConfig:
     """Settings of a run, in float32 on every machine; `algorithm`, `lora` and `task` are put where
     they belong."""
     algorithm = {"name": "mask_grpo", "num_iterations": 2, **changes.pop("algorithm", {})}
@@ -112,7 +121,7 @@ def run_config(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig
     return RLConfig(output_dir=str(output), **{**values, **changes})
 
 
-def command_line(world: SimpleNamespace, output: Path) -> list[str]:
+def command_line(world: World, output: Path) -> list[str]:
     """The words of a run with the shapes reward, for processes of their own."""
     task = "tasks.shapes"
     return (

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import torch
 from mmrl import rl
 from mmrl.runtime.failures import DivergenceError
 from mmrl.training.trainer import Trainer
-from tests.mmrl.runs import LORA, run_config, world_in
+from tests.mmrl.runs import LORA, World, run_config, world_in
 
 EVENTS = {"max_steps": 3, "save_steps": 0, "model": {"dtype": "float64"}}
 HALF = {"bf16": True, "max_steps": 2, "save_steps": 1, "per_device_train_batch_size": 1}
@@ -29,7 +28,7 @@ second; runs under autocast, on weights in float32 and in bfloat16, and on froze
 below an adapter."""
 
 
-def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -> Path:
+def reinforce(world: World, output: Path, kind: str, **changes: Any) -> Path:
     """A run of `KINDS` that samples row by row, so that the tokens are those of one process."""
     usual = {"algorithm": {"beta": 0.1}, "task": {"rollout_batch_size": 1}, "adam_epsilon": 1e-3}
     config = run_config(world, output, **{**usual, **KINDS[kind], **changes})
@@ -58,7 +57,7 @@ def disturb(original: Callable) -> Callable:
     return loss
 
 
-def run_all(world: SimpleNamespace, output: Path) -> None:
+def run_all(world: World, output: Path) -> None:
     """A run of every kind; of those in bfloat16 one more from the first checkpoint."""
     with pytest.raises(DivergenceError, match="the loss is not finite for"):
         reinforce(world, output / "events", "events")

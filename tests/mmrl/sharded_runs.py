@@ -9,7 +9,6 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from mmrl.rollouts.rollout import sample_groups
 from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainer import Trainer
-from tests.mmrl.runs import LORA, RED, VQ, run_config, vowels, world_in
+from tests.mmrl.runs import LORA, RED, VQ, World, run_config, vowels, world_in
 from tests.mmrl.starts import write_drawing
 from tests.pictures import write_images
 
@@ -65,7 +64,7 @@ KINDS = {
 BATCH = Masked.batch
 
 
-def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -> Path:
+def reinforce(world: World, output: Path, kind: str, **changes: Any) -> Path:
     """A run of `RL`, evaluated on three prompts one by one: one more on one process of two."""
     task = {"eval_prompts": world.held_out, "eval_limit": 3, "rollout_batch_size": 1}
     task["rewards"] = ASKING if kind == "full" else [RED]
@@ -78,7 +77,7 @@ def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -
     return rl.train(config)
 
 
-def reinforce_stopped(world: SimpleNamespace, output: Path, kind: str) -> None:
+def reinforce_stopped(world: World, output: Path, kind: str) -> None:
     """A run of which one process gets SIGINT as it scores, the other SIGTERM later in rollouts."""
     scoring = 1, 1, signal.SIGINT, Trainer, "_score"
     sampling = 0, 2, signal.SIGTERM, BlockNetwork, "__call__"
@@ -125,7 +124,7 @@ def stopping(original: Callable, rank: int, step: int, number: signal.Signals) -
     return called
 
 
-def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:
+def supervise(world: World, output: Path, **changes: Any) -> bool:
     """Four steps of the masked objective on four examples each; averaged weights are saved."""
     objective = {"name": "masked", "data": str(pairs(world))}
     objective |= {"model": write_drawing(Path(world.prompts).with_name("start"))}
@@ -146,7 +145,7 @@ def loss_of_one_batch(self: Masked, directory: Path, step: int) -> dict[str, flo
     return {"eval/loss": float(loss)}
 
 
-def pairs(world: SimpleNamespace) -> Path:
+def pairs(world: World) -> Path:
     """A parquet of eight plain images with prompts, beside the prompt file."""
     path = Path(world.prompts).with_name("pairs.parquet")
     if not path.exists():
@@ -156,7 +155,7 @@ def pairs(world: SimpleNamespace) -> Path:
     return path
 
 
-def reconstruct(world: SimpleNamespace, output: Path) -> bool:
+def reconstruct(world: World, output: Path) -> bool:
     """Training of an image tokenizer, which has no block of the core."""
     data = str(pairs(world))
     objective = {"name": "scripts.miniature:VQ", "data": data, "image_size": 32, "vq": VQ}
@@ -178,7 +177,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def reinforced(world: SimpleNamespace, output: Path, alone: Path, kind: str) -> None:
+def reinforced(world: World, output: Path, alone: Path, kind: str) -> None:
     with noting_gathers(output / kind / "gathered.json"):
         reinforce(world, output / kind, kind)
     reinforce(world, output / f"{kind}-parts", kind, max_steps=2)
@@ -207,7 +206,7 @@ def noting_gathers(file: Path) -> Iterator[None]:
         file.write_text(json.dumps(gathered))
 
 
-def supervised(world: SimpleNamespace, output: Path) -> None:
+def supervised(world: World, output: Path) -> None:
     with pytest.raises(ConfigError, match="no block .*multi_gpu.yaml"):
         reconstruct(world, output / "reconstruction")
     constant, auto = {"lr_scheduler_type": "constant"}, {"resume_from_checkpoint": "auto"}

@@ -36,6 +36,8 @@ WAYS: dict[str, tuple[dict[str, Any], str]] = {
     "causal": ({"name": "autoregressive"}, "grpo"),
 }
 """The sampler and the algorithm of a policy."""
+STEPS: dict[str, Any] = {"learning_rate": 1e-2, "adam_epsilon": 1e-3, "eval_steps": 2}
+STEPS |= {"save_steps": 0, "bf16": False}
 
 
 def write(folder: Path) -> None:
@@ -69,30 +71,14 @@ def reinforce(world: Path, output: Path, kind: str) -> None:
     options |= {"sampler": SamplerConfig(**sampler)}
     options |= {"algorithm": {"name": algorithm, "num_iterations": 2, "beta": 0.1}}
     prompts = str(world / "sight.jsonl")
+    seen = {"prompts": prompts, "eval_prompts": prompts, "data": DataConfig()}
     tasks = {
-        "sight": TaskConfig(
-            task="image_to_text",
-            prompts=prompts,
-            eval_prompts=prompts,
-            data=DataConfig(),
-            **options,
-        ),
+        "sight": TaskConfig(task="image_to_text", **seen, **options),
         "words": TaskConfig(task="text", prompts=str(world / "words.jsonl"), **options),
     }
-    rl.train(
-        RLConfig(
-            output_dir=str(output),
-            model=ModelConfig(**{**model, "path": str(world / model["path"])}),
-            tasks=tasks,
-            per_device_train_batch_size=1,
-            learning_rate=1e-2,
-            save_steps=0,
-            bf16=False,
-            eval_steps=2,
-            adam_epsilon=1e-3,
-            max_steps=2,
-        )
-    )
+    values = {"output_dir": str(output), "tasks": tasks, "per_device_train_batch_size": 1}
+    values |= {"model": ModelConfig(**{**model, "path": str(world / model["path"])})}
+    rl.train(RLConfig(**values, **STEPS, max_steps=2))
 
 
 def supervise(world: Path, output: Path, batch_size: int, rows: str) -> None:
@@ -101,20 +87,8 @@ def supervise(world: Path, output: Path, batch_size: int, rows: str) -> None:
     data = str(world / f"{rows}.jsonl")
     objective = {"name": "text", "data": data, "eval_data": data, "model": str(world / "policy")}
     objective |= {"train_vision_tower": True, "max_length": 500, "save_dtype": "float32"}
-    sft.train(
-        sft.SFTConfig(
-            output_dir=str(output),
-            objective=objective,
-            max_steps=4,
-            logging_steps=1,
-            per_device_train_batch_size=batch_size,
-            eval_steps=2,
-            save_steps=0,
-            learning_rate=1e-2,
-            adam_epsilon=1e-3,
-            bf16=False,
-        )
-    )
+    values = {"output_dir": str(output), "objective": objective, "max_steps": 4, "logging_steps": 1}
+    sft.train(sft.SFTConfig(**values, **STEPS, per_device_train_batch_size=batch_size))
 
 
 def main(arguments: list[str]) -> int:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from mmrl.rollouts.held_out import effective_lengths, evaluate
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Prompt, Rollout, Sample
 from tests.mmrl.pair import Pair
+from tests.mmrl.runs import World
 
 TIMED = ("tokens_per_s", "raw_tokens_per_s")
 TEXTS = ["a red circle", "two green squares", "a ring " * 40, "a purple ring", "a blue cross"]
@@ -40,7 +40,7 @@ def even(samples: list[Sample]) -> list[float]:
     return [float(len(str(sample.completion)) % 2 == 0) for sample in samples]
 
 
-def config(world: SimpleNamespace, prompts: str, out: Path, **changes: Any) -> EvalConfig:
+def config(world: World, prompts: str, out: Path, **changes: Any) -> EvalConfig:
     values = {"model": ModelConfig(path=world.policy, vq=None, max_prompt_length=40)}
     values |= {"prompts": prompts, "num_samples": 2, "batch_size": 3, "max_completion_length": 8}
     values |= {"sampler": SamplerConfig(**STATIC)}
@@ -49,7 +49,7 @@ def config(world: SimpleNamespace, prompts: str, out: Path, **changes: Any) -> E
     return EvalConfig(output_dir=str(out), **{**values, **changes})
 
 
-def words(world: SimpleNamespace, prompts: str, out: Path) -> list[str]:
+def words(world: World, prompts: str, out: Path) -> list[str]:
     """The same as a command line, with a reward of its own."""
     return (
         [f"output_dir={out}", f"model.path={world.policy}", "model.vq=null"]
@@ -68,9 +68,7 @@ def numbers(out: Path) -> dict[str, Any]:
     return {"table": table, "samples": scores["samples"], "left_out": scores["left_out"]}
 
 
-def test_a_row_holds_what_its_completions_add_up_to(
-    world: SimpleNamespace, prompts: str, tmp_path: Path
-) -> None:
+def test_a_row_holds_what_completions_add_up_to(world: World, prompts: str, tmp_path: Path) -> None:
     report = run(config(world, prompts, tmp_path / "out"))
     assert report is not None and list(report.tables) == ["static", "short"]
     found = numbers(tmp_path / "out")
@@ -94,7 +92,7 @@ def test_a_row_holds_what_its_completions_add_up_to(
 
 
 def test_a_row_is_what_its_sampler_gives_alone_and_in_other_batches(
-    world: SimpleNamespace, prompts: str, tmp_path: Path
+    world: World, prompts: str, tmp_path: Path
 ) -> None:
     run(config(world, prompts, tmp_path / "out"))
     policy = load_policy(world.policy, vq=None, max_prompt_length=40)
@@ -107,7 +105,7 @@ def test_a_row_is_what_its_sampler_gives_alone_and_in_other_batches(
 
 
 def test_an_interrupted_evaluation_continues_with_the_same_numbers(
-    world: SimpleNamespace, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert main(words(world, prompts, whole)) == 0
@@ -139,7 +137,7 @@ def test_an_interrupted_evaluation_continues_with_the_same_numbers(
     ],
 )
 def test_another_evaluation_in_the_same_folder_is_refused_with_what_differs(
-    world: SimpleNamespace,
+    world: World,
     prompts: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -165,7 +163,7 @@ def test_another_evaluation_in_the_same_folder_is_refused_with_what_differs(
     ],
 )
 def test_what_cannot_run_is_refused_before_a_model_loads(
-    world: SimpleNamespace,
+    world: World,
     prompts: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -190,7 +188,7 @@ def test_a_length_ends_before_the_first_end_token() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["sharing_pair", "zero3_pair"])
 def test_two_processes_that_share_a_model_give_the_numbers_of_one(
-    world: SimpleNamespace, prompts: str, way: str, request: pytest.FixtureRequest, tmp_path: Path
+    world: World, prompts: str, way: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     both: Pair = request.getfixturevalue(way)
@@ -208,7 +206,7 @@ EVEN = "rewards=[{name: tests/mmrl/test_eval.py:even, key: parity}]"
 
 
 @pytest.fixture(scope="module")
-def models(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the policy, and one with other weights."""
     folder = tmp_path_factory.mktemp("models")
     policy = load_policy(world.policy, vq=None)
@@ -227,18 +225,14 @@ def compared(tmp_path: Path) -> str:
     return str(tmp_path / "text.jsonl")
 
 
-def compare(world: SimpleNamespace, compared: str, out: Path, models: Path) -> list[str]:
+def compare(world: World, compared: str, out: Path, models: Path) -> list[str]:
     others = [models / "same" / "final", models / "other" / "final"]
     command = [*words(world, compared, out), EVEN, "settings=[{label: long}]"]
     return [*command, f"compare_to={json.dumps([*map(str, others)])}"]
 
 
 def test_checkpoints_are_compared_on_the_same_draws(
-    world: SimpleNamespace,
-    compared: str,
-    models: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    world: World, compared: str, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, alone = tmp_path / "out", tmp_path / "alone"
     assert text.main(compare(world, compared, out, models)) == 0

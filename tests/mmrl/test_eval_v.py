@@ -11,17 +11,7 @@ from mmrl.eval_v import main
 from mmrl.evaluation import benchmark
 from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from tests.mmrl.question_sets import (
-    MMMU,
-    MMMU_TYPES,
-    OPEN,
-    SEED,
-    SEED_TYPES,
-    VISTA_TYPES,
-    VISTAS,
-    image,
-    on_the_hub,
-)
+from tests.mmrl.question_sets import SETS, on_the_hub
 from tests.mmrl.runs import SHAPES
 from tests.models.networks import write_small_llada_v
 
@@ -29,10 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RING = {"class": "ring", "count": 1}
 CONFIG = f"config={ROOT / 'configs' / 'eval' / 'shapes_t2i.yaml'}"
 
-
-@pytest.fixture(autouse=True)
-def _in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+pytestmark = pytest.mark.usefixtures("in_the_checkout")
 
 
 def test_the_benchmark_writes_table_scores_images_and_folders(tmp_path: Path) -> None:
@@ -71,10 +58,8 @@ def test_two_policies_of_latents_are_compared_on_the_same_draws(tmp_path: Path) 
     assert main([CONFIG, *words, f"output_dir={tmp_path}"]) == 0
     own = [f"model.path={other}", "compare_to=[]", f"output_dir={tmp_path / 'alone'}"]
     assert main([CONFIG, *words, *own]) == 0
-    content, second = (
-        json.loads((tmp_path / "comparison.json").read_text()),
-        "checkpoints-flow_careless",
-    )
+    content = json.loads((tmp_path / "comparison.json").read_text())
+    second = "checkpoints-flow_careless"
     places = (tmp_path / content["first"], tmp_path / second, tmp_path / "alone")
     found = [json.loads((each / "scores.json").read_text())["samples"] for each in places]
     assert found[0] != found[1] == found[2]
@@ -194,11 +179,6 @@ def test_questions_about_shapes_are_scored_by_tag_and_by_form(
     assert "avg@2" in said and "existence" in said and "NFE" in said
 
 
-SETS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
-    "seed_bench": ([{**SEED, "image": [image(9)]}], SEED_TYPES, "test"),
-    "mmmu": ([MMMU, OPEN], MMMU_TYPES, "validation"),
-    "mathvista": (VISTAS, VISTA_TYPES, "testmini"),
-}
 GROUPS = {
     "seed_bench": {"tag": {"Instances Counting": 1}},
     "mmmu": {

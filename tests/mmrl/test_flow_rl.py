@@ -15,19 +15,17 @@ from tests.mmrl.same_runs import close, equal_metrics
 from tests.models.flow import count_calls
 
 LORA = "model.lora={r: 4, target_modules: [q, k, v, o]}"
+
+
+def task(*words: str) -> list[str]:
+    return [f"{TASK}.{word}" for word in words]
+
+
+OLD = task("algorithm.cfg_scale=1.5", "algorithm.beta=0.04", "algorithm.old_logprobs=rollout")
+GUIDED = task("sampler={name: cps, steps: 3, window_size: 1, cfg_scale: 1.5}")
 METHODS = {
-    "all": [
-        f"{TASK}.sampler.name=flow",
-        f"{TASK}.algorithm.beta=0.04",
-        f"{TASK}.algorithm.kl_target=1e-3",
-    ],
-    "lora": [
-        LORA,
-        f"{TASK}.sampler={{name: cps, steps: 3, window_size: 1, cfg_scale: 1.5}}",
-        f"{TASK}.algorithm.cfg_scale=1.5",
-        f"{TASK}.algorithm.beta=0.04",
-        f"{TASK}.algorithm.old_logprobs=rollout",
-    ],
+    "all": task("sampler.name=flow", "algorithm.beta=0.04", "algorithm.kl_target=1e-3"),
+    "lora": [LORA, *GUIDED, *OLD],
 }
 
 
@@ -40,36 +38,16 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+HALVES = [*task("num_prompts=4"), "num_mini_batches=2"]
+NFT = task("sampler={name: dpm2, steps: 4}", "algorithm={name: diffusion_nft, num_draws: 2}")
 CONTRASTS = {
-    "diffusion_nft": [
-        LORA,
-        f"{TASK}.sampler={{name: dpm2, steps: 4}}",
-        f"{TASK}.algorithm={{name: diffusion_nft, num_draws: 2}}",
-        f"{TASK}.sample_with=old",
-        "old_policy={initial: 0.5}",
-    ],
-    "dgpo": [
-        f"{TASK}.sampler={{name: ode, steps: 3}}",
-        f"{TASK}.algorithm={{name: dgpo, num_draws: 2}}",
-        f"{TASK}.num_prompts=4",
-        "num_mini_batches=2",
-    ],
+    "diffusion_nft": [LORA, *NFT, *task("sample_with=old"), "old_policy={initial: 0.5}"],
+    "dgpo": HALVES + task("sampler={name: ode, steps: 3}", "algorithm={name: dgpo, num_draws: 2}"),
 }
-GLOW = f"{TASK}.rewards=[{{name: 'tests/mmrl/runs.py:glow'}}]"
+GLOW = task("rewards=[{name: 'tests/mmrl/runs.py:glow'}]", "sampler={name: ode, steps: 4}")
 THROUGH = {
-    "draft": [
-        LORA,
-        GLOW,
-        f"{TASK}.sampler={{name: ode, steps: 4}}",
-        f"{TASK}.algorithm={{name: draft, grad_steps: 2, beta: 0.01}}",
-    ],
-    "drtune": [
-        GLOW,
-        f"{TASK}.sampler={{name: ode, steps: 4}}",
-        f"{TASK}.algorithm={{name: drtune, grad_steps: 2}}",
-        f"{TASK}.num_prompts=4",
-        "num_mini_batches=2",
-    ],
+    "draft": [LORA, *GLOW, *task("algorithm={name: draft, grad_steps: 2, beta: 0.01}")],
+    "drtune": [*GLOW, *task("algorithm={name: drtune, grad_steps: 2}"), *HALVES],
 }
 
 

@@ -8,7 +8,6 @@ import json
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -25,7 +24,7 @@ from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, TaskConfig
 from mmrl.samplers import SamplerConfig
-from tests.mmrl.runs import LORA, RED, SHAPES, VQ, metrics, roll_out, run_config, trainer_of
+from tests.mmrl.runs import LORA, RED, SHAPES, VQ, World, metrics, roll_out, run_config, trainer_of
 from tests.models.networks import write_small_llada_v, write_small_mmada
 
 SAMPLER = SamplerConfig(name="static", steps=4, eos="leave")
@@ -79,7 +78,7 @@ def questions(sight: Sight, folder: Path, **changes: Any) -> RLConfig:
     task = {"task": "image_to_text", "data": DataConfig(format="dllm_rl"), "sampler": SAMPLER}
     task |= {"max_completion_length": 8, "rewards": [{"name": "answer"}], **changes.pop("task", {})}
     model = {"train_vision_tower": False, **changes.pop("model", {})}
-    world = SimpleNamespace(policy=sight.policy, prompts=sight.prompts)
+    world = World(sight.policy, sight.prompts)
     config = run_config(world, folder, task=task, model=model, **{"max_steps": 2, **changes})
     config.model.max_prompt_length, config.model.vq = 400, sight.vq
     return config
@@ -115,9 +114,7 @@ def lengths(samples: list[Any]) -> list[float]:
     return [float(len(sample.completion)) for sample in samples]
 
 
-def test_words_alone_leave_no_trained_weight_without_a_gradient(
-    tower: Sight, tmp_path: Path
-) -> None:
+def test_words_alone_leave_no_trained_weight_without_gradient(tower: Sight, tmp_path: Path) -> None:
     config = questions(tower, tmp_path, model={"train_vision_tower": True})
     network = trainer_of(config).policy.network
     ids = torch.arange(6)[None]
@@ -132,9 +129,7 @@ def test_words_alone_leave_no_trained_weight_without_a_gradient(
             assert not parameter.grad.any()
 
 
-def test_the_reference_keeps_what_is_trained_beside_an_adapter(
-    tower: Sight, tmp_path: Path
-) -> None:
+def test_the_reference_keeps_what_trains_beside_an_adapter(tower: Sight, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"lora": LORA, "model": {"modules_to_train": ["vision.projector"]}}
     task = {"rewards": [{"name": "length", "reward": lengths}]}
     config = questions(tower, tmp_path, algorithm={"beta": 0.1}, task=task, **changes)
@@ -154,7 +149,7 @@ WRITER = SamplerConfig(name="static", steps=4)
 
 
 @pytest.fixture(scope="module")
-def files(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def files(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A prompt file for every task."""
     folder = tmp_path_factory.mktemp("prompts")
     with (SHAPES / "questions_train.jsonl").open() as lines:
@@ -164,7 +159,7 @@ def files(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> d
     return {"drawn": world.prompts, **{n: str(folder / f"{n}.jsonl") for n in ("asked", "read")}}
 
 
-def mixed(world: SimpleNamespace, files: dict[str, str], output: Path) -> RLConfig:
+def mixed(world: World, files: dict[str, str], output: Path) -> RLConfig:
     """Two steps of two prompts with two rollouts each of every task."""
     text: dict[str, Any] = {
         "sampler": WRITER,
@@ -179,30 +174,20 @@ def mixed(world: SimpleNamespace, files: dict[str, str], output: Path) -> RLConf
     tasks = {
         name: TaskConfig(
             task=task,
-            prompts=files[name],
-            eval_prompts=files[name],
-            eval_limit=2,
-            num_prompts=2,
-            num_generations=2,
+            **{"prompts": files[name], "eval_prompts": files[name]},
+            **{"eval_limit": 2, "num_prompts": 2, "num_generations": 2},
             **{**own[name], "algorithm": {"num_iterations": 1, **own[name].get("algorithm", {})}},
         )
         for name, task in TASKS.items()
     }
-    return RLConfig(
-        output_dir=str(output),
-        model=ModelConfig(path=world.policy, vq=VQ, max_prompt_length=64),
-        tasks=tasks,
-        per_device_train_batch_size=4,
-        learning_rate=1e-3,
-        max_steps=2,
-        save_steps=0,
-        eval_steps=2,
-        bf16=False,
-    )
+    model = ModelConfig(path=world.policy, vq=VQ, max_prompt_length=64)
+    values = {"output_dir": str(output), "model": model, "tasks": tasks, "learning_rate": 1e-3}
+    values |= {"max_steps": 2, "save_steps": 0, "eval_steps": 2, "bf16": False}
+    return RLConfig(**values, per_device_train_batch_size=4)
 
 
 def test_three_tasks_train_one_policy_and_each_has_its_metrics(
-    world: SimpleNamespace, files: dict[str, str], tmp_path: Path
+    world: World, files: dict[str, str], tmp_path: Path
 ) -> None:
     run = train(mixed(world, files, tmp_path))
     lines = metrics(run)

@@ -3,7 +3,6 @@
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -14,6 +13,7 @@ from mmrl.run.checkpoint import checkpoint_steps
 from tests.mmrl import flow_runs
 from tests.mmrl.runs import (
     ACCELERATE,
+    World,
     command_line,
     launcher,
     metrics,
@@ -24,10 +24,10 @@ from tests.mmrl.runs import (
 STEPS = 5
 
 
-def start(world: SimpleNamespace, output: Path, launch: str) -> Any:
-    """Start a run, or let it go on; of a policy that denoises latents if its world is one."""
-    masked = hasattr(world, "policy")
-    words = command_line(world, output) if masked else flow_runs.words(world.prompts, output)
+def start(world: World, output: Path, launch: str) -> Any:
+    """Start a run, or let it go on; of a policy that denoises latents where the world has none."""
+    masked, latent = command_line, flow_runs.words
+    words = masked(world, output) if world.policy else latent(world.prompts, output)
     words += [f"max_steps={STEPS}", "save_steps=1", "resume_from_checkpoint=auto"]
     through = launcher(ACCELERATE / launch) if launch else ()
     with output.with_suffix(".log").open("ab") as log:
@@ -61,10 +61,10 @@ def kill(running: Any) -> None:
     [("masked", "", (1, 1, 3)), ("masked", "fsdp2_cpu2.yaml", (2,)), ("flow", "", (2,))],
 )
 def test_a_killed_run_ends_as_the_run_that_was_left_alone(
-    kind: str, launch: str, moments: tuple[int, ...], world: SimpleNamespace, tmp_path: Path
+    kind: str, launch: str, moments: tuple[int, ...], world: World, tmp_path: Path
 ) -> None:
     if kind == "flow":
-        world = SimpleNamespace(prompts=world.prompts)
+        world = World("", world.prompts)
     alone, killed = tmp_path / "alone", tmp_path / "killed"
     assert start(world, alone, launch).wait() == 0, alone.with_suffix(".log").read_text()[-3000:]
     for n, step in enumerate(moments):

@@ -3,10 +3,9 @@
 import json
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,16 +17,21 @@ from mmrl.rl import main, train
 from mmrl.run.run_lock import lock_directory
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
-from tests.mmrl.runs import command_line, loadable, metrics, redness, run_config
+from tests.mmrl.runs import World, command_line, loadable, metrics, redness, run_config
 
 
-def failed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+@pytest.fixture
+def failed(capsys: pytest.CaptureFixture[str]) -> Callable[[list[str]], str]:
     """The one line a run ends with that cannot be run."""
-    capsys.readouterr()
-    assert main(words) == 1
-    message = capsys.readouterr().err.strip().splitlines()[-1]
-    assert message.startswith("error: "), message
-    return message
+
+    def fail(words: list[str]) -> str:
+        capsys.readouterr()
+        assert main(words) == 1
+        message = capsys.readouterr().err.strip().splitlines()[-1]
+        assert message.startswith("error: "), message
+        return message
+
+    return fail
 
 
 BAD_SETTINGS = [
@@ -55,26 +59,20 @@ BAD_SETTINGS = [
 def test_a_setting_that_cannot_run_is_named_before_any_model_loads(
     words: list[str],
     named: list[str],
-    world: SimpleNamespace,
+    world: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    failed: Callable,
 ) -> None:
-    def load(*_: Any, **__: Any) -> None:
-        pytest.fail("loaded")
-
-    monkeypatch.setattr("mmrl.models.load_policy", load)
-    message = failed([*command_line(world, tmp_path / "run"), *words], capsys)
+    monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("loaded"))
+    message = failed([*command_line(world, tmp_path / "run"), *words])
     for word in named:
         assert word in message
     assert not (tmp_path / "run").exists()
 
 
 def test_a_prompt_that_the_reward_cannot_score_is_named_before_the_policy_loads(
-    world: SimpleNamespace,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: Callable
 ) -> None:
     monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("loaded"))
     clauses = [{"class": name, "count": 1} for name in ("ring", "bus", "square")]
@@ -82,57 +80,53 @@ def test_a_prompt_that_the_reward_cannot_score_is_named_before_the_policy_loads(
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = command_line(world, tmp_path / "run")
     for key in ("prompts", "eval_prompts"):
-        message = failed([*words, f"tasks.shapes.{key}={tmp_path}/rows.jsonl"], capsys)
+        message = failed([*words, f"tasks.shapes.{key}={tmp_path}/rows.jsonl"])
         assert "rows.jsonl, line 2 cannot be scored by reward 'shapes'" in message
         assert "class is 'bus'" in message and "1 such prompts of" in message
 
 
 def test_a_directory_that_holds_a_run_is_not_written_over(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, failed: Callable
 ) -> None:
     words = [*command_line(world, tmp_path / "run"), "max_steps=1"]
     assert main([*words, "save_steps=1"]) == 0
     before, resume = metrics(tmp_path / "run"), "resume_from_checkpoint=auto"
-    message = failed(words, capsys)
+    message = failed(words)
     assert "output_dir" in message and f"{resume} and a larger max_steps" in message
     shutil.rmtree(tmp_path / "run" / "final")
-    assert f"already holds a run. Continue it with {resume}," in failed(words, capsys)
+    assert f"already holds a run. Continue it with {resume}," in failed(words)
     assert metrics(tmp_path / "run") == before
     assert main([*words, resume, "save_steps=1"]) == 0
 
 
 @pytest.mark.slow
 def test_a_checkpoint_of_other_settings_is_not_resumed_from(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, failed: Callable
 ) -> None:
     words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=1"]
     assert main(words) == 0
     again = [*words, "resume_from_checkpoint=auto", "max_steps=2"]
-    assert "model.lora.r was None and is 4" in failed([*again, "model.lora.r=4"], capsys)
+    assert "model.lora.r was None and is 4" in failed([*again, "model.lora.r=4"])
     assert "cannot be resumed from" in failed(
-        [*again, "model.lora.r=4", "resume_with_changes=true"], capsys
+        [*again, "model.lora.r=4", "resume_with_changes=true"]
     )
-    assert "seed was 0 and is 7" in failed([*again, "seed=7"], capsys)
+    assert "seed was 0 and is 7" in failed([*again, "seed=7"])
     checkpoint = tmp_path / "run" / "checkpoints" / "1"
     state = checkpoint / "trainer_state.pt"
     whole = state.read_bytes()
     for place in (whole.index(b"emerge"), len(whole) // 2):
         state.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        assert "cannot be resumed from" in failed(again, capsys)
+        assert "cannot be resumed from" in failed(again)
     for wrong in ([], {"step": -5}, {"step": "1"}):
         torch.save(wrong, state)
-        assert "cannot be resumed from" in failed(again, capsys)
+        assert "cannot be resumed from" in failed(again)
     state.write_bytes(whole)
     assert main([*again, "seed=7", "resume_with_changes=true"]) == 0
 
 
 @pytest.mark.parametrize("what", ["weights", "moments"])
 def test_a_last_step_that_diverges_is_not_saved(
-    what: str,
-    world: SimpleNamespace,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    what: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: Callable
 ) -> None:
     update = Trainer.update
 
@@ -146,20 +140,18 @@ def test_a_last_step_that_diverges_is_not_saved(
 
     monkeypatch.setattr(Trainer, "update", diverging)
     run = tmp_path / "run"
-    said = failed([*command_line(world, run), "max_steps=2", "save_steps=1"], capsys)
+    said = failed([*command_line(world, run), "max_steps=2", "save_steps=1"])
     assert "after step 2" in said and "no longer finite" in said
     assert not (run / "final").exists() and not (run / "checkpoints" / "2").exists()
     for tensor in load_file(run / "checkpoints" / "1" / "model.safetensors").values():
         assert bool(torch.isfinite(tensor).all())
 
 
-def test_a_second_run_in_a_directory_is_refused(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_directory_has_one_run_at_a_time(world: World, tmp_path: Path, failed: Callable) -> None:
     run = tmp_path / "run"
     words = [*command_line(world, run), "max_steps=1"]
     with lock_directory(run):
-        said = failed(words, capsys)
+        said = failed(words)
         assert f"output_dir is '{run}', where another run is writing" in said
         assert [path.name for path in run.iterdir()] == [".lock"]
     assert not run.exists()
@@ -179,25 +171,23 @@ def test_a_second_run_in_a_directory_is_refused(
 def test_a_failing_reward_stops_the_run_and_leaves_the_last_checkpoint(
     how: str,
     said: str,
-    world: SimpleNamespace,
+    world: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    failed: Callable,
 ) -> None:
     monkeypatch.setitem(REWARDS, "broken", "tests.mmrl.failing_rewards:BrokenReward")
     run = tmp_path / "run"
     words = [*command_line(world, run), "save_steps=1", "max_steps=4"]
     rewards = f"tasks.shapes.rewards=[{{name: broken, how: {how}}}]"
-    message = failed([*words, rewards], capsys)
+    message = failed([*words, rewards])
     assert "reward 'broken' failed" in message and said in message and "max_failures" in message
     assert loadable(run) == [1, 2]
     repaired = f"tasks.shapes.rewards=[{{name: broken, how: {how}, after: 100}}]"
     assert main([*words, repaired, "resume_from_checkpoint=auto"]) == 0
 
 
-def test_allowed_failures_are_counted_and_never_a_zero(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_allowed_failures_are_counted_and_never_a_zero(world: World, tmp_path: Path) -> None:
     def sometimes(samples: list[Sample]) -> list[float | None]:
         return [float("nan"), None, *redness(samples)[2:]]
 
@@ -224,10 +214,7 @@ def fill_disk(limit: int = 100_000) -> None:
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
-    world: SimpleNamespace,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: Callable
 ) -> None:
     original, run = Trainer.save, tmp_path / "run"
 
@@ -239,7 +226,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
     words = [*command_line(world, run), "save_steps=2", "max_steps=6"]
     with room_for_small_files(), monkeypatch.context() as patch:
         patch.setattr(Trainer, "save", save)
-        message = failed(words, capsys)
+        message = failed(words)
     assert "checkpoints/4" in message and "earlier checkpoints are intact" in message
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["2"]
     assert loadable(run) == [2]

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -36,6 +35,7 @@ from mmrl.types import Sample
 from tests.mmrl.runs import (
     RED,
     ROOT,
+    World,
     command_line,
     loadable,
     metrics,
@@ -54,14 +54,14 @@ CHANGES = {"eval_steps": 2, "save_steps": 0, "max_steps": 3}
 """Of every run here; with two inner iterations, AdamW and a reference."""
 
 
-def settings(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
+def settings(world: World, output: Path, **changes: Any) -> RLConfig:
     task = {"eval_prompts": world.held_out, "eval_rewards": [RED], "rollout_batch_size": 4}
     task |= changes.pop("task", {})
     return run_config(world, output, task=task, algorithm={"beta": 0.1}, **{**CHANGES, **changes})
 
 
 @pytest.fixture(scope="module")
-def whole(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that nobody stops."""
     return train(settings(world, tmp_path_factory.mktemp("whole") / "run"))
 
@@ -147,7 +147,7 @@ def test_ctrl_c_leaves_the_step_where_it_is_and_the_run_resumes_exactly(
     left_at: int,
     forwards: set[int],
     whole: Path,
-    world: SimpleNamespace,
+    world: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -169,7 +169,7 @@ def test_ctrl_c_leaves_the_step_where_it_is_and_the_run_resumes_exactly(
 
 
 def test_ctrl_c_while_the_model_loads_stops_at_once_and_evaluates_nothing(
-    world: SimpleNamespace,
+    world: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -212,7 +212,7 @@ train(config)
 
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_the_process_and_its_children_in_the_middle_of_a_reward(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     words = [*command_line(world, tmp_path / "run"), "overlap_rewards=false"]
     command = [sys.executable, "-c", DEAF, str(tmp_path / "child"), *words]

@@ -36,7 +36,7 @@ def test_two_steps_a_kill_and_two_more_equal_four_steps(
     assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
 
 
-def test_a_run_taken_up_at_an_earlier_step_keeps_what_it_writes(
+def test_a_run_resumed_at_an_earlier_step_keeps_what_it_writes(
     images: Path, tmp_path: Path
 ) -> None:
     train(config(images, tmp_path / "run", max_steps=6, save_total_limit=None))
@@ -46,9 +46,7 @@ def test_a_run_taken_up_at_an_earlier_step_keeps_what_it_writes(
     assert checkpoint_steps(tmp_path / "run" / "checkpoints") == [3, 4]
 
 
-def test_training_lowers_the_loss_and_writes_the_run_directory(
-    images: Path, tmp_path: Path
-) -> None:
+def test_training_lowers_the_loss_and_writes_a_run_directory(images: Path, tmp_path: Path) -> None:
     train(config(images, tmp_path / "run", max_steps=30, save_total_limit=1, eval_steps=15))
     lines = metrics(tmp_path / "run")
     losses = [line["loss/pixel"] for line in lines if "loss/pixel" in line]

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,12 +18,12 @@ from mmrl.rollouts.rollout import _length_metrics
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Prompt
-from tests.mmrl.runs import VQ, roll_out, run_config, vowels
+from tests.mmrl.runs import VQ, World, roll_out, run_config, vowels
 
 SAMPLER = SamplerConfig(name="static", steps=4, block_size=4, eos="stop", cache="prefix", window=2)
 
 
-def text_config(world: SimpleNamespace, folder: Path, **task: object) -> RLConfig:
+def text_config(world: World, folder: Path, **task: object) -> RLConfig:
     """A run on four prompts, one of them too long; the shortest has its own answer."""
     texts = ["a red circle", "two green squares", "a ring " * 40, "a purple ring"]
     rows = [{"prompt": text, "answer": str(n), "level": n} for n, text in enumerate(texts)]
@@ -38,9 +37,7 @@ def text_config(world: SimpleNamespace, folder: Path, **task: object) -> RLConfi
     return config
 
 
-def test_a_run_on_text_trains_and_leaves_out_what_is_too_long(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_run_on_text_trains_and_leaves_out_what_is_too_long(world: World, tmp_path: Path) -> None:
     config = text_config(world, tmp_path)
     run = train(config)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -51,9 +48,7 @@ def test_a_run_on_text_trains_and_leaves_out_what_is_too_long(
     assert log.count("text.jsonl: 1 of 4 prompts are longer than model.max_prompt_length") == 2
 
 
-def test_lengths_and_completions_that_are_cut_off_are_counted(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_lengths_and_completions_that_are_cut_off_are_counted(world: World, tmp_path: Path) -> None:
     config = text_config(world, tmp_path)
     policy = load_policy(**policy_options(config.model))
     canvas = policy.canvas([Prompt("0", "text", "a red circle")] * 4, 8)
@@ -73,7 +68,7 @@ def test_lengths_and_completions_that_are_cut_off_are_counted(
 
 
 def test_an_evaluation_inside_training_has_its_own_sampler_length_and_rewards(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     own = SamplerConfig(name="left_to_right", steps=6, temperature=0.7)
     shown = {"name": "shown", "reward": lambda samples: [float(len(s.completion)) for s in samples]}
@@ -92,9 +87,7 @@ def test_an_evaluation_inside_training_has_its_own_sampler_length_and_rewards(
         assert result.metrics()["shown"] == pytest.approx(evaluated[step])
 
 
-def test_a_run_whose_prompts_are_all_too_long_says_so(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_run_whose_prompts_are_all_too_long_says_so(world: World, tmp_path: Path) -> None:
     config = text_config(world, tmp_path)
     config.model.max_prompt_length = 3
     policy = load_policy(world.policy, vq=VQ, max_prompt_length=3)

@@ -32,17 +32,12 @@ def write_amused(folder: Path, halved: bool = False, side: int = 4, seed: int = 
     tokenizer = CLIPTokenizer.from_pretrained(write_tokenizer(folder / "tokenizer"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        sizes: dict[str, Any] = {
-            "hidden_size": WIDTH,
-            "intermediate_size": 32,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 2,
-            "projection_dim": WIDTH,
-            "max_position_embeddings": TEXT_LENGTH,
-            "vocab_size": len(tokenizer),
-            "bos_token_id": tokenizer.bos_token_id,
-            "eos_token_id": tokenizer.eos_token_id,
-        }
+        sizes: dict[str, Any] = (
+            {"hidden_size": WIDTH, "intermediate_size": 32, "num_hidden_layers": 3}
+            | {"num_attention_heads": 2, "projection_dim": WIDTH}
+            | {"max_position_embeddings": TEXT_LENGTH, "vocab_size": len(tokenizer)}
+            | {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+        )
         text = CLIPTextModelWithProjection(CLIPTextConfig(**sizes))
         transformer = UVit2DModel(
             hidden_size=32,

@@ -44,9 +44,7 @@ def same_weights(one: MaskedTokenModel, other: MaskedTokenModel) -> bool:
     return all(a == b and torch.equal(x, y) for (a, x), (b, y) in pairs)
 
 
-def test_a_public_checkpoint_saved_again_holds_the_same_tensors_and_configuration(
-    tmp_path: Path,
-) -> None:
+def test_a_public_checkpoint_saved_again_has_the_same_tensors_and_config(tmp_path: Path) -> None:
     save_model(load_model(PUBLIC, dtype="bfloat16"), tmp_path)
     before, after = (load_file(p / "model.safetensors") for p in (PUBLIC, tmp_path))
     assert before.keys() == after.keys()
@@ -83,9 +81,7 @@ def test_a_missing_shard_and_one_outside_the_folder_are_named(saved: Path) -> No
         load_model(saved)
 
 
-def test_the_vocabulary_is_as_large_as_the_tensors_whatever_the_configuration_says(
-    saved: Path,
-) -> None:
+def test_the_vocabulary_is_as_large_as_the_tensors_whatever_the_config_says(saved: Path) -> None:
     rewrite(saved, vocab_size=30, embedding_size=64)
     model = load_model(saved)
     assert model.core.vocab_size == 40
@@ -183,9 +179,7 @@ def rewrite_json(file: Path, **changes: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("size", [1, 7, 4097])
-def test_one_value_that_is_not_finite_is_found_wherever_it_is(
-    dtype: torch.dtype, size: int
-) -> None:
+def test_a_value_that_is_not_finite_is_found_wherever_it_is(dtype: torch.dtype, size: int) -> None:
     tensor = torch.full((size,), 2.0**15, dtype=dtype)  # whose sum is too large for float16
     assert check_finite(tensor, Path("f"), "t") is tensor
     for value in BAD:

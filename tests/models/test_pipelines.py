@@ -196,9 +196,7 @@ def test_each_text_is_encoded_once_and_kept_on_disk_by_content(
 
 @pytest.mark.parametrize("dual", [[], [0, 1]])
 @pytest.mark.parametrize("recompute", [False, True])
-def test_the_plan_counts_what_sd3_keeps_for_the_backward_pass(
-    dual: list[int], recompute: bool
-) -> None:
+def test_the_plan_counts_what_sd3_keeps_for_the_backward(dual: list[int], recompute: bool) -> None:
     sizes = {"num_layers": 2, "num_attention_heads": 6, "caption_projection_dim": 384}
     sizes |= {"joint_attention_dim": 256, "pooled_projection_dim": 64, "sample_size": 32}
     raw = {**SIZES["SD3.5-medium"], **sizes, "dual_attention_layers": dual}

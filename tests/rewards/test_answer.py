@@ -187,9 +187,7 @@ def test_a_number_is_right_to_as_many_decimals_as_count(
         ({"answer": "A", "answers": ["E"], "choices": COUNTS}, "answer='E' is neither a letter"),
     ],
 )
-def test_an_answer_that_is_none_of_its_choices_is_found_beforehand(
-    metadata: dict, message: str
-) -> None:
+def test_an_answer_that_is_no_choice_is_found_beforehand(metadata: dict, message: str) -> None:
     reward: Any = build_reward({"name": "answer"})
     for ask in (lambda: reward.check(metadata), lambda: reward([Sample("?", "B", metadata)])):
         with pytest.raises(ValueError, match=message):

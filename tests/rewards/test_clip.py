@@ -89,9 +89,7 @@ def test_half_precision_towers_stay_near_float32(
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1", "CMYK"])
-def test_every_image_mode_is_scored_as_the_rgb_picture_it_shows(
-    clip_directory: Path, mode: str
-) -> None:
+def test_every_image_mode_is_scored_as_the_rgb_it_shows(clip_directory: Path, mode: str) -> None:
     reward = build_reward({"name": "clip", "model": str(clip_directory)})
     # Black and white survive the conversion to every one of these modes.
     shown = Image.new("RGB", (32, 32), "white")

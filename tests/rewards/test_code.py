@@ -138,9 +138,7 @@ def sample(completion: str, tests: Any, **metadata: str) -> Sample:
     return Sample("task", completion, {"tests": tests, **metadata})
 
 
-def test_programs_get_all_or_nothing_or_their_share(
-    reward: CodeReward, sharing: CodeReward
-) -> None:
+def test_programs_get_all_or_none_or_their_share(reward: CodeReward, sharing: CodeReward) -> None:
     samples = [sample(text, tests, **more) for text, tests, more, _, _ in CASES]
     assert reward(samples) == [score for *_, score, _ in CASES]
     assert sharing(samples) == pytest.approx([share for *_, share in CASES])

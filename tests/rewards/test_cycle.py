@@ -71,12 +71,8 @@ def drawn(metadata: dict[str, Any], seed: int = 0) -> Sample:
 
 
 RING = {"include": [{"class": "ring", "count": 1, "color": "red"}]}
-TWO = {
-    "include": [
-        {"class": "ring", "count": 1},
-        {"class": "cross", "count": 1, "position": ["left of", 0]},
-    ]
-}
+LEFT = {"class": "cross", "count": 1, "position": ["left of", 0]}
+TWO = {"include": [{"class": "ring", "count": 1}, LEFT]}
 
 
 def test_the_score_is_the_share_of_right_answers() -> None:
@@ -85,9 +81,7 @@ def test_the_score_is_the_share_of_right_answers() -> None:
     # no red ring to count, another colour, and no to the ring that is asked for
     assert reward(ask=["count"])([wrong]) == [0.0]
     assert reward(ask=["color"])([wrong]) == [0.0]
-    turned = drawn(
-        {"include": [TWO["include"][0], {**TWO["include"][1], "position": ["above", 0]}]}
-    )
+    turned = drawn({"include": [TWO["include"][0], {**LEFT, "position": ["above", 0]}]})
     [score] = reward()([Sample("", turned.completion, TWO)])
     assert score == pytest.approx(2 / 3)  # both are there once, on the wrong side
 
@@ -139,9 +133,7 @@ def test_answers_are_the_likeliest_unless_something_else_is_said() -> None:
         ({"mode": "strict"}, "mode"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_is_allowed(
-    options: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_option_is_named_with_what_is_allowed(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_reward({"name": "cycle", **options})
 

@@ -37,9 +37,7 @@ def test_the_judge_sees_image_and_question_and_the_score_is_their_share(url: str
     assert "the words of the prompt" not in message[1]["text"] and "\nis it " in message[1]["text"]
 
 
-def test_a_question_counts_as_no_where_a_parent_does_and_is_recorded_as_it_was_answered(
-    url: str,
-) -> None:
+def test_a_question_counts_as_no_where_a_parent_does_and_is_kept_as_answered(url: str) -> None:
     reward, red = dsg(url), sample("red", *SCENE)
     reward.record = []
     assert reward([red, Sample("x", red.completion, {})]) == [0.25, None]

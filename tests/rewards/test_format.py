@@ -26,9 +26,7 @@ def score(completion: str, **options: Any) -> float | None:
     + [(STRICT.replace("</answer>", ""), 0.0, 0.0)]
     + [("<reasoning></reasoning><answer></answer>", 0.0, 0.0), ("", 0.0, 0.0)],
 )
-def test_tags_stand_once_each_filled_and_in_order(
-    completion: str, soft: float, strict: float
-) -> None:
+def test_tags_stand_once_filled_and_in_order(completion: str, soft: float, strict: float) -> None:
     assert score(completion) == soft
     assert score(completion, mode="strict") == strict
 
@@ -90,9 +88,7 @@ def test_d1s_expressions_may_span_lines_or_not_as_its_runs_had_them(
         ("", 0.0),
     ],
 )
-def test_xmlcount_pays_each_tag_and_takes_back_what_follows(
-    completion: str, expected: float
-) -> None:
+def test_xmlcount_pays_a_tag_and_takes_back_what_follows(completion: str, expected: float) -> None:
     assert score(completion, mode="xmlcount") == pytest.approx(expected)
 
 
@@ -140,7 +136,5 @@ def test_maskgrpo_wants_one_pair_of_tags_alone() -> None:
     + [("```python\n" + "(" * 5000 + "\n```", 0.5), ("```\nx = 1\n```", 0.0), ("x = 1", 0.0)]
     + [("```python\n1 +\n``` and ```python\nx = 1\n```", 1.0)],
 )
-def test_a_code_block_is_worth_half_where_it_cannot_be_parsed(
-    completion: str, expected: float
-) -> None:
+def test_a_code_block_is_worth_half_if_it_does_not_parse(completion: str, expected: float) -> None:
     assert score(completion, mode="code_block") == expected

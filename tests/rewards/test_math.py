@@ -28,47 +28,31 @@ def score(reward: MathReward, answer: Any, completion: str) -> float | None:
 
 @pytest.mark.parametrize(
     ("answer", "completion"),
-    [
-        (18.0, r"</reasoning> <answer> \boxed{18}"),
-        ("18", "18 dollars in all: <answer>18 dollars</answer>"),
-        ("Natalia sold 48+24 = 72.\n#### 72", "#### 72"),
-        (r"We get $\boxed{\frac{1}{2}}$.", r"\boxed{0.5}"),
-        (6277, r"\boxed{6,277}"),
-        (r"\frac{639}{40}", r"\boxed{15.975} \text{ inches}"),
-        (r"10,\!080", r"\boxed{7! \times 2!}"),
-        (r"\text{(C)}", r"\boxed{C}"),
-        (r"x \in [-2,7]", r"\boxed{[-2, 7]}"),
-        (r"-2 + 7i", r"\boxed{7i - 2}"),
-        ("3, 5, 7", r"\boxed{3, 7, 5}"),
-        (r"\$36", r"\boxed{36.00}"),
-        ("81", "so the number is 81.\n</reasoning>"),
-        ("27.0", "</reasoning>\n<answer>\nboxed{27}\n</answer>"),
-        ("18.0", "</reasoning>\n\n<answer>\n\\.boxed{18}\n</answer>"),
-        ("32.0", "</reasoning>\n<answer>\n\\boxed{}32\n</answer>"),
-        ("7/2", r"\boxed{3 1/2}"),
-        ("1.75", "<answer>1 3/4</answer>"),
-        (r"\frac{7}{2}, 2", r"\boxed{3 1/2, 2}"),
-        ("-12", "The result is −12."),
-        ("3/4", "The probability is 3/4."),
-        ("25", "#### Step 1 a\n#### Step 2\nThe sum is 25."),
-        ("73", "<answer>**73**</answer>"),
-        ("1/3", r"\boxed{0.\overline{3}}"),
-        ("12", "\\boxed{12 cm^2}"),
-        (r"45^\circ", "\\boxed{45°}"),
-        (r"12 \text{ m}^2", "\\boxed{12 m²}"),
-        (r"\$5", "\\boxed{€5}"),
-        ("5", "\\boxed{£5}"),
-        (r"\sqrt{3}", "\\boxed{√3}"),
-        ("x^2", "\\boxed{x²}"),
-        (r"\frac{1}{2}", "\\boxed{½}"),
-        (r"(-\infty, 2]", "\\boxed{(−∞, 2]}"),
-        (r"\left(3, \frac{\pi}{2}\right)", "\\boxed{(3, π/2)}"),
-        (r"16\pi", "\\boxed{16π square inches}"),
-        (r"2\pi", r"\boxed{2\pi \text{ cm}}"),
-        ("2", "\\boxed{Juice Box C is 2 dollars more than Juice Box B.}"),
-        ("1000000", r"\boxed{1\,000\,000}"),
-        ("360", "in one day is \\boxed{360\\text{ hours} hours.\n</answer>"),
-    ],
+    [(18.0, r"</reasoning> <answer> \boxed{18}")]
+    + [("18", "18 dollars in all: <answer>18 dollars</answer>")]
+    + [("Natalia sold 48+24 = 72.\n#### 72", "#### 72")]
+    + [(r"We get $\boxed{\frac{1}{2}}$.", r"\boxed{0.5}"), (6277, r"\boxed{6,277}")]
+    + [(r"\frac{639}{40}", r"\boxed{15.975} \text{ inches}")]
+    + [(r"10,\!080", r"\boxed{7! \times 2!}"), (r"\text{(C)}", r"\boxed{C}")]
+    + [(r"x \in [-2,7]", r"\boxed{[-2, 7]}"), (r"-2 + 7i", r"\boxed{7i - 2}")]
+    + [("3, 5, 7", r"\boxed{3, 7, 5}"), (r"\$36", r"\boxed{36.00}")]
+    + [("81", "so the number is 81.\n</reasoning>")]
+    + [("27.0", "</reasoning>\n<answer>\nboxed{27}\n</answer>")]
+    + [("18.0", "</reasoning>\n\n<answer>\n\\.boxed{18}\n</answer>")]
+    + [("32.0", "</reasoning>\n<answer>\n\\boxed{}32\n</answer>"), ("7/2", r"\boxed{3 1/2}")]
+    + [("1.75", "<answer>1 3/4</answer>"), (r"\frac{7}{2}, 2", r"\boxed{3 1/2, 2}")]
+    + [("-12", "The result is −12."), ("3/4", "The probability is 3/4.")]
+    + [("25", "#### Step 1 a\n#### Step 2\nThe sum is 25."), ("73", "<answer>**73**</answer>")]
+    + [("1/3", r"\boxed{0.\overline{3}}"), ("12", "\\boxed{12 cm^2}")]
+    + [(r"45^\circ", "\\boxed{45°}"), (r"12 \text{ m}^2", "\\boxed{12 m²}")]
+    + [(r"\$5", "\\boxed{€5}"), ("5", "\\boxed{£5}"), (r"\sqrt{3}", "\\boxed{√3}")]
+    + [("x^2", "\\boxed{x²}"), (r"\frac{1}{2}", "\\boxed{½}")]
+    + [(r"(-\infty, 2]", "\\boxed{(−∞, 2]}")]
+    + [(r"\left(3, \frac{\pi}{2}\right)", "\\boxed{(3, π/2)}")]
+    + [(r"16\pi", "\\boxed{16π square inches}"), (r"2\pi", r"\boxed{2\pi \text{ cm}}")]
+    + [("2", "\\boxed{Juice Box C is 2 dollars more than Juice Box B.}")]
+    + [("1000000", r"\boxed{1\,000\,000}")]
+    + [("360", "in one day is \\boxed{360\\text{ hours} hours.\n</answer>")],
 )
 def test_an_equivalent_answer_is_right(reward: MathReward, answer: Any, completion: str) -> None:
     assert score(reward, answer, completion) == 1.0

@@ -12,9 +12,7 @@ TEXT = Path(__file__).parents[2] / "datasets" / "text"
 
 
 @torch.no_grad()
-def test_the_weights_are_those_of_the_checkpoint_and_queries_have_their_size(
-    tmp_path: Path,
-) -> None:
+def test_the_weights_are_those_of_the_checkpoint_and_queries_keep_size(tmp_path: Path) -> None:
     source = TEXT / "checkpoints" / "llada"
     convert(Config(model=str(source), out=str(tmp_path / "sdar"), block_size=2))
     old, new = load_model(source), load_model(tmp_path / "sdar")

@@ -19,17 +19,7 @@ from mmrl.evaluation.eval_config import EvalConfig, load_settings
 from mmrl.rewards.detection import instance_segmenter as segmenter
 from tests.mmrl.data.test_asked_prompts import HEAD
 from tests.mmrl.data.test_livecodebench import METHOD
-from tests.mmrl.question_sets import (
-    MMMU,
-    MMMU_TYPES,
-    OPEN,
-    SEED,
-    SEED_TYPES,
-    VISTA_TYPES,
-    VISTAS,
-    image,
-    on_the_hub,
-)
+from tests.mmrl.question_sets import SETS, on_the_hub
 from tests.rewards.conftest import randomised
 from tests.rewards.judge_server import judge_server
 from tests.rewards.test_compositional import tiny_mask2former
@@ -63,12 +53,9 @@ ROWS = {
     | {"skills": ["count", "attribute"]},
     "Gen-Verse/MATH500": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
 }
-QUESTIONS = {
-    "lmms-lab/SEED-Bench": ([{**SEED, "image": [image(1)]}], SEED_TYPES),
-    "lmms-lab/MMMU": ([MMMU, OPEN], MMMU_TYPES),
-    "AI4Math/MathVista": (VISTAS, VISTA_TYPES),
-}
-"""Rows and types of the columns of the sets of questions about images."""
+QUESTIONS = {"lmms-lab/SEED-Bench": "seed_bench", "lmms-lab/MMMU": "mmmu"}
+QUESTIONS |= {"AI4Math/MathVista": "mathvista"}
+"""The sets of questions about images."""
 GENEVAL = [
     {"tag": "counting", "include": [{"class": "dog", "count": 2}], "prompt": "two dogs"},
     {"tag": "colors", "include": [{"class": "cow", "count": 1, "color": "red"}], "prompt": "cow"},
@@ -86,12 +73,7 @@ SCORERS = ("hps", "hpsv3", "pickscore", "imagereward", "aesthetic", "clip")
 DPG = "a,a red circle,,1,0,entity,whole,t,is it red?\n"
 CLIP = str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_the_checkout")]
 
 
 def read_recipe(path: Path) -> tuple[Callable[[list[str]], int], EvalConfig]:
@@ -105,7 +87,7 @@ def read_recipe(path: Path) -> tuple[Callable[[list[str]], int], EvalConfig]:
 def write_prompts(config: EvalConfig, folder: Path) -> list[str]:
     """Rows of the data set, and the words that read them."""
     if config.prompts in QUESTIONS:
-        rows, types = QUESTIONS[config.prompts]
+        rows, types, _ = SETS[QUESTIONS[config.prompts]]
         return [f"prompts={on_the_hub(folder, rows, types, config.data.split or 'train')}"]
     if config.data.format == "dpg_bench":
         (folder / "dpg_bench.csv").write_text(HEAD + DPG)

@@ -37,15 +37,11 @@ def allocation(folder: Path) -> dict[str, str]:
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     port = find_port()
-    return {
-        **os.environ,
-        "PATH": f"{folder}:{os.environ['PATH']}",
-        "SLURM_NNODES": "2",
-        "SLURM_GPUS_ON_NODE": "1",
-        "SLURM_JOB_NODELIST": "node[1-2]",
-        "SLURM_JOB_ID": str(port - 20000),
-        "OMP_NUM_THREADS": "1",
-    }
+    return (
+        {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "SLURM_NNODES": "2"}
+        | {"SLURM_GPUS_ON_NODE": "1", "SLURM_JOB_NODELIST": "node[1-2]"}
+        | {"SLURM_JOB_ID": str(port - 20000), "OMP_NUM_THREADS": "1"}
+    )
 
 
 @pytest.mark.slow

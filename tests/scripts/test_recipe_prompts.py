@@ -32,6 +32,8 @@ FORM = re.compile(r":\n((?:<|```).+\n?(?:.+\n?)*)")
 TAUGHT = "as in supervised training:\n<answer>...</answer>"
 """What stands for the short prompts of `datasets/text`: its checkpoints know the form without."""
 
+pytestmark = pytest.mark.usefixtures("in_the_checkout")
+
 
 def read_tasks() -> list[Any]:
     """The configured tasks of all recipes that write text, one of those that pay alike."""
@@ -95,10 +97,7 @@ def find_unpaid(task: Any, prompt: Prompt, completion: str) -> dict[str, float |
 
 
 @pytest.mark.parametrize("task", read_tasks())
-def test_a_completion_that_follows_the_prompt_gets_every_reward_in_full(
-    task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
+def test_what_follows_the_prompt_gets_every_reward_in_full(task: Any, tmp_path: Path) -> None:
     prompt = read_prompt(task, tmp_path)
     taught = task.prompts.startswith("datasets/text/") and not task.data.template
     completion = follow(TAUGHT if taught else prompt.text, solve(prompt))
@@ -116,9 +115,8 @@ def test_a_completion_that_follows_the_prompt_gets_every_reward_in_full(
     ],
 )
 def test_a_prompt_that_does_not_ask_for_what_is_paid_is_noticed(
-    recipe: str, says: str, unpaid: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: str, says: str, unpaid: set[str], tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(ROOT)
     config = load_config(RLConfig, [f"config=configs/rl/{recipe}.yaml"])
     [task] = config.tasks.values()
     task.data.template = says
@@ -127,10 +125,7 @@ def test_a_prompt_that_does_not_ask_for_what_is_paid_is_noticed(
 
 
 @pytest.mark.parametrize("recipe", ["lladav_process", "mmada_v_process"])
-def test_a_caption_is_asked_for_and_paid_by_the_picture_of_its_prompt(
-    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
+def test_a_caption_is_asked_for_and_paid_by_its_picture(recipe: str, tmp_path: Path) -> None:
     task = load_config(RLConfig, [f"config=configs/rl/{recipe}.yaml"]).tasks["captions"]
     prompt = read_prompt(task, tmp_path)
     assert prompt.text.startswith("Describe the picture") and "blue" not in prompt.text

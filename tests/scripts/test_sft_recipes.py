@@ -112,16 +112,12 @@ def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: 
     return words if name == "dllm_rl_lladav" else [*words, "objective.max_length=512"]
 
 
+@pytest.mark.usefixtures("in_the_checkout")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_runs_two_steps_on_a_skeleton(
-    name: str,
-    skeletons: dict[str, Path],
-    data: SimpleNamespace,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, skeletons: dict[str, Path], data: SimpleNamespace, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(ROOT)
     config = load_config(SFTConfig, words(name, skeletons, data, tmp_path / "run"))
     assert ("memory" in str(describe(config))) == (RECIPES[name] != "sd3")  # not estimated yet
     run = train(config)

@@ -123,9 +123,7 @@ def test_the_log_probs_of_awm_are_those_of_the_public_code(name: str) -> None:
         ([0.0, 0.0, 0.1875, 0.999, 0.999], {"flat_steps": 75, "uprate": 0.0075, "uphold": 0.999}),
     ],
 )
-def test_the_old_policy_follows_by_the_rules_of_nft(
-    kind: list[float], settings: dict[str, Any]
-) -> None:
+def test_the_old_policy_follows_by_the_rules_of_nft(kind: list[float], settings: dict) -> None:
     rule = OldPolicyConfig(**settings)
     assert [rule.decay(n) for n in (0, 10, 100, 499, 600)] == pytest.approx(kind)
 
@@ -256,9 +254,7 @@ def test_two_optimiser_steps_of_nft_are_those_of_the_public_code() -> None:
         ({"name": "diffusion_nft", "surrogate": "guard"}, "surrogate is guard"),
     ],
 )
-def test_a_contrast_on_what_it_is_not_defined_for_is_refused(
-    stated: dict[str, Any], words: str
-) -> None:
+def test_a_contrast_on_what_it_is_not_defined_for_is_refused(stated: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         load_algorithm(stated)
 

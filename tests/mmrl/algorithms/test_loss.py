@@ -106,9 +106,7 @@ def size_of(columns: dict[str, str]) -> BatchSize:
 
 
 @pytest.mark.parametrize("columns", COLUMNS, ids=lambda c: "-".join(c.values()))
-def test_a_positive_advantage_raises_the_logprobs_and_a_negative_one_lowers_them(
-    columns: dict,
-) -> None:
+def test_a_positive_advantage_raises_logprobs_and_a_negative_lowers_them(columns: dict) -> None:
     size = size_of(columns)
     step = -gradient(inputs(torch.zeros(1, 2, 3)), size, **columns)
     assert bool((step[0, 0][SCORED[0, 0]] > 0).all())

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from mmrl.config import ConfigError, load_config, merge, to_plain
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.rl_config import RLConfig
 from mmrl.types import Passes, Scores
-from tests.mmrl.runs import run_config
+from tests.mmrl.runs import World, run_config
 
 FILES = {
     path.stem: path.read_text()
@@ -61,97 +60,53 @@ def test_a_causal_preset_starts_at_ratio_one_and_moves_the_right_way(name: str) 
     ), "a short completion weighs as much as a long one only where each has its own mean"
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"name": "mask_grop"}, ["'mask_grop'", "unigrpo", "Did you mean 'mask_grpo'?"]),
-        (
-            {"scale_rewards": "all"},
-            ["algorithm.scale_rewards", "batch, chunk, group, none, softmax"],
-        ),
-        (
-            {"strategy": "uniform", "max_mask_rate": 0.1, "min_mask_rate": 0.5},
-            ["max_mask_rate", "at least min_mask_rate"],
-        ),
-        # what cannot go together, and why
-        ({"strategy": "blockwise"}, ["algorithm.block_size", "needs blocks"]),
-        (
-            {"ratio_level": "block", "block_size": 4, "bound": "elbo"},
-            ["algorithm.ratio_level", "bound: elbo has no value of every", "sequence"],
-        ),
-        ({"strategy": "trace", "num_draws": 2}, ["algorithm.num_draws", "follows an order"]),
-        ({"strategy": "left_to_right", "prompt_mask_rate": 0.1}, ["algorithm.prompt_mask_rate"]),
-        (
-            {"strategy": "trace", "num_slices": 4, "slice_size": 2},
-            ["algorithm.num_slices", "slice_size 2", "null"],
-        ),
-        (
-            {"aggregation": "gmpo", "ratio_level": "sequence"},
-            ["algorithm.aggregation", "no ratio of every token", "gspo"],
-        ),
-        (
-            {"bound": "additive", "ratio_level": "sequence"},
-            ["algorithm.ratio_level", "one by one", "step"],
-        ),
-        (
-            {"top_entropy_quantile": 0.5, "bound": "elbo"},
-            ["algorithm.top_entropy_quantile", "bound: elbo has no value of every", "change bound"],
-        ),
-        (
-            {"surrogate": "dppo", "ratio_level": "sequence"},
-            ["algorithm.surrogate", "every token", "change ratio_level"],
-        ),
-        (
-            {"surrogate": "drpo", "aggregation": "gmpo"},
-            ["one term for all tokens", "change aggregation"],
-        ),
-        ({"surrogate": "cispo", "aggregation": "gmpo"}, ["has its own", "surrogate: clipped"]),
-        (
-            {"baseline": "leave_one_out", "scale_rewards": "softmax"},
-            ["algorithm.baseline", "within the group"],
-        ),
-        (
-            {"surrogate": "cispo", "delta": 4.0},
-            ["algorithm.delta", "surrogate: cispo has no ratio", "delta: null"],
-        ),
-        (
-            {"surrogate": "guard", "aggregation": "dapo"},
-            ["means of denoising steps", "change strategy"],
-        ),
-        ({"kl": "gaussian"}, ["algorithm.kl is gaussian", "scores tokens", "or k3"]),
-        ({"old_logprobs": "rollout"}, ["algorithm.old_logprobs", "other states"]),
-        (
-            {"name": "grpo_guard", "old_logprobs": "rollout"},
-            ["old_logprobs: rollout records no means", "change old_logprobs"],
-        ),
-        (
-            {"name": "flow_grpo", "old_logprobs": "rollout", "kl_to": "old"},
-            ["algorithm.kl is gaussian_rate", "old_logprobs: rollout"],
-        ),
-        ({"name": "flow_grpo", "kl_level": "bound"}, ["algorithm.kl_level", "use kl_level: token"]),
-        (
-            {"name": "flash_grpo", "bound": "elbo"},
-            ["algorithm.step_weights", "no value of every token or step"],
-        ),
-        ({"name": "flow_grpo", "top_entropy_quantile": 0.5}, ["whose entropy is given"]),
-        ({"name": "ppo", "adv_clip_max": 5.0}, ["algorithm.adv_clip_max", "makes others"]),
-        ({"loss_type": "dapo"}, ["algorithm.loss_type", "is aggregation, with surrogate"]),
-        ({"importance_sampling_level": "token"}, ["TRL calls so is ratio_level."]),
-        ({"epsilonn": 0.1}, ["epsilonn", "Did you mean 'epsilon'?"]),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_a_column_that_cannot_be_is_named_with_what_is_allowed(
-    options: dict, named: list[str]
-) -> None:
+REFUSED = """
+name: mask_grop -> 'mask_grop' | unigrpo | Did you mean 'mask_grpo'?
+scale_rewards: all -> algorithm.scale_rewards | batch, chunk, group, none, softmax
+strategy: uniform, max_mask_rate: 0.1, min_mask_rate: 0.5 -> max_mask_rate | at least min_mask_rate
+strategy: blockwise -> algorithm.block_size | needs blocks
+ratio_level: block, block_size: 4, bound: elbo -> algorithm.ratio_level | \
+bound: elbo has no value of every | sequence
+strategy: trace, num_draws: 2 -> algorithm.num_draws | follows an order
+strategy: left_to_right, prompt_mask_rate: 0.1 -> algorithm.prompt_mask_rate
+strategy: trace, num_slices: 4, slice_size: 2 -> algorithm.num_slices | slice_size 2 | null
+aggregation: gmpo, ratio_level: sequence -> algorithm.aggregation | no ratio of every token | gspo
+bound: additive, ratio_level: sequence -> algorithm.ratio_level | one by one | step
+top_entropy_quantile: 0.5, bound: elbo -> algorithm.top_entropy_quantile | \
+bound: elbo has no value of every | change bound
+surrogate: dppo, ratio_level: sequence -> algorithm.surrogate | every token | change ratio_level
+surrogate: drpo, aggregation: gmpo -> one term for all tokens | change aggregation
+surrogate: cispo, aggregation: gmpo -> has its own | surrogate: clipped
+baseline: leave_one_out, scale_rewards: softmax -> algorithm.baseline | within the group
+surrogate: cispo, delta: 4.0 -> algorithm.delta | surrogate: cispo has no ratio | delta: null
+surrogate: guard, aggregation: dapo -> means of denoising steps | change strategy
+kl: gaussian -> algorithm.kl is gaussian | scores tokens | or k3
+old_logprobs: rollout -> algorithm.old_logprobs | other states
+name: grpo_guard, old_logprobs: rollout -> old_logprobs: rollout records no means | \
+change old_logprobs
+name: flow_grpo, old_logprobs: rollout, kl_to: old -> algorithm.kl is gaussian_rate | \
+old_logprobs: rollout
+name: flow_grpo, kl_level: bound -> algorithm.kl_level | use kl_level: token
+name: flash_grpo, bound: elbo -> algorithm.step_weights | no value of every token or step
+name: flow_grpo, top_entropy_quantile: 0.5 -> whose entropy is given
+name: ppo, adv_clip_max: 5.0 -> algorithm.adv_clip_max | makes others
+loss_type: dapo -> algorithm.loss_type | is aggregation, with surrogate
+importance_sampling_level: token -> TRL calls so is ratio_level.
+epsilonn: 0.1 -> epsilonn | Did you mean 'epsilon'?
+"""
+
+
+@pytest.mark.parametrize("row", REFUSED.strip().splitlines())
+def test_a_column_that_cannot_be_is_named_with_what_is_allowed(row: str) -> None:
+    options, named = row.split(" -> ")
     with pytest.raises(ConfigError) as error:
-        load_algorithm(options)
-    for word in named:
+        load_algorithm(yaml.safe_load(f"{{{options}}}"))
+    for word in named.split(" | "):
         assert word in str(error.value)
 
 
 def test_the_columns_of_a_run_are_refused_under_the_name_of_another_preset(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path / "run", algorithm={"name": "trace_rl"})
     file = tmp_path / "config.yaml"

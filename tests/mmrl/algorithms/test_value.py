@@ -74,9 +74,7 @@ def test_gae_over_the_tokens_of_one_pass_is_that_of_ppo() -> None:
 
 
 @pytest.mark.parametrize("passes", [1, 3])
-def test_tokens_written_one_by_one_in_any_order_have_the_estimates_of_their_steps(
-    passes: int,
-) -> None:
+def test_tokens_written_singly_in_any_order_have_the_estimates_of_their_steps(passes: int) -> None:
     draw = torch.Generator().manual_seed(passes)
     steps = torch.stack([torch.randperm(12, generator=draw) for _ in range(5)])
     which = torch.randint(passes + 1, (5, 12), generator=draw)  # the last: scored in no pass

@@ -88,9 +88,7 @@ def answers() -> dict[str, list[Any]]:
     return json.loads(ran.stdout)
 
 
-def test_no_question_for_help_and_no_misspelt_word_waits_for_torch(
-    answers: dict[str, list[Any]],
-) -> None:
+def test_no_question_for_help_and_no_misspelt_word_waits_for_torch(answers: dict) -> None:
     assert {key: heavy for key, (*_, heavy) in answers.items() if heavy} == {}
 
 

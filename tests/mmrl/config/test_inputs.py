@@ -27,11 +27,9 @@ def written_by(command: str) -> str:
     return words.get("out") or words.get("output_dir") or read_yaml(words["config"]).output_dir
 
 
+@pytest.mark.usefixtures("in_the_checkout")
 @pytest.mark.parametrize("name", [*SUPERVISED, "text_llada.yaml"])
-def test_a_shipped_recipe_names_a_command_for_everything_it_reads_below_runs(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
+def test_a_shipped_recipe_names_a_command_for_everything_it_reads_below_runs(name: str) -> None:
     path = f"configs/sft/{name}"
     folders = [written_by(told) for told in COMMAND.findall(Path(path).read_text(encoding="utf-8"))]
     read = texts(load_config(SFTConfig, [f"config={path}"]).objective)

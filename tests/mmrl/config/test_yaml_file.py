@@ -31,11 +31,8 @@ def test_sections_are_merged_and_lists_replaced(tmp_path: Path) -> None:
         top="config: middle.yaml\nrewards: [{name: geneval}]\nsteps: 6\n",
     )
     found = OmegaConf.to_container(read_yaml(str(tmp_path / "top.yaml")))
-    assert found == {
-        "steps": 6,
-        "model": {"path": "b", "lora": {"r": 8}},
-        "rewards": [{"name": "geneval"}],
-    }
+    model = {"path": "b", "lora": {"r": 8}}
+    assert found == {"steps": 6, "model": model, "rewards": [{"name": "geneval"}]}
     names = [path.name for path in find_chain(str(tmp_path / "top.yaml"))]
     assert names == ["top.yaml", "middle.yaml", "base.yaml"]
 

@@ -88,9 +88,7 @@ def test_math_sets_keep_the_bare_answer_and_no_solution(
     assert score(prompt, "\\boxed{77}", name="math") == 0.0
 
 
-def test_a_proof_of_numina_lean_is_refused_with_the_setting_that_leaves_it_out(
-    tmp_path: Path,
-) -> None:
+def test_a_numina_lean_proof_is_refused_with_the_setting_that_leaves_it_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="entry [01].*data.where on question_type"):
         read(tmp_path, {**NUMINA, "answer": "proof"}, "numina_lean")
 
@@ -188,10 +186,8 @@ def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(
     text = "<|startoftext|>" + turn.format("system", "Be brief.") + turn.format("user", "1+1?")
     text += turn.format("assistant", "").partition("assistant")[0] + "assistant\n"
     prompt = read(tmp_path, {"prompt": text, "response": f"2{end}"}, "dllm_rl_sft")
-    assert prompt.messages == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "1+1?"},
-    ]
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
+    assert prompt.messages == turns
     assert (prompt.text, prompt.metadata) == ("1+1?", {"completion": "2"})
 
 

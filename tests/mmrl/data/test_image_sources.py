@@ -58,9 +58,7 @@ def test_no_path_leads_out_of_the_root(root: Path, name: str) -> None:
         ({"bytes": None, "path": None}, "is no image"),
     ],
 )
-def test_what_stands_for_no_image_is_refused_with_its_row(
-    root: Path, value: Any, message: str
-) -> None:
+def test_what_is_no_image_is_refused_with_its_row(root: Path, value: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^line 3: .*{message}"):
         find_image(value, root, "line 3")
 

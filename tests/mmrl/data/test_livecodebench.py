@@ -16,19 +16,13 @@ from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.rewards import build_reward
 from mmrl.types import Prompt, Sample
 
-PROGRAM = {
-    "question_title": "Sum",
-    "question_content": "Print the sum of two numbers.",
-    "platform": "atcoder",
-    "question_id": "abc1_a",
-    "contest_id": "abc1",
-    "contest_date": "2024-01-01T00:00:00",
-    "starter_code": "",
-    "difficulty": "easy",
-    "public_test_cases": json.dumps([{"input": "1 2\n", "output": "3\n", "testtype": "stdin"}]),
-    "private_test_cases": "[]",
-    "metadata": "{}",
-}
+PROGRAM = (
+    {"question_title": "Sum", "question_content": "Print the sum of two numbers."}
+    | {"platform": "atcoder", "question_id": "abc1_a", "contest_id": "abc1"}
+    | {"contest_date": "2024-01-01T00:00:00", "starter_code": "", "difficulty": "easy"}
+    | {"public_test_cases": json.dumps([{"input": "1 2\n", "output": "3\n", "testtype": "stdin"}])}
+    | {"private_test_cases": "[]", "metadata": "{}"}
+)
 METHOD = {
     **PROGRAM,
     "question_id": "3000",

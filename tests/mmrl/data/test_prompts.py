@@ -29,10 +29,7 @@ def _load(folder: Path, text: str, name: str = "rows.jsonl", **data: Any) -> lis
 def test_every_line_of_a_text_file_is_a_prompt(tmp_path: Path) -> None:
     text = 'a red circle\n\n  two {rings}, "blue"\t\r\n\u2028\n'
     prompts = _load(tmp_path, text, "wishes.txt", template="Draw {prompt}.")
-    assert [prompt.text for prompt in prompts] == [
-        "Draw a red circle.",
-        'Draw two {rings}, "blue".',
-    ]
+    assert [p.text for p in prompts] == ["Draw a red circle.", 'Draw two {rings}, "blue".']
     assert [prompt.id for prompt in prompts] == ["wishes-0", "wishes-1"]
     assert prompts[1].place.endswith("wishes.txt, line 3") and prompts[1].metadata == {}
 
@@ -127,10 +124,7 @@ def test_rows_of_some_values_are_read_and_keep_their_numbers(tmp_path: Path) -> 
 def test_rows_are_read_by_the_number_of_items_in_a_column(tmp_path: Path) -> None:
     lines = [{"prompt": str(n), "nums": list(range(n))} for n in range(5)]
     text = "\n".join(map(json.dumps, lines))
-    assert [prompt.text for prompt in _load(tmp_path, text, where={"len(nums)": [2, 3]})] == [
-        "2",
-        "3",
-    ]
+    assert [p.text for p in _load(tmp_path, text, where={"len(nums)": [2, 3]})] == ["2", "3"]
     with pytest.raises(ConfigError, match="holds no prompts with data.where"):
         _load(tmp_path, text, where={"len(absent)": 0})
 
@@ -238,9 +232,7 @@ EPOCH = Counter({f"caption {n}": 1 + n % 2 for n in range(20) if n % 5})
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_a_stream_has_every_item_once_an_epoch_in_an_order_of_its_seed(
-    kind: str, folder: Path
-) -> None:
+def test_a_stream_has_every_item_once_an_epoch_in_its_seeds_order(kind: str, folder: Path) -> None:
     source, count = str(folder / SOURCES[kind]), EPOCH.total()
     assert sorted(row["txt"] for _, row in read_rows(source)) == sorted(
         f"caption {n}" for n in range(20)

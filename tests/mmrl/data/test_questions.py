@@ -12,19 +12,7 @@ from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.data.questions import LETTER, PHRASE
 from mmrl.rewards import build_reward
 from mmrl.types import Prompt, Sample
-from tests.mmrl.question_sets import (
-    ABOUT,
-    MMMU,
-    MMMU_TYPES,
-    OPEN,
-    SEED,
-    SEED_TYPES,
-    VISTA,
-    VISTA_TYPES,
-    VISTAS,
-    image,
-    on_the_hub,
-)
+from tests.mmrl.question_sets import ABOUT, MMMU, OPEN, SEED, SETS, VISTA, image, on_the_hub
 
 ASKED = "{prompt}\n{hint}"
 
@@ -54,7 +42,7 @@ def test_seed_bench_of_the_hub_is_read_without_its_videos(tmp_path: Path) -> Non
         {**SEED, "image": [image(7)], "segment": None},
         {**video, "image": [image(n) for n in range(8)], "segment": [1, 2]},
     ]
-    source = on_the_hub(tmp_path, rows, SEED_TYPES, "test")
+    source = on_the_hub(tmp_path, rows, *SETS["seed_bench"][1:])
     kept = {"data_type": "image"}
     (prompt,) = read(source, format="seed_bench", split="test", where=kept, template=ASKED)
     assert prompt.text == f"How many towels?\nA. One\nB. Two\nC. Three\nD. Four\n{LETTER}"
@@ -69,7 +57,7 @@ def test_seed_bench_of_the_hub_is_read_without_its_videos(tmp_path: Path) -> Non
 
 
 def test_mmmu_of_the_hub_asks_for_letters_and_for_words(tmp_path: Path) -> None:
-    source = on_the_hub(tmp_path, [MMMU, OPEN], MMMU_TYPES, "validation")
+    source = on_the_hub(tmp_path, *SETS["mmmu"])
     settings = {"format": "mmmu", "split": "validation", "template": "{prompt}\n\n{hint}"}
     choice, short = read(source, **settings)
     assert choice.text == (
@@ -88,7 +76,7 @@ def test_mmmu_of_the_hub_asks_for_letters_and_for_words(tmp_path: Path) -> None:
 
 
 def test_mathvista_of_the_hub_asks_for_each_kind_of_answer(tmp_path: Path) -> None:
-    source = on_the_hub(tmp_path, VISTAS, VISTA_TYPES, "testmini")
+    source = on_the_hub(tmp_path, *SETS["mathvista"])
     prompts = read(source, format="mathvista", split="testmini", template=ASKED)
     assert [seen(prompt) for prompt in prompts] == [[1]] * 4
     asked = [prompt.text.removeprefix("How far is it?") for prompt in prompts]

@@ -1,7 +1,6 @@
 """Which checkpoints and runs the page offers."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -10,12 +9,12 @@ from mmrl.demo.__main__ import main
 from mmrl.demo.checkpoints import Checkpoints, able_to, find_checkpoints
 from mmrl.demo.demo_config import DemoConfig
 from mmrl.demo.runs import find_runs
-from tests.mmrl.runs import SHAPES, VQ
+from tests.mmrl.runs import SHAPES, VQ, World
 
 FLOW = SHAPES / "checkpoints" / "flow"
 
 
-def write_run(world: SimpleNamespace, run: Path) -> None:
+def write_run(world: World, run: Path) -> None:
     """A run directory with settings and two checkpoints, links to the policy of the tests."""
     (run / "checkpoints").mkdir(parents=True)
     for place in ("final", "checkpoints/2"):
@@ -23,9 +22,7 @@ def write_run(world: SimpleNamespace, run: Path) -> None:
     (run / "config.yaml").write_text(f"model: {{path: gone, vq: '{VQ}', image_size: 32}}\n")
 
 
-def test_runs_are_found_by_themselves_and_below_a_folder(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_runs_are_found_by_themselves_and_below_a_folder(world: World, tmp_path: Path) -> None:
     write_run(world, tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "metrics.jsonl").touch()
@@ -38,7 +35,7 @@ def test_runs_are_found_by_themselves_and_below_a_folder(
 
 
 def test_checkpoints_of_a_run_are_loaded_with_the_settings_of_the_run(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     write_run(world, run)
@@ -53,9 +50,7 @@ def test_checkpoints_of_a_run_are_loaded_with_the_settings_of_the_run(
         offered.load("gone")
 
 
-def test_the_start_of_a_run_is_offered_beside_what_it_trained(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_the_start_of_a_run_is_offered_beside_what_it_trained(world: World, tmp_path: Path) -> None:
     write_run(world, tmp_path / "run")
     settings = f"model: {{path: '{world.policy}', vq: '{VQ}', max_prompt_length: 24}}\n"
     (tmp_path / "run" / "config.yaml").write_text(settings)

@@ -70,9 +70,7 @@ def test_the_film_goes_back_and_its_positions_are_colored(browsed: Browsed) -> N
         last = source(browsed, "#draw_shown")
 
 
-def test_two_drawings_are_side_by_side_under_the_names_of_their_checkpoints(
-    browsed: Browsed,
-) -> None:
+def test_two_drawings_are_side_by_side_under_their_checkpoints_names(browsed: Browsed) -> None:
     browsed.choose("#draw_beside", "mmada_careless")
     browsed.tab.click("#draw")
     browsed.tab.wait_for_selector("#draw_shown .traces > div:nth-child(2) img", timeout=60_000)

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from mmrl.demo.compare_tab import NONE, compare
 from mmrl.demo.runs import find_completions
 from mmrl.rl import train
 from mmrl.run.sample_files import read_samples
-from tests.mmrl.runs import ROOT, run_config
+from tests.mmrl.runs import ROOT, World, run_config
 from tests.pictures import png
 
 LLADA = ROOT / "datasets" / "text" / "checkpoints" / "llada"
@@ -80,7 +79,7 @@ def test_a_run_records_the_step_the_log_prob_and_the_block_of_every_token(short_
 
 
 def test_a_run_records_the_step_and_log_prob_of_every_position_of_an_image(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     run = train(run_config(world, tmp_path / "run", max_steps=1, save_steps=1))
     [path] = [path for name, path in find_completions(run).items() if "held" not in name]

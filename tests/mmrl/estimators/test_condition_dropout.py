@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from mmrl.estimators.condition_dropout import drop_conditions
 from mmrl.generation.tokens.features import Features
 from mmrl.randomness import generator
 from tests.mmrl.canvases import small_canvas
+from tests.mmrl.runs import World
 from tests.mmrl.training.test_methods import likelihood, prepared
 
 ROWS = 400
@@ -54,7 +54,7 @@ def test_prompts_that_cannot_be_left_out_are_refused() -> None:
 
 
 def test_an_update_without_prompts_starts_at_ratio_one_and_moves_the_unconditional_side(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     options = {"name": "mask_grpo", "num_iterations": 2, "cond_dropout_prob": 1.0, "beta": 0.1}
     slow = {"learning_rate": 1e-30, "warmup_steps": 1000}

@@ -42,11 +42,8 @@ ROWS = [
 
 def settings(data: Path, /, **changes: Any) -> dict[str, Any]:
     """Options of an objective that sees; of a new network unless another `model` is named."""
-    values: dict[str, Any] = {
-        "max_length": 200,
-        "prompt_column": "question",
-        "completion_column": "answer",
-    }
+    values: dict[str, Any] = {"prompt_column": "question", "completion_column": "answer"}
+    values |= {"max_length": 200}
     if "model" not in changes:
         start = write_start(data.parent / "seeing", "shapes/llada_v", **NETWORK)
         values |= {"model": start, "new_weights": True, "train_vision_tower": True}

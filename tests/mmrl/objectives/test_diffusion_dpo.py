@@ -78,18 +78,11 @@ def objective(
 
 def run(folder: Path, output: Path, lora: Any, **changes: Any) -> Path:
     data = str(folder / "preferences.parquet")
-    return train(
-        SFTConfig(
-            output_dir=str(output),
-            objective={"name": "diffusion_dpo", **options(folder, lora=lora, eval_data=data)},
-            per_device_train_batch_size=4,
-            learning_rate=1e-2 if lora else 3e-3,
-            lr_scheduler_type="constant",
-            logging_steps=1,
-            bf16=False,
-            **{"max_steps": 4, "save_steps": 2, "eval_steps": 2, **changes},
-        )
-    )
+    objective = {"name": "diffusion_dpo", **options(folder, lora=lora, eval_data=data)}
+    values = {"output_dir": str(output), "objective": objective, "per_device_train_batch_size": 4}
+    values |= {"learning_rate": 1e-2 if lora else 3e-3, "lr_scheduler_type": "constant"}
+    values |= {"logging_steps": 1, "bf16": False, "max_steps": 4, "save_steps": 2, "eval_steps": 2}
+    return train(SFTConfig(**{**values, **changes}))
 
 
 def test_the_worked_example() -> None:

@@ -19,18 +19,13 @@ CORRUPTIONS += [{"name": "block", "block_size": 4}, {"name": "left_to_right"}]
 
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda c: c["name"])
-def test_an_example_counts_the_same_alone_and_on_any_rank(
-    data: Path, corruption: dict[str, Any]
-) -> None:
+def test_an_example_counts_the_same_alone_and_on_any_rank(data: Path, corruption: dict) -> None:
     whole = completions(data, corruption=corruption)
     loss, gradient = gradients(whole, [whole.batch(0, 0, 1)])
     alone = completions(data, batch_size=1, corruption=corruption)
     ranks = completions(data, batch_size=3, corruption=corruption)
-    others = [
-        (alone, visits(alone, len(ROWS))),
-        (ranks, [ranks.batch(0, rank, 2) for rank in range(2)]),
-    ]
-    for objective, batches in others:
+    shared = [ranks.batch(0, rank, 2) for rank in range(2)]
+    for objective, batches in ((alone, visits(alone, len(ROWS))), (ranks, shared)):
         other, slope = gradients(objective, batches)
         assert other == pytest.approx(loss, rel=1e-5)
         torch.testing.assert_close(slope, gradient, rtol=1e-3, atol=1e-6)

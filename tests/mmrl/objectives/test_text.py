@@ -74,9 +74,7 @@ def test_ends_and_padding_are_learned_as_the_options_say(
     assert seen == set(range(given, given + learned))
 
 
-def test_a_batch_in_which_nothing_is_hidden_has_a_loss_of_zero_with_gradients(
-    tmp_path: Path,
-) -> None:
+def test_a_batch_with_nothing_hidden_has_a_loss_of_zero_with_gradients(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", [{"prompt": "a", "completion": [60]}])
     objective = completions(path, batch_size=1)
     empty = next(b for b in visits(objective, 40) if not (b.weight > 0).any())
@@ -238,8 +236,6 @@ def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
         ),
     ],
 )
-def test_settings_that_cannot_train_are_named(
-    data: Path, change: dict[str, Any], message: str
-) -> None:
+def test_settings_that_cannot_train_are_named(data: Path, change: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         CompletionConfig(**options(data, **change))

@@ -182,9 +182,7 @@ CAUSAL = {"name": "causal"}
 
 
 @pytest.mark.parametrize("name", SEEING)
-def test_the_loss_is_the_cross_entropy_of_answers_under_transformers(
-    name: str, tmp_path: Path
-) -> None:
+def test_the_loss_is_the_cross_entropy_that_transformers_has(name: str, tmp_path: Path) -> None:
     model = write_qwen_vl(tmp_path / "model", name)
     data = write_rows(tmp_path / "rows.jsonl", ROWS)
     objective = seeing(data, model=str(tmp_path / "model"), corruption=CAUSAL)

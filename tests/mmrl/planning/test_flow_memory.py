@@ -24,24 +24,14 @@ TASK = "tasks.shapes"
 
 
 def words(model: Path, side: int, out: Path, *more: str) -> list[str]:
-    return [
-        f"output_dir={out}",
-        f"model.path={model}",
-        "model.max_prompt_length=64",
-        f"model.image_size={side}",
-        f"{TASK}.prompts=datasets/shapes/train.jsonl",
-        f"{TASK}.num_prompts=1",
-        f"{TASK}.num_generations=4",
-        f"{TASK}.rollout_batch_size=4",
-        f"{TASK}.sampler={{name: flow, steps: 2, window_size: 1}}",
-        f"{TASK}.rewards=[{{name: jpeg}}]",
-        f"{TASK}.algorithm={{name: flow_grpo, beta: 0}}",
-        "per_device_train_batch_size=4",
-        "max_steps=1",
-        "save_steps=0",
-        "bf16=false",
-        *more,
-    ]
+    return (
+        [f"output_dir={out}", f"model.path={model}", "model.max_prompt_length=64"]
+        + [f"model.image_size={side}", f"{TASK}.prompts=datasets/shapes/train.jsonl"]
+        + [f"{TASK}.num_prompts=1", f"{TASK}.num_generations=4", f"{TASK}.rollout_batch_size=4"]
+        + [f"{TASK}.sampler={{name: flow, steps: 2, window_size: 1}}"]
+        + [f"{TASK}.rewards=[{{name: jpeg}}]", f"{TASK}.algorithm={{name: flow_grpo, beta: 0}}"]
+        + ["per_device_train_batch_size=4", "max_steps=1", "save_steps=0", "bf16=false", *more]
+    )
 
 
 def peak(command: list[str]) -> int:

@@ -28,7 +28,7 @@ from mmrl.runtime.logits_budget import DEVICE_BUDGET, LOGITS_BUDGET, rows_at_onc
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.samplers import SamplerConfig
 from mmrl.training.micro_batches import split_parts
-from tests.mmrl.runs import LORA, ROOT, rollouts, run_config, trainer_of
+from tests.mmrl.runs import LORA, World, rollouts, run_config, trainer_of
 
 SHARED = Placement("fsdp2", 8, 8, device="cuda", memory=2.0**36)
 COLUMNS = 126_464
@@ -41,7 +41,7 @@ def parts(config: RLConfig, placement: Placement = ALONE) -> dict[str, float]:
 
 @pytest.mark.parametrize("key", ["tasks.shapes.rollout_batch_size", "per_device_train_batch_size"])
 def test_auto_takes_the_largest_size_whose_estimate_is_below_the_share_of_the_memory(
-    key: str, world: SimpleNamespace, tmp_path: Path
+    key: str, world: World, tmp_path: Path
 ) -> None:
     auto: dict[str, Any] = {"per_device_train_batch_size": "auto"}
     if key.startswith("tasks"):
@@ -68,9 +68,7 @@ def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def test_weights_and_optimiser_are_those_of_the_trainer(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_weights_and_optimiser_are_those_of_the_trainer(world: World, tmp_path: Path) -> None:
     for name, changes in (
         ("full", {"algorithm": {"beta": 0.1}}),
         ("lora", {"lora": LORA, "model": {"dtype": "bfloat16"}}),
@@ -94,7 +92,7 @@ def test_weights_and_optimiser_are_those_of_the_trainer(
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
 def test_activations_are_estimated_within_a_factor(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None, bf16: bool
+    world: World, tmp_path: Path, lora: dict | None, bf16: bool
 ) -> None:
     # two passes held at once, as their ratio is of both
     algorithm = {"name": "gdpo", "strategy": "full", "num_iterations": 1}
@@ -120,9 +118,7 @@ def test_activations_are_estimated_within_a_factor(
     assert parts(config)["update"] < estimated
 
 
-def test_the_8b_sizes_are_those_of_the_public_checkpoint(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_the_8b_sizes_are_those_of_the_public_checkpoint(world: World, tmp_path: Path) -> None:
     raw = SIZES["MMaDA-8B"]
     with torch.device("meta"):
         network = MaskedTokenModel(FAMILIES["mmada"].core_config(raw))
@@ -171,9 +167,7 @@ def test_each_way_divides_what_it_shares_and_gathers_the_rest() -> None:
     assert kept.host["snapshot"] == 4 * sizes.weights and "sampling" not in kept.device
 
 
-def test_a_value_model_is_counted_by_the_way_it_is_shared(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_value_model_is_counted_by_the_way_it_is_shared(world: World, tmp_path: Path) -> None:
     algorithm = {"name": "trace_rl", "slice_size": 1, "value": {}}
     full = run_config(world, tmp_path, algorithm=algorithm)
     lora = run_config(world, tmp_path, algorithm=algorithm, lora=LORA)
@@ -203,9 +197,7 @@ def test_what_an_adapter_leaves_frozen_stays_whole_where_rollouts_gather_once() 
 
 
 @pytest.mark.parametrize(("device", "budget"), [("cpu", LOGITS_BUDGET), ("cuda", DEVICE_BUDGET)])
-def test_logits_above_the_budget_of_the_device_are_computed_in_parts(
-    device: str, budget: int
-) -> None:
+def test_logits_above_the_budget_of_a_device_come_in_parts(device: str, budget: int) -> None:
     nothing = dict.fromkeys(("count_activations", "count_images"), lambda *_: (0, 0))
     network: Any = SimpleNamespace(can_reduce=True, width=4096, count_cached=len, **nothing)
     every = Pass(network, device, 2, rows=16, length=512, scored=256, columns=COLUMNS)
@@ -224,10 +216,8 @@ def test_logits_above_the_budget_of_the_device_are_computed_in_parts(
     assert every.sample(sampler) == 4 * whole and every.train(False) == 4 * whole
 
 
-def test_an_evaluation_holds_weights_and_the_row_of_its_table_that_takes_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(ROOT)
+@pytest.mark.usefixtures("in_the_checkout")
+def test_an_evaluation_holds_weights_and_the_row_of_its_table_that_takes_most() -> None:
     words = ["config=configs/eval/shapes_t2i.yaml", "sampler.cfg_scale=2", "batch_size=8"]
     config = load_settings(words, VISION_TASKS)
     network = load_model(config.model.path)
@@ -240,7 +230,7 @@ def test_an_evaluation_holds_weights_and_the_row_of_its_table_that_takes_most(
     assert found["sampling"] > 2 * 16 * (1024 + 1024) * 4096 * 32 * 2, "its cache"
 
 
-def test_every_position_that_shows_an_image_counts(world: SimpleNamespace, tmp_path: Path) -> None:
+def test_every_position_that_shows_an_image_counts(world: World, tmp_path: Path) -> None:
     from PIL import Image
 
     Image.new("RGB", (64, 64)).save(tmp_path / "one.png")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,14 +16,11 @@ from mmrl.planning.plan_page import LINES, WIDTH
 from mmrl.planning.run_checks import check_geometry
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
-from tests.mmrl.runs import ROOT, VQ, command_line, run_config, task_config
+from tests.mmrl.runs import ROOT, VQ, World, command_line, run_config, task_config
 
 CLIP = "tasks.shapes.rewards=[{name: clip, weight: 2.0}]"
 
-
-@pytest.fixture(autouse=True)
-def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+pytestmark = pytest.mark.usefixtures("in_the_checkout")
 
 
 @pytest.fixture
@@ -47,7 +43,7 @@ def printed(
 
 
 def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
-    world: SimpleNamespace, tmp_path: Path, printed: Callable
+    world: World, tmp_path: Path, printed: Callable
 ) -> None:
     words = [*command_line(world, tmp_path / "run"), "tasks.shapes.sampler.cfg_scale=2.0"]
     status, said, _ = printed(rl.main, words)
@@ -76,11 +72,7 @@ def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
     [([(2, 4)], 1, 8), ([(2, 4)], 2, 4), ([(16, 8)], 1, 16), ([(3, 8), (4, 9)], 1, 12)],
 )
 def test_the_size_of_micro_batches_that_is_left_open_fits_every_task(
-    groups: list[tuple[int, int]],
-    world_size: int,
-    size: int,
-    world: SimpleNamespace,
-    tmp_path: Path,
+    groups: list[tuple[int, int]], world_size: int, size: int, world: World, tmp_path: Path
 ) -> None:
     tasks = {
         f"task{n}": task_config(world, num_prompts=prompts, num_generations=generations)
@@ -96,7 +88,7 @@ def test_the_size_of_micro_batches_that_is_left_open_fits_every_task(
 
 
 def test_auto_sizes_of_batches_are_those_of_the_plan_and_of_the_run(
-    world: SimpleNamespace, tmp_path: Path, printed: Callable
+    world: World, tmp_path: Path, printed: Callable
 ) -> None:
     words = [*command_line(world, tmp_path / "run"), "per_device_train_batch_size=auto"]
     words += ["tasks.shapes.rollout_batch_size=auto", "max_steps=1"]
@@ -114,7 +106,7 @@ def test_auto_sizes_of_batches_are_those_of_the_plan_and_of_the_run(
 
 
 def test_a_reward_that_is_not_on_this_machine_is_named_and_nothing_is_downloaded(
-    world: SimpleNamespace, tmp_path: Path, printed: Callable, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, printed: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
@@ -123,9 +115,7 @@ def test_a_reward_that_is_not_on_this_machine_is_named_and_nothing_is_downloaded
     assert constants.HF_HUB_OFFLINE is False
 
 
-def test_a_reward_that_fails_on_every_dummy_sample_is_refused(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_reward_that_fails_on_every_dummy_sample_is_refused(world: World, tmp_path: Path) -> None:
     config = run_config(world, tmp_path)
     config.tasks["shapes"].rewards = [{"name": "mine", "reward": lambda samples: 1 / 0}]
     plan = describe(config)
@@ -137,7 +127,7 @@ def test_a_reward_that_fails_on_every_dummy_sample_is_refused(
 
 
 def test_what_is_only_on_the_hub_is_planned_by_published_sizes(
-    world: SimpleNamespace, tmp_path: Path, printed: Callable
+    world: World, tmp_path: Path, printed: Callable
 ) -> None:
     config = run_config(world, tmp_path)
     config.model = ModelConfig(path="Gen-Verse/MMaDA-8B-Base", vq=VQ)

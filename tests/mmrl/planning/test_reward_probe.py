@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from mmrl.probe import main
 from mmrl.rewards.scoring.terms import Term
 from mmrl.rl import main as rl
 from mmrl.types import Prompt, Sample
-from tests.mmrl.runs import command_line, run_config
+from tests.mmrl.runs import World, command_line, run_config
 
 SAMPLES = [Sample(f"prompt {n}", "x" * n) for n in range(6)]
 OWN = """
@@ -56,7 +55,7 @@ def test_a_reward_that_scores_nothing_is_said_and_one_that_only_fails_has_failed
 
 
 def test_rewards_of_ones_own_are_tried_before_the_run(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "wishes.txt").write_text("a red circle\na blue ring\n")
@@ -84,7 +83,7 @@ def test_rewards_of_ones_own_are_tried_before_the_run(
 
 
 def test_dummy_texts_are_blank_right_and_wrong_and_rewards_vary_on_them(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prompts = [Prompt(str(n), "text", f"{n}?", answer=f"is {n}") for n in range(8)]
     samples = make_dummy_samples("text", prompts, 8, None)

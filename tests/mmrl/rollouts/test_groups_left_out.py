@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from mmrl.rollouts.rollout import RolloutBatch, sample_groups
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Cutting, Sample
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import VQ, command_line, metrics, roll_out, vowels
+from tests.mmrl.runs import VQ, World, command_line, metrics, roll_out, vowels
 from tests.mmrl.test_text_rl import text_config
 
 NAN = float("nan")
@@ -68,7 +67,7 @@ def test_five_tokens_below_the_maximum_are_too_long(length: int, wrong: bool) ->
     assert find_overlong(canvas) == [wrong]
 
 
-def first_step(world: SimpleNamespace, folder: Path, **task: Any) -> RolloutBatch:
+def first_step(world: World, folder: Path, **task: Any) -> RolloutBatch:
     """Two groups of four texts of eight tokens."""
     config = text_config(world, folder, **task)
     policy = load_policy(world.policy, VQ, max_prompt_length=100)
@@ -81,7 +80,7 @@ def halves(samples: list[Sample]) -> list[float]:
 
 
 def test_a_task_leaves_out_the_groups_outside_its_band(
-    world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rewards = [{"name": "right", "reward": halves}, {"name": "vowels", "reward": vowels}]
     task = {"rewards": rewards, "accuracy_rewards": ["right"]}
@@ -98,9 +97,7 @@ def test_a_task_leaves_out_the_groups_outside_its_band(
     assert "tasks.shapes: all groups of step 1 are left out" in caplog.text
 
 
-def test_the_length_rule_is_in_the_rewards_and_counted(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_the_length_rule_is_in_the_rewards_and_counted(world: World, tmp_path: Path) -> None:
     rewards = [{"name": "one", "reward": lambda samples: [1.0] * len(samples)}]
     plain = first_step(world, tmp_path, rewards=rewards)
     assert plain.rewards.tolist() == [1.0] * 8 and plain.metrics["frac_reward_zero_std"] == 1
@@ -134,7 +131,7 @@ TWO = [{"name": "a", "reward": vowels}, {"name": "b", "reward": vowels}]
     ],
 )
 def test_settings_that_cannot_be_are_named(
-    world: SimpleNamespace, tmp_path: Path, changes: dict, named: str
+    world: World, tmp_path: Path, changes: dict, named: str
 ) -> None:
     with pytest.raises(ConfigError, match=named):
         config = text_config(world, tmp_path, **changes)
@@ -145,7 +142,7 @@ FILTERED = {"skip_zero_std_groups": True, "num_prompts": 3}
 
 
 def filled_step(
-    world: SimpleNamespace, folder: Path, dull: str = "", **task: Any
+    world: World, folder: Path, dull: str = "", **task: Any
 ) -> tuple[RolloutBatch, list[str]]:
     """The groups of a step of a task with twelve prompts, and the prompts that were scored; those
     with a word of `dull` have equal rewards."""
@@ -179,8 +176,8 @@ def prompts(batch: RolloutBatch) -> list[str]:
     return [prompt.text for prompt in batch.prompts[::4]]
 
 
-def test_groups_of_further_prompts_take_the_places_of_equal_ones(
-    world: SimpleNamespace, tmp_path: Path
+def test_groups_of_other_prompts_take_the_places_of_equal_ones(
+    world: World, tmp_path: Path
 ) -> None:
     plain, _ = filled_step(world, tmp_path, **FILTERED)
     first = prompts(plain)
@@ -215,7 +212,7 @@ def red(samples):
 
 @pytest.mark.slow
 def test_further_groups_are_the_same_on_one_process_and_on_two(
-    world: SimpleNamespace, tmp_path: Path, pair: Pair
+    world: World, tmp_path: Path, pair: Pair
 ) -> None:
     (tmp_path / "red.py").write_text(REWARD)
     task = {"num_prompts": 4, "skip_zero_std_groups": True, "max_num_gen_batches": 3}
@@ -227,7 +224,7 @@ def test_further_groups_are_the_same_on_one_process_and_on_two(
 
 
 def test_a_step_without_groups_to_learn_from_ends_at_its_limit(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     batch, seen = filled_step(world, tmp_path, "a", max_num_gen_batches=3, **FILTERED)
     assert batch.left_out is not None and bool(batch.left_out.all())
@@ -244,7 +241,7 @@ def test_the_punishment_falls_to_one_over_the_last_tokens() -> None:
 
 
 def test_texts_near_their_limit_are_punished_and_those_without_an_end_left_out(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     plain, _ = filled_step(world, tmp_path)
     batch, _ = filled_step(world, tmp_path, soft_punish_cache=6, mask_truncated_completions=True)
@@ -275,14 +272,14 @@ IMAGES = {"task": "text_to_image", "max_completion_length": None}
     ],
 )
 def test_settings_that_cannot_fill_steps_are_named(
-    world: SimpleNamespace, tmp_path: Path, changes: dict[str, Any], named: str
+    world: World, tmp_path: Path, changes: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(ConfigError, match=named):
         filled_step(world, tmp_path, **changes)
 
 
 def test_a_prompt_may_have_a_single_rollout_where_the_batch_is_the_baseline(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     row = {"baseline": "batch", "scale_rewards": "none"}
     task = {"num_generations": 1, "num_prompts": 4, "algorithm": row}

@@ -1,7 +1,6 @@
 """Completions of partly written rollouts, and the credit that reaches the update."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,13 +13,13 @@ from mmrl.rollouts.lookahead import find_slices, look_ahead
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from tests.mmrl.runs import metrics, run_config
+from tests.mmrl.runs import World, metrics, run_config
 from tests.mmrl.test_text_rl import text_config
 
 VALUE = {"completion_value": {"slices": 3}, "scale_rewards": "batch"}
 
 
-def sampled(world: SimpleNamespace, folder: Path, **task: object) -> tuple[Policy, RolloutBatch]:
+def sampled(world: World, folder: Path, **task: object) -> tuple[Policy, RolloutBatch]:
     task = {"sampler": SamplerConfig(steps=16), **task}
     config = run_config(world, folder, algorithm=VALUE, task=task)
     policy = load_policy(**policy_options(config.model))
@@ -29,7 +28,7 @@ def sampled(world: SimpleNamespace, folder: Path, **task: object) -> tuple[Polic
 
 
 def test_a_completion_keeps_what_was_written_and_fills_the_rest_with_the_most_likely_tokens(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     policy, batch = sampled(world, tmp_path)
     canvas, slices = batch.rollout.canvas, find_slices(batch.rollout, 3)
@@ -48,9 +47,7 @@ def test_a_completion_keeps_what_was_written_and_fills_the_rest_with_the_most_li
         assert torch.equal(tokens[open_], columns.argmax(-1)[open_] + first)
 
 
-def test_every_position_gets_the_advantage_of_its_slice(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_every_position_gets_the_advantage_of_its_slice(world: World, tmp_path: Path) -> None:
     _, batch = sampled(world, tmp_path)
     assert batch.token_advantages is not None
     slices = find_slices(batch.rollout, 3)
@@ -63,9 +60,7 @@ def test_every_position_gets_the_advantage_of_its_slice(
     assert batch.select([2, 5]).token_advantages is not None
 
 
-def test_rows_of_a_batch_are_credited_as_they_are_alone(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_rows_of_a_batch_are_credited_as_they_are_alone(world: World, tmp_path: Path) -> None:
     _, together = sampled(world, tmp_path, rollout_batch_size=8)
     _, apart = sampled(world, tmp_path, rollout_batch_size=1)
     assert together.token_advantages is not None and apart.token_advantages is not None
@@ -74,7 +69,7 @@ def test_rows_of_a_batch_are_credited_as_they_are_alone(
     )
 
 
-def test_texts_are_completed_too(world: SimpleNamespace, tmp_path: Path) -> None:
+def test_texts_are_completed_too(world: World, tmp_path: Path) -> None:
     config = text_config(world, tmp_path)
     config.tasks["shapes"].algorithm = {"name": "mask_grpo_text", **VALUE}
     updates = [line for line in metrics(train(config)) if "loss" in line]

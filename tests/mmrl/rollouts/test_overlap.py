@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from mmrl.rl import train
 from mmrl.rollouts import rollout
 from mmrl.run.run_directory import RunDirectory
 from mmrl.types import Sample
-from tests.mmrl.runs import metrics, redness, run_config, same_weights
+from tests.mmrl.runs import World, metrics, redness, run_config, same_weights
 
 SECONDS = 60.0
 GROUPS = {"num_prompts": 3, "rollout_batch_size": 4}
@@ -60,7 +59,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> Order:
 
 
 def test_a_group_is_scored_while_the_next_is_sampled(
-    world: SimpleNamespace, tmp_path: Path, order: Order
+    world: World, tmp_path: Path, order: Order
 ) -> None:
     sizes, order.awaited = [], "reward begins"
 
@@ -87,23 +86,13 @@ def uneven(samples: list[Sample]) -> list[float | None]:
     return found
 
 
-def test_a_run_is_the_same_with_and_without_overlap(world: SimpleNamespace, tmp_path: Path) -> None:
-    rewards = [
-        {"name": "uneven", "reward": uneven, "weight": 2.0},
-        {"name": "shapes", "mode": "partial"},
-    ]
+def test_a_run_is_the_same_with_and_without_overlap(world: World, tmp_path: Path) -> None:
+    rewards = [{"name": "uneven", "reward": uneven, "weight": 2.0}]
+    rewards += [{"name": "shapes", "mode": "partial"}]
     task = {**GROUPS, "rewards": rewards, "max_failures": 0.9, "eval_prompts": world.held_out}
+    changes = {"task": task, "eval_steps": 2, "max_steps": 2}
     for name, overlap in (("with", True), ("without", False)):
-        train(
-            run_config(
-                world,
-                tmp_path / name,
-                task=task,
-                overlap_rewards=overlap,
-                eval_steps=2,
-                max_steps=2,
-            )
-        )
+        train(run_config(world, tmp_path / name, overlap_rewards=overlap, **changes))
     lines = metrics(tmp_path / "with")
     assert lines == metrics(tmp_path / "without") and len(lines) == 4
     assert sum(line.get("rewards/uneven/failures", 0) for line in lines) > 0

@@ -1,9 +1,9 @@
 """Rewards that ask the policy: its own answers, whatever asks beside them, in runs of the loop."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Sample
-from tests.mmrl.runs import ROOT, VQ, metrics, run_config, same_weights
+from tests.mmrl.runs import ROOT, VQ, World, metrics, run_config, same_weights
 
 ANSWERS = ("1", "2", "yes", "no", "left")
 LLADA = str(ROOT / "datasets" / "text" / "checkpoints" / "llada")
@@ -33,7 +33,7 @@ KINDS = ("count", "color", "relation", "existence")
 
 
 @pytest.fixture(scope="module")
-def talkative(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def talkative(world: World, tmp_path_factory: pytest.TempPathFactory) -> World:
     """The world with an untrained policy that says little but answers."""
     policy = load_policy(world.policy, VQ)
     ids = [policy.tokenizer(word, add_special_tokens=False)["input_ids"] for word in ANSWERS]
@@ -42,25 +42,21 @@ def talkative(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) 
         policy.network.head.weight[torch.tensor(ids).flatten()] *= 8
     folder = tmp_path_factory.mktemp("talkative")
     policy.save(folder)
-    return SimpleNamespace(**{**vars(world), "policy": str(folder)})
+    return replace(world, policy=str(folder))
 
 
 @pytest.fixture(scope="module")
-def policy(talkative: SimpleNamespace) -> Policy:
+def policy(talkative: World) -> Policy:
     return load_policy(talkative.policy, VQ, max_prompt_length=64)
 
 
 def samples(policy: Policy, count: int = 8) -> list[Sample]:
     """Images that the policy drew, with metadata of every tag."""
+    left = {"class": "cross", "count": 1, "position": ["left of", 0]}
     asked = [
         {"include": [{"class": "ring", "count": 1, "color": "red"}]},
         {"include": [{"class": "circle", "count": 2}]},
-        {
-            "include": [
-                {"class": "ring", "count": 1},
-                {"class": "cross", "count": 1, "position": ["left of", 0]},
-            ]
-        },
+        {"include": [{"class": "ring", "count": 1}, left]},
     ]
     prompts = [Prompt(str(n), "text_to_image", "a ring") for n in range(count)]
     draws = [generator("drawn", n) for n in range(count)]
@@ -143,7 +139,7 @@ def test_every_call_keeps_pace_with_other_processes_once_with_or_without_a_quest
     assert depth == [1, -1, 1, -1]
 
 
-def cyclic(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
+def cyclic(world: World, output: Path, **changes: Any) -> RLConfig:
     task = {"rewards": [{**CYCLE, "sampler": {"temperature": 1.0}}], "eval_prompts": world.held_out}
     task |= {"eval_limit": 3, "num_prompts": 6, "eval_rewards": [{**CYCLE, "ask": ["count"]}]}
     config = run_config(world, output, task=task, **{"eval_steps": 2, "max_steps": 2, **changes})
@@ -151,9 +147,7 @@ def cyclic(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
     return config
 
 
-def test_a_run_learns_from_it_and_resumes_exactly(
-    talkative: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_run_learns_from_it_and_resumes_exactly(talkative: World, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"save_steps": 1, "save_total_limit": None}
     whole = train(cyclic(talkative, tmp_path / "whole", **changes))
     lines = metrics(whole)
@@ -167,9 +161,7 @@ def test_a_run_learns_from_it_and_resumes_exactly(
     assert metrics(again) == lines[-len(metrics(again)) :]
 
 
-def test_a_dry_run_says_that_it_waits_for_the_policy(
-    talkative: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_dry_run_says_that_it_waits_for_the_policy(talkative: World, tmp_path: Path) -> None:
     assert "not tried: the loop calls it itself" in str(describe(cyclic(talkative, tmp_path)))
 
 
@@ -193,7 +185,7 @@ def test_what_the_policy_could_not_answer_is_refused_before_it_is_loaded(
 def test_a_run_refuses_a_policy_that_reads_no_images(tmp_path: Path) -> None:
     lines = (ROOT / "datasets" / "text" / "sudoku_test.jsonl").open()
     (tmp_path / "prompts.jsonl").write_text("".join(islice(lines, 2)))
-    world = SimpleNamespace(policy=LLADA, prompts=str(tmp_path / "prompts.jsonl"))
+    world = World(LLADA, str(tmp_path / "prompts.jsonl"))
     config = run_config(world, tmp_path / "run", task={"task": "text", "rewards": [CYCLE]})
     config.model.vq = None
     for run in (train, describe):

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from mmrl.evaluation.comparison import run
 from mmrl.models import load_policy
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Cutting, Prompt, Sample
-from tests.mmrl.runs import VQ, roll_out
+from tests.mmrl.runs import VQ, World, roll_out
 from tests.mmrl.test_eval import config as eval_config
 from tests.mmrl.test_text_rl import text_config
 
@@ -32,7 +31,7 @@ class Recorder:
         return [[1.0] * len(sample.chunks or ()) for sample in samples]
 
 
-def sampled(world: SimpleNamespace, folder: Path, **task: Any) -> tuple[Any, Any, Recorder]:
+def sampled(world: World, folder: Path, **task: Any) -> tuple[Any, Any, Recorder]:
     seen = Recorder()
     rewards = [{"name": "seen", "reward": seen}]
     config = text_config(world, folder, rewards=rewards, **task)
@@ -41,9 +40,7 @@ def sampled(world: SimpleNamespace, folder: Path, **task: Any) -> tuple[Any, Any
     return policy, roll_out(job, policy, 0, 0, 0, 1), seen
 
 
-def test_rewards_see_the_prefill_and_the_policy_is_given_it(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_rewards_see_the_prefill_and_the_policy_is_given_it(world: World, tmp_path: Path) -> None:
     policy, batch, seen = sampled(world, tmp_path, assistant_prefill=START)
     canvas, rollout = batch.rollout.canvas, batch.rollout
     given = policy.tokenizer(START, add_special_tokens=False)["input_ids"]
@@ -68,9 +65,7 @@ def test_rewards_see_the_prefill_and_the_policy_is_given_it(
     assert policy.layouts["text"].prompt_ids(batch.prompts[0]) == [*plain, *given]
 
 
-def test_benchmarks_score_it_and_are_other_benchmarks_with_it(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_benchmarks_score_it_and_are_other_benchmarks_with_it(world: World, tmp_path: Path) -> None:
     rows = [{"prompt": f"a {n} ring", "id": f"p{n}", "answer": "1"} for n in ("red", "blue")]
     (tmp_path / "text.jsonl").write_text("\n".join(map(json.dumps, rows)))
 

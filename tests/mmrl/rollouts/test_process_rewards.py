@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.training.trainer import Trainer
 from mmrl.types import Chunk, Cutting, Sample
-from tests.mmrl.runs import metrics, rollouts, trainer_of, vowels
+from tests.mmrl.runs import World, metrics, rollouts, trainer_of, vowels
 from tests.mmrl.test_text_rl import text_config
 from tests.mmrl.training.test_value_model import method
 from tests.rewards.judge_server import counts, judge_server
@@ -52,9 +51,7 @@ def url() -> Iterator[str]:
         yield address
 
 
-def process_config(
-    world: SimpleNamespace, folder: Path, valued: bool = True, **task: Any
-) -> RLConfig:
+def process_config(world: World, folder: Path, valued: bool = True, **task: Any) -> RLConfig:
     """Texts of eight tokens in chunks of two, and whatever the task changes."""
     rewards = [{"name": "chunks", "reward": Vowels(), "weight": 2.0}]
     config = text_config(world, folder, **{"rewards": rewards, **task})
@@ -82,12 +79,10 @@ def expected_columns(rows: list[list[float]]) -> list[list[float]]:
 
 
 def test_rewards_land_on_the_last_token_of_their_chunk_and_nowhere_else(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
-    rewards = [
-        {"name": "chunks", "reward": Vowels(), "weight": 2.0},
-        {"name": "whole", "reward": vowels},
-    ]
+    rewards = [{"name": "chunks", "reward": Vowels(), "weight": 2.0}]
+    rewards += [{"name": "whole", "reward": vowels}]
     config = process_config(world, tmp_path, rewards=rewards)
     _, task, batch = first_step(config)
     canvas, earned = batch.rollout.canvas, batch.token_rewards
@@ -116,7 +111,7 @@ def test_rewards_land_on_the_last_token_of_their_chunk_and_nowhere_else(
 
 
 def test_groups_whose_chunks_differ_are_kept_where_their_sums_are_equal(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     class Opposed(Vowels):
         def __call__(self, samples: list[Sample]) -> list[Any]:
@@ -135,9 +130,7 @@ def test_groups_whose_chunks_differ_are_kept_where_their_sums_are_equal(
         assert batch.metrics["frac_reward_zero_std"] == 1
 
 
-def test_a_run_with_a_judge_of_chunks_trains(
-    world: SimpleNamespace, tmp_path: Path, url: str
-) -> None:
+def test_a_run_with_a_judge_of_chunks_trains(world: World, tmp_path: Path, url: str) -> None:
     entry: dict[str, Any] = {"name": "judge", "model": "right", "urls": [url]}
     entry |= {"chunk_size": 3, "chunk_at": "lines", "cache_dir": str(tmp_path / "judged")}
     before = counts(url)["asked"].get("right", 0)
@@ -151,9 +144,7 @@ def test_a_run_with_a_judge_of_chunks_trains(
     assert any("eval/shapes/judge" in line for line in metrics(run))
 
 
-def test_texts_that_end_at_once_have_no_chunks_and_teach_nothing(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_texts_that_end_at_once_lack_chunks_and_teach_nothing(world: World, tmp_path: Path) -> None:
     task = Task("words", process_config(world, tmp_path).tasks["shapes"])
     texts = ["", "aa", "", "bb", "aab", "a", "ab", "b"]
     cut = [tuple(Chunk(n, "", c) for n, c in enumerate(text)) for text in texts]
@@ -228,9 +219,7 @@ def test_lines_end_chunks_once_they_are_long_enough() -> None:
     st.integers(1, 9),
     st.sampled_from(["tokens", "lines"]),
 )
-def test_chunks_are_the_whole_text_in_order_and_end_where_tokens_do(
-    text: str, size: int, at: str
-) -> None:
+def test_chunks_are_the_whole_text_and_end_where_tokens_do(text: str, size: int, at: str) -> None:
     row = canvas(text, length=60)
     [chunks] = from_left(row, Cutting(size, at))  # type: ignore[arg-type]
     if not text.strip():

@@ -81,9 +81,7 @@ def test_what_the_disk_refuses_is_said_with_what_to_do(
 @pytest.mark.parametrize(
     "error", [RuntimeError("CUDA out of memory"), SafetensorError("bad dtype"), KeyError("weight")]
 )
-def test_what_is_no_fault_of_the_disk_is_not_taken_for_one(
-    error: Exception, tmp_path: Path
-) -> None:
+def test_what_is_no_fault_of_the_disk_is_not_taken_as_one(error: Exception, tmp_path: Path) -> None:
     def write(aside: Path) -> None:
         mark(aside, "half")
         raise error

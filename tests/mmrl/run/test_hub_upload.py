@@ -10,7 +10,7 @@ from huggingface_hub import HfApi
 from mmrl.config import ConfigError
 from mmrl.rl import main
 from mmrl.run.hub_upload import check_upload
-from tests.mmrl.runs import command_line
+from tests.mmrl.runs import World, command_line
 
 TOKEN = "hf_aTokenOfTheTestThatNoLogShows"
 
@@ -35,13 +35,13 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return asked
 
 
-def words(world: SimpleNamespace, output: Path, *more: str) -> list[str]:
+def words(world: World, output: Path, *more: str) -> list[str]:
     lora = ["save_steps=0", "push_to_hub=true", "model.lora={r: 4}"]
     return [*command_line(world, output), "max_steps=1", *lora, *more]
 
 
 def test_a_finished_model_is_uploaded_with_its_card(
-    world: SimpleNamespace, hub: dict[str, Any], tmp_path: Path
+    world: World, hub: dict[str, Any], tmp_path: Path
 ) -> None:
     output = tmp_path / "run"
     assert main(words(world, output, "hub_private_repo=true")) == 0
@@ -55,7 +55,7 @@ def test_a_finished_model_is_uploaded_with_its_card(
 
 
 def test_an_upload_that_fails_leaves_the_finished_run(
-    world: SimpleNamespace, hub: dict[str, Any], tmp_path: Path
+    world: World, hub: dict[str, Any], tmp_path: Path
 ) -> None:
     output, hub["error"] = tmp_path / "run", ConnectionError("The disk of the hub is full")
     assert main(words(world, output, "hub_model_id=model")) == 0, "the training has not failed"

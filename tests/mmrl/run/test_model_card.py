@@ -64,16 +64,8 @@ def test_the_code_of_a_card_loads_what_a_run_has_trained_also_where_all_was_move
     shutil.copytree(VQ, here / "tokenizers" / "magvit")
     world = write_world(here / "start")
     monkeypatch.chdir(here)
-    run = train(
-        run_config(
-            world,
-            Path("runs/small"),
-            model={"vq": "tokenizers/magvit"},
-            max_steps=1,
-            save_steps=1,
-            **options,
-        )
-    )
+    changes = {"model": {"vq": "tokenizers/magvit"}, "max_steps": 1, "save_steps": 1, **options}
+    run = train(run_config(world, Path("runs/small"), **changes))
     for file in run.rglob("adapter_config.json"):  # which peft wants absolute
         file.write_text(file.read_text().replace(str(here), str(there)))
     here.rename(there)

@@ -3,7 +3,6 @@
 import gzip
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from mmrl.run.profile import trace_steps
 from mmrl.runtime.activity import activity
 from mmrl.sft import train as train_supervised
 from tests.mmrl import supervised_runs
-from tests.mmrl.runs import run_config
+from tests.mmrl.runs import World, run_config
 
 
 def names_in(path: Path) -> list[Any]:
@@ -36,15 +35,13 @@ def test_a_chosen_step_is_traced_with_its_phases(tmp_path: Path) -> None:
     assert not {"aten::log", "aten::sin"} & names
 
 
-def test_steps_are_counted_from_one(world: SimpleNamespace, tmp_path: Path) -> None:
+def test_steps_are_counted_from_one(world: World, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="profile_steps"):
         run_config(world, tmp_path, profile=True, profile_steps=[0])
 
 
 @pytest.mark.slow
-def test_profiled_runs_have_traces_with_their_phases(
-    world: SimpleNamespace, images: Path, tmp_path: Path
-) -> None:
+def test_profiled_runs_trace_their_phases(world: World, images: Path, tmp_path: Path) -> None:
     run = train(run_config(world, tmp_path / "rl", profile=True, max_steps=2))
     [path] = (run / "profile").iterdir()
     names = names_in(path)

@@ -3,7 +3,6 @@
 import json
 import logging
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +10,7 @@ from mmrl.algorithms.presets import resolve_method
 from mmrl.config import ConfigError
 from mmrl.run.settings_changed import check_unchanged, dump_settings
 from mmrl.run_config import RunConfig
-from tests.mmrl.runs import run_config
+from tests.mmrl.runs import World, run_config
 
 
 def test_a_setting_that_is_newer_than_the_checkpoint_had_its_default() -> None:
@@ -24,7 +23,7 @@ def test_a_setting_that_is_newer_than_the_checkpoint_had_its_default() -> None:
     check_unchanged(before, RunConfig(), allowed=False)
 
 
-def test_so_had_a_newer_setting_of_a_section(world: SimpleNamespace, tmp_path: Path) -> None:
+def test_so_had_a_newer_setting_of_a_section(world: World, tmp_path: Path) -> None:
     config = run_config(world, tmp_path)
     before = json.loads(dump_settings(config))
     del before["tasks"]["shapes"]["sampler"]["cache_ratio"]
@@ -40,7 +39,7 @@ def test_so_had_a_newer_setting_of_a_section(world: SimpleNamespace, tmp_path: P
 
 
 def test_columns_of_a_method_that_are_newer_had_their_presets_value_and_older_ones_are_named(
-    world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = run_config(world, tmp_path)
     before = json.loads(dump_settings(config))

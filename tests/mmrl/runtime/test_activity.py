@@ -76,9 +76,7 @@ def test_only_the_first_of_several_processes_shows_anything(
     assert capsys.readouterr().err == ""
 
 
-def test_a_reader_that_has_gone_stops_no_work(
-    hurried: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_left_stops_no_work(hurried: None, monkeypatch: pytest.MonkeyPatch) -> None:
     class Closed(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError

@@ -1,7 +1,6 @@
 """Which devices compute bfloat16 natively, and what a run makes of it, says and plans."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from mmrl.planning.plan import describe
 from mmrl.runtime import computation
 from mmrl.runtime.computation import choose, native_bfloat16
 from mmrl.sft import train
-from tests.mmrl.runs import run_config, trainer_of
+from tests.mmrl.runs import World, run_config, trainer_of
 from tests.mmrl.supervised_runs import config
 
 CPU = torch.device("cpu")
@@ -107,7 +106,7 @@ def test_auto_attention_is_the_kernel_it_names(
     ("found", "dtype"), [(NATIVE, torch.bfloat16), (PLAIN, torch.float32)], ids=["native", "plain"]
 )
 def test_the_policy_its_reference_and_the_value_model_compute_as_the_device_does(
-    world: SimpleNamespace,
+    world: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     found: tuple[bool, str],
@@ -140,7 +139,7 @@ def test_a_run_says_once_how_it_computes_and_warns_where_that_has_changed(
 
 
 def test_the_plan_follows_the_device(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = run_config(world, tmp_path / "run", bf16="auto", dry_run=True)
     planned.tasks["shapes"].rewards = [{"name": "shapes", "mode": "partial"}]

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ import torch
 from mmrl.rl import main
 from mmrl.runtime.activity import Display, activity
 from mmrl.runtime.failures import LostError, explain_losses
-from tests.mmrl.runs import command_line
+from tests.mmrl.runs import World, command_line
 
 SAID = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.25 GiB of"
@@ -56,7 +55,7 @@ def test_a_broken_connection_to_another_process_is_a_readable_error_and_others_a
 
 
 def test_a_run_without_memory_ends_with_one_line(
-    world: SimpleNamespace,
+    world: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -22,7 +22,7 @@ from mmrl.runtime.precision import autocast_forward
 from mmrl.runtime.sharding.fsdp2 import FSDP2
 from mmrl.runtime.sharding.sampling import gathers_once
 from mmrl.training.trainable import train_parts
-from tests.mmrl.runs import LORA, run_config
+from tests.mmrl.runs import LORA, World, run_config
 from tests.models.networks import small_network
 
 CPU, GIB = torch.device("cpu"), 2**30
@@ -106,7 +106,7 @@ def shared_names(policy: Policy) -> set[str]:
 
 
 def test_with_lora_fsdp2_gathers_the_adapter_alone_for_a_rollout_phase(
-    world: SimpleNamespace, tmp_path: Any
+    world: World, tmp_path: Any
 ) -> None:
     config = run_config(world, tmp_path, lora=LORA)
     policy = shared_policy(config, "whole")
@@ -117,18 +117,13 @@ def test_with_lora_fsdp2_gathers_the_adapter_alone_for_a_rollout_phase(
     assert shared_names(policy) == trained
 
 
-def test_by_block_fsdp2_shares_what_is_not_trained_too(
-    world: SimpleNamespace, tmp_path: Any
-) -> None:
+def test_by_block_fsdp2_shares_what_is_not_trained_too(world: World, tmp_path: Any) -> None:
     policy = shared_policy(run_config(world, tmp_path, lora=LORA), "by_block")
     assert shared_names(policy) == {name for name, _ in policy.model.named_parameters()}
 
 
 def test_the_log_of_a_run_says_what_rollouts_gather_and_why(
-    world: SimpleNamespace,
-    tmp_path: Any,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, tmp_path: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mmrl.runtime.sharding.sampling.device_memory", lambda _: 64 * GIB)
     with caplog.at_level("INFO", "mmrl"):

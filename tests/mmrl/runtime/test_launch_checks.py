@@ -51,9 +51,7 @@ def test_other_optimisers_are_refused_where_the_model_is_sharded(name: str, opti
         check_launch(optimizer)
 
 
-def test_what_zero3_cannot_do_and_a_missing_package_are_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_zero3_lacks_and_a_missing_package_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     with use_launch(str(ACCELERATE / "zero3.yaml")):
         with pytest.raises(ConfigError, match="torch_compile is True.*zero_stage 3"):

@@ -14,7 +14,7 @@ import pytest
 
 from mmrl.runtime import activity as shown
 from mmrl.runtime.activity import Display, activity, advance, end_when_idle
-from tests.mmrl.runs import ACCELERATE, command_line, launcher, module_process, wait_for
+from tests.mmrl.runs import ACCELERATE, World, command_line, launcher, module_process, wait_for
 
 HANGING = "tasks.shapes.rewards=[{name: tests/mmrl/failing_rewards.py:HangingReward}]"
 
@@ -54,9 +54,7 @@ def test_a_run_ends_only_where_it_makes_no_progress(
 
 
 @pytest.mark.slow
-def test_a_reward_that_hangs_ends_all_processes_with_its_name(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_reward_that_hangs_ends_all_processes_with_its_name(world: World, tmp_path: Path) -> None:
     words = [*command_line(world, tmp_path / "run"), HANGING, "max_steps=4", "ddp_timeout=12"]
     running = module_process("mmrl.rl", words, *launcher(ACCELERATE / "cpu2.yaml"))
     _, said = running.communicate(timeout=120)
@@ -69,7 +67,7 @@ def test_a_reward_that_hangs_ends_all_processes_with_its_name(
 
 @pytest.fixture
 def launched(
-    request: pytest.FixtureRequest, world: SimpleNamespace, tmp_path: Path
+    request: pytest.FixtureRequest, world: World, tmp_path: Path
 ) -> Iterator[SimpleNamespace]:
     """A launched run of two processes in the middle of its steps: `launcher`, `ranks`, `said`."""
     said = tmp_path / "said.txt"

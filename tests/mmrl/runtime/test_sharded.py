@@ -12,7 +12,7 @@ import torch
 from mmrl.models import load_policy
 from mmrl.objectives.masked import Masked
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import VQ, metrics, same_weights
+from tests.mmrl.runs import VQ, World, metrics, same_weights
 from tests.mmrl.same_runs import close, equal_metrics, same_rollouts
 from tests.mmrl.sharded_runs import KINDS, RL, STOPPED, reinforce, supervise
 
@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run_alone(world: SimpleNamespace, folder: Path) -> Callable[[str], Path]:
+def run_alone(world: World, folder: Path) -> Callable[[str], Path]:
     """A run of a kind of `sharded_runs`, of one process."""
 
     @functools.cache
@@ -47,10 +47,7 @@ def run_alone(world: SimpleNamespace, folder: Path) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="module")
 def runs_of(
-    world: SimpleNamespace,
-    run_alone: Callable[[str], Path],
-    folder: Path,
-    request: pytest.FixtureRequest,
+    world: World, run_alone: Callable[[str], Path], folder: Path, request: pytest.FixtureRequest
 ) -> Runs:
     """All runs of a kind: of `one` process and of `two` that share the model in some way."""
 
@@ -95,7 +92,7 @@ def test_two_sharded_processes_sample_score_and_train_as_one(
 @pytest.mark.slow
 @every_way
 def test_sharded_runs_leave_ordinary_checkpoints(
-    runs_of: Runs, world: SimpleNamespace, way: str, kind: str
+    runs_of: Runs, world: World, way: str, kind: str
 ) -> None:
     runs = runs_of(way, kind)
     for name in ("checkpoints/2", "checkpoints/4", "final"):
@@ -131,7 +128,7 @@ def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("way", "kind"), [(way, kind) for way, kind in EVERY if kind in STOPPED])
-def test_processes_leave_together_when_one_is_told_to_stop(
+def test_processes_leave_together_if_one_is_told_to_stop(
     runs_of: Runs, way: str, kind: str
 ) -> None:
     runs = runs_of(way, kind)
@@ -152,7 +149,7 @@ def test_a_sharded_run_resumes_exactly(runs_of: Runs, way: str, kind: str) -> No
 @pytest.mark.slow
 @every_way
 def test_a_run_continues_with_another_number_of_processes_sharded_or_not(
-    runs_of: Runs, world: SimpleNamespace, tmp_path: Path, way: str, kind: str
+    runs_of: Runs, world: World, tmp_path: Path, way: str, kind: str
 ) -> None:
     runs = runs_of(way, kind)
     sharded = runs.two / kind / "checkpoints" / "2"
@@ -165,9 +162,7 @@ def test_a_run_continues_with_another_number_of_processes_sharded_or_not(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", PAIRS)
-def test_supervised_training_has_the_losses_of_one_process_and_resumes(
-    runs_of: Runs, way: str
-) -> None:
+def test_supervised_runs_have_the_losses_of_one_process_and_resume(runs_of: Runs, way: str) -> None:
     runs = runs_of(way, "sft")
     equal_metrics(runs.one / "sft", runs.two / "sft")
     for name in ("checkpoints/2", "checkpoints/4", "final"):

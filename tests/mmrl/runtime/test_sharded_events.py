@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from safetensors.torch import load_file
 from mmrl.run.checkpoint import checkpoint_steps
 from tests.mmrl import sharded_events
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import metrics, same_weights
+from tests.mmrl.runs import World, metrics, same_weights
 from tests.mmrl.runtime.test_sharded import PAIRS
 
 every_pair = pytest.mark.parametrize("name", ["pair", *PAIRS.values()])
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def one(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs of one process."""
     folder = tmp_path_factory.mktemp("one")
     sharded_events.run_all(world, folder)
@@ -30,7 +29,7 @@ def one(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def two(
-    world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    world: World, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Callable[[str], Path]:
     """The same runs of a pair, by its name."""
 
@@ -78,9 +77,7 @@ def test_a_run_in_bfloat16_trains_as_in_one_process_up_to_rounding(
 
 @every_pair
 @in_bfloat16
-def test_a_run_in_bfloat16_resumes_exactly(
-    two: Callable[[str], Path], name: str, kind: str
-) -> None:
+def test_a_bfloat16_run_resumes_exactly(two: Callable[[str], Path], name: str, kind: str) -> None:
     whole, resumed = two(name) / kind, two(name) / f"{kind}-resumed"
     assert metrics(resumed)[-1] == metrics(whole)[-1]
     assert same_weights(resumed / "final", whole / "final")

@@ -3,12 +3,11 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.mmrl import ways
-from tests.mmrl.runs import ROOT
+from tests.mmrl.runs import ROOT, World
 from tests.mmrl.same_runs import close, equal_metrics, same_rollouts
 from tests.mmrl.sharded_runs import reinforce
 
@@ -45,7 +44,7 @@ with twice or half as many."""
 
 
 @pytest.fixture(scope="module")
-def one(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Callable:
+def one(world: World, tmp_path_factory: pytest.TempPathFactory) -> Callable:
     """The run of one process by its kind, with or without groups for four."""
     folder = tmp_path_factory.mktemp("one")
 
@@ -58,7 +57,7 @@ def one(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Cal
 
 
 @pytest.fixture(scope="module")
-def several(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Callable:
+def several(world: World, tmp_path_factory: pytest.TempPathFactory) -> Callable:
     """The run in one of `WAYS`, done once; in those of `CONTINUED` with another beside it."""
     folder, place = tmp_path_factory.mktemp("several"), Path(world.policy).parent
 
@@ -103,7 +102,7 @@ def test_a_run_goes_on_in_another_way_and_with_another_number_of_processes(
 
 @pytest.mark.slow
 def test_the_documented_torchrun_line_starts_the_same_run_on_two_nodes(
-    world: SimpleNamespace, one: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, one: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     page = (ROOT / "docs" / "how_to" / "many_gpus.md").read_text().splitlines()

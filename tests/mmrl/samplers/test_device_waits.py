@@ -52,9 +52,7 @@ def test_a_step_waits_for_the_device_at_most_three_times(rule: str) -> None:
 
 
 @pytest.mark.parametrize(("family", "settings"), CACHES)
-def test_a_step_with_a_cache_has_few_waits_and_launches(
-    family: str, settings: dict[str, Any]
-) -> None:
+def test_a_step_with_a_cache_has_few_waits_and_launches(family: str, settings: dict) -> None:
     few = count(family, STEPS // 2, name="static", temperature=0.0, **settings)
     waits, launches, seen = count(family, name="static", temperature=0.0, **settings)
     blocks = 3 if family == "sdar" else 1 + ("block_size" in settings)

@@ -25,11 +25,7 @@ from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.models.networks import FIXTURES, bare_policy
 
 MASK, ROWS, WRITTEN, STEPS = 590, 600, 12, 5
-
-
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Tensor]:
-    return load_file(FIXTURES / "dream" / "cases.safetensors")
+CASES_OF = "dream"
 
 
 @pytest.fixture(scope="module")
@@ -116,11 +112,8 @@ def test_logits_are_those_of_the_public_code_one_position_on(
 
 
 OPEN, SIZE = 14, 4
-OPTIONS = {
-    "T1": {},
-    "T0.7_k5_p0.9": {"temperature": 0.7, "top_k": 5, "top_p": 0.9},
-    "steps3": {"steps": 12},
-}
+OPTIONS = {"T1": {}, "T0.7_k5_p0.9": {"temperature": 0.7, "top_k": 5, "top_p": 0.9}}
+OPTIONS |= {"steps3": {"steps": 12}}
 DYNAMIC = {"threshold": 0.3, "at_least": "quota", "filtered_confidence": True}
 RULE_OF = {
     "sequential": ("left_to_right", {}),

@@ -48,9 +48,7 @@ def test_tokens_with_the_cache_are_those_without(
         assert torch.equal(fast.canvas.tokens[given], canvas.tokens[given])
 
 
-def test_rows_that_end_are_dropped_and_the_others_stay_what_they_are(
-    policy: SimpleNamespace,
-) -> None:
+def test_rows_that_end_are_dropped_and_others_stay_what_they_are(policy: SimpleNamespace) -> None:
     canvas = block_canvas("right")
     canvas.stop_ids = tuple(range(0, 580, 9))  # so that some rows end early
     slow, fast = (
@@ -62,9 +60,7 @@ def test_rows_that_end_are_dropped_and_the_others_stay_what_they_are(
     assert len(set(ends.tolist())) > 1
 
 
-def test_each_finished_block_is_computed_once_and_a_shared_prompt_too(
-    policy: SimpleNamespace,
-) -> None:
+def test_a_finished_block_and_a_shared_prompt_are_computed_once(policy: SimpleNamespace) -> None:
     canvas = block_canvas("right", lengths=(16,) * 8)
     shapes: list[tuple[int, ...]] = []
 
@@ -124,9 +120,7 @@ def test_rows_are_the_same_whatever_places_they_take(
     assert len(set(lengths)) > 1
 
 
-def test_a_cache_that_is_full_is_moved(
-    policy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_cache_is_moved(policy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     canvas = ending("left", LENGTHS * 3, 24)
     one = sample(policy, canvas, settings_of(steps=24), draws(canvas))
     moves = []

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Generator, Tensor
 
 from mmrl.generation.masked.canvas import MaskedCanvas
@@ -25,20 +24,16 @@ from tests.mmrl.canvases import generators
 from tests.mmrl.samplers.public_samplers import Proposal, propose_with
 from tests.mmrl.samplers.public_samplers import sample_publicly as sample_answer
 from tests.models.layouts.test_lumina import read_edit
-from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
+from tests.models.lumina import MASK, build_layout, draw_network
 from tests.models.networks import bare_policy
 
+CASES_OF = "lumina"
 TEXTS = {"prompt0": "a cat", "prompt1": "two red dogs, one blue bird"}
 CASES = {"cfg0.0/T0.0": {}, "cfg0.0/T1.0": {}, "cfg4.0/T0.0": {}, "cfg4.0/T1.0": {}}
 CASES |= {"wide/cfg4.0/T0.0": {}, "wide/cfg4.0/T1.0": {}, "wide/cfg4.0/T0.5/steps3": {"steps": 3}}
 CASES |= {"wide/cfg4.0/T1.0/steps1": {"steps": 1}, "wide/cfg4.0/T1.0/steps20": {"steps": 20}}
 CASES |= {"wide/cfg4.0/T1.0/generator99": {}}
 """Cases of the public function `generate_image`, and their steps where not 8."""
-
-
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Tensor]:
-    return load_file(FIXTURE / "cases.safetensors")
 
 
 @pytest.fixture(scope="module")

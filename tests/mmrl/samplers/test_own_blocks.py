@@ -21,7 +21,7 @@ from mmrl.rollouts.pairing import check_pairing, find_differences
 from mmrl.samplers import SAMPLERS, SamplerConfig, sample
 from mmrl.types import Prompt, Rollout
 from tests.mmrl.canvases import generators
-from tests.mmrl.runs import VQ, metrics
+from tests.mmrl.runs import VQ, World, metrics
 from tests.mmrl.text_canvases import EXACT, LENGTH, canvas_of
 
 SIZES = (6, 2, 12, 6, 3)
@@ -38,13 +38,9 @@ def settings(name: str = "static", **options: Any) -> SamplerConfig:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [
-        ("static", {}),
-        ("dynamic", {"threshold": 0.4, "eos": "stop"}),
-        ("fork", {"threshold": 0.6, "cfg_scale": 1.5}),
-        ("static", {"cache": "dual", "window": 1}),
-        ("emerge", {"eos": "leave"}),
-    ],
+    [("static", {}), ("dynamic", {"threshold": 0.4, "eos": "stop"})]
+    + [("fork", {"threshold": 0.6, "cfg_scale": 1.5}), ("static", {"cache": "dual", "window": 1})]
+    + [("emerge", {"eos": "leave"})],
 )
 def test_a_row_is_what_it_is_alone_with_its_size(name: str, options: dict[str, Any]) -> None:
     draws, config = generators(5), settings(name, **options)
@@ -147,7 +143,7 @@ def test_what_cannot_follow_is_refused_or_said() -> None:
         settings(block_size="own")
 
 
-def words(world: SimpleNamespace, folder: Path, *sizes: object) -> list[str]:
+def words(world: World, folder: Path, *sizes: object) -> list[str]:
     """A run on prompts with these sizes in a column of another name."""
     texts = ["a red circle", "two green squares", "a blue ring", "a purple ring"]
     rows = [{"prompt": p, "best": size} for p, size in zip(texts, sizes, strict=True)]
@@ -166,14 +162,14 @@ def words(world: SimpleNamespace, folder: Path, *sizes: object) -> list[str]:
     return [*run, *model, *(f"{task}.{word}" for word in own)]
 
 
-def test_a_run_trains_with_the_sizes_of_its_prompts(world: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_run_trains_with_the_sizes_of_its_prompts(world: World, tmp_path: Path) -> None:
     assert main(words(world, tmp_path, 8, 4, 2, "1")) == 0
     lines = [line for line in metrics(tmp_path / "run") if "loss" in line]
     assert len(lines) == 2 and all(line["grad_norm"] > 0 for line in lines)
 
 
 def test_a_run_with_an_impossible_size_ends_before_its_policy_loads(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words(world, tmp_path, 8, 4, 3, 8)) != 0
     said = capsys.readouterr().err

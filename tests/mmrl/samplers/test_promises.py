@@ -127,9 +127,7 @@ def replay(done: Rollout, config: SamplerConfig) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("cfg_scale", [0.0, 2.0])
 @pytest.mark.parametrize("padding", [False, True])
-def test_computing_identical_rows_once_gives_the_same_logits(
-    cfg_scale: float, padding: bool
-) -> None:
+def test_computing_equal_rows_once_gives_the_same_logits(cfg_scale: float, padding: bool) -> None:
     canvas = small_canvas(3, padding=padding)[torch.tensor([0, 1, 0, 2, 1])]
     where = canvas.masked
     where[2, 5:8] = where[4, :6] = False

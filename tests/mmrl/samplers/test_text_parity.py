@@ -88,9 +88,7 @@ def tokens(done: Rollout) -> list[list[int]]:
         ("llada/confidence_eos_eot_inf/T1.0", {"eos": "last", "temperature": 1.0}),
     ],
 )
-def test_static_is_lladas_sampler(
-    llada: SimpleNamespace, case: str, settings: dict[str, Any]
-) -> None:
+def test_static_is_lladas_sampler(llada: SimpleNamespace, case: str, settings: dict) -> None:
     cases = CASES["llada_generate"]
     canvas = text_canvas(cases["prompt"], 126464, MASK, cases["attention_mask"])
     assert tokens(written(llada, canvas, GREEDY | settings)) == cases[case]
@@ -103,7 +101,7 @@ def test_static_is_lladas_sampler(
     + [("maskgrpo/random", {"target": "random"})],
 )
 def test_static_is_mask_grpos_copy_of_it_which_sees_the_padding(
-    llada: SimpleNamespace, case: str, settings: dict[str, Any]
+    llada: SimpleNamespace, case: str, settings: dict
 ) -> None:
     cases = CASES["llada_generate"]
     canvas = text_canvas(cases["prompt"], 126464, MASK)
@@ -193,25 +191,14 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     + [("stop_hit_blocks", {"steps": 8, "block_size": 4, "eos": "leave"})]
     + [("stop_hit_suffix", {"steps": 8, "eos": "leave"})],
 )
-def test_static_is_llada_vs_sampler(
-    policy: SimpleNamespace, case: str, settings: dict[str, Any]
-) -> None:
+def test_static_is_llada_vs_sampler(policy: SimpleNamespace, case: str, settings: dict) -> None:
     suffix = [77, 78] if case.endswith("suffix") else []
     tokens = torch.tensor([[*SEEING["prompt"], *[MASK] * 8, *suffix]])
     response = torch.zeros_like(tokens, dtype=torch.bool)
     response[:, 7:15] = True
     end = SEEING["stop"].get(case, 126348)
-    canvas = MaskedCanvas(
-        tokens,
-        response,
-        None,
-        (0, 126464),
-        MASK,
-        torch.full_like(tokens, MASK),
-        None,
-        stop_ids=(end,),
-        banned=BANNED,
-    )
+    other, ends = torch.full_like(tokens, MASK), {"stop_ids": (end,), "banned": BANNED}
+    canvas = MaskedCanvas(tokens, response, None, (0, 126464), MASK, other, None, **ends)
     options = {"name": "static", "temperature": 0.0, "steps": 4} | settings
     done = sample_publicly(policy, canvas, SamplerConfig(**options)).canvas
     row, expected = done.tokens[0, 7:].tolist(), SEEING["generate"][case]

@@ -2,7 +2,6 @@
 
 import copy
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.training.adapter import InPlaceLora, add_adapter
 from mmrl.training.adapter_dropout import RowDraws, RowDropout, adapter_dropout
 from mmrl.training.trainer import Trainer
-from tests.mmrl.runs import rollouts, run_config, trainer_of
+from tests.mmrl.runs import World, rollouts, run_config, trainer_of
 from tests.models.networks import small_network
 
 IDS = torch.randint(40, (4, 12), generator=Generator().manual_seed(1))
@@ -105,7 +104,7 @@ def test_recomputed_blocks_drop_the_same_entries(variant: dict) -> None:
         assert plain is not None and torch.equal(plain, again)
 
 
-def still(world: SimpleNamespace, output: Path, **changes: object) -> RLConfig:
+def still(world: World, output: Path, **changes: object) -> RLConfig:
     """A run whose policy does not move."""
     values = {"warmup_steps": 1000, "learning_rate": 1e-30, "lora": DROPOUT}
     return run_config(world, output, **{**values, **changes})
@@ -119,7 +118,7 @@ def first_update(config: RLConfig) -> tuple[Trainer, dict[str, float]]:
 
 
 def test_ratios_are_one_and_a_synchronised_reference_has_no_divergence(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     algorithm = {"num_iterations": 2, "beta": 0.1, "num_draws": 2}
     changes = {"sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "ref_model_sync_steps": 1}

@@ -1,21 +1,20 @@
 """AdamW of bitsandbytes: moments of 8 bits, exact resumption, and where it cannot work."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from mmrl import rl
 from mmrl.config import ConfigError
 from mmrl.runtime.launch_checks import check_launch
-from tests.mmrl.runs import metrics, rollouts, run_config, same_weights, trainer_of
+from tests.mmrl.runs import World, metrics, rollouts, run_config, same_weights, trainer_of
 
 pytest.importorskip("bitsandbytes")
 EIGHT = {"optimizer": "adamw_8bit", "learning_rate": 1e-3, "algorithm": {"num_iterations": 1}}
 
 
 def test_moments_of_8_bits_take_the_steps_of_adamw_up_to_their_rounding(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     weights = {}
     for name in ("adamw", "adamw_8bit"):
@@ -30,9 +29,7 @@ def test_moments_of_8_bits_take_the_steps_of_adamw_up_to_their_rounding(
 
 
 @pytest.mark.slow
-def test_a_run_with_moments_of_8_bits_resumes_exactly(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_run_with_moments_of_8_bits_resumes_exactly(world: World, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     rl.train(run_config(world, whole, **EIGHT))
     rl.train(run_config(world, parts, **EIGHT, max_steps=2))
@@ -42,7 +39,7 @@ def test_a_run_with_moments_of_8_bits_resumes_exactly(
 
 
 def test_a_missing_package_and_shards_are_refused(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mmrl.run_config.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="'adamw_8bit'; it must be adamw or sgd.*quantization"):

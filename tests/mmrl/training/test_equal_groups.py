@@ -1,14 +1,13 @@
 """Groups whose rewards are all equal: found, and left out of the update where that is wanted."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
 from mmrl.algorithms.advantages import equal_groups
-from tests.mmrl.runs import rollouts, run_config, trainer_of
+from tests.mmrl.runs import World, rollouts, run_config, trainer_of
 
 SLOW = {"learning_rate": 1e-30, "warmup_steps": 1000}
 
@@ -20,7 +19,7 @@ def test_a_group_is_equal_where_no_two_known_rewards_differ() -> None:
 
 
 def updated(
-    world: SimpleNamespace, folder: Path, left_out: Tensor | None, **algorithm: object
+    world: World, folder: Path, left_out: Tensor | None, **algorithm: object
 ) -> tuple[dict[str, float], int]:
     """Metrics of an update on two groups, the second without advantages, and rows of forwards."""
     row = {"num_iterations": 1, "beta": 0.0, **algorithm}
@@ -40,7 +39,7 @@ def updated(
 
 @pytest.mark.parametrize("aggregation", ["grpo", "dr_grpo", "gspo"])
 def test_what_is_left_out_is_not_averaged_over_and_hardly_computed(
-    world: SimpleNamespace, tmp_path: Path, aggregation: str
+    world: World, tmp_path: Path, aggregation: str
 ) -> None:
     second = torch.arange(8) >= 4
     every, rows = updated(world, tmp_path, None, aggregation=aggregation)
@@ -53,7 +52,7 @@ def test_what_is_left_out_is_not_averaged_over_and_hardly_computed(
     assert nothing["loss"] == nothing["grad_norm"] == 0.0
 
 
-def test_a_task_leaves_its_equal_groups_out(world: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_task_leaves_its_equal_groups_out(world: World, tmp_path: Path) -> None:
     def first(samples: list) -> list[float]:
         return [float(n == 0) for n in range(len(samples))]
 

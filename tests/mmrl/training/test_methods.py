@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from mmrl.training.micro_batches import Part, Prepared, split_parts
 from mmrl.training.trainer import Trainer
 from mmrl.types import Rollout
 from tests.mmrl.algorithms.test_presets import PRESETS
-from tests.mmrl.runs import rollouts, run_config, trainer_of
+from tests.mmrl.runs import World, rollouts, run_config, trainer_of
 
 STEPS, LENGTH = 5, 64
 SAMPLER = SamplerConfig(name="maskgit", steps=STEPS)
@@ -39,7 +38,7 @@ COSTS |= {"trace_rl_value": (3, 3, 0, 6), "unigrpo": (1, 1, 1), "wd1": (1, 0, 0)
 
 
 def prepared(
-    world: SimpleNamespace, tmp_path: Path, algorithm: dict, **changes: Any
+    world: World, tmp_path: Path, algorithm: dict, **changes: Any
 ) -> tuple[Trainer, Task, RolloutBatch]:
     """A trainer, and four rollouts with advantages."""
     sampler = SAMPLERS.get(algorithm["name"], SAMPLER)
@@ -68,7 +67,7 @@ def counted(trainer: Trainer, calls: list[tuple[bool, int]]) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_starts_at_ratio_one_moves_the_right_way_and_costs_what_it_declares(
-    world: SimpleNamespace, tmp_path: Path, name: str
+    world: World, tmp_path: Path, name: str
 ) -> None:
     algorithm = algorithm_of(name)
     slow = {"learning_rate": 1e-30, "warmup_steps": 1000}
@@ -99,7 +98,7 @@ FAST = {"name": "just_grpo", "num_iterations": 2, "top_entropy_quantile": 0.25}
 
 @pytest.mark.slow
 def test_the_fast_variant_trains_on_the_quarter_with_the_highest_entropy_at_a_quarter_of_the_cost(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     trainer, task, batch = prepared(world, tmp_path, {**FAST, "beta": 0.1})
     whole, _, _ = prepared(world, tmp_path, {**FAST, "top_entropy_quantile": 1.0})
@@ -154,7 +153,7 @@ def end_early(batch: RolloutBatch, lengths: list[int]) -> None:
 
 
 def updated(
-    world: SimpleNamespace, tmp_path: Path, algorithm: dict, **changes: Any
+    world: World, tmp_path: Path, algorithm: dict, **changes: Any
 ) -> tuple[dict[str, Tensor], dict[str, float], list[tuple[bool, int]], Trainer]:
     settings = {"num_iterations": 2, **algorithm}
     trainer, task, batch = prepared(world, tmp_path, settings, adam_epsilon=1e-3, **changes)
@@ -173,7 +172,7 @@ QUICK = ("token", "block", "position", "weights")
     [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in sorted(METHODS)],
 )
 def test_passes_and_rows_in_any_portions_give_the_same_update(
-    world: SimpleNamespace, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     algorithm = METHODS[method]
     with monkeypatch.context() as patch:
@@ -195,9 +194,7 @@ def all_passes_at_once(item: Prepared, micro_batches: list[slice], _: bool) -> I
         yield Part(item, m, rows, slice(None))
 
 
-def test_a_part_of_passes_that_score_nothing_still_exists(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_part_of_passes_that_score_nothing_still_exists(world: World, tmp_path: Path) -> None:
     changes = {"per_device_train_batch_size": 2}
     trainer, task, batch = prepared(world, tmp_path, algorithm_of("trace_rl"), **changes)
     item = trainer._prepare(task, batch, 0)
@@ -208,9 +205,7 @@ def test_a_part_of_passes_that_score_nothing_still_exists(
     loss.backward()
 
 
-def test_what_comes_after_the_end_of_a_text_changes_no_update(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_what_comes_after_the_end_of_a_text_changes_no_update(world: World, tmp_path: Path) -> None:
     for name in ("diffu_grpo", "coupled_grpo", "espo", "spg", "just_grpo"):
         results = []
         for replaced in (False, True):
@@ -225,7 +220,7 @@ def test_what_comes_after_the_end_of_a_text_changes_no_update(
 
 
 def test_ends_survive_when_rollouts_of_different_width_become_one_batch(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     _, _, batch = prepared(world, tmp_path, algorithm_of("mask_grpo"))
     end_early(batch, [64, 50, 33, 20])

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from mmrl.training.micro_batches import split_mini_batches
 from mmrl.training.trainer import Trainer
 from mmrl.types import Passes, Rollout
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import command_line, metrics, rollouts, run_config, trainer_of
+from tests.mmrl.runs import World, command_line, metrics, rollouts, run_config, trainer_of
 
 ORDER = (0, "mini_batches", "shapes", 7, 0)
 RATE = 0.5
@@ -40,16 +39,9 @@ def batch_of(prompts: Sequence[int], size: int) -> RolloutBatch:
     canvas = MaskedCanvas(places, places >= 0, None, (0, 9), 9)
     rollout = Rollout(canvas, places, places.float(), {})
     known = torch.tensor([10.0 * prompt + sample for prompt, sample in names])
-    return RolloutBatch(
-        [None] * len(names),  # type: ignore[list-item]
-        rollout,
-        [str(name) for name in names],
-        known,
-        known,
-        names,
-        {"key": known.tolist()},
-        left_out=known > 5,
-    )
+    nothing, texts = [None] * len(names), [str(name) for name in names]
+    more: Any = (known, known, names, {"key": known.tolist()})
+    return RolloutBatch(nothing, rollout, texts, *more, left_out=known > 5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("number", "size"), [(2, 4), (4, 6), (8, 4), (3, 2)])
@@ -101,7 +93,7 @@ def test_a_mini_batch_has_everything_of_its_rollouts() -> None:
         assert part.rollout.trace[:, 0].tolist() == rows
 
 
-def config_of(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
+def config_of(world: World, output: Path, **changes: Any) -> RLConfig:
     """Plain gradient descent by large steps, on whole completions."""
     algorithm = {"strategy": "full", "beta": 0.0, "num_iterations": 1}
     algorithm |= {**changes.pop("algorithm", {})}
@@ -139,7 +131,7 @@ def step_by_hand(trainer: Trainer, batch: RolloutBatch, rows: list[int], old: Te
 
 @pytest.mark.parametrize("micro", [4, 1])
 def test_mini_batches_are_steps_against_the_logprobs_of_the_policy_that_sampled(
-    world: SimpleNamespace, tmp_path: Path, micro: int
+    world: World, tmp_path: Path, micro: int
 ) -> None:
     config = config_of(world, tmp_path, per_device_train_batch_size=micro)
     trainer, other = trainer_of(config), trainer_of(config)
@@ -162,7 +154,7 @@ def test_mini_batches_are_steps_against_the_logprobs_of_the_policy_that_sampled(
         torch.testing.assert_close(tensor, weights(other)[name], atol=1e-6, rtol=0)
 
 
-def test_rollouts_must_divide_among_mini_batches(world: SimpleNamespace, tmp_path: Path) -> None:
+def test_rollouts_must_divide_among_mini_batches(world: World, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="num_mini_batches is 0; it must be at least 1"):
         run_config(world, tmp_path, num_mini_batches=0)
     config = run_config(world, tmp_path, num_mini_batches=8, per_device_train_batch_size=None)
@@ -180,7 +172,7 @@ def test_rollouts_must_divide_among_mini_batches(world: SimpleNamespace, tmp_pat
 
 @pytest.mark.slow
 def test_a_loss_over_groups_is_the_same_on_two_processes(
-    world: SimpleNamespace, pair: Pair, tmp_path: Path
+    world: World, pair: Pair, tmp_path: Path
 ) -> None:
     method = "{name: stable_drl, block_size: 16, num_iterations: 2, epsilon: 0.01}"
     more = ["model.dtype=float64", "max_steps=2", "tasks.shapes.num_prompts=4"]

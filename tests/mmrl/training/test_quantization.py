@@ -1,7 +1,6 @@
 """Runs with a base of 4-bit weights: what is quantised, trained, saved and refused."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,20 +17,17 @@ from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl import train
 from mmrl.training.adapter import add_adapter
-from tests.mmrl.runs import LORA, VQ, metrics, run_config, same_weights, write_world
+from tests.mmrl.runs import LORA, VQ, World, metrics, run_config, same_weights, write_world
 from tests.models.networks import small_network
 
 bitsandbytes = pytest.importorskip("bitsandbytes")
-NF4 = {
-    "bnb_4bit_quant_type": "nf4",
-    "bnb_4bit_use_double_quant": True,
-    "bnb_4bit_compute_dtype": "bfloat16",
-}
+NF4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+NF4 |= {"bnb_4bit_compute_dtype": "bfloat16"}
 IDS = torch.randint(40, (2, 9), generator=Generator().manual_seed(1))
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def wide(tmp_path_factory: pytest.TempPathFactory) -> World:
     """A tiny world whose layers are as wide as a block of 4-bit weights."""
     return write_world(tmp_path_factory.mktemp("wide"), width=64)
 
@@ -91,7 +87,7 @@ def test_an_adapter_on_quantised_layers_is_that_of_peft_and_starts_as_nothing(
 
 @pytest.mark.slow
 def test_a_run_on_quantised_weights_has_ratios_of_one_and_resumes_exactly(
-    wide: SimpleNamespace, tmp_path: Path
+    wide: World, tmp_path: Path
 ) -> None:
     changes: dict[str, Any] = {"lora": {**LORA, "lora_dropout": 0.1}, "model": four_bits(**NF4)}
     changes |= {"algorithm": {"num_iterations": 1, "beta": 0.1}, "max_steps": 2, "save_steps": 1}
@@ -106,7 +102,7 @@ def test_a_run_on_quantised_weights_has_ratios_of_one_and_resumes_exactly(
     load_policy(tmp_path / "whole" / "final", VQ)  # on the weights of full precision
 
 
-def test_what_four_bits_cannot_do_is_refused_by_name(wide: SimpleNamespace, tmp_path: Path) -> None:
+def test_what_four_bits_cannot_do_is_refused_by_name(wide: World, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.quantization_config is 'given'.* model\.lora"):
         run_config(wide, tmp_path, model=four_bits())
     with pytest.raises(ConfigError, match="merge_adapter is True.*scripts/merge_adapter"):

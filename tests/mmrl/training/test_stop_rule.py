@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.run.stop_rule import StopConfig, find_standing
 from mmrl.types import Sample
-from tests.mmrl.runs import metrics, run_config
+from tests.mmrl.runs import World, metrics, run_config
 from tests.mmrl.same_runs import equal_metrics
 
 METRIC = "eval/shapes/steady"
@@ -24,7 +23,7 @@ def steady(samples: list[Sample]) -> list[float]:
     return [0.5] * len(samples)
 
 
-def stopping(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
+def stopping(world: World, output: Path, **changes: Any) -> RLConfig:
     """A run of six steps at most, which ends after two evaluations without an improvement."""
     held_out = {"name": "steady", "reward": steady}
     rule = StopConfig(metric=METRIC, patience=2, **changes.pop("rule", {}))
@@ -55,7 +54,7 @@ def test_a_rule_counts_evaluations_since_the_best(
 
 
 def test_a_run_ends_says_why_and_keeps_the_best_checkpoint(
-    world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = stopping(world, tmp_path / "run", logging_steps=4, save_total_limit=1)
     config.stop_on.patience = 3  # type: ignore[union-attr]
@@ -70,7 +69,7 @@ def test_a_run_ends_says_why_and_keeps_the_best_checkpoint(
     assert f"Ended by {reason}" in page
 
 
-def test_a_resumed_run_ends_where_it_would_have(world: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_resumed_run_ends_where_it_would_have(world: World, tmp_path: Path) -> None:
     whole = train(stopping(world, tmp_path / "whole"))
     assert metrics(whole)[-1]["step"] == 2
     parts = train(stopping(world, tmp_path / "parts", max_steps=1))
@@ -93,7 +92,7 @@ def test_a_resumed_run_ends_where_it_would_have(world: SimpleNamespace, tmp_path
     ],
 )
 def test_a_metric_that_no_evaluation_makes_is_refused(
-    world: SimpleNamespace, tmp_path: Path, changes: dict[str, Any], message: str
+    world: World, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         stopping(world, tmp_path, **changes)

@@ -1,7 +1,6 @@
 """A reference policy that follows the trained one, as with TRL's `sync_ref_model`."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +10,13 @@ from mmrl.planning.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.training.trainer import Trainer
-from tests.mmrl.runs import LORA, metrics, rollouts, run_config, same_weights, trainer_of
+from tests.mmrl.runs import LORA, World, metrics, rollouts, run_config, same_weights, trainer_of
 
 KL = {"beta": 0.1, "num_iterations": 2}
 WAYS = pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
 
 
-def config_of(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
+def config_of(world: World, output: Path, **changes: Any) -> RLConfig:
     return run_config(world, output, algorithm=KL, **{"sync_ref_model": True, **changes})
 
 
@@ -36,7 +35,7 @@ def held(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 @WAYS
 def test_the_reference_moves_by_alpha_after_its_steps(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+    world: World, tmp_path: Path, lora: dict | None
 ) -> None:
     # two optimiser steps per step of the run: the third is in the second
     config = config_of(world, tmp_path, lora=lora, ref_model_sync_steps=3)
@@ -55,7 +54,7 @@ def test_the_reference_moves_by_alpha_after_its_steps(
 
 @WAYS
 def test_a_reference_that_is_replaced_each_step_is_the_policy_before_the_update(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+    world: World, tmp_path: Path, lora: dict | None
 ) -> None:
     algorithm = {"beta": 0.1, "num_iterations": 1}
     values = {"lora": lora, "algorithm": algorithm, "ref_model_sync_steps": 1}
@@ -68,7 +67,7 @@ def test_a_reference_that_is_replaced_each_step_is_the_policy_before_the_update(
 
 @pytest.mark.parametrize("lora", [pytest.param(None, marks=pytest.mark.slow), LORA])
 def test_a_resumed_run_has_the_reference_of_the_uninterrupted_one(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+    world: World, tmp_path: Path, lora: dict | None
 ) -> None:
     changes = {"lora": lora, "ref_model_sync_steps": 2, "save_steps": 2}
     train(config_of(world, tmp_path / "whole", **changes))
@@ -78,9 +77,7 @@ def test_a_resumed_run_has_the_reference_of_the_uninterrupted_one(
     assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
 
 
-def test_without_a_divergence_there_is_nothing_to_follow(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_without_a_divergence_there_is_nothing_to_follow(world: World, tmp_path: Path) -> None:
     config = run_config(world, tmp_path, sync_ref_model=True, algorithm={"beta": 0.0})
     trainer = trainer_of(config)
     assert not trainer.reference_moves and not trainer._reference_tensors()

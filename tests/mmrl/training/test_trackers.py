@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from mmrl.rl import train
 from mmrl.rollouts.held_out import Evaluation
 from mmrl.training.trackers import log_samples
 from mmrl.types import Prompt
-from tests.mmrl.runs import ROOT, command_line, metrics, run_config
+from tests.mmrl.runs import ROOT, World, command_line, metrics, run_config
 
 NASTY = "</code><script>alert(1)</script>\n```\n# no heading"
 
@@ -46,7 +45,7 @@ def tracked(folder: Path, name: str, **options: Any) -> Accelerator:
 
 
 def test_tensorboard_shows_the_metrics_the_grids_and_the_rollouts_of_a_run(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     task, run = {"eval_prompts": world.held_out}, tmp_path / "run"
     changes: dict[str, Any] = {"max_steps": 1, "save_steps": 1, "eval_steps": 1, "task": task}
@@ -134,7 +133,7 @@ print(json.dumps({**found, "config": config}, default=str))
 
 
 def test_trackio_shows_metrics_settings_and_samples_without_any_network(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     run, store = tmp_path / "run", tmp_path / "trackio"
     words = [*command_line(world, run), "report_to=[trackio]", "max_steps=1", "save_steps=1"]
@@ -162,7 +161,7 @@ def test_trackio_shows_metrics_settings_and_samples_without_any_network(
 
 
 def test_a_tracker_that_is_not_installed_is_refused_with_the_command_that_installs_it(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mmrl.run_config, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"report_to is 'wandb'.*pip install -e \"\.\[wandb\]"):

@@ -2,7 +2,6 @@
 
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from mmrl.rl import train
 from mmrl.runtime.failures import DivergenceError
 from mmrl.runtime.precision import compile_blocks
 from mmrl.training.trainer import Trainer
-from tests.mmrl.runs import LORA, VQ, rollouts, run_config, task_config, trainer_of
+from tests.mmrl.runs import LORA, VQ, World, rollouts, run_config, task_config, trainer_of
 
 FAST = {"name": "just_grpo", "slice_size": 4, "top_entropy_quantile": 0.25}
 """Trains on some of the tokens alone, most of them of other passes than their neighbours'."""
@@ -53,7 +52,7 @@ def updated(config: Any, steps: int = 1) -> tuple[Trainer, dict[str, float]]:
     ids=["once", "twice", "guided-bf16", "eager", "elbo", "fast"],
 )
 def test_at_the_start_every_ratio_is_one_and_there_is_no_divergence(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None, changes: dict
+    world: World, tmp_path: Path, lora: dict | None, changes: dict
 ) -> None:
     changes = {**changes, "algorithm": {"beta": 0.1, **changes["algorithm"]}}
     _, values = updated(run_config(world, tmp_path, lora=lora, **STILL, **changes))
@@ -63,7 +62,7 @@ def test_at_the_start_every_ratio_is_one_and_there_is_no_divergence(
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
 def test_the_reference_stays_the_policy_of_the_start(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+    world: World, tmp_path: Path, lora: dict | None
 ) -> None:
     config = run_config(world, tmp_path, lora=lora, algorithm={"beta": 0.1})
     trainer, _ = updated(config, steps=2)
@@ -85,7 +84,7 @@ def test_the_reference_stays_the_policy_of_the_start(
     ids=["full", "lora", "fast", "fast-grpo", "fast-dapo", "fast-dr_grpo", "uncertain"],
 )
 def test_the_size_of_micro_batches_changes_nothing_but_rounding(
-    world: SimpleNamespace, tmp_path: Path, algorithm: dict, lora: dict | None
+    world: World, tmp_path: Path, algorithm: dict, lora: dict | None
 ) -> None:
     algorithm = {"beta": 0.1, **algorithm}
     results = {}
@@ -111,7 +110,7 @@ def test_the_size_of_micro_batches_changes_nothing_but_rounding(
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
 def test_compiled_blocks_change_nothing_but_rounding(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict | None
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict | None
 ) -> None:
     traced = partial(compile_blocks, backend="eager")  # all of it but the C++ compiler
     monkeypatch.setattr("mmrl.training.run_trainer.compile_blocks", traced)
@@ -135,7 +134,7 @@ def test_compiled_blocks_change_nothing_but_rounding(
 
 
 def test_new_old_and_reference_policy_are_scored_on_the_same_masks(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = run_config(world, tmp_path, lora=LORA, algorithm={"beta": 0.1, "num_iterations": 2})
     trainer = trainer_of(config)
@@ -161,7 +160,7 @@ def adapters(trainer: Trainer) -> list[Any]:
 
 @pytest.mark.parametrize("merge", [True, False])
 def test_a_saved_adapter_loads_as_an_ordinary_policy_merged_or_not(
-    world: SimpleNamespace, tmp_path: Path, merge: bool
+    world: World, tmp_path: Path, merge: bool
 ) -> None:
     config = run_config(world, tmp_path, lora=LORA, merge_adapter=merge)
     trainer, _ = updated(config)
@@ -192,7 +191,7 @@ def gradient(config: Any, names: list[str]) -> tuple[dict[str, Tensor], dict[str
     return {name: before[name] - after for name, after in weights(trainer).items()}, values
 
 
-def test_two_tasks_train_one_policy_together(world: SimpleNamespace, tmp_path: Path) -> None:
+def test_two_tasks_train_one_policy_together(world: World, tmp_path: Path) -> None:
     changes = {"algorithm": {"num_iterations": 1, "beta": 0.0}, "max_grad_norm": 0.0}
     config = run_config(world, tmp_path, **changes)
     algorithm = {"name": "diffu_grpo", "num_iterations": 1, "beta": 0.0}
@@ -209,7 +208,7 @@ def test_two_tasks_train_one_policy_together(world: SimpleNamespace, tmp_path: P
 
 
 def test_a_gradient_that_is_not_finite_stops_before_the_weights_change_and_names_the_prompts(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path, algorithm={"num_iterations": 1})
     trainer = trainer_of(config)
@@ -224,7 +223,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_change_and_names
 
 
 def test_compilation_without_a_compiler_is_refused_before_the_model_loads(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -1,7 +1,6 @@
 """Updates with a value model: where it starts, what it learns, what it costs."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainer import Trainer
-from tests.mmrl.runs import LORA, rollouts, run_config, trainer_of
+from tests.mmrl.runs import LORA, World, rollouts, run_config, trainer_of
 from tests.mmrl.training.test_mini_batches import weights
 
 SAMPLER = SamplerConfig(name="maskgit", steps=4)
@@ -26,7 +25,7 @@ def method(valued: bool = True, **value: Any) -> dict:
     return {"name": "trace_rl", "slice_size": 1, "num_iterations": 1, "value": settings}
 
 
-def config_of(world: SimpleNamespace, output: Path, algorithm: dict, **changes: Any) -> RLConfig:
+def config_of(world: World, output: Path, algorithm: dict, **changes: Any) -> RLConfig:
     task = {"sampler": SAMPLER, **changes.pop("task", {})}
     return run_config(world, output, algorithm=algorithm, task=task, **changes)
 
@@ -47,7 +46,7 @@ def value_weights(trainer: Trainer) -> dict[str, Tensor]:
 
 @ADAPTERS
 def test_before_it_has_learned_anything_it_changes_nothing(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+    world: World, tmp_path: Path, lora: dict | None
 ) -> None:
     results = []
     for valued in (False, True):
@@ -67,7 +66,7 @@ def test_before_it_has_learned_anything_it_changes_nothing(
 
 @ADAPTERS
 def test_on_fixed_rollouts_the_value_loss_falls_and_with_it_the_advantages(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+    world: World, tmp_path: Path, lora: dict | None
 ) -> None:
     value = {"learning_rate_scale": 5.0, "cliprange_value": 10.0}
     algorithm = method(**value)
@@ -86,7 +85,7 @@ def test_on_fixed_rollouts_the_value_loss_falls_and_with_it_the_advantages(
 
 
 def test_a_copy_is_the_policys_twin_and_on_the_same_weights_where_they_are_frozen(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     for changes in ({}, {"lora": LORA}, {"model": {"modules_to_train": ["blocks.0.attn"]}}):
         config = config_of(world, tmp_path, method(), **changes)
@@ -104,7 +103,7 @@ def test_a_copy_is_the_policys_twin_and_on_the_same_weights_where_they_are_froze
 
 @ADAPTERS
 def test_the_size_of_micro_batches_changes_nothing_but_rounding(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+    world: World, tmp_path: Path, lora: dict | None
 ) -> None:
     algorithm = {**method(lam=0.7, gamma=0.9), "num_iterations": 2}
     results = {}
@@ -131,7 +130,7 @@ def test_the_size_of_micro_batches_changes_nothing_but_rounding(
 
 
 def test_a_rollout_that_no_reward_applies_to_teaches_neither_policy_nor_values(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     config = config_of(world, tmp_path, {**method(), "beta": 0.0})
     trainer, work = prepared(config)
@@ -143,9 +142,7 @@ def test_a_rollout_that_no_reward_applies_to_teaches_neither_policy_nor_values(
     assert values["loss/value_avg"] == values["policy_loss"] == 0
 
 
-def test_the_head_and_the_copy_learn_at_their_own_rate(
-    world: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_the_head_and_the_copy_learn_at_their_own_rate(world: World, tmp_path: Path) -> None:
     trainer = trainer_of(config_of(world, tmp_path, method(learning_rate_scale=5.0)))
     groups = [group for each in trainer.optimizers for group in each.param_groups]
     rates = {id(p): group["lr"] for group in groups for p in group["params"]}

@@ -1,7 +1,6 @@
 """Whole runs with a value model: checkpoints and resume, several tasks and processes, text."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from mmrl.models import load_policy
 from mmrl.rl import train
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import LORA, SHAPES, VQ, command_line, metrics, same_weights
+from tests.mmrl.runs import LORA, SHAPES, VQ, World, command_line, metrics, same_weights
 from tests.mmrl.training.test_value_model import config_of, method
 
 
@@ -24,7 +23,7 @@ def value_of(checkpoint: Path) -> dict[str, Tensor]:
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LORA])
 def test_four_steps_equal_two_a_stop_and_two_more(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+    world: World, tmp_path: Path, lora: dict | None
 ) -> None:
     changes = {"algorithm": {**method(lam=0.9), "num_iterations": 2}, "lora": lora}
     changes |= {"bf16": lora is None, "save_total_limit": None, "warmup_steps": 3}
@@ -41,7 +40,7 @@ def test_four_steps_equal_two_a_stop_and_two_more(
 
 
 def test_a_checkpoint_has_the_value_model_in_its_state_and_the_final_model_is_the_policy_alone(
-    world: SimpleNamespace, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     config = config_of(world, tmp_path / "run", method(), max_steps=2)
     run = train(config)
@@ -54,7 +53,7 @@ def test_a_checkpoint_has_the_value_model_in_its_state_and_the_final_model_is_th
 
 
 def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
-    world: SimpleNamespace, pair: Pair, tmp_path: Path
+    world: World, pair: Pair, tmp_path: Path
 ) -> None:
     value = "{name: trace_rl, slice_size: 1, num_iterations: 2, value: {}}"
     reward = f"rewards=[{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}]"

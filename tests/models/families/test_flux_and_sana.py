@@ -25,12 +25,7 @@ from mmrl.models.loading import load_model
 from mmrl.models.network.flux import FluxNetwork
 from mmrl.models.network.qwen_image import QwenImageNetwork
 from mmrl.samplers import SamplerConfig, sample
-from scripts.pipeline_skeletons import (
-    write_flux,
-    write_flux2_klein,
-    write_qwen_image,
-    write_sana,
-)
+from scripts.pipeline_skeletons import write_flux, write_flux2_klein, write_qwen_image, write_sana
 from tests.models.families.test_latent_families import close, watch
 from tests.models.flow import ask, seeded
 from tests.models.networks import FIXTURES
@@ -124,9 +119,7 @@ def test_the_guided_rollout_and_replay_of_qwen_image_are_those_of_diffusers_and_
     assert torch.equal(score(policy, rollout.canvas, passes, 3.0).logprobs.sum(0), rollout.logprobs)
 
 
-def test_latents_of_klein_are_normalised_by_the_batch_norm_of_its_autoencoder(
-    tmp_path: Path,
-) -> None:
+def test_latents_of_klein_are_normalised_by_its_autoencoders_batch_norm(tmp_path: Path) -> None:
     write_flux2_klein(tmp_path, width=128, layers=1)
     network: Any = load_model(tmp_path)
     pixels = torch.rand(2, 3, 64, 96) * 2 - 1

@@ -82,29 +82,22 @@ def ask_sana(pipeline: Any, start: Tensor, w: float) -> dict[str, Any]:
     return {"guidance_scale": 1 + w, "latents": start, **sigmas}
 
 
-FAMILIES: dict[str, tuple[Callable[[Any, Tensor, float], dict[str, Any]], float]] = {
-    "flux": (ask_packed, 0.1),
-    "flux2_klein": (ask_plainly, 0.1),
-    "lumina_image": (ask_lumina_image, 0.05),
-    "qwen_image": (ask_packed, 0.05),
-    "z_image": (ask_z_image, 0.05),
-    "sana": (ask_sana, 0.1),
-    "sd3": (ask_plainly, 0.05),
-}
+FAMILIES: dict[str, tuple[Callable[[Any, Tensor, float], dict[str, Any]], float]] = (
+    {"flux": (ask_packed, 0.1), "flux2_klein": (ask_plainly, 0.1)}
+    | {"lumina_image": (ask_lumina_image, 0.05), "qwen_image": (ask_packed, 0.05)}
+    | {"z_image": (ask_z_image, 0.05), "sana": (ask_sana, 0.1), "sd3": (ask_plainly, 0.05)}
+)
 """How the pipeline of a family is asked, and what its weights are moved by."""
 FLUX = {"num_layers": 1, "num_single_layers": 2, "num_attention_heads": 3}
 FLUX["joint_attention_dim"] = 64
 QWEN = {"num_layers": 2, "num_attention_heads": 4, "joint_attention_dim": 256}
 Z_IMAGE = {"n_layers": 2, "n_refiner_layers": 1, "dim": 512, "n_heads": 4, "n_kv_heads": 4}
 Z_IMAGE["cap_feat_dim"] = 256
-PUBLISHED = {
-    "FLUX.1-dev": (FLUX, 16),
-    "FLUX.2-klein-9B": (FLUX, 16),
-    "Qwen-Image": (QWEN, 64),
-    "Lumina-Image-2.0": ({"num_layers": 2, "num_refiner_layers": 1}, 256),
-    "Z-Image": (Z_IMAGE, 64),
-    "Sana-0.6B-512px": ({"num_layers": 2}, 256),
-}
+PUBLISHED = (
+    {"FLUX.1-dev": (FLUX, 16), "FLUX.2-klein-9B": (FLUX, 16), "Qwen-Image": (QWEN, 64)}
+    | {"Lumina-Image-2.0": ({"num_layers": 2, "num_refiner_layers": 1}, 256)}
+    | {"Z-Image": (Z_IMAGE, 64), "Sana-0.6B-512px": ({"num_layers": 2}, 256)}
+)
 """Sizes of published transformers that are made smaller, and the positions of a text."""
 
 
@@ -137,6 +130,11 @@ def load(path: Path) -> Policy:
 def length_of(path: Path) -> int:
     """Tokens of a text; the system prompt of Lumina-Image has 190."""
     return 224 if "lumina_image" in str(path) else 48
+
+
+def starting(folder: Path) -> list[str]:
+    """The words of a run that begins with a pipeline."""
+    return [f"model.path={folder}", f"model.max_prompt_length={length_of(folder)}"]
 
 
 def public(folder: Path) -> Any:
@@ -323,12 +321,8 @@ def test_a_run_begins_where_it_samples(
     family: str, folder: Path, prompts: Path, tmp_path: Path, method: str
 ) -> None:
     side = 64 if family == "sana" else 32
-    own = [
-        f"model.path={folder}",
-        f"model.max_prompt_length={length_of(folder)}",
-        f"model.image_size={side}",
-    ]
-    out = run(prompts, tmp_path / "run", *METHODS[method], *own, "save_steps=0")
+    own = [*METHODS[method], *starting(folder), f"model.image_size={side}"]
+    out = run(prompts, tmp_path / "run", *own, "save_steps=0")
     begins_where_it_samples(out)
 
 
@@ -352,7 +346,7 @@ def test_a_text_encoder_encodes_each_text_once_and_leaves_before_the_first_rollo
 
     monkeypatch.setattr(Qwen2_5_VLModel, "forward", encoded)
     monkeypatch.setattr(LIBRARY.QwenImageTransformer2DModel, "forward", denoised)
-    own = [f"model.path={folder}", f"model.max_prompt_length={length_of(folder)}", "max_steps=1"]
+    own = [*starting(folder), "max_steps=1"]
     own += ["model.unload_text_encoders=true", f"model.encodings_dir={tmp_path / 'store'}"]
     run(prompts, tmp_path / "run", *METHODS["lora"], *own)
     assert there == {(0, 3)}, "two prompts and the empty text"
@@ -384,21 +378,15 @@ def test_what_two_supervised_steps_learn_is_saved_and_loaded_again(
 @pytest.mark.parametrize("family", ["sd3"], indirect=True)
 def test_an_adapter_learns_on_a_base_of_4_bits(folder: Path, prompts: Path, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
-    own = [
-        f"model.path={folder}",
-        f"model.max_prompt_length={length_of(folder)}",
-        "model.dtype=float32",
-    ]
-    given = [*METHODS["lora"], *own, "model.quantization_config={}", "save_steps=0"]
+    own = [*starting(folder), "model.dtype=float32", "model.quantization_config={}"]
+    given = [*METHODS["lora"], *own, "save_steps=0"]
     first, second = metrics(run(prompts, tmp_path / "run", *given))
     assert first["ratio"] == pytest.approx(1, abs=1e-4) and first["kl"] == 0 != second["kl"]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 @pytest.mark.parametrize("recompute", [False, True])
-def test_the_plan_counts_what_a_block_keeps_for_the_backward_pass(
-    name: str, recompute: bool
-) -> None:
+def test_the_plan_counts_what_a_block_keeps_for_the_backward(name: str, recompute: bool) -> None:
     sizes, text = PUBLISHED[name]
     raw = {**SIZES[name], **sizes}
     network: Any = get_family(raw).network(raw)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 from torch import Tensor
 
 from mmrl.generation.tokens.features import PromptImage
@@ -22,13 +21,9 @@ from mmrl.models.network.vision import Vision
 from tests.models.kept_bytes import count_kept
 from tests.models.networks import FIXTURES, write_llada_v
 
+CASES_OF = "llada_v"
 TOKENS = json.loads((FIXTURES / "llada_v" / "tokens.json").read_text())
 CONFIG = json.loads((FIXTURES / "llada_v" / "config.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Tensor]:
-    return load_file(FIXTURES / "llada_v" / "cases.safetensors")
 
 
 @pytest.fixture(scope="module")

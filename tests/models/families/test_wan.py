@@ -160,11 +160,7 @@ def test_a_row_of_a_batch_of_mixed_sizes_is_the_row_alone(policy: Policy) -> Non
     mixed = [*ask(*TEXTS, **SIZE), *ask("x", height=48, width=32, num_frames=5)]
     whole = write(policy, mixed, [0, 1, 2])
     videos: Any = policy.decode(whole.canvas, mixed)
-    assert [video.frames.shape[:3] for video in videos] == [
-        (9, 32, 48),
-        (9, 32, 48),
-        (5, 48, 32),
-    ]
+    assert [video.frames.shape[:3] for video in videos] == [(9, 32, 48), (9, 32, 48), (5, 48, 32)]
     for row, prompt in enumerate(mixed):
         alone = write(policy, [prompt], [row])
         close(whole.canvas.path[row, :, : alone.canvas.path.shape[-1]], alone.canvas.path[0])
@@ -284,7 +280,7 @@ def test_videos_are_evaluated_and_kept_as_they_are(folder: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_the_plan_counts_what_a_block_keeps_for_the_backward_pass(recompute: bool) -> None:
+def test_the_plan_counts_what_a_block_keeps_for_the_backward(recompute: bool) -> None:
     raw = {**SIZES["Wan2.1-1.3B"], "num_layers": 2, "num_attention_heads": 4, "ffn_dim": 2987}
     network: Any = get_family(raw).network(raw)
     network.gradient_checkpointing = recompute

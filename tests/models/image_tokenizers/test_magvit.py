@@ -15,17 +15,12 @@ from torch import Generator, Tensor
 
 from mmrl.models.image_tokenizers.image_tokenizer import load_vq, save_vq
 from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
-from tests.models.networks import small_magvit
+from tests.models.networks import FIXTURES, small_magvit
 
-FIXTURE = Path(__file__).parents[2] / "fixtures" / "magvitv2"
+CASES_OF = "magvitv2"
 SIZES = ("32x32", "32x64", "64x64")
 ROUNDING = 5e-6
 """Of latents of about 0.1 behind twenty float32 convolutions, in another order of sums."""
-
-
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Tensor]:
-    return load_file(FIXTURE / "cases.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +55,7 @@ def test_the_default_network_has_the_public_tensors_in_name_shape_and_order() ->
     with torch.device("meta"):
         network = MagvitV2(MagvitConfig())
     ours = [f"{k} {'x'.join(map(str, v.shape))}" for k, v in network.state_dict().items()]
-    assert ours == (FIXTURE / "full_size_keys.txt").read_text().splitlines()
+    assert ours == (FIXTURES / CASES_OF / "full_size_keys.txt").read_text().splitlines()
     assert network.state_dict()["quantize.power_vals"].dtype == torch.int64
     assert (network.codebook_size, network.downsample) == (8192, 16)
 

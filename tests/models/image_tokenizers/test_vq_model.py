@@ -39,9 +39,7 @@ def test_latents_and_codes_are_those_of_the_public_code(vq: Any, cases: dict[str
     assert vq.get_code(pixels * 2 - 1).tolist() == [cases["paint/codes"].tolist()]
 
 
-def test_decoded_pixels_and_bytes_are_those_of_the_public_code(
-    vq: Any, cases: dict[str, Tensor]
-) -> None:
+def test_decoded_pixels_and_bytes_are_those_of_the_public_code(vq: Any, cases: dict) -> None:
     pixels = (vq.decode_code(cases["codes"], (2, 6)) + 1) / 2
     expected = cases["decode/sample/every7"]
     torch.testing.assert_close(pixels.flatten()[::7], expected, atol=2e-5, rtol=0)

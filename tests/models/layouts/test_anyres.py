@@ -3,19 +3,12 @@
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
-from torch import Tensor
 
 from mmrl.models.layouts.anyres import Tiling, read_grids
-from tests.models.networks import FIXTURES
 
+CASES_OF = "llada_v"
 PUBLIC = Tiling(384, 27, read_grids("(1x1),...,(6x6)", 384), 4)
 SMALL = Tiling(8, 2, read_grids("(1x1),...,(2x2)", 8), 4)
-
-
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Tensor]:
-    return load_file(FIXTURES / "llada_v" / "cases.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -29,9 +22,7 @@ def test_tiles_and_rows_are_as_many_as_in_the_public_code(
 
 
 @pytest.mark.parametrize("name", ["300x200", "384x384"])
-def test_tiles_are_those_of_the_public_code_bit_for_bit(
-    name: str, cases: dict[str, Tensor]
-) -> None:
+def test_tiles_are_those_of_the_public_code_bit_for_bit(name: str, cases: dict) -> None:
     tiles = PUBLIC.cut(Image.fromarray(cases[f"{name}/image"].numpy()))
     assert tiles.shape == (2, 3, 384, 384) and tiles.dtype == torch.uint8
     pixels = tiles.double().mul(1 / 255).float().sub(0.5).div(0.5)

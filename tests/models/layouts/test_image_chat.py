@@ -101,9 +101,7 @@ def test_parts_of_messages_stand_where_marks_in_words_would(
 
 
 @pytest.mark.parametrize("tower", [False, True])
-def test_gradients_reach_the_projector_and_if_wanted_the_tower(
-    directory: Path, tower: bool
-) -> None:
+def test_gradients_reach_the_projector_and_if_asked_the_tower(directory: Path, tower: bool) -> None:
     policy = load(directory, train_vision_tower=tower)
     done, looked = rolled_out(policy, PROMPTS), []
     eyes(policy).tower.encoder.register_forward_hook(lambda *_: looked.append(1))
@@ -156,10 +154,7 @@ def test_prompts_that_cannot_be_laid_out_are_named(
         policy.canvas([prompt])
 
 
-WRITERS: dict[str, Callable[[Path], Path]] = {
-    "llada_v": write_small_llada_v,
-    "mmada": write_small_mmada,
-}
+WRITERS: dict[str, Callable] = {"llada_v": write_small_llada_v, "mmada": write_small_mmada}
 
 
 def load_any(directory: Path) -> Policy:

@@ -113,8 +113,6 @@ def test_a_padded_image_is_whole_with_grey_around_it(size: tuple[int, int]) -> N
         (question("x" * 60), r"prompt 'p' has \d+ tokens beside its images; .* is 60"),
     ],
 )
-def test_prompts_that_cannot_be_laid_out_are_named(
-    prompt: Prompt, named: str, policy: Policy
-) -> None:
+def test_prompts_that_have_no_layout_are_named(prompt: Prompt, named: str, policy: Policy) -> None:
     with pytest.raises(ValueError, match=named):
         policy.canvas([prompt])

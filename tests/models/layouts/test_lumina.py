@@ -26,12 +26,8 @@ from tests.models.lumina import (
 )
 from tests.models.small_policies import small_policy
 
+CASES_OF = "lumina"
 GRIDS = {"4x4": (4, 4), "2x6": (2, 6)}
-
-
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Tensor]:
-    return load_file(FIXTURE / "cases.safetensors")
 
 
 @pytest.fixture(scope="module")

@@ -66,9 +66,7 @@ def test_the_branch_has_masks_in_place_of_the_prompt(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("end", ["<|endoftext|>", "<|eot_id|>"])
-def test_a_completion_ends_at_the_first_end_and_has_no_special_tokens(
-    policy: Policy, end: str
-) -> None:
+def test_a_text_ends_at_the_first_end_and_has_no_special_tokens(policy: Policy, end: str) -> None:
     texts = [f"5{end}", f"1<|startoftext|>4{end}5{end}"]
     canvas = answered(policy.canvas(PROMPTS), policy, texts)
     assert policy.decode(canvas, PROMPTS) == ["5", "1 4"]
@@ -84,9 +82,7 @@ def test_a_prompt_beyond_the_limit_does_not_fit_and_is_refused_by_name(policy: P
     assert policy.canvas(prompts[:1]).tokens.shape == (1, 38)
 
 
-def test_a_long_prompt_is_left_out_cut_to_its_last_tokens_or_refused_by_setting(
-    policy: Policy,
-) -> None:
+def test_a_long_prompt_is_left_out_cut_to_its_end_or_refused_by_setting(policy: Policy) -> None:
     long, short = Prompt("long", "text", "2x13"), Prompt("short", "text", "13")
     options = LayoutConfig(max_prompt_length=2, long_prompts="cut")
     layouts = build_layouts(policy.network, policy.tokenizer, options)

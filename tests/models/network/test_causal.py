@@ -60,7 +60,7 @@ def test_a_padded_row_equals_the_row_alone(name: str, tmp_path: Path) -> None:
 
 
 @every_type
-def test_a_cache_changes_nothing_and_a_prompt_of_a_group_is_read_once(
+def test_a_cache_changes_nothing_and_a_groups_prompt_is_read_once(
     name: str, tmp_path: Path
 ) -> None:
     network, _ = load(tmp_path, name)
@@ -220,9 +220,7 @@ def test_rows_with_images_and_without_have_the_logits_of_transformers(
 
 
 @torch.no_grad()
-def test_a_row_equals_the_row_alone_and_a_cache_changes_nothing(
-    both: tuple[CausalVLM, Any],
-) -> None:
+def test_a_row_is_the_row_alone_and_a_cache_changes_nothing(both: tuple[CausalVLM, Any]) -> None:
     network, _ = both
     expected = network(SHOWN, SEEN, features=FEATURES).logits
     one = {"pixel_values": PIXELS[:16], "image_grid_thw": GRIDS[:1], "image_of": torch.tensor([0])}

@@ -11,10 +11,7 @@ from torch import Generator, Tensor
 from mmrl.models import load_model
 from tests.models.networks import FIXTURES, small_network, write_mmada
 
-
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Tensor]:
-    return load_file(FIXTURES / "llada" / "cases.safetensors")
+CASES_OF = "llada"
 
 
 def random_ids(rows: int = 3, length: int = 12, seed: int = 1) -> Tensor:
@@ -32,9 +29,7 @@ def test_logits_are_those_of_the_public_code(cases: dict[str, Tensor]) -> None:
 
 
 @torch.no_grad()
-def test_bfloat16_logits_are_those_of_the_public_code_up_to_rounding(
-    cases: dict[str, Tensor],
-) -> None:
+def test_bfloat16_logits_are_the_public_codes_up_to_rounding(cases: dict[str, Tensor]) -> None:
     # processors differ in how they sum products of bfloat16, so the last bits are theirs: what can
     # be promised anywhere is to be as near to the float32 logits as the public code was
     model, exact = load_model(FIXTURES / "llada", dtype="bfloat16"), cases["float32/nomask"]
@@ -45,9 +40,7 @@ def test_bfloat16_logits_are_those_of_the_public_code_up_to_rounding(
 
 
 @torch.no_grad()
-def test_logits_under_a_pairwise_mask_are_those_of_the_public_code(
-    cases: dict[str, Tensor],
-) -> None:
+def test_logits_under_a_pair_mask_are_those_of_the_public_code(cases: dict[str, Tensor]) -> None:
     model = load_model(FIXTURES / "llada")
     ids, allowed = cases["input_ids"], cases["attention_bias"]
     expected = cases["float32/attention_bias"]

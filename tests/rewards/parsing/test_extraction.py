@@ -53,9 +53,7 @@ def test_the_tag_that_was_opened_last_counts(text: str, expected: str | None) ->
     + [("## Final Answer\n\n25\n\nand 3 more", "25")]
     + [("The answer is 25 because 3 + 4 = 7", "25"), ("The answer is not 5. It is 6.", "6")],
 )
-def test_the_last_number_of_what_is_stated_or_of_all_is_read(
-    text: str, expected: str | None
-) -> None:
+def test_the_last_number_of_what_is_stated_or_all_is_read(text: str, expected: str | None) -> None:
     assert last_number(text) == expected
 
 
@@ -100,20 +98,13 @@ def test_sources_are_tried_in_order_and_empty_ones_pass_on() -> None:
     assert extract("") is None
 
 
-READERS: dict[str, Callable[[str], object]] = {
-    "extract": extract,
-    "boxed": find_boxed,
-    "hashed": find_hashed,
-    "stated": find_stated,
-    "last number": last_number,
-    "number": read_number,
-    "one number": find_number,
-    "unit": without_unit,
-    "choice": lambda text: find_choice(text, ["dog", "cat"]),
-    "choices": read_choices,
-    "countdown": lambda text: solves(text, [1, 2], 3),
-    "soft format": lambda text: matches(f"<a>{text}", ["a", "b"], False, False),
-}
+READERS: dict[str, Callable[[str], object]] = (
+    {"extract": extract, "boxed": find_boxed, "hashed": find_hashed, "stated": find_stated}
+    | {"last number": last_number, "number": read_number, "one number": find_number}
+    | {"unit": without_unit, "choice": lambda text: find_choice(text, ["dog", "cat"])}
+    | {"choices": read_choices, "countdown": lambda text: solves(text, [1, 2], 3)}
+    | {"soft format": lambda text: matches(f"<a>{text}", ["a", "b"], False, False)}
+)
 REPEATED = (
     "\\boxed{ { } <answer> #### answer \n 5 1, - $ \\frac{ \\text{ ^{ ( A. * ½ √( </a><b> # = 1/"
     " 5_million_ answer_is_ so_A 1_ \\text{a} or_two_ The_answer_is_B._ #_answer"

@@ -58,8 +58,6 @@ def test_a_sentence_states_one_number_or_none(text: str, value: str | None) -> N
     + [("2516_8", "2516", True), ("2516_8", "2516_7", False), ("10", "1010_2", True)]
     + [("1010", "1010_2", False)],
 )
-def test_decimals_count_to_six_places_and_all_else_exactly(
-    gold: str, answer: str, same: bool
-) -> None:
+def test_decimals_count_to_six_places_all_else_exactly(gold: str, answer: str, same: bool) -> None:
     one, other = read_number(gold), read_number(answer)
     assert one is not None and other is not None and equal(one, other) is same

@@ -158,9 +158,7 @@ def test_solutions_pass_and_wrong_ones_fail_whatever_is_handed_over(sandbox: San
     assert not [(name, v.reason) for (name, (_, wanted)), v in found if v.passed != wanted]
 
 
-def test_tests_that_cannot_be_run_are_no_zero_and_leave_the_other_jobs_alone(
-    sandbox: Sandbox,
-) -> None:
+def test_tests_that_cannot_run_are_no_zero_and_leave_the_other_jobs_alone(sandbox: Sandbox) -> None:
     own_np = "class np:\n    @staticmethod\n    def allclose(*_): return True\n" + SAME
     own_class = "class Own: pass\n"
     tests = {

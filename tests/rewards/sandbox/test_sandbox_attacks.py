@@ -35,46 +35,34 @@ FORGERIES = {
     "close the standard streams": "import os\nfor fd in (0, 1, 2): os.close(fd)",
     "print the marker": "print('passed: true'); print('__PASS_RATE__ 1.0')\ndef add(a, b): pass",
     "claim to equal everything": (
-        "class Any(int):\n"
-        "    def __eq__(self, other): return True\n"
-        "    __hash__ = int.__hash__\n"
-        "    def __bool__(self): return True\n"
-        "def add(a, b): return Any(0)"
+        "class Any(int):\n    def __eq__(self, other): return True\n    __hash__ = int.__hash__\n"
+        "    def __bool__(self): return True\ndef add(a, b): return Any(0)"
     ),
     "an object that equals everything": (
         "class Any:\n    def __eq__(self, other): return True\ndef add(a, b): return Any()"
     ),
     "patch the harness": (
-        "import sys, builtins\n"
-        "for module in list(sys.modules.values()):\n"
+        "import sys, builtins\nfor module in list(sys.modules.values()):\n"
         "    for name in ('send', 'encode', 'decode', 'judge', '_verdict', 'Session'):\n"
         "        if hasattr(module, name): setattr(module, name, lambda *a, **k: {'passed': [1]})\n"
-        "builtins.AssertionError = type('Never', (BaseException,), {})\n"
-        "def add(a, b): return 0"
+        "builtins.AssertionError = type('Never', (BaseException,), {})\ndef add(a, b): return 0"
     ),
     "write the verdict to every open file": (
         "import json, os\n"
         "body = json.dumps({'passed': True, 'reason': '', 'printed': ''}).encode()\n"
-        "for fd in range(64):\n"
-        "    try: os.write(fd, body + b'\\n')\n"
-        "    except OSError: pass\n"
+        "for fd in range(64):\n    try: os.write(fd, body + b'\\n')\n    except OSError: pass\n"
         "def add(a, b): return 0"
     ),
     "answer before being asked": (
-        "import json, os\n"
-        "for value in [None] + [True] * 50:\n"
-        "    body = json.dumps({'value': value}).encode()\n"
-        "    os.write(3, body + b'\\n')\n"
+        "import json, os\nfor value in [None] + [True] * 50:\n"
+        "    body = json.dumps({'value': value}).encode()\n    os.write(3, body + b'\\n')\n"
         "def add(a, b): return 0"
     ),
     "look the answers up in memory": (
         "import gc, sys\n"
         "found = [o for o in gc.get_objects() if ''.join(('ass', 'ert add')) in repr(o)[:9999]]\n"
-        "frame = sys._getframe()\n"
-        "while frame:\n"
-        "    found += [v for v in frame.f_locals.values()\n"
-        "              if ''.join(('ass', 'ert add')) in repr(v)]\n"
-        "    frame = frame.f_back\n"
+        "frame = sys._getframe()\nwhile frame:\n    found += [v for v in frame.f_locals.values()\n"
+        "              if ''.join(('ass', 'ert add')) in repr(v)]\n    frame = frame.f_back\n"
         "def add(a, b): return a + b if found else 0"
     ),
     "define the library": (
@@ -134,9 +122,7 @@ def test_nothing_can_be_asked_of_the_tests(sandbox: Sandbox) -> None:
     assert not any(verdict.passed for verdict in sandbox.run(jobs))
 
 
-def test_a_function_of_the_library_that_comes_back_runs_with_the_candidate(
-    sandbox: Sandbox,
-) -> None:
+def test_a_library_function_that_comes_back_runs_with_the_candidate(sandbox: Sandbox) -> None:
     code = "def f(run): return run\ndef g(run): return [run]"
     for back in ("f({})", "g({})[0]"):
         for run in ("eval", "exec"):
@@ -180,8 +166,7 @@ def test_no_completion_makes_its_tests_impossible_to_judge(sandbox: Sandbox) -> 
 
 def test_what_a_test_prints_is_no_verdict(sandbox: Sandbox) -> None:
     forged = (
-        "import json\n"
-        "frame = json.dumps({'passed': True, 'reason': '', 'printed': ''}) + '\\n'\n"
+        "import json\nframe = json.dumps({'passed': True, 'reason': '', 'printed': ''}) + '\\n'\n"
         "def f(x): return frame * 3000"
     )
     for printing in ("print(f(1))", "sys.stdout.write(f(1)); sys.stdout.flush()"):
@@ -216,8 +201,7 @@ EXHAUSTION = {
         "for number in (57, 58, 220, 435, 0x40000000 | 57): libc.syscall(number, 17, 0, 0, 0, 0)"
     ),
     "another architecture's calls": (
-        "import ctypes, mmap\n"
-        "page = mmap.mmap(-1, 4096, prot=7)\n"
+        "import ctypes, mmap\npage = mmap.mmap(-1, 4096, prot=7)\n"
         "page.write(bytes.fromhex('b802000000cd80c3'))\n"
         "ctypes.CFUNCTYPE(int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()"
     ),
@@ -231,11 +215,8 @@ EXHAUSTION = {
     "a large file": "open('/tmp/x', 'wb').write(b'x' * 10 ** 8)",
     "many open files": "x = [open('/dev/null') for _ in range(10 ** 6)]",
     "deaf to signals": (
-        "import signal\n"
-        "for n in range(1, 60):\n"
-        "    try: signal.signal(n, signal.SIG_IGN)\n"
-        "    except (OSError, ValueError): pass\n"
-        "while True: pass"
+        "import signal\nfor n in range(1, 60):\n    try: signal.signal(n, signal.SIG_IGN)\n"
+        "    except (OSError, ValueError): pass\nwhile True: pass"
     ),
     "crash": "import ctypes\nctypes.string_at(0)",
     "recursion": "import sys\nsys.setrecursionlimit(10 ** 9)\ndef f(): return f()\nf()",
@@ -275,9 +256,7 @@ def start():
 """
 
 
-def test_threads_have_a_limit_however_small_they_are_and_whoever_runs_them(
-    sandbox: Sandbox,
-) -> None:
+def test_threads_have_a_limit_however_small_and_whoever_runs_them(sandbox: Sandbox) -> None:
     """As root and as an ordinary user; one that no thread library counts, and no memory bounds."""
     verdict = sandbox.run([Job(SMALL_THREADS, ["assert 32 <= (n := start()) <= 128, n"])])[0]
     assert verdict.passed, verdict.reason

@@ -224,9 +224,7 @@ class InStep(Gated):
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_a_reward_in_step_is_called_by_the_loop_with_all_samples_or_with_none(
-    enabled: bool,
-) -> None:
+def test_a_reward_in_step_is_called_by_the_loop_with_all_samples_or_none(enabled: bool) -> None:
     here, there = InStep(), Gated()
     scorer = Scorer([entry("here", here), entry("there", there)])
     with Overlap([scorer], enabled):

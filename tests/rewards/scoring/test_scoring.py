@@ -273,9 +273,7 @@ def test_rewards_that_cut_differently_cannot_be_added_up_part_by_part() -> None:
         ([{"reward": length}], r"rewards\[0\] is .* it must be a callable with a `name`"),
     ],
 )
-def test_a_wrong_entry_is_refused_before_anything_is_built(
-    entries: list[dict], message: str
-) -> None:
+def test_a_wrong_entry_is_refused_before_any_is_built(entries: list[dict], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Scorer(entries)
 

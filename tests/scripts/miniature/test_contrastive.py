@@ -80,9 +80,7 @@ def test_a_near_miss_differs_in_one_word_or_in_two_that_changed_places() -> None
     assert draw_near_miss("a picture", [["red", "blue"]], [["red", "blue"]], draws) is None
 
 
-def test_the_loss_is_the_symmetric_cross_entropy_without_captions_that_ask_the_same(
-    pairs: Path,
-) -> None:
+def test_the_loss_is_symmetric_cross_entropy_without_captions_asking_the_same(pairs: Path) -> None:
     trained = objective(pairs, near_misses=1, replace=[list(COLORS)])
     batch = trained.batch(0, 0, 1)
     loss, metrics = trained.loss(batch)

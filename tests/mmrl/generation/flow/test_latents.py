@@ -144,9 +144,7 @@ def test_a_shorter_tail_needs_one_window_for_all() -> None:
         check_sampler(SamplerConfig(name="flow", tail_ratio=0.5, **settings))
 
 
-def test_latents_that_are_not_finite_are_named(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_latents_not_finite_are_named(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     network, calls = policy.network, []
     forward = type(network).forward
 

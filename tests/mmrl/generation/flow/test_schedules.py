@@ -146,9 +146,7 @@ def test_sigmas_fall_from_one_to_zero(rule: SigmaRule) -> None:
         ({"prediction_type": "epsilon"}, "epsilon"),
     ],
 )
-def test_a_scheduler_of_another_kind_is_refused_by_name(
-    scheduler: dict[str, Any], said: str
-) -> None:
+def test_a_scheduler_of_another_kind_is_refused_by_name(scheduler: dict, said: str) -> None:
     said = f"{said}.*; it must be FlowMatchEulerDiscreteScheduler, .*velocity of a flow"
     with pytest.raises(ConfigError, match=said):
         rule_of(scheduler)
