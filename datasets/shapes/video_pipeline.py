@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import video_autoencoder  # noqa: E402
 from flow_pipeline import write_json  # noqa: E402
 from motion import ROWS, prompt_rows  # noqa: E402
 
@@ -65,6 +64,7 @@ def build_tokenizer(length: int) -> T5Tokenizer:
 
 def write(config: Config) -> Path:
     """Write the pipeline; return its folder."""
+    import video_autoencoder
     from transformers import UMT5Config
 
     out, tokenizer = Path(config.out), build_tokenizer(config.length)
