@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
@@ -142,32 +140,28 @@ class RLConfig(RunConfig):
             allowed = "the policy of a task, or frozen: true"
             check(name in used or policy.frozen, f"models.{name}", policy.path, allowed)
 
-    @cached_property
+    @property
     def runs(self) -> dict[str, RLConfig]:
         """The settings by policy, as if each were trained alone on prompts that are in files: its
         own model, tasks and training; under "" of a run of one."""
-        named = self.tasks.items()
-        own = {name: replace(task, **resolve_chain(self.tasks, name)) for name, task in named}
+        own = dict(self.tasks)
+        for name, task in self.tasks.items():
+            if given := resolve_chain(self.tasks, name):
+                own[name] = replace(task, **given)
         if not self.models:
-            return {"": self._run_of(self.model, own, {})}
+            return {"": self.changed(tasks=own)}
+        number = sum(not policy.frozen for policy in self.models.values())
+        turns = number if self.updates == "in_turn" else 1
         return {
-            name: self._run_of(
-                policy.as_model(),
-                {key: task for key, task in own.items() if task.policy == name},
-                policy.training(),
+            name: self.changed(
+                model=policy.as_model(),
+                models={},
+                tasks={key: task for key, task in own.items() if task.policy == name},
+                turns=turns,
+                **policy.training(),
             )
             for name, policy in self.models.items()
         }
-
-    def _run_of(
-        self, model: ModelConfig, tasks: dict[str, TaskConfig], training: Mapping[str, Any]
-    ) -> RLConfig:
-        trained = [each for each in self.models.values() if not each.frozen]
-        turns = len(trained) if trained and self.updates == "in_turn" else 1
-        own = {"model": model, "models": {}, "tasks": tasks, "turns": turns}
-        run = self.changed(**{**own, **training})
-        vars(run).pop("runs", None)
-        return run
 
     @property
     def algorithms(self) -> list[AlgorithmConfig]:

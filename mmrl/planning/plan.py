@@ -44,8 +44,8 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     tasks, placement = check_run(config, world_size, dry=True), plan_placement(config, world_size)
     runs, chosen = settle_batch_sizes(config.runs, tasks, placement)
     updates = max(run.optimizer_steps for run in runs.values())
-    add_run(plan, start, updates, f"{config.max_steps} steps", world_size)
     plan.add("batch sizes", *(f"{key}: {size}" for key, size in chosen.items()))
+    add_run(plan, start, updates, f"{config.max_steps} steps", world_size)
     plan.add("chain", *_describe_chain(tasks))
     needs = {}
     for name, run in runs.items():
