@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,21 @@ from accelerate import Accelerator
 from mmrl import rl
 from mmrl.config import ConfigError, load_config
 from mmrl.models import load_policy
+from mmrl.models.network.core import MaskedTokenModel
 from mmrl.planning.plan import describe
 from mmrl.planning.run_checks import check_run
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
-from mmrl.rollouts.chain import follow, lead, pass_up, sample_chains, score_chains
+from mmrl.rollouts.chain import (
+    follow,
+    lead,
+    link_tasks,
+    pass_up,
+    sample_chains,
+    score_chains,
+)
 from mmrl.rollouts.chain_config import ChainConfig
+from mmrl.rollouts.tasks import Task
 from mmrl.training.trainer import Trainer
 from mmrl.training.trainers import Trainers, load_policies
 from tests.mmrl.pair import Pair
@@ -125,6 +135,51 @@ def test_each_policy_is_updated_as_if_it_were_trained_alone(prompts: Path, tmp_p
         before = load_policy(**policy_options(own.model)).network.parameters()
         pairs = zip(before, present.parameters(), strict=True)
         assert not all(torch.equal(one, two) for one, two in pairs)
+
+
+class BothKinds(MaskedTokenModel):
+    """A network that un-masks tokens, and denoises latents by a network within it."""
+
+    latents: Any
+    dtype = torch.float32
+
+    def forward(self, *given: Any, **inputs: Any) -> Any:
+        return self.latents(**inputs) if "latents" in inputs else super().forward(*given, **inputs)
+
+    def guide(self, *given: Any) -> torch.Tensor:
+        return self.latents.guide(*given)
+
+    def count_tokens(self, shape: Sequence[int]) -> int:
+        return self.latents.count_tokens(shape)
+
+
+def test_a_network_of_two_kinds_is_trained_on_both_in_one_step(
+    prompts: Path, tmp_path: Path
+) -> None:
+    rate = "max_grad_norm=0", "learning_rate=1e-2"
+    config = load_config(RLConfig, words(prompts, tmp_path, *rate))
+    own = config.changed(models={}, model=config.runs["enhancer"].model, tasks={})
+    for name, task in config.tasks.items():
+        own.tasks[name] = replace(task, policy="")
+    parts = {n: load_policy(**policy_options(run.model)) for n, run in config.runs.items()}
+    network: Any = parts["enhancer"].network
+    network.__class__, network.latents = BothKinds, parts["painter"].network
+    layouts = {**parts["painter"].layouts, **parts["enhancer"].layouts}
+    both = replace(parts["enhancer"], network=network, model=network, layouts=layouts)
+    tasks = link_tasks({n: Task(n, t) for n, t in own.runs[""].tasks.items()}, own.tasks)
+    for task in tasks.values():
+        task.bind_policies({"": both}, 0)
+    trainers = Trainers(own, own.runs, {"": both}, Accelerator(cpu=True))
+    batches = score_chains(sample_chains(tasks, 0, 0, 0, 1))
+    trainers.update(tasks, batches)
+    for name, key in (("enhancer", "enhance"), ("painter", "draw")):
+        alone = config.runs[name].changed(learning_rate=1e-2)
+        trainer = Trainer(alone, load_policy(**policy_options(alone.model)), Accelerator(cpu=True))
+        trainer.update({key: (tasks[key], batches[key])})
+        found = network.latents if name == "painter" else network
+        present = {n: p for n, p in found.named_parameters() if not n.startswith("latents.")}
+        for label, parameter in trainer.policy.network.named_parameters():
+            assert torch.equal(parameter, present[label]), label
 
 
 def test_policies_take_turns_or_stay_as_they_are(prompts: Path, tmp_path: Path) -> None:
