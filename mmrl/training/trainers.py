@@ -1,7 +1,7 @@
 """The trainers of the policies of a run: updated together or in turn, saved side by side."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -68,11 +68,10 @@ class Trainers:
         return self.first.step
 
     def lend(self, tasks: Iterable[Task]) -> None:
-        """Let tasks sample with the old policy, where their settings say so."""
+        """Let tasks sample with the old policy, where their settings say so, and alone on the
+        device where that is wanted."""
         for task in tasks:
-            if task.config.policy in self.trainers:
-                acting = self.trainers[task.config.policy].acting
-                task.acting = partial(acting, task.config.sample_with)
+            task.acting = partial(self._acting, task.config.policy, task.config.sample_with)
 
     def update(
         self, tasks: Mapping[str, Task], batches: Mapping[str, RolloutBatch]
@@ -94,6 +93,12 @@ class Trainers:
         return {"learning_rate": self.first.next_rate, **metrics}
 
     @contextmanager
+    def _acting(self, name: str, writer: str) -> Iterator[None]:
+        trainer = self.trainers.get(name)
+        with self._alone(name), nullcontext() if trainer is None else trainer.acting(writer):
+            yield
+
+    @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
         """The other policies in the memory of the host, where that is wanted."""
         others = [each for key, each in self.policies.items() if key != name]
@@ -103,9 +108,11 @@ class Trainers:
             policy.network.to("cpu")
         if moved and torch.accelerator.is_available():
             torch.accelerator.memory.empty_cache()
-        yield
-        for policy in moved:
-            policy.network.to(device)
+        try:
+            yield
+        finally:
+            for policy in moved:
+                policy.network.to(device)
 
     def take_metrics(self) -> dict[str, float]:
         """Return the means since the last call."""

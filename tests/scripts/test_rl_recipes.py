@@ -1,4 +1,5 @@
-"""Every recipe for a public checkpoint runs two steps on a skeleton of that checkpoint.
+"""Recipes for public checkpoints run two steps on skeletons of these, each but those of
+`mmada_base_`, which name another start of the same sizes.
 
 The vocabulary, the layouts, the columns of the data and the algorithm are the recipe's; sizes are
 smaller, the rows of hub data sets are written here, and networks of rewards are small ones with
@@ -34,7 +35,9 @@ ROOT = Path(__file__).resolve().parents[2]
 STARTS = "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|mmada_|qwen3_|qwen_vl_"
 STARTS += "|pe_|amused_|sana_|sd3_|flux_|flux2_|qwen_image_|z_image_|wan_"
 RECIPES = sorted(
-    path for path in (ROOT / "configs" / "rl").glob("*.yaml") if re.match(STARTS, path.name)
+    path
+    for path in (ROOT / "configs" / "rl").glob("*.yaml")
+    if re.match(STARTS, path.name) and not path.name.startswith("mmada_base_")
 )
 CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
 NOT_HERE = ("hpsv3",)
