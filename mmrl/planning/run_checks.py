@@ -20,6 +20,7 @@ from mmrl.pretrained.checks import (
 from mmrl.pretrained.known import Known
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.chain import link_tasks
+from mmrl.rollouts.chain_order import check_rewards
 from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
@@ -36,6 +37,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         ConfigError, FileNotFoundError, ValueError: what the run cannot start with.
     """
     check_launch(config.optimizer, config.torch_compile)
+    check_rewards(config.tasks)
     knowns = {name: Known.read(run.model) for name, run in config.runs.items()}
     tasks: dict[str, Task] = {}
     for name, run in config.runs.items():

@@ -62,13 +62,17 @@ def resolve_chain(tasks: Mapping[str, TaskConfig], name: str) -> dict[str, Any]:
 
 
 def check_chains(tasks: Mapping[str, TaskConfig]) -> None:
-    """Raise a ConfigError for tasks that cannot follow each other, or have no reward."""
+    """Raise a ConfigError for tasks that cannot follow each other."""
     order_tasks(tasks)
-    followed = {upstream_of(task) for task in tasks.values() if task.chain.reward != "none"}
     for name, task in tasks.items():
-        given = bool(task.rewards) or name in followed
-        allowed = "a list with a reward, such as {name: clip}"
-        check(given, f"tasks.{name}.rewards", task.rewards, allowed)
         chained = upstream_of(task) is not None or name in map(upstream_of, tasks.values())
         number, allowed = task.max_num_gen_batches, "1 in a chain, whose groups belong together"
         check(not chained or number == 1, f"tasks.{name}.max_num_gen_batches", number, allowed)
+
+
+def check_rewards(tasks: Mapping[str, TaskConfig]) -> None:
+    """Raise a ConfigError for a task without rewards, of its completions or of what follows."""
+    followed = {upstream_of(task) for task in tasks.values() if task.chain.reward != "none"}
+    for name, task in tasks.items():
+        if not task.rewards and name not in followed:
+            raise ConfigError(f"tasks.{name}.rewards is empty; name one, such as {{name: clip}}.")

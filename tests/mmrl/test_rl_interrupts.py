@@ -77,7 +77,7 @@ class Interrupting:
 
     def __init__(self, phase: str, patch: pytest.MonkeyPatch) -> None:
         self.phase, self.after, self.step, self.told = phase, 0, 0, False
-        patch.setattr("mmrl.rollouts.rollout.sample_groups", self._noting(sample_groups))
+        patch.setattr("mmrl.rollouts.chain.sample_groups", self._noting(sample_groups))
         patch.setattr(BlockNetwork, "__call__", self._calling("denoise", BlockNetwork.__call__))
         patch.setattr("mmrl.training.rl_progress.evaluate", self._evaluating(evaluate))
         patch.setattr(Trainer, "_score", self._calling("score", Trainer._score))
@@ -183,7 +183,7 @@ def test_ctrl_c_while_the_model_loads_stops_at_once_and_evaluates_nothing(
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("mmrl.models.load_policy", loading)
+            patch.setattr("mmrl.training.trainers.load_policy", loading)
             assert main(words) == 130
     finally:
         signal.signal(signal.SIGINT, handler)
