@@ -300,7 +300,8 @@ def test_the_geneval_recipes_reward_geneval() -> None:
 def test_every_public_recipe_divides_among_1_to_8_devices_and_repeats_no_default(path: str) -> None:
     config = load_config(RLConfig, [f"config={path}"])
     for processes in (1, 2, 4, 8):
-        check_geometry(config, processes)
+        for run in config.runs.values():
+            check_geometry(run, processes)
     defaults, base = RLConfig.__dataclass_fields__, read_yaml(find_chain(path)[-1])
     values = {k: v for k, v in read_yaml(path).items() if base.get(k, v) == v}
     repeated = [k for k, v in values.items() if defaults[str(k)].default == v]
