@@ -5,6 +5,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from PIL import Image
 from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
@@ -44,24 +45,30 @@ class EditedLatents(TextToLatents):
     def key(self, text: str, prompt: Prompt) -> Hashable:
         return text, image_key(prompt.images or (), 0), self.shape_of(prompt)
 
-    def encode(self, text: str, prompt: Prompt | None = None) -> dict[str, Tensor]:
-        assert prompt is not None and prompt.images, "a text is encoded beside an image"
+    def encode_all(self, pairs: Sequence[tuple[str, Prompt]]) -> list[dict[str, Tensor]]:
+        """See `TextToLatents.encode_all`; texts of one prompt share its image."""
+        sources = {self.key("", prompt): prompt for _, prompt in pairs}
+        known = {key: self._encode_source(prompt) for key, prompt in sources.items()}
+        return [self._encode_beside(text, *known[self.key("", prompt)]) for text, prompt in pairs]
+
+    def _encode_source(self, prompt: Prompt) -> tuple[Image.Image, str, dict[str, Tensor]]:
+        """The fitted image of a prompt, the digest of its pixels and its latent."""
         shape, network = self.shape_of(prompt), self.network
         size = shape[-2] * self.pixels, shape[-1] * self.pixels
-        image = fit_image(prompt.images[0], size, self.image_fit)
-        names, encode = [str(self.max_length)], self.encode_text
+        image = fit_image((prompt.images or [])[0], size, self.image_fit)
         pixels = image_to_pixels(image, size)
         digest = hashlib.sha256(pixels.numpy().tobytes()).hexdigest()
-        if self.shows_image:
-            encode = partial(encode, image=image)
-            names.append(digest)
-        found = self.parts.encode(text, encode, *names)
         key = type(network).__name__, digest, str(shape)
-        compute = partial(self._encode_source, pixels, shape)
-        return {**found, **self.parts.recall([VAE], key, compute)}
+        compute = lambda: {"source": network.encode_source(pixels, shape)}  # noqa: E731
+        return image, digest, self.parts.recall([VAE], key, compute)
 
-    def _encode_source(self, pixels: Tensor, shape: tuple[int, ...]) -> dict[str, Tensor]:
-        return {"source": self.network.encode_source(pixels, shape)}
+    def _encode_beside(
+        self, text: str, image: Image.Image, digest: str, source: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        if not self.shows_image:
+            return {**self.encode(text), **source}
+        encode = partial(self.encode_text, image=image)
+        return {**self.parts.encode(text, encode, str(self.max_length), digest), **source}
 
 
 @dataclass(frozen=True)

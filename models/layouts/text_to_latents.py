@@ -81,7 +81,7 @@ class TextToLatents(Layout):
         pairs = [(prompt.text if text is None else text, prompt) for text, prompt in branches]
         keys = [self.key(*pair) for pair in pairs]
         distinct = dict(zip(keys, pairs, strict=True))
-        encoded = [self.encode(*pair) for pair in distinct.values()]
+        encoded = self.encode_all([*distinct.values()])
         number = {key: n for n, key in enumerate(distinct)}
         text, empty = torch.tensor([number[key] for key in keys]).chunk(2)
         return LatentCanvas(
@@ -98,12 +98,15 @@ class TextToLatents(Layout):
         return clip_to_pixels(frames, self.frames, self.size)[:, 0]
 
     def key(self, text: str, prompt: Prompt) -> Hashable:
-        """What the encoding of a text of a prompt depends on."""
+        """What the encoding of a text of a prompt, its own or the empty one, depends on."""
         return text
 
-    def encode(self, text: str, prompt: Prompt | None = None) -> dict[str, Tensor]:
-        """What the network is conditioned on by a text of a prompt, its own or the empty one:
-        [1, …] by keyword, on the CPU."""
+    def encode_all(self, pairs: Sequence[tuple[str, Prompt]]) -> list[dict[str, Tensor]]:
+        """What the network is conditioned on by texts of prompts, see `encode`."""
+        return [self.encode(text) for text, _ in pairs]
+
+    def encode(self, text: str) -> dict[str, Tensor]:
+        """What the network is conditioned on by a text: [1, …] by keyword, on the CPU."""
         return self.parts.encode(text, self.encode_text, str(self.max_length))
 
     def decode(self, canvas: LatentCanvas) -> Sequence[Completion]:

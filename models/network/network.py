@@ -78,10 +78,9 @@ class Network(nn.Module, ABC):
         others still compute: one of each kind of passes that read the same weights. A pass is of
         the first kind whose keywords it has, or of the last."""
 
-    @abstractmethod
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel, one of `mmrl.models.network.attention.ATTENTION`; a subclass
-        lets its layers know. Raises ValueError: an unknown name."""
+        with a choice lets its layers know. Raises ValueError: an unknown name."""
         if implementation not in ATTENTION:
             raise ValueError(
                 f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"

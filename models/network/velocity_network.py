@@ -139,10 +139,6 @@ class VelocityNetwork(Network):
         if self.parts is not None:
             self.parts.move(device)
 
-    def set_attention(self, implementation: str) -> None:
-        """No choice: diffusers' networks always take PyTorch's own kernel."""
-        super().set_attention(implementation)
-
 
 class ChannelScaledNetwork(VelocityNetwork):
     """A network whose autoencoder, one of videos, has a mean and a deviation for each channel."""
