@@ -21,6 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from image_pairs import write_pairs  # noqa: E402
 from prompts import (  # noqa: E402
     SPLITS,
     TAGS,
@@ -114,14 +115,6 @@ def draw_pairs(config: Config) -> dict[str, list[Any]]:
     return columns
 
 
-def write_pairs(path: Path, config: Config) -> None:
-    """Write rendered training pairs as a parquet that `datasets.load_dataset` reads as images."""
-    from datasets import Dataset, Features, Image, Value
-
-    features = Features({"image": Image(), "prompt": Value("string"), "metadata": Value("string")})
-    Dataset.from_dict(draw_pairs(config), features=features).to_parquet(str(path))
-
-
 def main(words: list[str]) -> None:
     """Write everything the command line asks for into the folder `out`."""
     config = load_config(Config, words)
@@ -130,7 +123,7 @@ def main(words: list[str]) -> None:
     paths = write_prompts(folder)
     if config.pairs:
         paths.append(folder / "train_pairs.parquet")
-        write_pairs(paths[-1], config)
+        write_pairs(paths[-1], draw_pairs(config))
     for path in paths:
         logger.info("wrote %s", path)
 

@@ -18,6 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from edits import ROWS, edit_rows  # noqa: E402
+from image_pairs import write_pairs  # noqa: E402
 from questions import data_url, picture  # noqa: E402
 
 from mmrl.config import check, load_config  # noqa: E402
@@ -82,14 +83,6 @@ def pairs(count: int, seed: int, size: int = 32) -> dict[str, list[Any]]:
         name: [{"bytes": picture(row[scene], size), "path": None} for row in rows]
         for name, scene in images.items()
     } | {name: [row[name] for row in rows] for name in ("prompt", "tag")}
-
-
-def write_pairs(path: Path, columns: dict[str, list[Any]]) -> None:
-    """Write edits as a parquet that `datasets.load_dataset` reads as images."""
-    from datasets import Dataset, Features, Image, Value
-
-    kinds = {name: Image() if "image" in name else Value("string") for name in columns}
-    Dataset.from_dict(columns, features=Features(kinds)).to_parquet(str(path))
 
 
 def main(words: list[str]) -> None:

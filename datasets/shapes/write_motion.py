@@ -20,6 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from image_pairs import write_pairs  # noqa: E402
 from motion import ROWS, draw_clip, prompt_rows, split_compositions, wordings  # noqa: E402
 
 from mmrl.config import check, load_config  # noqa: E402
@@ -74,14 +75,6 @@ def draw_pairs(config: Config) -> dict[str, list[Any]]:
     return columns
 
 
-def write_pairs(path: Path, config: Config) -> None:
-    """Write rendered clips as a parquet."""
-    from datasets import Dataset, Features, Image, Value
-
-    features = Features({"image": Image(), "prompt": Value("string")})
-    Dataset.from_dict(draw_pairs(config), features=features).to_parquet(str(path))
-
-
 def main(words: list[str]) -> None:
     """Write everything the command line asks for into the folder `out`."""
     config = load_config(Config, words)
@@ -90,7 +83,7 @@ def main(words: list[str]) -> None:
     paths = write_files(folder)
     if config.pairs:
         paths.append(folder / "motion_pairs.parquet")
-        write_pairs(paths[-1], config)
+        write_pairs(paths[-1], draw_pairs(config))
     for path in paths:
         logger.info("wrote %s", path)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from image_pairs import write_pairs  # noqa: E402
 from question_pairs import pairs  # noqa: E402
 from questions import ROWS, data_url, picture, question_rows  # noqa: E402
 
@@ -71,15 +72,6 @@ def write_files(folder: Path) -> list[Path]:
         lines = [json.dumps(row) + "\n" for row in file_rows(split)]
         paths[-1].write_text("".join(lines), encoding="utf-8")
     return paths
-
-
-def write_pairs(path: Path, columns: dict[str, list[Any]]) -> None:
-    """Write pairs as a parquet that `datasets.load_dataset` reads as images."""
-    from datasets import Dataset, Features, Image, Value
-
-    texts = {name: Value("string") for name in columns if name != "image"}
-    features = Features({"image": Image(), **texts})
-    Dataset.from_dict(columns, features=features).to_parquet(str(path))
 
 
 def main(words: list[str]) -> None:

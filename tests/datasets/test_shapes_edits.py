@@ -18,7 +18,7 @@ SPLITS = ("train", "validation", "test")
 load = partial(by_path.load, FOLDER)
 render, prompts = load("render"), load("prompts")
 questions, edits = load("questions"), load("edits")
-write = load("write_edits")
+_, write = load("image_pairs"), load("write_edits")
 REWARD = build_reward({"name": "shapes_edit"})
 PARTIAL = build_reward({"name": "shapes_edit", "mode": "partial"})
 

@@ -15,7 +15,8 @@ from tests import by_path
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 for name in ("render", "prompts", "tokenizer", "flow_pipeline"):
     by_path.load(FOLDER, name)
-motion, write = (by_path.load(FOLDER, name) for name in ("motion", "write_motion"))
+NAMES = ("motion", "image_pairs", "write_motion")
+motion, _, write = (by_path.load(FOLDER, name) for name in NAMES)
 _, pipeline = (by_path.load(FOLDER, f"video_{name}") for name in ("autoencoder", "pipeline"))
 ROWS = motion.prompt_rows("test")[:12]
 
@@ -47,7 +48,7 @@ def test_the_verifier_agrees_with_the_renderer() -> None:
 def test_a_tiny_wan_reads_clips_and_its_autoencoder_keeps_them(tmp_path: Path) -> None:
     folder, pairs = str(tmp_path), tmp_path / "pairs.parquet"
     pipeline.write(pipeline.Config(out=folder, width=32, layers=1))
-    write.write_pairs(pairs, write.Config(out=folder, pairs=4, still=50))
+    write.write_pairs(pairs, write.draw_pairs(write.Config(out=folder, pairs=4, still=50)))
     options = FlowConfig(data=str(pairs), model=folder, image_size=32, num_frames=9)
     options.new_weights, options.train_text_encoder, options.max_prompt_length = True, True, 16
     flow = Flow(options, seed=0, batch_size=4)

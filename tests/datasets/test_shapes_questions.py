@@ -20,7 +20,7 @@ SPLITS = ("train", "validation", "test")
 load = partial(by_path.load, FOLDER)
 render, prompts = load("render"), load("prompts")
 questions, completions = load("questions"), load("question_pairs")
-write = load("write_questions")
+_, write = load("image_pairs"), load("write_questions")
 
 
 @cache

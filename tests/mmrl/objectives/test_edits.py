@@ -19,7 +19,7 @@ SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
 load = partial(by_path.load, SHAPES)
 render, prompts = load("render"), load("prompts")
 questions, edits = load("questions"), load("edits")
-write = load("write_edits")
+_, write = load("image_pairs"), load("write_edits")
 CHECKPOINTS = {"model": str(SHAPES / "checkpoints/mmada"), "vq": str(SHAPES / "checkpoints/magvit")}
 
 
