@@ -85,7 +85,7 @@ def reinforce_stopped(world: World, output: Path, kind: str) -> None:
         STEP[0] = 0
         AFTER.clear()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mmrl.rollouts.rollout.sample_groups", noting_step(sample_groups))
+            patch.setattr("mmrl.rollouts.chain.sample_groups", noting_step(sample_groups))
             patch.setattr(place, name, stopping(getattr(place, name), rank, step, number))
             with pytest.raises(KeyboardInterrupt):
                 reinforce(world, output, kind, resume_from_checkpoint="auto")
@@ -103,9 +103,9 @@ AFTER: list[str] = []
 def noting_step(original: Callable) -> Callable:
     """`sample_groups` that says which step it is."""
 
-    def sampling(task: Any, policy: Any, step: int, *rest: Any) -> Any:
+    def sampling(task: Any, policy: Any, step: int, *rest: Any, **chosen: Any) -> Any:
         STEP[0] = step
-        return original(task, policy, step, *rest)
+        return original(task, policy, step, *rest, **chosen)
 
     return sampling
 
