@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ def train(config: RLConfig) -> Path:
     Raises KeyboardInterrupt: after Ctrl-C; from the first step on with the last finished step
     saved. Raises ConfigError, FileNotFoundError, ValueError: settings that cannot run, before any
     model loads, or a checkpoint that is missing or damaged. Raises RewardError, CheckpointError,
-    DivergenceError: see there; the last checkpoint is intact."""
+    DivergenceError, EngineError: see there; the last checkpoint is intact."""
     with activity("importing torch"):  # here, so that --help and a misspelt key do not wait for it
         from mmrl.training.start import open_directory, start_processes
 
@@ -77,6 +77,7 @@ def _train(
             if checkpoint is not None:
                 trainer.load(checkpoint)
         with (
+            closing(trainer),
             StopRequest(any_process),
             Overlap(scorers, config.overlap_rewards, reach, config.ddp_timeout),
             RLProgress(run, trainer, tasks) as progress,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -74,4 +75,18 @@ def sample(
     is not that of the rows."""
     check_choice("sampler.name", config.name, GENERATIONS[canvas.kind].samplers)
     check_sampler(config)
-    return SAMPLERS[config.name].write(policy, canvas, config, generator, size, place)
+    rollout = SAMPLERS[config.name].write(policy, canvas, config, generator, size, place)
+    if rollout.versions is None:
+        rollout.versions = rollout.trace.new_full((len(rollout),), policy.version, device="cpu")
+    return rollout
+
+
+def sampling(policy: Policy, config: SamplerConfig, uneven: bool) -> AbstractContextManager[None]:
+    """The context around the calls of `sample` of a step or an evaluation, which all processes
+    enter; `uneven`: whether their numbers of forward passes may differ. Raises EngineError: an
+    engine cannot be given the weights of the policy."""
+    prepare = SAMPLERS[config.name].prepare
+    if prepare is None:
+        return policy.sampling(uneven)
+    prepare(policy, config)
+    return nullcontext()

@@ -57,6 +57,8 @@ class Policy:
             of its weights; its argument: whether their numbers of calls may differ.
         shares_forwards: whether such a call gathers weights, so that all processes take part.
         long_prompts: see `LayoutOptions`.
+        version: updates of its weights since the start of the run.
+        engine: what writes its completions in its place, see `mmrl.engines`; None without.
     """
 
     model: torch.nn.Module
@@ -66,6 +68,8 @@ class Policy:
     sampling: Callable[[bool], AbstractContextManager[None]] = lambda uneven: nullcontext()
     shares_forwards: bool = False
     long_prompts: str | None = None
+    version: int = 0
+    engine: Any = None
 
     def __post_init__(self) -> None:
         for layout in self.layouts.values():  # all of them that have one have the same

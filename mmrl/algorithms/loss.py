@@ -75,6 +75,8 @@ class LossInputs:
             it is the same policy.
         slopes: [K, B, 1], coefficients of a loss over groups; None for 1.
         rewards: [n, B], those of n latents finished again, with gradient.
+        correction: [K, B, N] or [K, B, 1], weights of the terms of rollouts that another program
+            sampled, see `mmrl.algorithms.importance_sampling`; None for 1.
     """
 
     passes: Passes
@@ -86,6 +88,7 @@ class LossInputs:
     averaged: Scores | None = None
     slopes: Tensor | None = None
     rewards: Tensor | None = None
+    correction: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.advantages.dim() == 1:
@@ -128,7 +131,7 @@ def _ratio_loss(
     found, linear = compare(inputs, config)
     terms, log_ratio, counts = _terms(found, linear, config), found.log_ratio, found.counts
     entries = weights.entries
-    for factor in (inputs.passes.factor, inputs.slopes):
+    for factor in (inputs.passes.factor, inputs.slopes, inputs.correction):
         entries = entries if factor is None else entries * factor
     return -(terms.values * entries).sum(), {
         "ratio": _mean(log_ratio.exp(), counts, size),

@@ -54,6 +54,8 @@ class Sampler(NamedTuple):
         is_euler: whether every step of a latent is one Euler step of the ODE, which can be taken
             again with a gradient.
         has_forks: whether it takes some actions without a draw, see `Rollout.drawn`.
+        prepare: `prepare(policy, config)` precedes the rollouts of a step or an evaluation on all
+            processes, where an engine writes them; None where the policy itself does.
     """
 
     write: Callable[..., Rollout]
@@ -71,6 +73,7 @@ class Sampler(NamedTuple):
     draws: bool = True
     is_euler: bool = False
     has_forks: bool = False
+    prepare: Callable[[Any, Any], None] | None = None
 
 
 class Generation(NamedTuple):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from accelerate.utils import gather_object
 
+from mmrl.rollouts.ahead import ask_ahead
 from mmrl.rollouts.chain_config import ChainConfig
 from mmrl.rollouts.chain_order import order_tasks, upstream_of
 from mmrl.rollouts.dynamic_sampling import fill_groups
@@ -46,6 +47,7 @@ def sample_chains(
     for name, task in tasks.items():
         if task.upstream is None:
             found[name] = sample_groups(task, task.policy, *place)
+            ask_ahead(task, *place)
             continue
         above = found[task.upstream.name]
         written = [sample.completion for sample in above.samples]

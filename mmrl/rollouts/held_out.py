@@ -21,7 +21,7 @@ from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rollouts.diversity import Diversity, list_tokens
 from mmrl.rollouts.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.runtime.activity import activity, advance
-from mmrl.samplers import SamplerConfig, sample
+from mmrl.samplers import SamplerConfig, sample, sampling
 from mmrl.types import Completion, Prompt, Rollout, Sample
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def evaluate(
     `mmrl.runtime.interrupt.leave_together`; between two denoising steps."""
     rows, completions = list_rows(prompts, num_samples), []
     pending = None if scorer is None else scorer.begin(len(rows))
-    with activity("samples", len(rows)), policy.sampling(True):
+    with activity("samples", len(rows)), sampling(policy, sampler, True):
         for first in range(0, len(rows), batch_size):
             some = rows[first : first + batch_size]
             batch = sample_batch(policy, some, sampler, seed, length)

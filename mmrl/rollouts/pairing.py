@@ -28,6 +28,10 @@ def check_pairing(method: AlgorithmConfig, sampler: SamplerConfig, where: str) -
     fits = method.block_size != OF_PROMPT or getattr(sampler, "block_size", None) == OF_PROMPT
     allowed = f"null or a number, as sampler.block_size is not {OF_PROMPT}"
     check(fits, f"{where}.algorithm.block_size", method.block_size, allowed)
+    corrected = getattr(sampler, "importance_sampling_mode", "none") != "none"
+    allowed = "replay, as sampler.importance_sampling_mode compares the trainer with the engine"
+    fits = not corrected or method.old_logprobs == "replay"
+    check(fits, f"{where}.algorithm.old_logprobs", method.old_logprobs, allowed)
     if method.follows_rewards:
         _check_followed(method, sampler, where)
     if STRATEGIES[method.strategy].reads_trace and count_steps(sampler, 2) == 1:

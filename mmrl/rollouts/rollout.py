@@ -38,7 +38,7 @@ from mmrl.rollouts.overlong import (
 )
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
-from mmrl.samplers import sample
+from mmrl.samplers import sample, sampling
 from mmrl.types import Completion, Prompt, Rollout, Sample
 
 if TYPE_CHECKING:
@@ -102,6 +102,11 @@ class RolloutBatch:
             **{name: take(getattr(self, name)) for name in tensors},
         )
 
+    @property
+    def versions(self) -> list[int]:
+        """The version of the policy that wrote each rollout, a count of updates."""
+        return [] if self.rollout.versions is None else self.rollout.versions.tolist()
+
     def position_rewards(self) -> Tensor:
         """[B, L] rewards for the row up to a position, as advantages among the group."""
         if self.token_rewards is not None:
@@ -158,7 +163,7 @@ def sample_groups(
         activity("rollouts", len(prompts)),
         leave_together(),
         task.acting(),
-        policy.sampling(forwards_differ),
+        sampling(policy, task.config.sampler, forwards_differ),
     ):
         seeds = (seed, "rollout", task.name, step)
         for part, completions in _sample_batches(task, policy, prompts, names, seeds):

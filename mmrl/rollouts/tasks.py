@@ -14,6 +14,7 @@ from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data.data_config import DataConfig
 from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.data.stream import stream_rows
+from mmrl.generation.causal.engine_config import EngineConfig
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import completions_of, writes_images
 from mmrl.pretrained.known import Known
@@ -67,6 +68,7 @@ class Task:
         self.has_reward = False  # whether a reward has applied to any rollout yet
         self.upstream: Task | None = None  # whose completions are the prompts
         self.downstream: list[Task] = []
+        self.last_step = -1  # up to which an engine may be asked ahead
         self.acting: Callable[[], AbstractContextManager[None]] = nullcontext  # what samples
         config.check(where)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
@@ -95,6 +97,12 @@ class Task:
     def known(self) -> dict[str, Prompt]:
         """The prompts of both files by their places there."""
         return {p.place or p.id: p for p in (*self.eval_prompts, *self.prompts)}
+
+    @property
+    def engine(self) -> EngineConfig | None:
+        """The settings of the engine that writes the rollouts; None where the policy does."""
+        sampler: Any = self.config.sampler
+        return sampler if isinstance(sampler, EngineConfig) else None
 
     @property
     def eval_sampler(self) -> SamplerConfig:

@@ -8,11 +8,12 @@ from typing import Any
 
 from mmrl.config.command import Usage, run_command
 from mmrl.config.settings import load_ready
+from mmrl.engines.engine import EngineError
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.run.checkpoint import CheckpointError
 from mmrl.runtime.failures import DivergenceError, LostError, explain_losses
 
-ERRORS = RewardError, CheckpointError, DivergenceError, LostError
+ERRORS = RewardError, CheckpointError, DivergenceError, EngineError, LostError
 
 
 def run_planned(

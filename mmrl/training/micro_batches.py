@@ -16,8 +16,10 @@ from torch import Tensor
 
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.contrasts import CONTRASTS
+from mmrl.algorithms.importance_sampling import Mismatch, importance_weights
 from mmrl.algorithms.loss import LossInputs, Weights, batch_weights, compare, policy_loss
 from mmrl.algorithms.value import Estimates, compute_advantages, value_loss
+from mmrl.generation.causal.engine_config import EngineConfig
 from mmrl.randomness import permutation
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
@@ -29,7 +31,8 @@ class Prepared:
     """One task's rollouts of one optimiser step: drawn passes, frozen scores by micro-batch, and of
     a value model, if there is one, values as they were, with the returns and advantages that
     follow. `averaged` are scores under the old policy of contrasts, `slopes` [K, B, 1] those of a
-    loss over groups, see `mmrl.algorithms.over_groups`."""
+    loss over groups, see `mmrl.algorithms.over_groups`, `corrections` by micro-batch those for an
+    engine that sampled, and `mismatch` how far it was from the policy."""
 
     task: Task
     batch: RolloutBatch
@@ -42,6 +45,20 @@ class Prepared:
     estimates: list[Estimates] = field(default_factory=list)
     averaged: list[Scores | None] = field(default_factory=list)
     slopes: Tensor | None = None
+    corrections: list[Tensor] = field(default_factory=list)
+    mismatch: Mismatch = field(default_factory=Mismatch)
+
+    def correct(self, rows: slice, old: Scores, engine: EngineConfig) -> None:
+        """Compare the log-probs of the next micro-batch under the policy that sampled, which an
+        engine computed, with those of the trainer, and weigh its terms by them."""
+        scored = self.passes[rows].scored
+        sampled, mode = self.batch.rollout.logprobs[rows], engine.importance_sampling_mode
+        band = engine.importance_sampling_clip_min, engine.importance_sampling_clip_max
+        kind = "token_mask" if mode == "none" else mode
+        weights = importance_weights(old.logprobs, sampled, scored, kind, *band)
+        self.mismatch.add(old.logprobs, sampled, scored, weights)
+        if mode != "none":
+            self.corrections.append(weights)
 
     def add_values(self, rows: slice, values: Tensor) -> None:
         """Keep the values [K, b, L] of the next micro-batch, and estimate its advantages."""
@@ -103,7 +120,10 @@ class Part:
             reference = new.detach() if old is None else old
         slopes = None if item.slopes is None else item.slopes[draws, self.rows]
         known = old, reference, self._weights(), averaged, slopes
-        return LossInputs(self.passes, new, self._advantages().to(new.logprobs.device), *known)
+        found = LossInputs(self.passes, new, self._advantages().to(new.logprobs.device), *known)
+        if item.corrections:
+            found.correction = item.corrections[self.m][draws]
+        return found
 
     def _advantages(self) -> Tensor:
         """Of each pass by a value model, of slices by completions, or of rollouts; see

@@ -16,6 +16,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.sharding import build_sharding
+from mmrl.training.engine_weights import connect_engine
 from mmrl.training.trainer import Trainer
 
 
@@ -68,10 +69,21 @@ class Trainers:
         return self.first.step
 
     def lend(self, tasks: Iterable[Task]) -> None:
-        """Let tasks sample with the old policy, where their settings say so, and alone on the
-        device where that is wanted."""
+        """Let tasks sample with the old policy or by an engine, where their settings say so, and
+        alone on the device where that is wanted. Raises EngineError: see `open_engine`."""
         for task in tasks:
-            task.acting = partial(self._acting, task.config.policy, task.config.sample_with)
+            name = task.config.policy
+            task.acting = partial(self._acting, name, task.config.sample_with)
+            task.last_step = self.settings.max_steps - 1
+            engine = task.engine
+            if engine is not None and self.policies[name].engine is None:
+                connect_engine(self.policies[name], engine, self.trainers.get(name))
+
+    def close(self) -> None:
+        """End the engines of the policies."""
+        for policy in self.policies.values():
+            if policy.engine is not None:
+                policy.engine.close()
 
     def update(
         self, tasks: Mapping[str, Task], batches: Mapping[str, RolloutBatch]
@@ -132,6 +144,7 @@ class Trainers:
         """See `RunTrainer.load`."""
         for name, trainer in self.trainers.items():
             trainer.load(checkpoint / name)
+            self.policies[name].version = trainer.step
 
     def _folder(self, folder: Path, name: str) -> Path:
         path = folder / name

@@ -28,6 +28,8 @@ class Rollout:
         forwards: forward passes over the batch; the branches of a guided one count once.
         drawn: [B, N] bool, actions that were drawn; False where none was taken, and where the
             sampler took the most likely one because it was certain. None where all were.
+        versions: [B] int64, the version of the policy that wrote each row, a count of updates, on
+            the CPU; None where it is not known.
     """
 
     canvas: Any
@@ -37,6 +39,7 @@ class Rollout:
     seeds: Tensor | None = None
     forwards: int = 0
     drawn: Tensor | None = None
+    versions: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.canvas)
@@ -51,7 +54,10 @@ class Rollout:
         """The rollout of some rows."""
         parts = ("canvas", "trace", "logprobs", "seeds", "drawn")
         own = ((name, getattr(self, name)) for name in parts)
-        return replace(self, **{name: None if x is None else x[rows] for name, x in own})
+        taken = {name: None if x is None else x[rows] for name, x in own}
+        if self.versions is not None:
+            taken["versions"] = self.versions[rows if isinstance(rows, slice) else rows.cpu()]
+        return replace(self, **taken)
 
     @staticmethod
     def join(parts: Sequence[Rollout]) -> Rollout:
@@ -67,6 +73,7 @@ class Rollout:
             return torch.cat([F.pad(x, (number - x.shape[1], 0), value=fill) for x in each])
 
         seeds = [part.seeds for part in parts if part.seeds is not None]
+        versions = [part.versions for part in parts if part.versions is not None]
         return replace(
             parts[0],
             canvas=type(parts[0].canvas).join([part.canvas for part in parts]),
@@ -75,4 +82,5 @@ class Rollout:
             seeds=torch.cat(seeds) if seeds else None,
             forwards=sum(part.forwards for part in parts),
             drawn=None if parts[0].drawn is None else join("drawn", 0),
+            versions=torch.cat(versions) if versions else None,
         )

@@ -146,6 +146,23 @@ class Service:
 
         return run(self.each(one, contents))
 
+    def ask_all(self, path: str, contents: Sequence[Any]) -> list[Any]:
+        """Ask the first address once for each content, `concurrency` at a time: POST of JSON, or
+        GET for None; the JSON of the answers in order, None for an empty one. Raises Unreachable,
+        Refused: for the first that fails."""
+
+        async def one(content: Any) -> Any:
+            method, body = (
+                ("GET", None) if content is None else ("POST", json.dumps(content).encode())
+            )
+            try:
+                said = await self._try(self.urls[0], method, path, body, JSON, self.timeout_s)
+            except _Passing as error:
+                raise Unreachable(str(error)) from error
+            return _read(said) if said else None
+
+        return run(self.each(one, contents))
+
     async def each(self, work: Callable[[T], Awaitable[U]], things: Sequence[T]) -> list[U]:
         """The results of `work` for several things in order, `concurrency` at a time."""
         room = asyncio.Semaphore(self.concurrency)

@@ -42,10 +42,10 @@ def build_app(service: ScoringService, token: str) -> ASGIApp:
     handlers: Any = {Refusal: _refuse, HTTPException: _refuse}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return _demand(token, app) if token else app
+    return demand_token(token, app) if token else app
 
 
-def _demand(token: str, app: ASGIApp) -> ASGIApp:
+def demand_token(token: str, app: ASGIApp) -> ASGIApp:
     """The application for those who bring the token; health is for everybody."""
     expected = f"Bearer {token}".encode()
     content = {"error": {"code": "unauthorized", "message": "The token is missing or wrong."}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmrl.generation.causal.engine_config import EngineConfig, VLLMConfig, check_engine
 from mmrl.generation.causal.sampler_config import AutoregressiveConfig
 from mmrl.generation.generation import Generation, Sampler, late
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
@@ -34,8 +35,23 @@ AUTOREGRESSIVE = Sampler(
     keeps_cache=lambda config: True,
     find_differences=find_differences,
 )
+BY_ENGINE = Sampler(
+    late("mmrl.engines.sampler:write"),
+    EngineConfig,
+    count_steps=lambda config, length: length,
+    check=check_engine,
+    has_fixed_forwards=lambda config: True,
+    can_refill=lambda policy, config: True,
+    find_differences=find_differences,
+    prepare=late("mmrl.engines.sampler:follow"),
+)
+SAMPLERS = {
+    "autoregressive": AUTOREGRESSIVE,
+    "vllm": BY_ENGINE._replace(Config=VLLMConfig),
+    "sglang": BY_ENGINE,
+}
 READING = Strategy(
     plan_reading, number=lambda config, steps, length: 1, ordered=True, reads_trace=True
 )
 SCORE = late("mmrl.generation.tokens.scoring.scoring:score")
-CAUSAL = Generation({"autoregressive": AUTOREGRESSIVE}, {"causal": READING}, SCORE)
+CAUSAL = Generation(SAMPLERS, {"causal": READING}, SCORE)

@@ -34,7 +34,6 @@ KEPT = 0.75
 """Share of the rows in the batch that go on, up to which the others leave it."""
 
 
-@torch.no_grad()
 def append_tokens(
     policy: Policy,
     canvas: CausalCanvas,
@@ -43,8 +42,16 @@ def append_tokens(
     *_: Any,
 ) -> Rollout:
     """Write the responses of a canvas; see `mmrl.samplers.sample`."""
-    seeds, first = row_seeds(generator, len(canvas)), canvas.first_column
-    rollout = _begin(canvas, config, seeds)
+    return append_seeded(policy, canvas, config, row_seeds(generator, len(canvas)))
+
+
+@torch.no_grad()
+def append_seeded(
+    policy: Policy, canvas: CausalCanvas, config: AutoregressiveConfig, seeds: list[int]
+) -> Rollout:
+    """The same with the seed of each row."""
+    first = canvas.first_column
+    rollout = begin_rollout(canvas, config, seeds)
     canvas = rollout.canvas
     length = canvas.tokens.shape[1] - first
     draws = [torch.rand(length, generator=generator_of(seed, "token")) for seed in seeds]
@@ -69,13 +76,19 @@ def append_tokens(
                 break
             reader.read(first + step)
             rollout.forwards += 1
+    return finish_rollout(rollout)
+
+
+def finish_rollout(rollout: Rollout) -> Rollout:
+    """Say which response positions were written, and fill the others, in place."""
+    canvas = rollout.canvas
     canvas.valid = canvas.response & (rollout.trace >= 0)
     fill = canvas.stop_ids[0] if canvas.stop_ids else 0
     canvas.tokens.masked_fill_(canvas.response & ~canvas.valid, fill)
     return rollout
 
 
-def _begin(canvas: CausalCanvas, config: AutoregressiveConfig, seeds: list[int]) -> Rollout:
+def begin_rollout(canvas: CausalCanvas, config: Any, seeds: list[int]) -> Rollout:
     """An unwritten rollout of a copy of the canvas."""
     canvas = replace(canvas, tokens=canvas.tokens.clone())
     nowhere = torch.full_like(canvas.tokens, -1)

@@ -1,0 +1,155 @@
+"""An engine whose weights follow those of a policy, and that may write ahead of its updates.
+
+    follow()             when a step or an evaluation begins to sample
+    generate(requests)   answers those that it was asked for before from what is there already
+    ask_ahead(requests)  of a later step; written while the trainer updates
+
+Requests at work finish under the version that they began with: `follow` waits for them, and only
+then sends weights. What was asked ahead is not saved, so a resumed run asks for it again, of the
+weights of its checkpoint.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+
+import torch
+from accelerate import PartialState
+from torch import Tensor
+
+from mmrl.engines.engine import Answer, Engine, EngineError, Request
+from mmrl.generation.causal.engine_config import EngineConfig
+from mmrl.generation.causal.sampler_config import AutoregressiveConfig
+from mmrl.rewards.http import stop
+from mmrl.runtime.activity import activity
+from mmrl.runtime.interrupt import check
+
+if TYPE_CHECKING:
+    from mmrl.models import Policy
+
+PROBE = "The answer is"
+PROBE_TOKENS = 8
+WRONG = 0.5
+"""How much less likely than the best a token of the probe may be, in log-prob: rounding of half
+precision, not other weights."""
+
+
+class FollowingEngine:
+    """An engine and the policy that it follows.
+
+    Args:
+        weights: yields the names and whole tensors of the policy, all of them or those that
+            training changes; all processes take part. None where nothing is ever sent.
+        sends: whether this process sends them, as the main one does to a server.
+
+    Attributes:
+        seconds: of the last update of the engine.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        config: EngineConfig,
+        weights: Callable[[bool], Iterable[tuple[str, Tensor]]] | None = None,
+        sends: bool = True,
+    ) -> None:
+        self.engine, self.policy, self.config = engine, policy, config
+        self.weights, self.sends, self.seconds = weights, sends, 0.0
+        self.held: int | None = None  # the version that the engine has, known to all processes
+        self.ahead: dict[int, tuple[Future[list[Answer]], int]] = {}
+        self.ended = threading.Event()
+        self.pool = ThreadPoolExecutor(8, "engine", stop.SIGNAL.set, (self.ended,))
+        if weights is None:
+            engine.version = self.held = policy.version
+            self._prove()
+
+    def follow(self) -> None:
+        """Give the engine the weights of the policy, and let it prove that it has them; all
+        processes call this. Raises EngineError: it cannot be updated, or writes other tokens."""
+        version = self.policy.version
+        if self.held == version or self.weights is None:
+            return
+        with activity("updating the engine"):
+            started = time.perf_counter()
+            wait([future for future, _ in self.ahead.values()])
+            PartialState().wait_for_everyone()
+            weights = self.weights(self.held is None or self.engine.needs_all)
+            self.held = None
+            if self.sends:
+                self.engine.pause()
+                self.engine.begin_update()
+                self.engine.send(weights)
+                self.engine.finish_update(version)
+                self.engine.resume()
+            else:
+                for _ in weights:  # each gathers from all processes
+                    pass
+            PartialState().wait_for_everyone()
+            self.engine.version = self.held = version
+            self.seconds = time.perf_counter() - started
+        self._prove()
+
+    @torch.no_grad()
+    def _prove(self) -> None:
+        """Compare greedy tokens of the engine with those of the policy."""
+        policy = self.policy
+        prompt = policy.tokenizer(PROBE, add_special_tokens=False)["input_ids"]
+        config = AutoregressiveConfig(temperature=0.0)
+        [answer] = self.engine.generate([Request(prompt, 0, PROBE_TOKENS, (), (), config)])
+        row = torch.tensor([prompt + answer.tokens], device=policy.device)
+        asked = torch.zeros_like(row, dtype=torch.bool)
+        asked[:, len(prompt) :] = True
+        with policy.sampling(False):
+            found = policy.model(input_ids=row, positions=asked).logits.float().log_softmax(-1)
+        own = found.gather(-1, row[asked][:, None])[:, 0]
+        behind = float((found.amax(-1) - own).max())
+        if not behind <= WRONG:
+            raise EngineError(
+                f"{self.engine} says that it has the weights of version {answer.version}, and"
+                f" writes tokens greedily that are {behind:.2f} less likely (log-prob) than the"
+                " best ones of the policy. Is it an engine of this checkpoint?"
+            )
+
+    def generate(self, requests: Sequence[Request]) -> list[Answer]:
+        """The answers in order, those asked ahead as they were written."""
+        found = {
+            each.seed: self.ahead.pop(each.seed) for each in requests if each.seed in self.ahead
+        }
+        missing = [each for each in requests if each.seed not in found]
+        answers = iter(self._generate(missing) if missing else ())
+        return [_take(*found[r.seed]) if r.seed in found else next(answers) for r in requests]
+
+    def _generate(self, requests: Sequence[Request]) -> list[Answer]:
+        if self.engine.in_process:
+            return self.engine.generate(requests)
+        future = self.pool.submit(self.engine.generate, requests)
+        return [_take(future, place) for place in range(len(requests))]
+
+    def ask_ahead(self, requests: Sequence[Request]) -> None:
+        """Begin to write texts of a later step; those that were begun already go on."""
+        new = [each for each in requests if each.seed not in self.ahead]
+        if new:
+            future = self.pool.submit(self.engine.generate, new)
+            self.ahead |= {each.seed: (future, n) for n, each in enumerate(new)}
+
+    def rest(self, away: bool) -> None:
+        """Let an engine in this process leave the memory of the device, or take it again."""
+        if self.engine.in_process:
+            self.engine.sleep() if away else self.engine.wake()
+
+    def close(self) -> None:
+        """End what is at work, and free the engine."""
+        self.ended.set()
+        self.pool.shutdown(wait=True, cancel_futures=True)
+        self.engine.close()
+
+
+def _take(future: Future[list[Answer]], place: int) -> Answer:
+    while not wait([future], stop.TICK).done:
+        check()
+    return future.result()[place]
