@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,16 +29,14 @@ Weights = Callable[[bool], Iterable[tuple[str, Tensor]]]
 
 
 def open_engine(policy: Policy, config: Any, sleeps: bool = False) -> Engine:
-    """The engine of a sampler's settings, for the checkpoint that a policy was loaded from. Raises
-    EngineError: it does not answer, or is of another model."""
+    """The engine of a sampler's settings, for the checkpoint that a policy was loaded from; whether
+    it `sleeps` between rollouts. Raises EngineError: it does not start."""
     if getattr(config, "mode", "") == "colocate":
         source, parameter = policy.network.source, next(policy.network.parameters())
         dtype = str(parameter.dtype).removeprefix("torch.")
         arguments = {"dtype": dtype, **config.engine}
         return VLLMInProcess(str(source.directory), count_processes(), sleeps, arguments)
-    engine = SERVERS[config.name](config, choose_sender(config, policy.device))
-    check_server(engine, policy.network.public_config)
-    return engine
+    return SERVERS[config.name](config, choose_sender(config, policy.device))
 
 
 SERVERS: dict[str, Callable[[EngineConfig, Sender], Engine]] = {
@@ -61,9 +59,12 @@ def choose_sender(config: EngineConfig, device: torch.device) -> Sender:
     return GroupSender("127.0.0.1" if is_local(config.url) else own_address(host), device)
 
 
-def check_server(engine: Engine, config: Any) -> None:
-    """Compare the model of an engine with the `config.json` of a policy. Raises EngineError: it
-    does not answer, or has another one."""
+def check_server(sampler: Any, config: Mapping[str, Any]) -> None:
+    """Ask the server of a sampler's settings, if it has one, whether it answers and has the model
+    of this `config.json`; nothing is loaded. Raises EngineError: it does not, or has another."""
+    if not sampler.url:
+        return
+    engine = SERVERS[sampler.name](sampler, FileSender())
     if problem := engine.health():
         raise EngineError(f"{engine} cannot be used: {problem}")
     found = engine.describe()

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 
 from mmrl.config import check
+from mmrl.engines.sampler import check_server
 from mmrl.generation.kinds import SAMPLERS
 from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
@@ -60,6 +61,8 @@ def _check_policy(
         exact = known.blocks is not None
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
     for task in tasks.values():
+        for engine in () if dry else task.engines:
+            check_server(engine, known.config or {})
         check_prompts(known, task.config.task, [*task.prompts, *task.eval_prompts])
         _check_sampled_prompts(known, task)
         early = dry or config.model.long_prompts is not None

@@ -7,6 +7,7 @@ from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.advantages import OF_GROUP
 from mmrl.config import Settings, at_least, check, check_choice, one_of
 from mmrl.data.data_config import DataConfig
+from mmrl.generation.kinds import SAMPLERS
 from mmrl.models.task_names import TASKS, completions_of, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries, check_gradients, key_of
@@ -139,6 +140,9 @@ class TaskConfig(Settings):
         check_pairing(algorithm, self.sampler, where)
         fits = self.sample_with == "policy" or not algorithm.has_ratio
         allowed = "policy, as algorithm.contrast is none: ratios are to the policy that sampled"
+        check(fits, f"{where}.sample_with", self.sample_with, allowed)
+        fits = self.sample_with == "policy" or SAMPLERS[self.sampler.name].prepare is None
+        allowed = "policy, as an engine has its weights"
         check(fits, f"{where}.sample_with", self.sample_with, allowed)
         self._check_groups(algorithm, where)
         self._check_further(algorithm, where)

@@ -105,6 +105,12 @@ class Task:
         return sampler if isinstance(sampler, EngineConfig) else None
 
     @property
+    def engines(self) -> list[EngineConfig]:
+        """The settings of engines that write rollouts or completions of evaluations."""
+        both: list[Any] = [self.config.sampler, self.eval_sampler]
+        return [each for each in both if isinstance(each, EngineConfig)]
+
+    @property
     def eval_sampler(self) -> SamplerConfig:
         """Sampler of evaluations."""
         return self.config.eval_sampler or self.config.sampler

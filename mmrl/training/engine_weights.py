@@ -81,7 +81,8 @@ def _merge(
     }
     module: Any = network.get_submodule(layer)
     [scale] = module.scaling.values()
-    merged = whole.float() + scale * given["B"].float() @ given["A"].float()
+    wide = torch.promote_types(whole.dtype, torch.float32)
+    merged = whole.to(wide) + scale * given["B"].to(wide) @ given["A"].to(wide)
     if "magnitude_vector" in given:  # DoRA: the lengths of the rows are trained by themselves
-        merged *= (given["magnitude_vector"].float() / merged.norm(dim=1))[:, None]
+        merged *= (given["magnitude_vector"].to(wide) / merged.norm(dim=1))[:, None]
     return merged.to(whole.dtype)

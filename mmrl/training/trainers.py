@@ -75,9 +75,8 @@ class Trainers:
             name = task.config.policy
             task.acting = partial(self._acting, name, task.config.sample_with)
             task.last_step = self.settings.max_steps - 1
-            engine = task.engine
-            if engine is not None and self.policies[name].engine is None:
-                connect_engine(self.policies[name], engine, self.trainers.get(name))
+            if task.engines and self.policies[name].engine is None:
+                connect_engine(self.policies[name], task.engines[0], self.trainers.get(name))
 
     def close(self) -> None:
         """End the engines of the policies."""

@@ -1,7 +1,7 @@
 """Settings of engines that append tokens outside the trainer."""
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -43,6 +43,15 @@ class EngineConfig(AutoregressiveConfig):
     """Simultaneous requests of each process."""
     timeout_s: Annotated[float, above(0)] = 600.0
     """Seconds for one request."""
+
+    @property
+    def connection(self) -> tuple[str, ...]:
+        """What all engines of a policy have in common, as it is followed by one."""
+        own = {each.name: str(getattr(self, each.name, "")) for each in fields(self)}
+        return tuple(own.get(key, "") for key in CONNECTION)
+
+
+CONNECTION = ("name", "mode", "url", "token_env", "transfer", "weights_dir", "engine")
 
 
 @dataclass(kw_only=True)
