@@ -96,24 +96,30 @@ class FollowingEngine:
 
     @torch.no_grad()
     def _prove(self) -> None:
-        """Compare greedy tokens of the engine with those of the policy."""
-        policy = self.policy
-        prompt = policy.tokenizer(PROBE, add_special_tokens=False)["input_ids"]
-        config = AutoregressiveConfig(temperature=0.0)
-        [answer] = self.engine.generate([Request(prompt, 0, PROBE_TOKENS, (), (), config)])
-        row = torch.tensor([prompt + answer.tokens], device=policy.device)
+        """Compare tokens of the engine, the most likely ones and drawn ones, with the policy."""
+        tokenizer, greedy = self.policy.tokenizer, AutoregressiveConfig(temperature=0.0)
+        prompt = tokenizer(PROBE, add_special_tokens=False)["input_ids"]
+        probe = Request(prompt, 0, PROBE_TOKENS, (), (), greedy)
+        likely, drawn = self.engine.generate([probe, probe._replace(config=AutoregressiveConfig())])
+        logp = self._read(prompt, likely)
+        behind = float((logp.amax(-1) - logp.gather(-1, _column(likely))[:, 0]).max())
+        own = self._read(prompt, drawn).gather(-1, _column(drawn))[:, 0]
+        apart = float((own - own.new_tensor(drawn.logprobs)).abs().mean())
+        if not (behind <= WRONG and apart <= self.config.max_logp_difference):
+            raise EngineError(
+                f"{self.engine} says that it has the weights of version {likely.version}; its most"
+                f" likely tokens are {behind:.2g} less likely (log-prob) than the policy's, and"
+                f" those that it draws {apart:.2g} apart. Is it an engine of this checkpoint?"
+            )
+
+    def _read(self, prompt: list[int], answer: Answer) -> Tensor:
+        """Log-probs [n, V] of the policy at the tokens of an answer."""
+        row = torch.tensor([prompt + answer.tokens], device=self.policy.device)
         asked = torch.zeros_like(row, dtype=torch.bool)
         asked[:, len(prompt) :] = True
-        with policy.sampling(False):
-            found = policy.model(input_ids=row, positions=asked).logits.float().log_softmax(-1)
-        own = found.gather(-1, row[asked][:, None])[:, 0]
-        behind = float((found.amax(-1) - own).max())
-        if not behind <= WRONG:
-            raise EngineError(
-                f"{self.engine} says that it has the weights of version {answer.version}, and"
-                f" writes tokens greedily that are {behind:.2f} less likely (log-prob) than the"
-                " best ones of the policy. Is it an engine of this checkpoint?"
-            )
+        with self.policy.sampling(False):
+            found = self.policy.model(input_ids=row, positions=asked).logits
+        return found.float().log_softmax(-1).cpu()
 
     def generate(self, requests: Sequence[Request]) -> list[Answer]:
         """The answers in order, those asked ahead as they were written."""
@@ -153,3 +159,7 @@ def _take(future: Future[list[Answer]], place: int) -> Answer:
     while not wait([future], stop.TICK).done:
         check()
     return future.result()[place]
+
+
+def _column(answer: Answer) -> Tensor:
+    return torch.tensor(answer.tokens)[:, None]

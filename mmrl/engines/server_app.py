@@ -31,11 +31,11 @@ class Calls:
     def __init__(self, served: ServedPolicy) -> None:
         self.served, self.turn = served, asyncio.Lock()
         self.waiting: list[tuple[Request, asyncio.Future[Any]]] = []
-        self.come = asyncio.Event()
+        self.come, self.paused = asyncio.Event(), False
 
     async def complete(self, body: Any) -> Any:
         """`/v1/completions` of one prompt of token ids."""
-        if self.served.updating and not self.turn.locked():
+        if self.served.updating and not self.paused:
             raise RuntimeError("an update of the weights was not finished")
         future = asyncio.get_running_loop().create_future()
         self.waiting.append((read_request(body), future))
@@ -63,11 +63,14 @@ class Calls:
 
     async def pause(self, body: Any) -> Any:
         """Wait for the requests at work, and keep others."""
-        await self.turn.acquire()
+        if not self.paused:  # by a trainer that has ended since, for instance
+            await self.turn.acquire()
+            self.paused = True
 
     async def resume(self, body: Any) -> Any:
         """End a pause."""
-        if self.turn.locked():
+        if self.paused:
+            self.paused = False
             self.turn.release()
 
     async def meet(self, body: Any) -> Any:

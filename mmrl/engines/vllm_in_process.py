@@ -65,6 +65,9 @@ class VLLMInProcess(Engine):
         """One call replaces the weights."""
 
     def _finish_update(self, version: int) -> None:
+        from mmrl.engines.vllm_worker import refresh_head
+
+        self.llm.apply_model(refresh_head)
         self.llm.reset_prefix_cache()
 
     def _generate(self, requests: Sequence[Request], version: int) -> list[Answer]:

@@ -100,7 +100,11 @@ class VLLMServer(HTTPEngine):
         workers = int(self.ask("/get_world_size")["world_size"])
         meet = "/init_weight_transfer_engine"
         self.sender.open(lambda info: self.ask(meet, {"init_info": info}), workers)
-        self.ask("/start_weight_update", {})
+        try:
+            self.ask("/start_weight_update", {})
+        except EngineError:  # one that was interrupted may still be open
+            self.ask("/finish_weight_update", {"weight_version": "incomplete"})
+            self.ask("/start_weight_update", {})
 
     def _finish_update(self, version: int) -> None:
         self.ask("/finish_weight_update", {"weight_version": str(version)})

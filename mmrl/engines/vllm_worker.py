@@ -67,9 +67,18 @@ class Transfer(WeightTransferEngine[Meeting, Part]):
 
     def finish_weight_update(self) -> None:
         finalize_layerwise_reload(self.model, self.model_config)
+        refresh_head(self.model)
 
     def shutdown(self) -> None:
         self.receiver.group = None
+
+
+def refresh_head(model: Any) -> None:
+    """Let an output head take the embeddings that it shares: on a CPU it has a copy of its own,
+    which vLLM 0.32 does not renew when weights are reloaded."""
+    head = getattr(model, "lm_head", None)
+    if model.config.tie_word_embeddings and hasattr(head, "quant_method"):
+        head.quant_method.process_weights_after_loading(head)
 
 
 class Worker:

@@ -14,7 +14,6 @@ from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics
 from tests.mmrl.same_runs import close, same_rollouts
 
-
 FAR = {"max_logp_difference": "9"}
 """Of runs whose random weights move far in a step."""
 
