@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LambdaLR
     from typing_extensions import Self
 
-TRACKERS = ("tensorboard", "trackio", "wandb")
+TRACKERS = {
+    **{name: name for name in ("tensorboard", "trackio", "wandb", "swanlab")},
+    "prometheus": "prometheus_client",
+}
+"""Values of `report_to`, and the module of each."""
 MAX_LEARNING_RATE = 1_000_000
 """A larger learning rate is a typing error."""
 PLAIN_SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
@@ -103,7 +107,8 @@ class RunConfig(Settings):
     """Continue although settings that shape the run differ from those of the checkpoint."""
     report_to: list[Annotated[str, one_of(TRACKERS)]] = field(default_factory=list)
     """Trackers beside metrics.jsonl, for metrics and samples: tensorboard (into `tensorboard/` of
-    the run directory), trackio (a local data base, see TRACKIO_DIR), wandb."""
+    the run directory), trackio (a local data base, see TRACKIO_DIR), wandb; without samples swanlab
+    and prometheus (gauges at port MMRL_PROMETHEUS_PORT, 9400, of this machine)."""
     ddp_timeout: Annotated[float, above(0)] = 1800
     """Seconds without progress of any process, such as in a reward that hangs, after which the run
     ends and says which process hangs in which call; also the timeout of collectives. Loading and
@@ -133,7 +138,13 @@ class RunConfig(Settings):
         check_planned(self)
         for tracker in self.report_to:
             advice = f'Install it: pip install -e ".[{tracker}]"'
-            check(bool(find_spec(tracker)), "report_to", tracker, "an installed package", advice)
+            check(
+                bool(find_spec(TRACKERS[tracker])),
+                "report_to",
+                tracker,
+                "an installed package",
+                advice,
+            )
 
     def changed(self, **settings: Any) -> Self:
         """A copy with other settings, which are not checked again."""

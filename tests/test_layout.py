@@ -86,7 +86,9 @@ mmrl.generation.masked.samplers
 mmrl.generation.masked.strategies
 mmrl.generation.masked.kind
 mmrl.generation.causal.sampler_config
+mmrl.generation.causal.engine_config
 mmrl.generation.causal.sampler
+mmrl.engines
 mmrl.generation.causal.kind
 mmrl.generation.flow.sampler_config
 mmrl.generation.flow.scoring
@@ -277,14 +279,17 @@ def test_samplers_estimators_and_algorithms_know_no_model_and_no_reward(part: st
     assert not wrong, wrong
 
 
-BEHIND_AN_EXTRA = ("rewards/server/", "models/image_tokenizers/vq_model.py")
+BEHIND_AN_EXTRA = (
+    *("rewards/server/", "models/image_tokenizers/vq_model.py"),
+    *("mmrl/engines/server_app.py", "mmrl/engines/vllm_worker.py"),
+)
 """Files that are themselves imported only where their extra is wanted."""
 
 
 def test_no_module_needs_what_only_an_extra_brings_to_be_imported() -> None:
     optional = {"open_clip", "torchvision", "math_verify", "qwen_vl_utils", "vllm", "diffusers"}
     optional |= {"deepspeed", "bitsandbytes", "starlette", "uvicorn", "pydantic", "gradio"}
-    optional |= {"tensorboard", "trackio", "wandb", "playwright"}
+    optional |= {"tensorboard", "trackio", "wandb", "prometheus_client", "playwright"}
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for folder in FOLDERS

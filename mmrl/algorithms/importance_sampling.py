@@ -3,7 +3,7 @@ not quite those of the trainer (TRL 1.16, `vllm_importance_sampling_mode`):
 
     weight = exp(log pi_old(a) - log pi_sampler(a))      token:    of each action
              exp(sum_a …)                                sequence: of a row
-    truncate: weight clamped to [clip_min, clip_max];  mask: 0 outside of it
+    …_truncate: weight clamped to [clip_min, clip_max];  …_mask: 0 outside of it
 
 An action whose log-prob by the sampler is not a number counts as without difference.
 """

@@ -143,6 +143,11 @@ class FollowingEngine:
             future = self.pool.submit(self.engine.generate, new)
             self.ahead |= {each.seed: (future, n) for n, each in enumerate(new)}
 
+    @property
+    def waiting(self) -> int:
+        """Texts that are asked for ahead and not there yet."""
+        return sum(not future.done() for future, _ in self.ahead.values())
+
     def rest(self, away: bool) -> None:
         """Let an engine in this process leave the memory of the device, or take it again."""
         if self.engine.in_process:

@@ -46,9 +46,17 @@ def start_processes(config: RunConfig) -> Accelerator:
     return join_processes(
         timeout,
         mixed_precision="no",  # mmrl.runtime.precision puts autocast around the network alone
-        log_with=list[Any](config.report_to) or None,
+        log_with=[*map(_tracker, config.report_to)] or None,
         project_config=ProjectConfiguration(logging_dir=f"{config.output_dir}/tensorboard"),
     )
+
+
+def _tracker(name: str) -> Any:
+    if name != "prometheus":
+        return name
+    from mmrl.training.prometheus import PrometheusTracker
+
+    return PrometheusTracker()
 
 
 @contextmanager

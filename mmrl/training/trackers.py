@@ -20,6 +20,9 @@ from mmrl.data.prompts import spread
 from mmrl.rollouts.held_out import Evaluation
 from mmrl.rollouts.held_out_grid import draw_grid
 
+SHOWING = ("tensorboard", "trackio", "wandb")
+"""Trackers that are shown samples."""
+
 
 def start_trackers(accelerator: Accelerator, run: Path, config: Any, resumed: bool) -> None:
     """Start the trackers of a run, and show them its settings."""
@@ -43,6 +46,8 @@ def log_samples(
         return
     image, rows = draw_grid(result, count), _rows(result, count)
     for tracker in accelerator.trackers:
+        if tracker.name not in SHOWING:
+            continue
         if tracker.name != "tensorboard":
             tracker.log({name: _show(tracker.name, image, rows)}, step)
         elif image is not None:

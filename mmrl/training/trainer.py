@@ -194,6 +194,7 @@ class Trainer(TrainedPolicy):
             found = Mismatch.merge(gather_object([item.mismatch for item in own]))
             versions = gather_object([v for i in own for v in i.batch.versions])
             metrics |= found.metrics()
+            metrics["sampling/queue"] = sum(gather_object([self.policy.engine.waiting]))
             metrics["time/engine_update_s"] = self.policy.engine.seconds
             metrics["sampling/staleness"] = self.policy.version - fmean(versions)
             limit = engine.max_logp_difference

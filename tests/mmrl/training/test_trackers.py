@@ -3,11 +3,13 @@
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
@@ -42,6 +44,22 @@ def tracked(folder: Path, name: str, **options: Any) -> Accelerator:
     accelerator = Accelerator(cpu=True, log_with=[name], project_config=place)
     accelerator.init_trackers("mmrl", None, options)
     return accelerator
+
+
+def test_prometheus_scrapes_the_metrics_of_a_run(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("MMRL_PROMETHEUS_PORT", str(port))
+    train(run_config(world, tmp_path, report_to=["prometheus"], eval_steps=0))
+    text = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+    found = dict(line.split() for line in text.splitlines() if line[0] != "#")
+    last = metrics(tmp_path)[-1]
+    assert float(found["mmrl_step"]) == last["step"]
+    for key in ("perf/tokens_per_s", "time/update_s", "reward"):
+        assert float(found["mmrl_" + key.replace("/", "_")]) == pytest.approx(last[key])
 
 
 def test_tensorboard_shows_the_metrics_the_grids_and_the_rollouts_of_a_run(
