@@ -331,10 +331,6 @@ def test_what_is_to_be_read_is_short(title: str, files: int, lines: int) -> None
     assert len(set(paths)) == len(paths) <= files and total <= lines, (len(paths), total)
 
 
-def test_the_readme_is_short() -> None:
-    assert len(TEXT["README.md"].splitlines()) <= 130
-
-
 PRIVATE = (
     r"\b(told|stands?|stood|looked at|looks at|of (its|their) own|handful|stand-ins?|rehears\w+"
     r"|apprais\w+|film|likeliest|cut off|share right|dealt|pull|pictures?)\b"
