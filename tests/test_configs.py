@@ -19,6 +19,7 @@ from mmrl.config.yaml_file import find_chain, first_line, read_yaml
 from mmrl.data.prompts import load_prompts
 from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS, EvalConfig, load_settings
 from mmrl.planning.plan import describe
+from mmrl.planning.plan_page import LINES, WIDTH
 from mmrl.planning.run_checks import check_geometry
 from mmrl.pretrained.known import own_vq
 from mmrl.rewards.judging.template import load_template
@@ -81,7 +82,7 @@ def is_public(path: str) -> bool:
 
 
 @pytest.mark.parametrize("path", list(map(mark_slow, configurations("rl"))))
-def test_every_rl_configuration_passes_its_dry_run(path: str, tmp_path: Path) -> None:
+def test_every_rl_configuration_has_a_plan_on_one_screen(path: str, tmp_path: Path) -> None:
     if Path(path).stem.startswith("amused_"):
         pytest.importorskip("diffusers")
     words = [f"config={path}", f"output_dir={tmp_path / 'run'}"]
@@ -90,6 +91,10 @@ def test_every_rl_configuration_passes_its_dry_run(path: str, tmp_path: Path) ->
         words.append(f"model.path={tmp_path / 'wan'}")
     said = str(describe(load_config(RLConfig, words)))
     assert "memory" in said and "warning" not in said
+    lines = said.splitlines()
+    # a path is never broken
+    assert len(lines) <= LINES and all(len(line) <= WIDTH + 20 for line in lines), said
+    assert "settings that differ from their defaults" in said
 
 
 @pytest.mark.parametrize("path", configurations("sft"))
@@ -105,37 +110,37 @@ def test_every_benchmark_configuration_loads(path: str) -> None:
     assert config.prompts and config.model.path
 
 
-@pytest.mark.parametrize("name", ["gsm8k", "math500", "countdown", "sudoku", "mbpp"])
-def test_the_text_benchmarks_are_the_d1_protocol(name: str) -> None:
-    config = load_config(EvalConfig, [f"config=configs/eval/llada_{name}.yaml"])
+D1_SETS = ("gsm8k", "math500", "countdown", "sudoku", "mbpp")
+DLLM_SETS = ("humaneval", "livecodebench", "aime24")
+LLADA, DREAM = "GSAI-ML/LLaDA-8B-Instruct", "Dream-org/Dream-v0-Instruct-7B"
+D1 = {"target": "confidence", "eos": "free", "block_size": 32, "temperature": 0, "cfg_scale": 0}
+DLLM_RL = {"target": "confidence", "block_size": 32, "temperature": 0.1}
+DLLM_RL |= {"cache": "prefix", "window": 128}
+OF_DREAM = {"eps": 1e-3, "block_size": None, "temperature": 0.1, "top_p": 0.9}
+D1_ROWS, DLLM_ROWS = [(128, 64), (256, 128), (512, 256)], [(1024, 1024)]
+PROTOCOLS = {
+    **{f"llada_{name}": (LLADA, "static", D1, D1_ROWS, 1, "<reasoning>") for name in D1_SETS},
+    **{f"llada_{name}": (LLADA, "static", DLLM_RL, DLLM_ROWS, 3, "") for name in DLLM_SETS},
+    **{
+        f"dream_{name}": (DREAM, "entropy", OF_DREAM, [(n, n)], 1, "")
+        for name, n in {"gsm8k": 256, "humaneval": 768, "mbpp": 1024}.items()
+    },
+}
+"""Benchmarks of d1, dLLM-RL and Dream's authors: model, sampler and its settings, lengths with
+their steps, completions of a prompt and what they begin with."""
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_text_benchmarks_have_the_protocol_of_their_authors(name: str) -> None:
+    config = load_config(EvalConfig, [f"config=configs/eval/{name}.yaml"])
+    path, sampler, settings, lengths, number, prefill = PROTOCOLS[name]
     rows = config.rows().values()
-    assert [(row.length, row.sampler.steps) for row in rows] == [(128, 64), (256, 128), (512, 256)]
-    for sampler, _ in rows:
-        assert (sampler.name, sampler.target, sampler.eos) == ("static", "confidence", "free")
-        assert (sampler.block_size, sampler.temperature, sampler.cfg_scale) == (32, 0, 0)
-    assert config.model.path == "GSAI-ML/LLaDA-8B-Instruct" and config.num_samples == 1
-    assert config.assistant_prefill == "<reasoning>"
-
-
-@pytest.mark.parametrize("name", ["humaneval", "livecodebench", "aime24"])
-def test_programs_and_aime_are_the_protocol_of_dllm_rl(name: str) -> None:
-    config = load_config(EvalConfig, [f"config=configs/eval/llada_{name}.yaml"])
-    [(sampler, length)] = config.rows().values()
-    assert (length, sampler.steps, sampler.block_size) == (1024, 1024, 32)
-    assert (sampler.name, sampler.temperature, sampler.target) == ("static", 0.1, "confidence")
-    assert (sampler.cache, sampler.window) == ("prefix", 128)
-    assert config.model.path == "GSAI-ML/LLaDA-8B-Instruct" and config.num_samples == 3
-
-
-@pytest.mark.parametrize(("name", "tokens"), [("gsm8k", 256), ("humaneval", 768), ("mbpp", 1024)])
-def test_the_benchmarks_of_dream_are_those_of_its_authors(name: str, tokens: int) -> None:
-    config = load_config(EvalConfig, [f"config=configs/eval/dream_{name}.yaml"])
-    [(sampler, length)] = config.rows().values()
-    assert (length, sampler.steps, sampler.block_size) == (tokens, tokens, None)
-    assert (sampler.name, sampler.eps) == ("entropy", 1e-3)
-    assert (sampler.temperature, sampler.top_p) == (0.1, 0.9)
-    assert (config.num_samples, config.assistant_prefill) == (1, "")
-    assert (config.model.path, config.model.vq) == ("Dream-org/Dream-v0-Instruct-7B", None)
+    assert [(row.length, row.sampler.steps) for row in rows] == lengths
+    for row in rows:
+        assert row.sampler.name == sampler
+        assert {key: getattr(row.sampler, key) for key in settings} == settings
+    assert (config.model.path, config.num_samples) == (path, number)
+    assert config.assistant_prefill == prefill and config.model.vq is None
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "humaneval", "mbpp", "livecodebench"])

@@ -36,9 +36,6 @@ class Flux(LatentFamily):
     def count_channels(self, config: Mapping[str, Any]) -> int:
         return read_number(config, "in_channels") // 4
 
-    def count_side(self, config: Mapping[str, Any]) -> int:
-        return 128  # as in the pipeline
-
     def count_latents(self, config: Mapping[str, Any]) -> int:
         return 2
 

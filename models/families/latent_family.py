@@ -118,8 +118,9 @@ class LatentFamily:
         return 2 ** (len(vae.get("encoder_block_out_channels") or vae["block_out_channels"]) - 1)
 
     def count_side(self, config: Mapping[str, Any]) -> int:
-        """Latents along the side of an image where no size is asked for."""
-        return config["sample_size"]
+        """Latents along the side of an image where no size is asked for; 128 in pipelines of
+        networks that have no size of their own."""
+        return config.get("sample_size", 128)
 
     def count_latents(self, config: Mapping[str, Any]) -> int:
         """Latents along the side of a token."""

@@ -20,6 +20,7 @@ class LuminaImageNetwork(VelocityNetwork):
     its output clean - noise."""
 
     kind = "Lumina2Transformer2DModel"
+    text_width, beside = "cap_feat_dim", ("mask",)
     lists = ("context_refiner", "noise_refiner", "layers")
     layer_roles = {
         **{role: (f"attn.to_{role}",) for role in "qkv"},
@@ -53,17 +54,6 @@ class LuminaImageNetwork(VelocityNetwork):
         if guidance.branches == 1:
             return known
         return found * (known.norm(dim=-1, keepdim=True) / found.norm(dim=-1, keepdim=True))
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        config = self.transformer.config
-        latents = (config.in_channels, self.patch, self.patch)
-        return {"latents": latents, "states": (1, config.cap_feat_dim), "mask": (1,)}
-
-    def blank(self) -> list[Mapping[str, Any]]:
-        """See `Network.blank`; the text has its token."""
-        [inputs] = super().blank()
-        return [{**inputs, "mask": inputs["mask"].long() + 1}]
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """Of a position a block keeps about 37 vectors of its width, of texts and images that are

@@ -54,9 +54,6 @@ class QwenImage(LatentFamily):
     def count_pixels(self, config: Mapping[str, Any]) -> int:
         return 2 ** len(config["vae"]["temperal_downsample"])
 
-    def count_side(self, config: Mapping[str, Any]) -> int:
-        return 128  # as in the pipeline
-
 
 class QwenImageEdit(QwenImage):
     """A family; see `LatentFamily`."""

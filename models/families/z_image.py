@@ -30,8 +30,5 @@ class ZImage(LatentFamily):
         states = torch.stack([F.pad(each, (0, 0, 0, max_length - len(each))) for each in found])
         return {"states": states, "length": torch.tensor([len(each) for each in found])}
 
-    def count_side(self, config: Mapping[str, Any]) -> int:
-        return 128  # as in the pipeline
-
     def count_latents(self, config: Mapping[str, Any]) -> int:
         return config["all_patch_size"][0]

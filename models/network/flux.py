@@ -1,7 +1,6 @@
 """diffusers' `FluxTransformer2DModel` and `Flux2Transformer2DModel` as networks that predict
 velocities (FLUX.1, FLUX.2)."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -26,7 +25,7 @@ class FluxNetwork(VelocityNetwork):
         at_work: those that exist at a time without gradient.
     """
 
-    kind = "FluxTransformer2DModel"
+    kind, packed, beside = "FluxTransformer2DModel", True, ("pooled",)
     lists = ("transformer_blocks", "single_transformer_blocks")
     guidance: ClassVar[float] = 3.5
     kept: ClassVar[tuple[int, int]] = (24, 21)
@@ -69,15 +68,6 @@ class FluxNetwork(VelocityNetwork):
             ).sample[:, :number]
         return F.pixel_shuffle(found.mT.unflatten(2, (height // 2, width // 2)), 2)
 
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        config = self.transformer.config
-        return {
-            "latents": (config.in_channels // 4, 2, 2),
-            "states": (1, config.joint_attention_dim),
-            "pooled": (config.pooled_projection_dim,),
-        }
-
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """See `Network.count_activations`; computed again, a block keeps its input."""
         lists = [getattr(self.transformer, name) for name in self.lists]
@@ -101,7 +91,7 @@ class Flux2Network(FluxNetwork):
     computes queries, keys, values and the first half of its feed-forward; not its last one.
     """
 
-    kind = "Flux2Transformer2DModel"
+    kind, beside = "Flux2Transformer2DModel", ()
     kept = (28, 25)
     at_work = 22
     patch = 1
@@ -138,11 +128,6 @@ class Flux2Network(FluxNetwork):
     def from_encoder(self, encoded: Tensor, vae: Any) -> Tensor:
         mean, deviation = statistics_of(vae)
         return (F.pixel_unshuffle(encoded, 2) - mean) / deviation
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        config = self.transformer.config
-        return {"latents": (config.in_channels, 1, 1), "states": (1, config.joint_attention_dim)}
 
 
 def grid_ids(height: int, width: int, device: torch.device) -> Tensor:

@@ -15,7 +15,7 @@ class QwenImageNetwork(ChannelScaledNetwork):
     """The transformer of a config of diffusers, on latents [B, C, H, W] that it reads as tokens of
     two by two, channel by channel."""
 
-    kind = "QwenImageTransformer2DModel"
+    kind, packed, beside = "QwenImageTransformer2DModel", True, ("mask",)
     layer_roles = {
         **{role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"},
         "o": ("attn.to_out.0", "attn.to_add_out"),
@@ -38,7 +38,7 @@ class QwenImageNetwork(ChannelScaledNetwork):
         source: Tensor | None = None,
     ) -> Tensor:
         """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
-        `mask` [B, n] bool which of them a text has, `source` [B, D] of images that are edited."""
+        `mask` [B, n] is 0 where these are padding, `source` [B, D] of images that are edited."""
         grids = [F.pixel_unshuffle(latents, self.patch).to(self.dtype)]
         height, width = grids[0].shape[-2:]
         if source is not None:
@@ -49,7 +49,7 @@ class QwenImageNetwork(ChannelScaledNetwork):
                 hidden_states=torch.cat([grid.flatten(2) for grid in grids], 2).mT,
                 timestep=sigma,
                 encoder_hidden_states=states.to(self.dtype),
-                encoder_hidden_states_mask=mask,
+                encoder_hidden_states_mask=mask.bool(),
                 img_shapes=[[(1, height, width)] * len(grids)] * len(latents),
             ).sample[:, : height * width]
         return F.pixel_shuffle(found.transpose(1, 2).unflatten(2, (height, width)), self.patch)
@@ -65,17 +65,6 @@ class QwenImageNetwork(ChannelScaledNetwork):
         norms = (torch.linalg.vector_norm(x, dim=1, keepdim=True) for x in (own, guided))
         scale = next(norms) / next(norms).clamp_min(torch.finfo(guided.dtype).tiny)
         return F.pixel_shuffle(guided * scale, self.patch)
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        config = self.transformer.config
-        latents = (config.in_channels // self.patch**2, self.patch, self.patch)
-        return {"latents": latents, "states": (1, config.joint_attention_dim), "mask": (1,)}
-
-    def blank(self) -> list[Mapping[str, Any]]:
-        """See `Network.blank`; the text has its token."""
-        [inputs] = super().blank()
-        return [{**inputs, "mask": inputs["mask"] == 0}]
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """Of a position a block keeps about 24 vectors of its width; computed again, what it is

@@ -1,7 +1,5 @@
 """diffusers' `SanaTransformer2DModel` as a network that predicts velocities (Sana, SANA-1.5)."""
 
-from collections.abc import Mapping
-
 from torch import Tensor
 
 from mmrl.models.network.velocity_network import VelocityNetwork
@@ -17,6 +15,7 @@ class SanaNetwork(VelocityNetwork):
     """
 
     kind = "SanaTransformer2DModel"
+    text_width, beside = "caption_channels", ("mask",)
     layer_roles = {
         **{role: (f"attn1.to_{role}", f"attn2.to_{role}") for role in "qkv"},
         "o": ("attn1.to_out.0", "attn2.to_out.0"),
@@ -33,15 +32,6 @@ class SanaNetwork(VelocityNetwork):
                 encoder_attention_mask=mask,
                 timestep=sigma * 1000 * self.transformer.config.timestep_scale,
             ).sample
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        config = self.transformer.config
-        return {
-            "latents": (config.in_channels, self.patch, self.patch),
-            "states": (1, config.caption_channels),
-            "mask": (1,),
-        }
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """Of a token of an image, a block keeps about 37 vectors of its width, and 6 more where it

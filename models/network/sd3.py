@@ -1,7 +1,5 @@
 """diffusers' `SD3Transformer2DModel` as a network that predicts velocities (SD3, SD3.5)."""
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
@@ -23,7 +21,7 @@ CLIP_TOKENS = 77
 class SD3Network(VelocityNetwork):
     """The transformer of a config of diffusers, on latents [B, C, H, W]."""
 
-    kind = "SD3Transformer2DModel"
+    kind, beside = "SD3Transformer2DModel", ("pooled",)
     layer_roles = {
         **ATTENTION,
         "gate": ("ff.net.0.proj", "ff_context.net.0.proj"),
@@ -50,15 +48,6 @@ class SD3Network(VelocityNetwork):
             if name.endswith(FIRST_ZERO):
                 for parameter in layer.parameters():
                     torch.nn.init.zeros_(parameter)
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        config = self.transformer.config
-        return {
-            "latents": (config.in_channels, self.patch, self.patch),
-            "states": (1, config.joint_attention_dim),
-            "pooled": (config.pooled_projection_dim,),
-        }
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """Of a position, those of CLIP's 77 tokens among them, a block keeps about 25 vectors of

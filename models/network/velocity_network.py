@@ -37,11 +37,17 @@ class VelocityNetwork(Network):
     Attributes:
         kind: name of the class of diffusers that is made of it.
         lists: names of the lists of its blocks.
+        packed: whether `in_channels` of its config counts those of a whole token.
+        text_width: key of its config that holds the numbers of a state of a text's token.
+        beside: what `forward` takes of texts besides their states, of `pooled`, `mask`, `length`.
         parts: text encoders and the decoder of latents, of a checkpoint whose weights are read.
     """
 
     kind: ClassVar[str]
     lists: ClassVar[tuple[str, ...]] = ("transformer_blocks",)
+    packed: ClassVar[bool] = False
+    text_width: ClassVar[str] = "joint_attention_dim"
+    beside: ClassVar[tuple[str, ...]] = ()
     transformer: Any
     parts: PipelineParts | None = None
 
@@ -69,14 +75,25 @@ class VelocityNetwork(Network):
         is noise; `conditions` [B, …] are what the layout of the family computes of texts."""
 
     @property
-    @abstractmethod
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Of each keyword of `forward` but sigma, a latent of one token and a text of one, without
         the batch."""
+        config, side = self.transformer.config, self.patch
+        channels = config.in_channels // (side**2 if self.packed else 1)
+        whole = {"pooled": (config.get("pooled_projection_dim"),), "mask": (1,), "length": ()}
+        beside = {name: whole[name] for name in self.beside}
+        return {
+            "latents": (channels, side, side),
+            "states": (1, config[self.text_width]),
+            **beside,
+        }
 
     def blank(self) -> list[Mapping[str, Any]]:
+        """See `Network.blank`; the text has its token."""
         shapes, device = {**self.shapes, "sigma": ()}, self.device
-        return [{name: torch.zeros(1, *s, device=device) for name, s in shapes.items()}]
+        made = {name: torch.zeros(1, *s, device=device) for name, s in shapes.items()}
+        ones = {name: made[name].long() + 1 for name in ("mask", "length") if name in made}
+        return [{**made, **ones}]
 
     def guide(self, branches: Sequence[Tensor], guidance: Guidance) -> Tensor:
         """The guided velocity from those of the branches, the conditional one first."""

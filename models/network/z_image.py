@@ -1,8 +1,5 @@
 """diffusers' `ZImageTransformer2DModel` as a network that predicts velocities (Z-Image)."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -14,6 +11,7 @@ class ZImageNetwork(VelocityNetwork):
     at 0 to images at 1, and what it predicts is the velocity with the other sign."""
 
     kind = "ZImageTransformer2DModel"
+    text_width, beside = "cap_feat_dim", ("length",)
     lists = ("noise_refiner", "context_refiner", "layers")
     layer_roles = {
         **{role: (f"attention.to_{role}",) for role in "qkv"},
@@ -38,17 +36,6 @@ class ZImageNetwork(VelocityNetwork):
                 patch_size=self.patch,
             ).sample
         return -torch.stack(found)[:, :, 0]
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        config = self.transformer.config
-        latents = (config.in_channels, self.patch, self.patch)
-        return {"latents": latents, "states": (1, config.cap_feat_dim), "length": ()}
-
-    def blank(self) -> list[Mapping[str, Any]]:
-        """See `Network.blank`; the text has its token."""
-        [inputs] = super().blank()
-        return [{**inputs, "length": inputs["length"].long() + 1}]
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """Of a position a block keeps about 33 vectors of its width; computed again, what it is

@@ -5,7 +5,7 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,11 @@ def disturb(original: Callable) -> Callable:
     return loss
 
 
-def run_all(world: World, output: Path) -> None:
-    """A run of every kind; of those in bfloat16 one more from the first checkpoint."""
+def run_all(world: World, output: Path, kinds: Sequence[str]) -> None:
+    """The run with events, and those of some kinds, each once more from its first checkpoint."""
     with pytest.raises(DivergenceError, match="the loss is not finite for"):
         reinforce(world, output / "events", "events")
-    for kind in ("autocast", "half", "half-lora"):
+    for kind in kinds:
         run = reinforce(world, output / kind, kind)
         begun = str(run / "checkpoints" / "1")
         reinforce(world, output / f"{kind}-resumed", kind, resume_from_checkpoint=begun)
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
     """The runs of every process of a pair.
 
     Args:
-        arguments: folder of the world, folder for the runs.
+        arguments: folder of the world, folder for the runs, and their kinds.
     """
-    run_all(world_in(Path(arguments[0])), Path(arguments[1]))
+    run_all(world_in(Path(arguments[0])), Path(arguments[1]), arguments[2:])
     return 0

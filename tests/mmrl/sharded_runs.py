@@ -53,8 +53,8 @@ agreement."""
 HELD = ("text",)
 """Kinds in which a process that is told to stop goes on to the end of the rollouts, because the
 others wait for it in every forward pass."""
-STOPPED = ("full", "following", "text")
-"""Kinds of which one run more is stopped on the way, twice."""
+STOPPED = {"fsdp2": "full", "zero2": "following", "zero3": "text"}
+"""The kind, of each way of sharding, of which one run more is stopped on the way, twice."""
 KINDS = {
     "fsdp2": ("full", "lora", "value", "text"),
     "zero2": ("following",),
@@ -163,8 +163,8 @@ def reconstruct(world: World, output: Path) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs of a kind of `RL`, or `sft`: whole and in two parts, and one that goes on where one
-    process stopped.
+    """Runs of a kind of `RL`, or `sft`: whole, from its checkpoint in the middle, and from that of
+    one process.
 
     Args:
         arguments: folder of the world, folder for the runs, folder of those alone, and the kind.
@@ -180,11 +180,10 @@ def main(arguments: list[str]) -> int:
 def reinforced(world: World, output: Path, alone: Path, kind: str) -> None:
     with noting_gathers(output / kind / "gathered.json"):
         reinforce(world, output / kind, kind)
-    reinforce(world, output / f"{kind}-parts", kind, max_steps=2)
-    reinforce(world, output / f"{kind}-parts", kind, resume_from_checkpoint="auto")
-    begun = {"resume_from_checkpoint": str(alone / kind / "checkpoints" / "2")}
-    reinforce(world, output / f"{kind}-continued", kind, **begun)
-    if kind in STOPPED:
+    for name, whole in (("resumed", output), ("continued", alone)):
+        begun = {"resume_from_checkpoint": str(whole / kind / "checkpoints" / "2")}
+        reinforce(world, output / f"{kind}-{name}", kind, **begun)
+    if STOPPED[output.name] == kind:
         reinforce_stopped(world, output / f"{kind}-stopped", kind)
 
 
@@ -209,8 +208,6 @@ def noting_gathers(file: Path) -> Iterator[None]:
 def supervised(world: World, output: Path) -> None:
     with pytest.raises(ConfigError, match="no block .*multi_gpu.yaml"):
         reconstruct(world, output / "reconstruction")
-    constant, auto = {"lr_scheduler_type": "constant"}, {"resume_from_checkpoint": "auto"}
     supervise(world, output / "sft")
-    supervise(world, output / "sft-parts", max_steps=2, **constant)
-    supervise(world, output / "sft-parts", **auto, **constant)
-    supervise(world, output / "sft-whole", **constant)
+    begun = {"resume_from_checkpoint": str(output / "sft" / "checkpoints" / "2")}
+    supervise(world, output / "sft-resumed", **begun)

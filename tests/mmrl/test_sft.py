@@ -137,17 +137,6 @@ def test_a_bad_configuration_is_one_clear_line(
     assert message.startswith("error: ") and named in message
 
 
-@pytest.mark.parametrize("dry_run", [True, False])
-def test_a_checkpoint_beyond_the_last_step_is_refused(
-    images: Path, tmp_path: Path, dry_run: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = train(config(images, tmp_path / "run", max_steps=2))
-    words = [f"config={run / 'config.yaml'}", "max_steps=1", f"dry_run={dry_run}"]
-    assert main([*words, "resume_from_checkpoint=auto"]) == 1
-    message = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "max_steps is 1; it must be at least 2, the step of '" in message
-
-
 def test_a_loss_that_is_not_finite_stops_the_run(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

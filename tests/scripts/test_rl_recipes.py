@@ -1,5 +1,5 @@
-"""Recipes for public checkpoints run two steps on skeletons of these, each but those of
-`mmada_base_`, which name another start of the same sizes.
+"""Recipes for public checkpoints run two steps on skeletons of these, each but those that name
+another start of the same sizes, or only what another one shows: all weights, a client of a server.
 
 The vocabulary, the layouts, the columns of the data and the algorithm are the recipe's; sizes are
 smaller, the rows of hub data sets are written here, and networks of rewards are small ones with
@@ -34,10 +34,12 @@ from tests.scripts.published import RL_ROWS as ROWS
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|mmada_|qwen3_|qwen_vl_"
 STARTS += "|pe_|amused_|sana_|sd3_|flux_|flux2_|qwen_image_|z_image_|wan_"
+ALIKE = "mmada_base_|(?!llada_trace_rl_value|amused).*_full$|.*(hpsv3|unified_reward)_client$"
+ALIKE += "|sd3_guard_(ocr|pickscore)"
 RECIPES = sorted(
     path
     for path in (ROOT / "configs" / "rl").glob("*.yaml")
-    if re.match(STARTS, path.name) and not path.name.startswith("mmada_base_")
+    if re.match(STARTS, path.name) and not re.match(ALIKE, path.stem)
 )
 CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
 NOT_HERE = ("hpsv3",)

@@ -143,24 +143,6 @@ def test_the_mean_over_a_steps_tokens_follows_the_recursion_of_steps(
             assert got_advantage == pytest.approx(later_advantage)
 
 
-@promise
-@given(random_rollouts(), st.floats(0, 1), st.floats(0, 1))
-def test_rows_and_steps_that_write_nothing_change_nothing(
-    drawn: tuple[Tensor, ...], gamma: float, lam: float
-) -> None:
-    rewards, values, scored = drawn
-    whole = estimate(rewards, values, scored, gamma, lam)
-    for row in range(values.shape[1]):
-        used = scored[:, row].any(-1)
-        if not used.any():
-            assert not any(bool(each[:, row].any()) for each in whole)
-            continue
-        value, steps = (t[used, row][:, None] for t in (values, scored))
-        found = estimate(rewards[row : row + 1], value, steps, gamma, lam)
-        for one, many in zip(found, whole, strict=True):
-            torch.testing.assert_close(one[:, 0], many[used, row])
-
-
 NAN = float("nan")
 
 

@@ -127,7 +127,7 @@ def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "kind"), [(way, kind) for way, kind in EVERY if kind in STOPPED])
+@pytest.mark.parametrize(("way", "kind"), STOPPED.items())
 def test_processes_leave_together_if_one_is_told_to_stop(
     runs_of: Runs, way: str, kind: str
 ) -> None:
@@ -141,9 +141,9 @@ def test_processes_leave_together_if_one_is_told_to_stop(
 @every_way
 def test_a_sharded_run_resumes_exactly(runs_of: Runs, way: str, kind: str) -> None:
     runs = runs_of(way, kind)
-    whole, parts = runs.two / kind, runs.two / f"{kind}-parts"
-    assert metrics(parts)[-1] == metrics(whole)[-1]
-    assert same_weights(parts / "final", whole / "final")
+    whole, resumed = runs.two / kind, runs.two / f"{kind}-resumed"
+    assert metrics(resumed)[-1] == metrics(whole)[-1]
+    assert same_weights(resumed / "final", whole / "final")
 
 
 @pytest.mark.slow
@@ -168,5 +168,5 @@ def test_supervised_runs_have_the_losses_of_one_process_and_resume(runs_of: Runs
     for name in ("checkpoints/2", "checkpoints/4", "final"):
         close(runs.one / "sft" / name, runs.two / "sft" / name)
     load_policy(runs.two / "sft" / "final", VQ)
-    assert metrics(runs.two / "sft-parts") == metrics(runs.two / "sft-whole")
-    assert same_weights(runs.two / "sft-parts" / "final", runs.two / "sft-whole" / "final")
+    assert metrics(runs.two / "sft-resumed")[-1] == metrics(runs.two / "sft")[-1]
+    assert same_weights(runs.two / "sft-resumed" / "final", runs.two / "sft" / "final")

@@ -15,7 +15,16 @@ from tests.mmrl.runs import World, metrics, same_weights
 from tests.mmrl.runtime.test_sharded import PAIRS
 
 every_pair = pytest.mark.parametrize("name", ["pair", *PAIRS.values()])
-in_bfloat16 = pytest.mark.parametrize("kind", ["autocast", "half", "half-lora"])
+BFLOAT16 = {
+    "pair": ["autocast"],
+    "sharing_pair": ["autocast", "half", "half-lora"],
+    "zero2_pair": ["half"],
+    "zero3_pair": ["autocast", "half-lora"],
+}
+"""Kinds of runs in bfloat16 of each pair: all where weights are gathered in bfloat16."""
+in_bfloat16 = pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name, kinds in BFLOAT16.items() for kind in kinds]
+)
 pytestmark = pytest.mark.slow
 
 
@@ -23,7 +32,7 @@ pytestmark = pytest.mark.slow
 def one(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs of one process."""
     folder = tmp_path_factory.mktemp("one")
-    sharded_events.run_all(world, folder)
+    sharded_events.run_all(world, folder, BFLOAT16["sharing_pair"])
     return folder
 
 
@@ -37,7 +46,8 @@ def two(
     def runs(name: str) -> Path:
         both: Pair = request.getfixturevalue(name)
         folder = tmp_path_factory.mktemp(name)
-        both.begin("tests.mmrl.sharded_events", [str(Path(world.policy).parent), str(folder)])
+        words = [str(Path(world.policy).parent), str(folder), *BFLOAT16[name]]
+        both.begin("tests.mmrl.sharded_events", words)
         both.end()
         return folder
 
@@ -61,7 +71,6 @@ def test_a_loss_that_is_not_finite_on_one_process_ends_all_and_is_named(
     assert "the loss is not finite for" in (run / "train.log").read_text()
 
 
-@every_pair
 @in_bfloat16
 def test_a_run_in_bfloat16_trains_as_in_one_process_up_to_rounding(
     one: Path, two: Callable[[str], Path], name: str, kind: str
@@ -75,7 +84,6 @@ def test_a_run_in_bfloat16_trains_as_in_one_process_up_to_rounding(
     assert stored and (kind != "half" or {*stored} == {torch.bfloat16})
 
 
-@every_pair
 @in_bfloat16
 def test_a_bfloat16_run_resumes_exactly(two: Callable[[str], Path], name: str, kind: str) -> None:
     whole, resumed = two(name) / kind, two(name) / f"{kind}-resumed"

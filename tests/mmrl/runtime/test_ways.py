@@ -23,22 +23,20 @@ PARTS = {"logits_budget": 3 * 256 * 8}
 
 WAYS = {
     "offload": ("fsdp2_offload.yaml", 2, "full", {}),
-    "whole-adapter": ("fsdp2.yaml", 2, "lora", {"rollout_weights": "whole"}),
-    "parts-of-logits": ("fsdp2.yaml", 2, "full", {"rollout_weights": "by_block", **PARTS}),
     "two-nodes": ("two_nodes/multi_gpu.yaml", 2, "full", {}),
-    "two-nodes-sharded": ("two_nodes/fsdp2.yaml", 2, "lora", {"rollout_weights": "by_block"}),
+    "two-nodes-sharded": (
+        *("two_nodes/fsdp2.yaml", 2, "lora"),
+        {"rollout_weights": "by_block", **PARTS},
+    ),
     "hsdp": ("two_nodes/hsdp.yaml", 4, "value", FOUR),
-    "four": ("multi_gpu.yaml", 4, "full", FOUR),
     "four-sharded": ("fsdp2.yaml", 4, "value", FOUR),
     "zero2-nodes": ("two_nodes/zero2.yaml", 2, "lora", {}),
     "zero3-nodes": ("two_nodes/zero3.yaml", 2, "full", {"rollout_weights": "by_block", **PARTS}),
     "zero3-offload": ("zero3_offload.yaml", 2, "full", FOUR),
-    "four-zero2": ("zero2.yaml", 4, "full", FOUR),
     "four-zero3": ("zero3.yaml", 4, "full", FOUR),
 }
 """Launch configuration, processes, kind of run and what is changed of it."""
-CONTINUED = {"zero3-offload": "four", "four-sharded": "hsdp", "four-zero3": "zero3-offload"}
-CONTINUED |= {"four-zero2": "four-zero3"}
+CONTINUED = {"four-sharded": "hsdp", "four-zero3": "zero3-offload"}
 """Ways that also continue a run from the first checkpoint of another, with as many processes or
 with twice or half as many."""
 

@@ -71,14 +71,6 @@ def test_sizes_stay_with_their_rows() -> None:
     assert joined.blocks.amax(1).tolist() == [LENGTH // size - 1 for size in (6, 3, 2, 6)]
 
 
-def test_as_many_generators_as_rows_are_asked_for() -> None:
-    with pytest.raises(ValueError):
-        sample(EXACT, canvas(), settings(), generators(4))
-    one = [torch.Generator().manual_seed(0) for _ in range(2)]
-    first, again = (sample(EXACT, canvas(), settings(), each) for each in one)
-    assert torch.equal(first.canvas.tokens, again.canvas.tokens)
-
-
 @pytest.mark.parametrize("size", [None, 0, -4, 2.5, True, "four", [4]])
 def test_a_prompt_without_a_possible_size_is_refused(size: object) -> None:
     rows = canvas((4, size))

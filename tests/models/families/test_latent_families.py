@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import diffusers
 import numpy as np
@@ -276,8 +276,7 @@ def test_images_are_encoded_to_what_is_decoded(folder: Path, policy: Policy) -> 
 
 
 @torch.no_grad()
-def velocity(network: Any, policy: Policy) -> Tensor:
-    canvas: Any = policy.canvas(ask(*TEXTS, **SIZE))
+def velocity(network: Any, canvas: Any) -> Tensor:
     start = torch.randn(2, *canvas.shapes[0], generator=seeded([4])[0])
     return network(latents=start, sigma=torch.tensor([1.0, 0.4]), **canvas.condition())
 
@@ -285,25 +284,33 @@ def velocity(network: Any, policy: Policy) -> Tensor:
 def test_a_pipeline_and_an_adapter_are_read_by_diffusers_and_peft(
     folder: Path, policy: Policy, tmp_path: Path
 ) -> None:
-    network: Any = load_model(folder)
+    read_by_others(folder, policy, ask(*TEXTS, **SIZE), load, tmp_path)
+
+
+def read_by_others(
+    folder: Path, policy: Policy, prompts: list[Prompt], load: Callable, tmp_path: Path
+) -> None:
+    """Save an adapter of a pipeline in `folder`, and a pipeline with it in its weights; both must
+    give their velocities where peft, diffusers and the project read them."""
+    network, canvas = cast("Any", load_model(folder)), policy.canvas(prompts)
     names = sorted(network.layer_roles)
     adapted = add_adapter(network, LoraConfig(r=2, target_modules=names), 0, str(folder))
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.3, generator=seeded([3])[0])
     replace(policy, network=network, model=adapted).save(tmp_path / "adapter")
-    known = velocity(adapted, policy)
-    assert (known - velocity(policy.network, policy)).abs().max() > 0.1
+    known = velocity(adapted, canvas)
+    assert (known - velocity(policy.network, canvas)).abs().max() > 0.1
     merged = load(tmp_path / "adapter")
-    close(velocity(merged.network, policy), known, 3e-4)
+    close(velocity(merged.network, canvas), known, 3e-4)
     plain: Any = load_model(folder)
     plain.transformer = PeftModel.from_pretrained(plain.transformer, str(tmp_path / "adapter"))
-    close(velocity(plain, policy), known, 3e-4)
+    close(velocity(plain, canvas), known, 3e-4)
     whole = tmp_path / "whole"
     merged.save(whole, "float32")
     files = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
     assert {path.relative_to(whole) for path in whole.rglob("*") if path.is_file()} == files
-    assert torch.equal(velocity(load_model(whole), policy), velocity(merged.network, policy))
+    assert torch.equal(velocity(load_model(whole), canvas), velocity(merged.network, canvas))
     read = public(whole).transformer.state_dict()
     for name, tensor in merged.network.transformer.state_dict().items():
         assert torch.equal(read[name], tensor)

@@ -14,7 +14,6 @@ import diffusers
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
@@ -27,20 +26,23 @@ from mmrl.generation.flow import sampler
 from mmrl.generation.flow.sampler_config import SolverConfig
 from mmrl.models import Policy, load_policy
 from mmrl.models.families import get_family
-from mmrl.models.loading import load_model
 from mmrl.models.network.wan import TEXT_TOKENS, WanNetwork
 from mmrl.pretrained.known import SIZES
-from mmrl.pretrained.model_config import LoraConfig
 from mmrl.run.sample_files import read_samples
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.training.adapter import add_adapter
 from mmrl.types import Prompt, Sample, Video
 from mmrl.types.video import read_clip
 from scripts.pipeline_skeletons import write_wan
 from tests.mmrl.flow_runs import TASK
 from tests.mmrl.runs import metrics
 from tests.mmrl.test_flow_rl import METHODS, run
-from tests.models.families.test_latent_families import close, public, state, watch
+from tests.models.families.test_latent_families import (
+    close,
+    public,
+    read_by_others,
+    state,
+    watch,
+)
 from tests.models.flow import scatter, seeded
 from tests.models.kept_bytes import count_kept
 from tests.models.networks import FIXTURES
@@ -123,14 +125,12 @@ def test_the_rollout_and_replay_are_those_of_diffusers_and_flow_grpo(
         )
 
 
-@pytest.mark.parametrize("w", [0.0, 2.5])
-def test_latents_frames_and_calls_are_those_of_the_pipeline(
-    folder: Path, policy: Policy, w: float
-) -> None:
-    prompts, known, steps, calls = ask(*TEXTS, **SIZE), [], [], []
-    hook = watch(policy.network.transformer, calls)
-    rollout = write(policy, prompts, [0, 1], name="ode", cfg_scale=w, sigma_rule="static_twice")
-    hook.remove()
+def same_as_the_pipeline(
+    folder: Path, policy: Policy, rollout: Any, w: float, size: dict[str, int], calls: list[Any]
+) -> list[Video]:
+    """Assert that latents and frames of a deterministic walk are those of the pipeline, whose calls
+    of the transformer are noted; the videos."""
+    steps: list[Tensor] = []
 
     def note(_: Any, __: int, ___: Any, values: dict[str, Any]) -> dict[str, Any]:
         steps.append(values["latents"].clone())
@@ -138,22 +138,36 @@ def test_latents_frames_and_calls_are_those_of_the_pipeline(
 
     pipeline = public(folder)
     pipeline.scheduler = LIBRARY.FlowMatchEulerDiscreteScheduler(shift=3.0)
-    watch(pipeline.transformer, known)
+    watch(pipeline.transformer, calls)
     given = {"latents": state(rollout, 0), "callback_on_step_end": note, "output_type": "np"}
-    given |= {"guidance_scale": 1 + w, "num_inference_steps": STEPS, **SIZE}
+    given |= {"guidance_scale": 1 + w, "num_inference_steps": STEPS, **size}
     drawn = pipeline(prompt=TEXTS, max_sequence_length=TEXT_TOKENS, **given).frames
     close(rollout.canvas.sigmas[0], pipeline.scheduler.sigmas, 1e-6)
     for n, latents in enumerate(steps):
         close(state(rollout, n + 1), latents)
+    videos: Any = policy.decode(rollout.canvas, ask(*TEXTS, **size))
+    for video, frames in zip(videos, drawn, strict=True):
+        assert abs(video.frames - frames * 255.0).max() <= 1
+    return videos
+
+
+@pytest.mark.parametrize("w", [0.0, 2.5])
+def test_latents_frames_and_calls_are_those_of_the_pipeline(
+    folder: Path, policy: Policy, w: float
+) -> None:
+    known, calls = [], []
+    hook = watch(policy.network.transformer, calls)
+    rollout = write(
+        policy, ask(*TEXTS, **SIZE), [0, 1], name="ode", cfg_scale=w, sigma_rule="static_twice"
+    )
+    hook.remove()
+    videos = same_as_the_pipeline(folder, policy, rollout, w, SIZE, known)
     assert (state(rollout, -1) - state(rollout, 0)).abs().max() > 0.5
     for n, call in enumerate(known):
         branches = 2 if w else 1
         for key in ("timestep", "encoder_hidden_states"):
             close(calls[n // branches][key].chunk(branches)[n % branches], call[key])
-    videos: Any = policy.decode(rollout.canvas, prompts)
-    for video, frames in zip(videos, drawn, strict=True):
-        assert isinstance(video, Video) and video.frames.shape == (9, 32, 48, 3)
-        assert abs(video.frames - frames * 255.0).max() <= 1 and video.fps == 16
+    assert all(video.frames.shape == (9, 32, 48, 3) and video.fps == 16 for video in videos)
 
 
 def test_a_row_of_a_batch_of_mixed_sizes_is_the_row_alone(policy: Policy) -> None:
@@ -210,28 +224,7 @@ def test_a_number_of_frames_in_the_settings_is_checked_before_weights_load(folde
 def test_a_pipeline_and_an_adapter_are_read_by_diffusers_and_peft(
     folder: Path, policy: Policy, tmp_path: Path
 ) -> None:
-    canvas: Any = policy.canvas(ask(*TEXTS, **SIZE))
-    start = torch.randn(2, *canvas.shapes[0], generator=seeded([4])[0])
-    given = {"latents": start, "sigma": torch.tensor([1.0, 0.4]), **canvas.condition()}
-    network: Any = load_model(folder)
-    names = sorted(network.layer_roles)
-    adapted = add_adapter(network, LoraConfig(r=2, target_modules=names), 0, str(folder))
-    for name, parameter in adapted.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.3, generator=seeded([3])[0])
-    replace(policy, network=network, model=adapted).save(tmp_path / "adapter")
-    plain: Any = load_model(folder)
-    with torch.no_grad():
-        known = adapted(**given)
-        assert (known - policy.network(**given)).abs().max() > 0.1
-        merged = load(tmp_path / "adapter")
-        close(merged.network(**given), known, 3e-4)
-        plain.transformer = PeftModel.from_pretrained(plain.transformer, str(tmp_path / "adapter"))
-        close(plain(**given), known, 3e-4)
-    merged.save(tmp_path / "whole", "float32")
-    read = public(tmp_path / "whole").transformer.state_dict()
-    for name, tensor in merged.network.transformer.state_dict().items():
-        assert torch.equal(read[name], tensor)
+    read_by_others(folder, policy, ask(*TEXTS, **SIZE), load, tmp_path)
 
 
 def red_video(samples: list[Any]) -> list[float]:

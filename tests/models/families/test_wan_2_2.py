@@ -13,14 +13,13 @@ from mmrl.config import ConfigError
 from mmrl.estimators import draw_passes, score
 from mmrl.models.families import get_family
 from mmrl.models.loading import load_model
-from mmrl.models.network.wan import TEXT_TOKENS
 from mmrl.pretrained.known import SIZES
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.runtime.sharding.sharding import find_blocks
 from mmrl.training.adapter import add_adapter
 from scripts.pipeline_skeletons import write_wan
-from tests.models.families.test_latent_families import close, public, state
-from tests.models.families.test_wan import STEPS, TEXTS, ask, load, write
+from tests.models.families.test_latent_families import close
+from tests.models.families.test_wan import TEXTS, ask, load, same_as_the_pipeline, write
 from tests.models.flow import seeded
 
 LIBRARY: Any = diffusers
@@ -49,23 +48,8 @@ def folder(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_latents_and_frames_are_those_of_the_pipeline(name: str, folder: Path) -> None:
     policy, prompts = load(folder), ask(*TEXTS, **SIZE)
     rollout = write(policy, prompts, [0, 1], name="ode", sigma_rule="static_twice")
-    pipeline = public(folder)
-    pipeline.scheduler = LIBRARY.FlowMatchEulerDiscreteScheduler(shift=3.0)
-    steps: list[Any] = []
-
-    def note(_: Any, __: int, ___: Any, values: dict[str, Any]) -> dict[str, Any]:
-        steps.append(values["latents"].clone())
-        return values
-
-    given = {"latents": state(rollout, 0), "callback_on_step_end": note, "output_type": "np"}
-    given |= {"guidance_scale": 2.5, "num_inference_steps": STEPS, **SIZE}
-    drawn = pipeline(prompt=TEXTS, max_sequence_length=TEXT_TOKENS, **given).frames
+    videos = same_as_the_pipeline(folder, policy, rollout, 1.5, SIZE, [])
     assert (rollout.canvas.sigmas[0, :-1] < 0.875).any(), "both experts predict"
-    for n, latents in enumerate(steps):
-        close(state(rollout, n + 1), latents)
-    videos: Any = policy.decode(rollout.canvas, prompts)
-    for video, frames in zip(videos, drawn, strict=True):
-        assert abs(video.frames - frames * 255.0).max() <= 1
     assert videos[0].fps == (24 if name == "Wan2.2-5B" else 16)
 
 

@@ -273,14 +273,3 @@ def test_an_unknown_kernel_and_noise_without_a_use_are_refused() -> None:
         said = f"kernel is '{kernel}'; it must be {names} where noise is given"
         with pytest.raises(ConfigError, match=said):
             transition(kernel, X, V, 0.8, 0.7, noise=Z, noise_level=0.7, sigma_max=0.9)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_step_waits_for_no_value_of_its_device(kernel: str) -> None:
-    x = torch.empty(2, 3, 4, device="meta", dtype=torch.bfloat16)  # has no values to wait for
-    level = torch.empty(2, device="meta")
-    noise = x if KERNELS[kernel].density else None
-    found = transition(kernel, x, x, 0.8, 0.7, noise=noise, noise_level=level, sigma_max=0.9)
-    assert [each.shape for each in found] == [(2, 3, 4), (2, 3, 4), (2,), (2,)]
-    moved, previous = dpm2_step(x, x, 0.8, 0.7, None)
-    assert dpm2_step(moved, x, 0.7, 0.5, previous)[0].is_meta
