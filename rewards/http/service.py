@@ -44,6 +44,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Doubled each time; every pause is multiplied by a random number between 1 and 1.5."""
 OPEN_SECONDS, IDLE_SECONDS, LOOK_SECONDS = 10.0, 4.0, 5.0
 """For a connection; before an idle one is not reused; for a health check."""
+CONNECTIONS = 4
+"""Simultaneous requests of an HTTP client."""
 LARGEST = 64 * 2**20
 """Bytes of an answer, unpacked."""
 JSON = "application/json"
@@ -122,13 +124,19 @@ class Service:
         self.urls = [_check_url(url) for url in urls]
         self.concurrency, self.timeout_s, self._secret = concurrency, timeout_s, secret
         self._turns = itertools.count()
-        self._client = httpx.AsyncClient(
-            verify=ssl.create_default_context(),  # certificates of the system, or SSL_CERT_FILE
-            trust_env=False,
-            limits=httpx.Limits(keepalive_expiry=IDLE_SECONDS),
-            timeout=httpx.Timeout(None, connect=min(timeout_s / 2, OPEN_SECONDS)),
-            headers={"Authorization": f"Bearer {self._secret}"} if self._secret else {},
-        )
+        verify = ssl.create_default_context()  # certificates of the system, or SSL_CERT_FILE
+        # each request looks at all connections of its client
+        clients = [
+            httpx.AsyncClient(
+                verify=verify,
+                trust_env=False,
+                limits=httpx.Limits(keepalive_expiry=IDLE_SECONDS),
+                timeout=httpx.Timeout(None, connect=min(timeout_s / 2, OPEN_SECONDS)),
+                headers={"Authorization": f"Bearer {self._secret}"} if self._secret else {},
+            )
+            for _ in range(-(-concurrency // CONNECTIONS))
+        ]
+        self._clients = itertools.cycle(clients)
 
     def post_all(self, path: str, contents: Sequence[Any], deadline: Deadline) -> list[Any]:
         """Send JSON, at most `concurrency` requests at a time; the JSON of the answers in order.
@@ -247,7 +255,7 @@ class Service:
     async def _send(self, *what: str, **more: Any) -> tuple[httpx.Response, bytes]:
         """The response and its bytes. Raises Refused: there are more than `LARGEST`."""
         answer = bytearray()
-        async with self._client.stream(*what, **more) as response:
+        async with next(self._clients).stream(*what, **more) as response:
             async for part in response.aiter_bytes():
                 answer += part
                 if len(answer) > LARGEST:
