@@ -37,7 +37,7 @@ class SGLangServer(HTTPEngine):
         return self.ask("/get_model_info")
 
     def pause(self) -> None:
-        self.ask("/pause_generation", {"mode": "in_place"})
+        self.ask("/pause_generation", {"mode": "retract"})
 
     def resume(self) -> None:
         self.ask("/continue_generation", {})

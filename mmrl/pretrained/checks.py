@@ -142,12 +142,15 @@ def _known_image_tokens(known: Known, task: str) -> int | None:
 def check_kind(known: Known, sampler: SamplerConfig, where: str = "sampler") -> None:
     """Raise a ConfigError for a sampler of another kind of generation than the policy is known to
     be; `where` is the dotted key of the sampler."""
-    from mmrl.generation.kinds import SAMPLER_KINDS
+    from mmrl.generation.kinds import SAMPLER_KINDS, SAMPLERS
 
     kinds = {family.KIND for family in known.families}
     names = sorted(name for name, kind in SAMPLER_KINDS.items() if kind in kinds)
     allowed = f"{' or '.join(names)}, as {known.model.path} is {' or '.join(sorted(kinds))}"
-    check(not kinds or sampler.name in names, f"{where}.name", sampler.name, allowed)
+    advice = ""
+    if SAMPLERS[sampler.name].prepare is not None:
+        advice = "Servers of masked models do not say in which step a token was written."
+    check(not kinds or sampler.name in names, f"{where}.name", sampler.name, allowed, advice)
 
 
 def check_cache(known: Known, sampler: SamplerConfig, where: str = "sampler") -> None:
