@@ -4,7 +4,7 @@
 # make lint         style; make types checks the annotations with pyright
 # make test-all     the same with the slow ones (make test-slow runs those alone)
 # make test-hps     compare the HPS reward with the package hpsv2, which is put aside
-# make test-engines run vLLM's CPU build and Ray, in an environment of their own (20 minutes, 3.5 GB)
+# make test-engines run vLLM's CPU build and Ray, in their own environment (20 minutes, 3.5 GB)
 # make docs         install what the documents need, then build them into build/docs
 # Paths stay relative, so the checkout may lie in a folder with spaces in its name.
 

@@ -11,7 +11,6 @@ from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.presets import resolve_method
 from mmrl.config import ConfigError, above, at_least, check, check_choice
-from mmrl.generation.causal.engine_config import EngineConfig
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.pretrained.policy_config import OldPolicyConfig, PolicyConfig
 from mmrl.rewards.scoring.terms import key_of
@@ -124,8 +123,7 @@ class RLConfig(RunConfig):
         where = "algorithm.value.learning_rate_scale"
         check(len(rates) <= 1, where, rates, "the same for all tasks")
         check_schedule(self, self.optimizer_steps)
-        samplers = [each for t in self.tasks.values() for each in (t.sampler, t.eval_sampler)]
-        engines = {each.connection for each in samplers if isinstance(each, EngineConfig)}
+        engines = {each.connection for task in self.tasks.values() for each in task.engines}
         found = [" ".join(filter(None, each)) for each in sorted(engines)]
         check(len(engines) <= 1, "tasks.<name>.sampler", found, "one engine for a policy")
 

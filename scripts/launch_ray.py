@@ -3,7 +3,7 @@
     python scripts/launch_ray.py launch=configs/ray/engine.yaml config=configs/rl/….yaml key=value …
 
 accelerate stays what runs: each bundle of the cluster gets one process of `accelerate launch`, and
-what stands behind `launch=` goes to the run. In it, `{engine}` is the address of the server of that
+what follows `launch=` goes to the run. In it, `{engine}` is the address of the server of that
 name. All get the token that `token_env: MMRL_TOKEN` names. Where one process fails, all are ended.
 Ray is not a dependency: `pip install ray`; checkout and packages are the same on all nodes.
 """
@@ -45,7 +45,7 @@ TAIL = 60
 
 @dataclass(kw_only=True)
 class ServerSettings(Settings):
-    """A server beside the run, in a bundle of its own."""
+    """A server beside the run, in its own bundle."""
 
     command: str = ""
     """What starts it; `{host}` and `{port}` are where it has to listen."""

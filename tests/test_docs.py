@@ -74,13 +74,14 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-VLLM_FLAGS = {"--port", "--max-model-len", "--limit-mm-per-prompt"}
+VLLM_FLAGS = {"--port", "--max-model-len", "--limit-mm-per-prompt", "--logprobs-mode"}
+VLLM_FLAGS |= {"--worker-extension-cls", "--weight-transfer-config"}
 """Of `vllm serve` 0.33, as far as the pages have them."""
 
 
 def check_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise, or fail an assertion, unless the command names real files and valid settings."""
-    program, *rest = words
+    program, *rest = [word for word in words if not word.startswith("VLLM_SERVER_DEV_MODE=")]
     if program == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert rest[0] in targets
@@ -113,6 +114,13 @@ def check_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         assert importlib.import_module("mmrl.__main__")
     elif program == "python" and rest[0] == "-m":
         assert load_settings(rest[1], rest[2:])
+    elif rest[0] == "scripts/launch_ray.py":
+        placed = load(ROOT / "scripts", "launch_ray").RayConfig
+        servers = load_config(placed, [rest[1].replace("launch=", "config=")]).servers
+        own = " ".join(rest[3:])
+        for name in servers:
+            own = own.replace(f"{{{name}}}", "'http://node1:8000'")
+        assert load_settings("mmrl.rl", [rest[2], own])
     elif program == "python":
         script = ROOT / rest[0]
         monkeypatch.syspath_prepend(script.parent)
@@ -262,7 +270,10 @@ def test_tables_of_methods_rewards_and_extras_are_complete() -> None:
     }
     assert presets <= rows["methods"]
     assert set(REWARDS) <= rows["reference/rewards"]
-    assert set(extras()) - {"tensorboard", "trackio", "wandb"} <= rows["reference/packages"]
+    assert (
+        set(extras()) - {"tensorboard", "trackio", "wandb", "swanlab", "prometheus"}
+        <= rows["reference/packages"]
+    )
     assert not [name for name in dependencies() if name not in TEXT["README.md"]]
     from mmrl.generation.kinds import SAMPLERS
 

@@ -82,15 +82,11 @@ class Mismatch:
 
     def metrics(self) -> dict[str, float]:
         """Under TRL's names, and k3 beside them."""
-        difference, ratio = (
-            "sampling/sampling_logp_difference",
-            "sampling/importance_sampling_ratio",
-        )
         return {
-            f"{difference}/mean": self.mean,
-            f"{difference}/max": self.largest,
-            f"{difference}/k3": self.k3 / max(1, self.count),
-            f"{ratio}/min": self.least_weight if self.weights else 0.0,
-            f"{ratio}/mean": self.weight_sum / max(1, self.weights),
-            f"{ratio}/max": self.greatest_weight,
+            "sampling/sampling_logp_difference/mean": self.mean,
+            "sampling/sampling_logp_difference/max": self.largest,
+            "sampling/sampling_logp_difference/k3": self.k3 / max(1, self.count),
+            "sampling/importance_sampling_ratio/min": self.least_weight if self.weights else 0.0,
+            "sampling/importance_sampling_ratio/mean": self.weight_sum / max(1, self.weights),
+            "sampling/importance_sampling_ratio/max": self.greatest_weight,
         }

@@ -74,7 +74,7 @@ class Transfer(WeightTransferEngine[Meeting, Part]):
 
 
 def refresh_head(model: Any) -> None:
-    """Let an output head take the embeddings that it shares: on a CPU it has a copy of its own,
+    """Let an output head take the embeddings that it shares: on a CPU it has its own copy,
     which vLLM 0.32 does not renew when weights are reloaded."""
     head: Any = getattr(model, "lm_head", None)
     if model.config.tie_word_embeddings and hasattr(head, "quant_method"):

@@ -1,7 +1,7 @@
 """How weights get from a trainer to an engine: through files that both see, or by a broadcast.
 
 Both sides use this module. What travels are pairs of a name in the checkpoint and a whole tensor,
-in parts of a bounded size; the engine is told of each part by a dictionary:
+in parts of a bounded size; a dictionary announces each part to the engine:
 
     {"path": "/dev/shm/…/0.safetensors"}                          a file
     {"names": […], "dtype_names": […], "shapes": […]}             a broadcast that begins now
@@ -64,7 +64,7 @@ class FileSender:
 
 
 class GroupSender:
-    """Broadcasts from the device of the trainer, which is rank 0 of a group of its own, to the
+    """Broadcasts from the device of the trainer, which is rank 0 of a further group, to the
     workers of an engine; `host` is the address under which they reach this process."""
 
     def __init__(self, host: str, device: torch.device) -> None:
@@ -79,9 +79,9 @@ class GroupSender:
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         meeting = {"host": self.host, "port": store.port, "size": size, "backend": backend}
         with ThreadPoolExecutor(1) as pool:
-            told = pool.submit(tell, meeting)
+            announced = pool.submit(tell, meeting)
             self.group = join_group(store, 0, size, backend)
-            told.result()
+            announced.result()
 
     def send(
         self, weights: Iterable[tuple[str, Tensor]], tell: Callable[[dict[str, Any]], object]
@@ -141,7 +141,7 @@ def split(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
 
 
 def join_group(store: TCPStore, rank: int, size: int, backend: str) -> Any:
-    """A group of its own, beside those of the process."""
+    """A group beside those of the process."""
     import torch.distributed as dist
 
     if backend == "nccl":

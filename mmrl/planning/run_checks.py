@@ -61,7 +61,7 @@ def _check_policy(
         exact = known.blocks is not None
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
     for task in tasks.values():
-        for engine in () if dry else task.engines:
+        for engine in () if dry else task.config.engines:
             check_server(engine, known.config or {})
         check_prompts(known, task.config.task, [*task.prompts, *task.eval_prompts])
         _check_sampled_prompts(known, task)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def ask_ahead(task: Task, step: int, seed: int, rank: int, world_size: int) -> None:
     """Ask the engine of a task for the rollouts of the steps after this one."""
-    engine, config = task.engine, task.config
+    engine, config = task.config.engine, task.config
     if engine is None or task.upstream is not None:
         return
     for later in range(step + 1, min(step + engine.max_staleness, task.last_step) + 1):

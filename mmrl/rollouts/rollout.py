@@ -102,11 +102,6 @@ class RolloutBatch:
             **{name: take(getattr(self, name)) for name in tensors},
         )
 
-    @property
-    def versions(self) -> list[int]:
-        """The version of the policy that wrote each rollout, a count of updates."""
-        return [] if self.rollout.versions is None else self.rollout.versions.tolist()
-
     def position_rewards(self) -> Tensor:
         """[B, L] rewards for the row up to a position, as advantages among the group."""
         if self.token_rewards is not None:

@@ -7,6 +7,7 @@ from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.advantages import OF_GROUP
 from mmrl.config import Settings, at_least, check, check_choice, one_of
 from mmrl.data.data_config import DataConfig
+from mmrl.generation.causal.engine_config import EngineConfig
 from mmrl.generation.kinds import SAMPLERS
 from mmrl.models.task_names import TASKS, completions_of, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
@@ -172,6 +173,18 @@ class TaskConfig(Settings):
     def rollouts_at_once(self) -> int:
         """`rollout_batch_size` where `auto` is settled."""
         return int(self.rollout_batch_size)
+
+    @property
+    def engine(self) -> EngineConfig | None:
+        """The engine that writes the rollouts; None where the policy does."""
+        sampler: Any = self.sampler
+        return sampler if isinstance(sampler, EngineConfig) else None
+
+    @property
+    def engines(self) -> list[EngineConfig]:
+        """Engines of rollouts and evaluations."""
+        both: list[Any] = [self.sampler, self.eval_sampler]
+        return [each for each in both if isinstance(each, EngineConfig)]
 
     @property
     def accuracy_keys(self) -> list[str]:

@@ -14,7 +14,6 @@ from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data.data_config import DataConfig
 from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.data.stream import stream_rows
-from mmrl.generation.causal.engine_config import EngineConfig
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import completions_of, writes_images
 from mmrl.pretrained.known import Known
@@ -97,18 +96,6 @@ class Task:
     def known(self) -> dict[str, Prompt]:
         """The prompts of both files by their places there."""
         return {p.place or p.id: p for p in (*self.eval_prompts, *self.prompts)}
-
-    @property
-    def engine(self) -> EngineConfig | None:
-        """The settings of the engine that writes the rollouts; None where the policy does."""
-        sampler: Any = self.config.sampler
-        return sampler if isinstance(sampler, EngineConfig) else None
-
-    @property
-    def engines(self) -> list[EngineConfig]:
-        """The settings of engines that write rollouts or completions of evaluations."""
-        both: list[Any] = [self.config.sampler, self.eval_sampler]
-        return [each for each in both if isinstance(each, EngineConfig)]
 
     @property
     def eval_sampler(self) -> SamplerConfig:

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.contrasts import CONTRASTS
-from mmrl.algorithms.importance_sampling import Mismatch, importance_weights
+from mmrl.algorithms.importance_sampling import Mismatch
 from mmrl.algorithms.loss import LossInputs, Weights, batch_weights, compare, policy_loss
 from mmrl.algorithms.value import Estimates, compute_advantages, value_loss
-from mmrl.generation.causal.engine_config import EngineConfig
 from mmrl.randomness import permutation
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
@@ -47,18 +46,6 @@ class Prepared:
     slopes: Tensor | None = None
     corrections: list[Tensor] = field(default_factory=list)
     mismatch: Mismatch = field(default_factory=Mismatch)
-
-    def correct(self, rows: slice, old: Scores, engine: EngineConfig) -> None:
-        """Compare the log-probs of the next micro-batch under the policy that sampled, which an
-        engine computed, with those of the trainer, and weigh its terms by them."""
-        scored = self.passes[rows].scored
-        sampled, mode = self.batch.rollout.logprobs[rows], engine.importance_sampling_mode
-        band = engine.importance_sampling_clip_min, engine.importance_sampling_clip_max
-        kind = "token_mask" if mode == "none" else mode
-        weights = importance_weights(old.logprobs, sampled, scored, kind, *band)
-        self.mismatch.add(old.logprobs, sampled, scored, weights)
-        if mode != "none":
-            self.corrections.append(weights)
 
     def add_values(self, rows: slice, values: Tensor) -> None:
         """Keep the values [K, b, L] of the next micro-batch, and estimate its advantages."""

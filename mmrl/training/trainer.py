@@ -13,18 +13,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, replace
-from statistics import fmean
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.contrasts import CONTRASTS
-from mmrl.algorithms.importance_sampling import Mismatch
 from mmrl.algorithms.loss import count_batch
-from mmrl.engines.engine import EngineError
 from mmrl.estimators import draw_passes, score
 from mmrl.estimators.condition_dropout import drop_conditions
 from mmrl.estimators.highest_entropy import highest_entropy
@@ -37,6 +33,7 @@ from mmrl.rollouts.tasks import Task
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import Interrupted, leave_together
 from mmrl.training.adapter_dropout import adapter_dropout
+from mmrl.training.engine_mismatch import compare_engines, correct
 from mmrl.training.micro_batches import Part, Prepared, split_mini_batches, split_parts
 from mmrl.training.trained_policy import TrainedPolicy
 from mmrl.types import Canvas, Passes, Scores
@@ -85,7 +82,7 @@ class Trainer(TrainedPolicy):
             for i in range(iterations)
             for parts in self._mini_batches(work, i)
         ]
-        compared = self._compare_engines([item for plan in plans for item in plan])
+        compared = compare_engines([item for plan in plans for item in plan], self.policy)
         prepared = time.perf_counter()
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
         for n, plan in enumerate(plans):
@@ -140,7 +137,7 @@ class Trainer(TrainedPolicy):
             passes = passes.exclude_rows(batch.left_out.to(self.policy.device))
         passes = self._pad_draws(passes)
         prepared = Prepared(task, batch, passes, self._size(task, batch, passes), iteration)
-        engine = task.engine if algorithm.old_logprobs == "replay" else None
+        engine = task.config.engine if algorithm.old_logprobs == "replay" else None
         needs_old = algorithm.needs_old(self.config.num_mini_batches) or engine is not None
         uncertain = algorithm.top_entropy_quantile < 1
         seen = canvas.freeze(self.policy.model) if uncertain or needs_old else canvas
@@ -157,7 +154,7 @@ class Trainer(TrainedPolicy):
                 old = self._score(prepared, rows, some, seen)
                 prepared.old[-1] = old.reduce(algorithm.reads_latents)
                 if engine is not None:
-                    prepared.correct(rows, old, engine)
+                    correct(prepared, rows, old, engine)
             if self.value is not None and algorithm.value is not None:
                 shown: Any = batch.rollout.canvas[rows]
                 prepared.add_values(rows, predict_values(self.value, shown, some))
@@ -181,32 +178,6 @@ class Trainer(TrainedPolicy):
                 self._score(item, rows, item.passes[rows], seen).reduce(algorithm.reads_latents)
                 for rows in self._scoring_batches(len(item.batch))
             ]
-
-    def _compare_engines(self, items: Sequence[Prepared]) -> dict[str, float]:
-        """Metrics, named as in TRL, of how far the log-probs of engines that sampled are from those
-        of the policy, and of the weights by which the loss is corrected. Raises EngineError: too
-        far."""
-        metrics = {}
-        for task, engine in {i.task.name: (i.task, i.task.engine) for i in items}.values():
-            if engine is None:
-                continue
-            own = [item for item in items if item.task is task and item.iteration == 0]
-            found = Mismatch.merge(gather_object([item.mismatch for item in own]))
-            versions = gather_object([v for i in own for v in i.batch.versions])
-            metrics |= found.metrics()
-            metrics["sampling/queue"] = sum(gather_object([self.policy.engine.waiting]))
-            metrics["time/engine_update_s"] = self.policy.engine.seconds
-            metrics["sampling/staleness"] = self.policy.version - fmean(versions)
-            limit = engine.max_logp_difference
-            if found.mean > limit:
-                raise EngineError(
-                    f"log-probs of engine and trainer differ by {found.mean:.3g} per token"
-                    f" ({found.largest:.3g} at most), more than"
-                    f" tasks.{task.name}.sampler.max_logp_difference, {limit:g}. Compare their"
-                    " precision, sampler.temperature with algorithm.temperature, and whether the"
-                    " engine reports processed log-probs."
-                )
-        return metrics
 
     def _scoring_batches(self, count: int) -> Iterator[slice]:
         """Yield the micro-batches of `count` rows to score; a stop leaves between two of them."""

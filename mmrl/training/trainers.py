@@ -75,8 +75,9 @@ class Trainers:
             name = task.config.policy
             task.acting = partial(self._acting, name, task.config.sample_with)
             task.last_step = self.settings.max_steps - 1
-            if task.engines and self.policies[name].engine is None:
-                connect_engine(self.policies[name], task.engines[0], self.trainers.get(name))
+            if task.config.engines and self.policies[name].engine is None:
+                engine = task.config.engines[0]
+                connect_engine(self.policies[name], engine, self.trainers.get(name))
 
     def close(self) -> None:
         """End the engines of the policies."""

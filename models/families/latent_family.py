@@ -119,7 +119,7 @@ class LatentFamily:
 
     def count_side(self, config: Mapping[str, Any]) -> int:
         """Latents along the side of an image where no size is asked for; 128 in pipelines of
-        networks that have no size of their own."""
+        networks that have no size."""
         return config.get("sample_size", 128)
 
     def count_latents(self, config: Mapping[str, Any]) -> int:

@@ -125,7 +125,7 @@ class Service:
         self.concurrency, self.timeout_s, self._secret = concurrency, timeout_s, secret
         self._turns = itertools.count()
         verify = ssl.create_default_context()  # certificates of the system, or SSL_CERT_FILE
-        # each request looks at all connections of its client
+        # each request reads the state of all connections of its client
         clients = [
             httpx.AsyncClient(
                 verify=verify,
