@@ -1,4 +1,4 @@
-"""Prompts in other words: what is asked for stays, and a small network can be made to learn them."""
+"""Prompts in other words: what is asked for stays, and a small network can learn them."""
 
 import random
 from pathlib import Path
