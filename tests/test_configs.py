@@ -89,6 +89,10 @@ def test_every_rl_configuration_has_a_plan_on_one_screen(path: str, tmp_path: Pa
     if "shapes_video" in path:  # its start is not shipped
         write_wan(tmp_path / "wan", width=128, layers=1)
         words.append(f"model.path={tmp_path / 'wan'}")
+    if "shapes_rewriter" in path:  # nor are its start and its prompts
+        words.append("models.rewriter.path=datasets/text/checkpoints/qwen3")
+        words.append("tasks.rewrite.prompts=datasets/shapes/train.jsonl")
+        words.append("tasks.rewrite.eval_prompts=datasets/shapes/test.jsonl")
     said = str(describe(load_config(RLConfig, words)))
     assert "memory" in said and "warning" not in said
     lines = said.splitlines()
