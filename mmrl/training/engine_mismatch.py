@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from mmrl.training.micro_batches import Prepared
 
 
-def correct(item: Prepared, rows: slice, old: Scores, engine: EngineConfig) -> None:
-    """Compare the engine's log-probs of the next micro-batch with those of the policy that sampled,
-    and weigh its terms by them."""
+def correct(item: Prepared, rows: slice, old: Scores, engine: EngineConfig | None) -> None:
+    """Compare the log-probs of the next micro-batch by the engine, if one sampled, with those of
+    the policy as it sampled, and weigh its terms by them."""
+    if engine is None:
+        return
     scored, mode = item.passes[rows].scored, engine.importance_sampling_mode
     sampled = item.batch.rollout.logprobs[rows]
     band = engine.importance_sampling_clip_min, engine.importance_sampling_clip_max

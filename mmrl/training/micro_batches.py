@@ -107,10 +107,9 @@ class Part:
             reference = new.detach() if old is None else old
         slopes = None if item.slopes is None else item.slopes[draws, self.rows]
         known = old, reference, self._weights(), averaged, slopes
-        found = LossInputs(self.passes, new, self._advantages().to(new.logprobs.device), *known)
-        if item.corrections:
-            found.correction = item.corrections[self.m][draws]
-        return found
+        correction = item.corrections[self.m][draws] if item.corrections else None
+        advantages = self._advantages().to(new.logprobs.device)
+        return LossInputs(self.passes, new, advantages, *known, correction=correction)
 
     def _advantages(self) -> Tensor:
         """Of each pass by a value model, of slices by completions, or of rollouts; see

@@ -88,7 +88,6 @@ class Trainer(TrainedPolicy):
         for n, plan in enumerate(plans):
             self._inner_step(plan, sums, leave_together(self.sharding.shards) if n == 0 else None)
         self.step += 1
-        self.policy.version = self.step
         every = self.config.ref_model_sync_steps
         done = self.step * len(plans)
         if self.reference_moves and done // every > (done - len(plans)) // every:
@@ -153,8 +152,7 @@ class Trainer(TrainedPolicy):
             elif needs_old:  # with a single step old is new without its gradient
                 old = self._score(prepared, rows, some, seen)
                 prepared.old[-1] = old.reduce(algorithm.reads_latents)
-                if engine is not None:
-                    correct(prepared, rows, old, engine)
+                correct(prepared, rows, old, engine)
             if self.value is not None and algorithm.value is not None:
                 shown: Any = batch.rollout.canvas[rows]
                 prepared.add_values(rows, predict_values(self.value, shown, some))

@@ -100,6 +100,7 @@ class Trainers:
                 continue
             with self._alone(name):
                 found = trainer.update(own)
+            self.policies[name].version = trainer.step
             prefix = f"{name}/" if len(self.trainers) > 1 else ""
             metrics |= {prefix + key: value for key, value in found.items()}
         return {"learning_rate": self.first.next_rate, **metrics}

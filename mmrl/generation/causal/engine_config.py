@@ -11,7 +11,7 @@ from mmrl.generation.causal.sampler_config import AutoregressiveConfig
 
 @dataclass(kw_only=True)
 class EngineConfig(AutoregressiveConfig):
-    """Tokens appended by a server of its own, whose weights follow those of the policy."""
+    """Tokens appended by a server, whose weights follow those of the policy."""
 
     url: str = ""
     """Address of the server, such as http://127.0.0.1:8000."""
