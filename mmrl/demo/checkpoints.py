@@ -17,6 +17,7 @@ from mmrl.demo.demo_config import DemoConfig
 from mmrl.demo.runs import find_runs
 from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import ModelConfig, policy_options
+from mmrl.pretrained.policy_config import PolicyConfig
 from mmrl.run.checkpoint import model_folders
 
 if TYPE_CHECKING:
@@ -51,16 +52,19 @@ def able_to(task: str, checkpoints: Mapping[str, ModelConfig]) -> list[str]:
 
 
 def _of_run(config: DemoConfig, run: Path) -> Iterator[ModelConfig]:
-    """The checkpoints of a run, with its settings of the model: the last one first, and at the end
-    the weights that it started from, where they are in a directory."""
+    """The checkpoints of a run, with its settings of the model: of each policy the last one first,
+    and at the end the weights that it started from, where they are in a directory."""
     try:
         settings: Any = OmegaConf.load(run / "config.yaml")
-        model = merge(ModelConfig, settings["model"])
+        stated = settings.get("models") or {}
+        models = {name: merge(PolicyConfig, own).as_model() for name, own in stated.items()}
+        models = models or {"": merge(ModelConfig, settings["model"])}
     except UNREADABLE:
         return  # a directory without readable settings still has its completions
-    for place in (*map(str, model_folders(run)), model.path):
-        if any((Path(place) / f).is_file() for f in NAMES):
-            yield replace(model, path=place, lora=None, dtype=config.dtype)
+    for name, model in models.items():
+        for place in (*(str(folder / name) for folder in model_folders(run)), model.path):
+            if any((Path(place) / f).is_file() for f in NAMES):
+                yield replace(model, path=place, lora=None, dtype=config.dtype)
 
 
 class Checkpoints:

@@ -56,6 +56,7 @@ def resolve_chain(tasks: Mapping[str, TaskConfig], name: str) -> dict[str, Any]:
         "prompts": settings["prompts"],
         "data": replace(settings["data"], template=""),
         "eval_prompts": task.eval_prompts or settings["eval_prompts"],
+        "eval_limit": task.eval_limit or settings["eval_limit"],
         "eval_data": {k: v for k, v in settings["eval_data"].items() if k != "template"},
         "num_prompts": settings["num_prompts"] * settings["num_generations"],
     }

@@ -170,7 +170,8 @@ class Progress:
         again = "The same command with resume_from_checkpoint=auto writes final/ with its card."
         with warn_of_failure(f"the model card of '{folder}'", again):
             if self.run.is_main:
-                write_card(folder, self.config, self.run.read_metrics())
+                for name, own in getattr(self.config, "runs", {"": self.config}).items():
+                    write_card(folder / name, own, self.run.read_metrics())
 
     def _report(self) -> None:
         call = f"from mmrl.run.report import write_report as w; w({str(self.run.path)!r})"

@@ -12,6 +12,8 @@ from accelerate import Accelerator
 
 from mmrl import rl
 from mmrl.config import ConfigError, load_config
+from mmrl.demo.checkpoints import find_checkpoints
+from mmrl.demo.demo_config import DemoConfig
 from mmrl.models import load_policy
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.planning.plan import describe
@@ -224,6 +226,10 @@ def test_one_policy_by_its_name_is_the_short_form(prompts: Path, tmp_path: Path)
     long = run(prompts, tmp_path / "long", *think, model=named)
     assert metrics(short) == metrics(long)
     assert same_weights(short / "final", long / "final" / "one")
+    assert MMADA in (long / "final" / "one" / "README.md").read_text()
+    listed = find_checkpoints(DemoConfig(checkpoints=[], runs=[str(tmp_path)]))
+    assert {str(short / "final"), str(long / "final" / "one")} <= listed.keys()
+    assert listed[str(long / "final" / "one")].vq == MAGVIT
 
 
 def test_the_plan_shows_the_tree_and_the_memory_of_all(prompts: Path, tmp_path: Path) -> None:
