@@ -7,6 +7,7 @@ python -m mmrl.eval_v          benchmarks of image generation and of image under
 python -m mmrl.probe           score a few samples with the rewards of a run, without its policy
 python -m mmrl.demo            a page in the browser: draw, write and ask step by step
 python -m mmrl.rewards.server  serve rewards over HTTP
+python -m mmrl.engines.server  serve a causal policy over HTTP, by the calls of vLLM
 """
 
 import sys

@@ -36,7 +36,7 @@ from mmrl.config import (  # noqa: E402
     import_extra,
     load_config,
 )
-from mmrl.config.command import exit_status  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
 
 TOKEN = "MMRL_TOKEN"
 TAIL = 60
@@ -203,8 +203,15 @@ def _check_ended(ray: Any, running: dict[Any, str], seconds: float) -> set[str]:
     return ended
 
 
+USAGE = Usage("python scripts/launch_ray.py", __doc__, RayConfig)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Launch as the command line says; return the exit status."""
+    return run_command(USAGE, arguments, lambda: _main(arguments), RuntimeError)
+
+
+def _main(arguments: Sequence[str]) -> int:
     given = [word.partition("=")[2] for word in arguments if word.startswith("launch=")]
     words = [word for word in arguments if not word.startswith("launch=")]
     check(len(given) == 1, "launch", given, "the path of one file, see configs/ray")
@@ -212,4 +219,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_status(lambda: main(sys.argv[1:]), RuntimeError))
+    sys.exit(main(sys.argv[1:]))

@@ -136,7 +136,7 @@ class Service:
             )
             for _ in range(-(-concurrency // CONNECTIONS))
         ]
-        self._clients = itertools.cycle(clients)
+        self._clients, self._busy = clients, [0] * len(clients)
 
     def post_all(self, path: str, contents: Sequence[Any], deadline: Deadline) -> list[Any]:
         """Send JSON, at most `concurrency` requests at a time; the JSON of the answers in order.
@@ -255,12 +255,17 @@ class Service:
     async def _send(self, *what: str, **more: Any) -> tuple[httpx.Response, bytes]:
         """The response and its bytes. Raises Refused: there are more than `LARGEST`."""
         answer = bytearray()
-        async with next(self._clients).stream(*what, **more) as response:
-            async for part in response.aiter_bytes():
-                answer += part
-                if len(answer) > LARGEST:
-                    said = f"{response.url} answered more than {LARGEST // 2**20} MiB"
-                    raise Refused(said, response.status_code)
+        least = self._busy.index(min(self._busy))
+        self._busy[least] += 1
+        try:
+            async with self._clients[least].stream(*what, **more) as response:
+                async for part in response.aiter_bytes():
+                    answer += part
+                    if len(answer) > LARGEST:
+                        said = f"{response.url} answered more than {LARGEST // 2**20} MiB"
+                        raise Refused(said, response.status_code)
+        finally:
+            self._busy[least] -= 1
         return response, bytes(answer)
 
 

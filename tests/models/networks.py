@@ -50,7 +50,7 @@ def small_network(seed: int = 0, **changes: object) -> MaskedTokenModel:
 
 def bare_policy(model: torch.nn.Module) -> SimpleNamespace:
     """What samplers and scoring use of a policy."""
-    return SimpleNamespace(model=model, network=model, shares_forwards=False)
+    return SimpleNamespace(model=model, network=model, shares_forwards=False, version=0)
 
 
 def write_mmada(directory: Path) -> Path:

@@ -20,7 +20,7 @@ from mmrl.sft_config import SFTConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = ("mmrl.rl", "mmrl.sft", "mmrl.eval", "mmrl.eval_v", "mmrl.rewards.server.__main__")
-COMMANDS += ("mmrl.probe",)
+COMMANDS += ("mmrl.probe", "mmrl.engines.server")
 SCRIPTS = sorted(
     str(path.relative_to(ROOT))
     for pattern in ("scripts/*.py", "scripts/bench/*.py", "datasets/*/*.py")
@@ -154,7 +154,8 @@ def test_a_section_is_shown_with_types_defaults_and_allowed_values(
     assert said is not None and said == about(RL, "tasks.shapes.sampler")
     lines = [" ".join(line.split()) for line in said.splitlines()]
     kinds = (
-        "left_to_right | lumina | maskgit | maskgit_plus | ode | origin | static | topk_margin ="
+        "left_to_right | lumina | maskgit | maskgit_plus | ode | origin | sglang | static |"
+        " topk_margin | vllm ="
     )
     assert kinds in " ".join(lines)
     for line in (

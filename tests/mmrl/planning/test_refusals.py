@@ -122,7 +122,10 @@ def causal(tmp_path: Path) -> None:
         ([*CAUSAL, f"{METHOD}.cfg_scale=1"], f"{METHOD}.cfg_scale is 1.0; it must be 0"),
         ([*CAUSAL, f"{METHOD}.cond_dropout_prob=0.1"], "cond_dropout_prob is 0.1"),
         ([*CAUSAL, *VALUED], f"{METHOD}.completion_value is 'given'; it must be null"),
-        ([*QWEN3, GSM], "it must be autoregressive, as Qwen/Qwen3-1.7B is causal"),
+        (
+            [*QWEN3, GSM],
+            "it must be autoregressive or sglang or vllm, as Qwen/Qwen3-1.7B is causal",
+        ),
         ([*QWEN_VL, "model.path=Qwen/Qwen3-1.7B"], f"{THEIRS}; it must be a checkpoint of type"),
         ([*CAUSAL, "model.max_prompt_length=3", REFUSE], LONG),
         ([*EVAL, "model.max_prompt_length=8", REFUSE], LONG),

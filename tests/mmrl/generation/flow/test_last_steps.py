@@ -35,7 +35,9 @@ def walk(**options: Any) -> tuple[Any, Rollout, Passes]:
         count_tokens=lambda shape: 1,
         guide=lambda branches, guidance: branches[0],
     )
-    policy: Any = SimpleNamespace(model=Line().double(), network=network, shares_forwards=False)
+    policy: Any = SimpleNamespace(
+        model=Line().double(), network=network, shares_forwards=False, version=0
+    )
     sampler: Any = SamplerConfig(name="ode", steps=STEPS)
     rollout = sample(policy, start(), sampler, generator(0, "draws"))
     config = AlgorithmConfig(strategy="last_steps", **options)

@@ -67,7 +67,7 @@ def learn(method: str, shuffled: bool) -> list[float]:
         count_tokens=lambda shape: 1,
         guide=lambda branches, guidance: branches[0],
     )
-    policy: Any = SimpleNamespace(model=model, network=network, shares_forwards=False)
+    policy: Any = SimpleNamespace(model=model, network=network, shares_forwards=False, version=0)
     optimizer = torch.optim.SGD(model.parameters(), rate)
     name, strategy = settings.get("name", method), "renoise" if "name" in settings else "replay"
     name = name if name in FLOW.samplers else "flow"
