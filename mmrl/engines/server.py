@@ -1,6 +1,6 @@
 """A small engine over transformers that answers the calls of vLLM.
 
-    python -m mmrl.engines.server model=Qwen/Qwen3-0.6B port=8000
+    python -m mmrl.engines.server config=configs/engine/qwen3.yaml port=8000
 
 It writes what the sampler of this package writes, so that a run with it is the run without it. It
 shows what an engine has to do, and takes vLLM's place where that is not installed; requests that
