@@ -68,8 +68,8 @@ class RLConfig(RunConfig):
     """Call rewards in background threads while the next groups are sampled; false calls them when
     all groups are sampled. The scores are the same."""
     offload: bool = False
-    """Keep what no update reads in the memory of the host during updates: networks of rewards in
-    this process, text encoders and autoencoder of a pipeline of latents."""
+    """Keep what no update reads in the memory of the host during updates: networks of rewards and
+    an engine in this process, text encoders and autoencoder of a pipeline of latents."""
     eval_steps: int = 0
     """Steps between evaluations on held-out prompts, besides the first and the last; 0 for none."""
     stop_on: StopConfig | None = None

@@ -1,6 +1,7 @@
 """The trained policy of an RL run: adapter or weights, reference, value model, optimiser."""
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -14,6 +15,7 @@ from mmrl.models import Policy
 from mmrl.models.adapter_weights import adapter_tensors, has_adapter
 from mmrl.models.policy import merge_directory
 from mmrl.pretrained.known import adapter_directory
+from mmrl.rewards.networks.placement import move_networks
 from mmrl.rl_config import RLConfig
 from mmrl.run_config import build_schedule
 from mmrl.runtime.sharding.tensors import held_part, write_part
@@ -97,6 +99,19 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             yield
         finally:
             self.policy.model = trained
+
+    def offload(self, away: bool) -> float:
+        """Move what no update reads to the memory of the host, or back, where that is wanted:
+        networks of rewards, parts of a pipeline, an engine in this process. Returns the seconds."""
+        started = time.perf_counter()
+        if self.config.offload:
+            move_networks(away)  # all scores are known, so no reward is at work
+            if self.policy.engine is not None:
+                self.policy.engine.rest(away)
+            self.policy.network.move_parts("cpu" if away else self.policy.device)
+            if torch.accelerator.is_available():
+                torch.accelerator.memory.empty_cache()
+        return time.perf_counter() - started
 
     def acting(self, name: str) -> AbstractContextManager[None]:
         """The policy, or with the name `old` the old one in its place."""

@@ -26,7 +26,6 @@ from mmrl.estimators.condition_dropout import drop_conditions
 from mmrl.estimators.highest_entropy import highest_entropy
 from mmrl.generation.tokens.scoring.scoring import predict_values
 from mmrl.randomness import generator
-from mmrl.rewards.networks.placement import move_networks
 from mmrl.rollouts.differentiated import differentiate
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
@@ -53,24 +52,15 @@ class Trainer(TrainedPolicy):
             Interrupted: a stop is requested on any process; nothing was changed.
         """
         with self.policy.network.attention(self.config.model.attn_implementation):
-            self._offload(True)
+            seconds = self.offload(True)
             try:
-                return self._update(list(batches.values()))
+                metrics = self._update(list(batches.values()))
             except Interrupted:
                 self.drop_gradients()
                 raise
             finally:
-                self._offload(False)
-
-    def _offload(self, away: bool) -> None:
-        """Move what no update reads to the memory of the host, or back, where that is wanted."""
-        if self.config.offload:
-            move_networks(away)  # all scores are known, so no reward is at work
-            if self.policy.engine is not None:
-                self.policy.engine.rest(away)
-            self.policy.network.move_parts("cpu" if away else self.policy.device)
-            if torch.accelerator.is_available():
-                torch.accelerator.memory.empty_cache()
+                seconds += self.offload(False)
+        return metrics | ({"time/offload_s": seconds} if self.config.offload else {})
 
     def _update(self, work: list[tuple[Task, RolloutBatch]]) -> dict[str, float]:
         iterations = max(task.algorithm.num_iterations for task, _ in work)

@@ -150,6 +150,19 @@ def test_a_server_that_is_not_there_or_cannot_take_weights_is_refused(
     monkeypatch.setattr(VLLMServer, "ask_all", ask)
 
 
+def test_a_server_with_other_weights_than_it_was_given_is_refused(
+    policy: Policy, engine: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = VLLMServer.ask
+
+    def other(self: VLLMServer, path: str, content: Any = None) -> Any:
+        return {"weight_version": "0"} if path == "/weight_info" else ask(self, path, content)
+
+    monkeypatch.setattr(VLLMServer, "ask", other)
+    with pytest.raises(EngineError, match="version '0', and not 1"):
+        followed(policy, engine.url)
+
+
 @pytest.mark.parametrize(
     "choice",
     [
