@@ -20,8 +20,7 @@ from typing import Annotated, Any
 from mmrl import begin
 from mmrl.config import Settings, at_least, check, import_extra, load_config
 from mmrl.config.command import Usage, run_command
-from mmrl.generation.causal.engine_config import is_local
-from mmrl.rewards.http import read_token
+from mmrl.rewards.http import is_loopback, read_token
 
 logger = logging.getLogger("mmrl.engines.server")
 
@@ -46,7 +45,7 @@ class EngineServerConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(bool(self.model), "model", self.model, "a directory or a hub id")
-        fits = is_local(f"http://{self.host}") or bool(self.token_env)
+        fits = is_loopback(self.host) or bool(self.token_env)
         allowed = f"the name of an environment variable with a token, as host is {self.host!r}"
         check(fits, "token_env", self.token_env, allowed)
 

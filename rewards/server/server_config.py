@@ -1,7 +1,6 @@
 """Settings of the reward server: the rewards it serves, its address and its limits."""
 
 import hashlib
-import ipaddress
 import json
 import re
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 from mmrl.config import ConfigError, Settings, above, at_least, check, merge
 from mmrl.config.by_name import source_of
 from mmrl.rewards import check_reward, reward_class
+from mmrl.rewards.http import is_loopback
 from mmrl.rewards.http.protocols import is_client
 from mmrl.rewards.judging.policy_query import asks_policy
 from mmrl.rewards.registry.lookup import is_own
@@ -102,7 +102,7 @@ class ServerConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(
-            _is_loopback(self.host) or bool(self.token_env),
+            is_loopback(self.host) or bool(self.token_env),
             "token_env",
             self.token_env,
             f"the name of an environment variable with a token, because host is {self.host!r}",
@@ -119,13 +119,6 @@ class ServerConfig(Settings):
         for n, key in enumerate(keys := [entry.key for entry in entries]):
             check(key not in keys[:n], f"rewards[{n}].key", key, "another than those before it")
         return entries
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:

@@ -1,12 +1,12 @@
 """Settings of engines that append tokens outside the trainer."""
 
-import ipaddress
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from mmrl.config import above, at_least, check
 from mmrl.generation.causal.sampler_config import AutoregressiveConfig
+from mmrl.rewards.http import is_loopback
 
 
 @dataclass(kw_only=True)
@@ -90,9 +90,5 @@ def check_engine(config: EngineConfig, name: str, where: str, length: int | None
 
 
 def is_local(url: str) -> bool:
-    """Whether a URL is of this machine's loopback."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    """Whether a URL is of this machine alone."""
+    return is_loopback(urlsplit(url).hostname or "")
