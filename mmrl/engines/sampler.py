@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import torch
 from torch import Generator, Tensor
@@ -16,9 +17,10 @@ from mmrl.engines.vllm_in_process import VLLMInProcess
 from mmrl.engines.vllm_server import VLLMServer
 from mmrl.engines.weight_transfer import FileSender, GroupSender, Sender, own_address
 from mmrl.generation.causal.canvas import CausalCanvas
-from mmrl.generation.causal.engine_config import EngineConfig, is_local
+from mmrl.generation.causal.engine_config import EngineConfig
 from mmrl.generation.causal.sampler import begin_rollout, finish_rollout
 from mmrl.generation.tokens.noise import row_seeds
+from mmrl.rewards.http import is_loopback
 from mmrl.runtime.launch import count_processes
 from mmrl.types import Rollout
 
@@ -55,8 +57,8 @@ def choose_sender(config: EngineConfig, device: torch.device) -> Sender:
     """What sends weights by `config.transfer`."""
     if config.transfer == "path":
         return FileSender(config.weights_dir)
-    host = config.url.split("//")[-1].rpartition(":")[0]
-    return GroupSender("127.0.0.1" if is_local(config.url) else own_address(host), device)
+    host = urlsplit(config.url).hostname or ""
+    return GroupSender("127.0.0.1" if is_loopback(host) else own_address(host), device)
 
 
 def check_server(sampler: Any, config: Mapping[str, Any]) -> None:

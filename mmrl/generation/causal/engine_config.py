@@ -70,7 +70,8 @@ def check_engine(config: EngineConfig, name: str, where: str, length: int | None
     served = getattr(config, "mode", "server") == "server"
     allowed = "the address of a server" if served else "empty with mode: colocate"
     check(served == bool(config.url), f"{where}.url", config.url, allowed)
-    open_ = served and not is_local(config.url) and not config.token_env
+    host = urlsplit(config.url).hostname or ""
+    open_ = served and not is_loopback(host) and not config.token_env
     advice = "Or reach it through a tunnel: its routes let everyone replace the weights."
     allowed = "the name of an environment variable with a token, as the server is elsewhere"
     check(not open_, f"{where}.token_env", config.token_env, allowed, advice)
@@ -87,8 +88,3 @@ def check_engine(config: EngineConfig, name: str, where: str, length: int | None
     fits = low is None or low < high
     allowed = f"null, or below importance_sampling_clip_max, {high:g}"
     check(fits, f"{where}.importance_sampling_clip_min", low, allowed)
-
-
-def is_local(url: str) -> bool:
-    """Whether a URL is of this machine alone."""
-    return is_loopback(urlsplit(url).hostname or "")
