@@ -22,7 +22,7 @@ MOST_ROWS = 256
 
 class ServedPolicy:
     """A policy that writes requests, and whose weights are replaced. `version` is that of its
-    weights, None while they are incomplete."""
+    weights, which are incomplete while it is `updating`."""
 
     def __init__(self, model: str, dtype: str, device: str) -> None:
         self.policy = load_policy(model, vq=None, dtype=dtype, device=find_device(device))
@@ -47,7 +47,10 @@ class ServedPolicy:
             self.weights[name].copy_(tensor)
 
     def write(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
-        """The answers in order, written together where they are to be drawn alike."""
+        """The answers in order, written together where they are to be drawn alike. Raises
+        RuntimeError: an update was begun and not finished."""
+        if self.updating:
+            raise RuntimeError("an update of the weights was not finished")
         alike = dict[Any, list[int]]()
         for place, each in enumerate(requests):
             key = each.max_tokens, each.stop_ids, each.banned, repr(each.config)

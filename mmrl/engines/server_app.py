@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -35,12 +35,13 @@ class Calls:
 
     async def complete(self, body: Any) -> Any:
         """`/v1/completions` of one prompt of token ids."""
-        if self.served.updating and not self.paused:
-            raise RuntimeError("an update of the weights was not finished")
         future = asyncio.get_running_loop().create_future()
         self.waiting.append((read_request(body), future))
         self.come.set()
-        return {"choices": [await future]}
+        answer = await future
+        if isinstance(answer, Exception):
+            raise answer
+        return {"choices": [answer]}
 
     async def work(self) -> None:
         """Write what waits, all of it at a time."""
@@ -50,15 +51,14 @@ class Calls:
             async with self.turn:
                 self.come.clear()
                 some, self.waiting = self.waiting, []
+                answers: Sequence[Any]
                 try:
                     answers = await asyncio.to_thread(self.served.write, [r for r, _ in some])
                 except Exception as error:  # an answer to those who asked; the engine goes on
                     logger.exception("a batch failed")
-                    for _, future in some:
-                        future.set_exception(RuntimeError(f"the batch failed: {error}"))
-                    continue
+                    answers = [RuntimeError(f"the batch failed: {error}")] * len(some)
             for (_, future), answer in zip(some, answers, strict=True):
-                if not future.done():
+                if not future.done():  # whoever asked may have gone
                     future.set_result(answer)
 
     async def pause(self, body: Any) -> Any:
