@@ -77,7 +77,7 @@ def sample(
     check_sampler(config)
     rollout = SAMPLERS[config.name].write(policy, canvas, config, generator, size, place)
     if rollout.versions is None:
-        rollout.versions = rollout.trace.new_full((len(rollout),), policy.version, device="cpu")
+        rollout.versions = rollout.trace.new_full((len(rollout),), policy.version)
     return rollout
 
 

@@ -50,11 +50,9 @@ class Answer(NamedTuple):
 
 class Engine(ABC):
     """What writes texts; `version` counts the updates of its weights, None where they are not
-    known to be those of the policy; `needs_all` says that the next update must be of all
-    weights."""
+    known to be those of the policy, so that the next update must be of all."""
 
     version: int | None = None
-    needs_all = False
     in_process: ClassVar[bool] = False
     """Whether it computes in this process, on the device of the trainer."""
 
@@ -67,14 +65,14 @@ class Engine(ABC):
 
     def begin_update(self) -> None:
         """Begin to replace weights."""
-        self.version, self.needs_all = None, True
+        self.version = None
         self._begin_update()
 
     def finish_update(self, version: int) -> None:
         """Use the weights that were sent, without any key or value of those before. Raises
         EngineError: the engine has another version."""
         self._finish_update(version)
-        self.version, self.needs_all = version, False
+        self.version = version
 
     @abstractmethod
     def pause(self) -> None:

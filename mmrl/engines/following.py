@@ -60,26 +60,25 @@ class FollowingEngine:
     ) -> None:
         self.engine, self.policy, self.config = engine, policy, config
         self.weights, self.sends, self.seconds = weights, sends, 0.0
-        self.held: int | None = None  # the version that the engine has, known to all processes
         self.ahead: dict[int, tuple[Future[list[Answer]], int]] = {}
         self.ended = threading.Event()
         self.pool = ThreadPoolExecutor(8, "engine", stop.SIGNAL.set, (self.ended,))
         if weights is None:
-            engine.version = self.held = policy.version
+            engine.version = policy.version
             self._prove()
 
     def follow(self) -> None:
         """Give the engine the weights of the policy, and let it prove that it has them; all
         processes call this. Raises EngineError: it cannot be updated, or writes other tokens."""
         version = self.policy.version
-        if self.held == version or self.weights is None:
+        if self.engine.version == version or self.weights is None:
             return
         with activity("updating the engine"):
             started = time.perf_counter()
             wait([future for future, _ in self.ahead.values()])
             PartialState().wait_for_everyone()
-            weights = self.weights(self.held is None or self.engine.needs_all)
-            self.held = None
+            weights = self.weights(self.engine.version is None)
+            self.engine.version = None  # on all processes, should one of them fail
             if self.sends:
                 self.engine.pause()
                 self.engine.begin_update()
@@ -90,7 +89,7 @@ class FollowingEngine:
                 for _ in weights:  # each gathers from all processes
                     pass
             PartialState().wait_for_everyone()
-            self.engine.version = self.held = version
+            self.engine.version = version
             self.seconds = time.perf_counter() - started
         self._prove()
 

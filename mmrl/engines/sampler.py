@@ -118,7 +118,8 @@ def write(
         rollout.logprobs[place] = torch.tensor(answer.logprobs, device=canvas.tokens.device)
         rollout.trace[place] = torch.arange(len(answer.tokens), device=canvas.tokens.device)
     rollout.forwards = 0  # of this process
-    rollout.versions = torch.tensor([answer.version for answer in answers])
+    versions = [answer.version for answer in answers]
+    rollout.versions = torch.tensor(versions, device=canvas.tokens.device)
     return finish_rollout(rollout)
 
 
@@ -131,12 +132,12 @@ def build_requests(canvas: CausalCanvas, config: Any, seeds: Sequence[int]) -> l
         )
     first, length = canvas.first_column, canvas.tokens.shape[1]
     rows = canvas.tokens[:, :first].tolist()
-    attended = None if canvas.attend is None else canvas.attend[:, :first].sum(1).tolist()
-    prompts = (
-        rows if attended is None else [r[first - n :] for r, n in zip(rows, attended, strict=True)]
-    )
+    padded = [0] * len(rows)
+    if canvas.attend is not None:
+        padded = (~canvas.attend[:, :first]).sum(1).tolist()
     rest = length - first, canvas.stop_ids, canvas.banned, config
-    return [Request(row, seed, *rest) for row, seed in zip(prompts, seeds, strict=True)]
+    given = zip(rows, padded, seeds, strict=True)
+    return [Request(row[left:], seed, *rest) for row, left, seed in given]
 
 
 def _check_tokens(canvas: CausalCanvas, answer: Answer, engine: object) -> None:

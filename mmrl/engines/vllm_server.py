@@ -27,14 +27,14 @@ START = (
 )
 
 
-def open_service(config: EngineConfig, where: str = "sampler") -> Service:
+def open_service(config: EngineConfig) -> Service:
     """The address of a server. Raises ConfigError: a URL that is not valid, or no token in the
     variable."""
-    secret = read_token(config.token_env, f"{where}.token_env")
+    secret = read_token(config.token_env, "sampler.token_env")
     try:
         return Service([config.url], secret, config.concurrency, config.timeout_s)
     except ValueError as error:
-        raise ConfigError(f"{where}.url: {error}") from error
+        raise ConfigError(f"sampler.url: {error}") from error
 
 
 class HTTPEngine(Engine):
@@ -65,7 +65,7 @@ class VLLMServer(HTTPEngine):
     """See the module."""
 
     def health(self) -> str:
-        return self.service.why_not_ready("/v1/models", lambda said: _problem(said), str(self))
+        return self.service.why_not_ready("/v1/models", _problem, str(self))
 
     def describe(self) -> Mapping[str, Any]:
         """See `Engine.describe`. Raises EngineError: weights cannot be sent to it, or its log-probs

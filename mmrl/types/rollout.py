@@ -28,8 +28,8 @@ class Rollout:
         forwards: forward passes over the batch; the branches of a guided one count once.
         drawn: [B, N] bool, actions that were drawn; False where none was taken, and where the
             sampler took the most likely one because it was certain. None where all were.
-        versions: [B] int64, the version of the policy that wrote each row, a count of updates, on
-            the CPU; None where it is not known.
+        versions: [B] int64, the version of the policy that wrote each row, a count of updates; None
+            where it is not known.
     """
 
     canvas: Any
@@ -52,12 +52,9 @@ class Rollout:
 
     def __getitem__(self, rows: slice | Tensor) -> Rollout:
         """The rollout of some rows."""
-        parts = ("canvas", "trace", "logprobs", "seeds", "drawn")
+        parts = ("canvas", "trace", "logprobs", "seeds", "drawn", "versions")
         own = ((name, getattr(self, name)) for name in parts)
-        taken = {name: None if x is None else x[rows] for name, x in own}
-        if self.versions is not None:
-            taken["versions"] = self.versions[rows if isinstance(rows, slice) else rows.cpu()]
-        return replace(self, **taken)
+        return replace(self, **{name: None if x is None else x[rows] for name, x in own})
 
     @staticmethod
     def join(parts: Sequence[Rollout]) -> Rollout:

@@ -1,6 +1,6 @@
 """Settings of engines that append tokens outside the trainer."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -47,8 +47,7 @@ class EngineConfig(AutoregressiveConfig):
     @property
     def connection(self) -> tuple[str, ...]:
         """What all engines of a policy have in common, as it is followed by one."""
-        own = {each.name: str(getattr(self, each.name, "")) for each in fields(self)}
-        return tuple(own.get(key, "") for key in CONNECTION)
+        return tuple(str(getattr(self, key, "")) for key in CONNECTION)
 
 
 CONNECTION = ("name", "mode", "url", "token_env", "transfer", "weights_dir", "engine")
