@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import ipaddress
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,11 @@ def explain_absence(hub_id: str, error: Exception) -> str:
         f" hub, and could not be fetched ({reason}). With a connection, `hf download {hub_id}` puts"
         " it there; without one, copy its folder here and give the path."
     )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

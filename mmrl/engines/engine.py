@@ -13,6 +13,7 @@ further one has sent all weights.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -115,3 +116,18 @@ class Engine(ABC):
 
     @abstractmethod
     def _finish_update(self, version: int) -> None: ...
+
+
+def check_answer(
+    tokens: list[int], logprobs: list[float], request: Request, version: int
+) -> Answer:
+    """An answer, with the log-probs of a sampler that draws. Raises ValueError, TypeError: what is
+    no text of the request."""
+    if not 0 < len(tokens) <= request.max_tokens or len(logprobs) != len(tokens):
+        raise ValueError(f"{len(tokens)} tokens and {len(logprobs)} log-probs")
+    if not all(isinstance(token, int) and token >= 0 for token in tokens):
+        raise ValueError("a token that is no id")
+    if not all(math.isfinite(value) for value in logprobs):
+        raise ValueError("a log-prob that is not finite")
+    greedy = request.config.temperature == 0
+    return Answer(tokens, [0.0] * len(tokens) if greedy else logprobs, version)

@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
+from mmrl.config.checks import is_loopback
 from mmrl.engines.engine import Answer, Engine, EngineError, Request
 from mmrl.engines.following import FollowingEngine
 from mmrl.engines.sglang_server import SGLangServer
@@ -20,7 +21,6 @@ from mmrl.generation.causal.canvas import CausalCanvas
 from mmrl.generation.causal.engine_config import EngineConfig
 from mmrl.generation.causal.sampler import begin_rollout, finish_rollout
 from mmrl.generation.tokens.noise import row_seeds
-from mmrl.rewards.http import is_loopback
 from mmrl.runtime.launch import count_processes
 from mmrl.types import Rollout
 

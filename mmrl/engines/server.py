@@ -19,8 +19,9 @@ from typing import Annotated, Any
 
 from mmrl import begin
 from mmrl.config import Settings, at_least, check, import_extra, load_config
+from mmrl.config.checks import is_loopback
 from mmrl.config.command import Usage, run_command
-from mmrl.rewards.http import is_loopback, read_token
+from mmrl.rewards.http import read_token
 
 logger = logging.getLogger("mmrl.engines.server")
 

@@ -7,14 +7,15 @@ Weights travel through files alone, in the format of the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from mmrl.config import check
-from mmrl.engines.engine import Answer, EngineError, Request
-from mmrl.engines.vllm_server import HTTPEngine, check_answer, sampling_options
+from mmrl.engines.engine import EngineError, Request
+from mmrl.engines.http_engine import HTTPEngine
+from mmrl.engines.vllm_server import sampling_options
 from mmrl.engines.weight_transfer import Sender
 from mmrl.generation.causal.engine_config import EngineConfig
 
@@ -25,28 +26,21 @@ OTHER_NAMES = {"max_tokens": "max_new_tokens", "seed": "sampling_seed"}
 class SGLangServer(HTTPEngine):
     """See the module. Raises ConfigError: a transfer other than path."""
 
+    READY, COMPLETE = "/get_model_info", "/generate"
+    CALLS: ClassVar[dict[str, tuple[str, Any]]] = {
+        "pause": ("/pause_generation", {"mode": "retract"}),
+        "resume": ("/continue_generation", {}),
+        "sleep": ("/release_memory_occupation", {}),
+        "wake": ("/resume_memory_occupation", {}),
+    }
+
     def __init__(self, config: EngineConfig, sender: Sender) -> None:
         check(config.transfer == "path", "sampler.transfer", config.transfer, "path with sglang")
         super().__init__(config, sender)
 
-    def health(self) -> str:
-        return self.service.why_not_ready("/get_model_info", lambda said: "", str(self))
-
     def describe(self) -> Mapping[str, Any]:
         """What the server says of its model, which is not its `config.json`."""
         return self.ask("/get_model_info")
-
-    def pause(self) -> None:
-        self.ask("/pause_generation", {"mode": "retract"})
-
-    def resume(self) -> None:
-        self.ask("/continue_generation", {})
-
-    def sleep(self) -> None:
-        self.ask("/release_memory_occupation", {})
-
-    def wake(self) -> None:
-        self.ask("/resume_memory_occupation", {})
 
     def send(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         self.sender.send(weights, self._load)
@@ -63,24 +57,14 @@ class SGLangServer(HTTPEngine):
     def _finish_update(self, version: int) -> None:
         self.ask("/update_weight_version", {"new_version": str(version)})
 
-    def _generate(self, requests: Sequence[Request], version: int) -> list[Answer]:
-        said = self.ask_all("/generate", [_body(each) for each in requests])
-        return [
-            self._read(each, request, version) for each, request in zip(said, requests, strict=True)
-        ]
+    def build_body(self, request: Request) -> dict[str, Any]:
+        given = sampling_options(request)
+        options = {OTHER_NAMES.get(key, key): value for key, value in given.items()}
+        options["top_k"] = request.config.top_k or -1
+        if request.banned:
+            options["logit_bias"] = {str(token): -100.0 for token in request.banned}
+        return {"input_ids": request.prompt, "sampling_params": options, "return_logprob": True}
 
-    def _read(self, said: Any, request: Request, version: int) -> Answer:
-        try:
-            pairs = said["meta_info"]["output_token_logprobs"]
-            tokens, logprobs = [pair[1] for pair in pairs], [pair[0] for pair in pairs]
-            return check_answer(self, tokens, logprobs, request, version)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise EngineError(f"{self} answered without tokens or log-probs ({error!r})") from error
-
-
-def _body(request: Request) -> dict[str, Any]:
-    options = {OTHER_NAMES.get(key, key): value for key, value in sampling_options(request).items()}
-    options["top_k"] = request.config.top_k or -1
-    if request.banned:
-        options["logit_bias"] = {str(token): -100.0 for token in request.banned}
-    return {"input_ids": request.prompt, "sampling_params": options, "return_logprob": True}
+    def read_body(self, said: Any) -> tuple[list[int], list[float]]:
+        pairs = said["meta_info"]["output_token_logprobs"]
+        return [pair[1] for pair in pairs], [pair[0] for pair in pairs]

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from mmrl.config import import_extra
-from mmrl.engines.engine import Answer, Engine, EngineError, Request
-from mmrl.engines.vllm_server import MODE, check_answer, sampling_options
+from mmrl.engines.engine import Answer, Engine, EngineError, Request, check_answer
+from mmrl.engines.vllm_server import MODE, sampling_options
 
 
 class VLLMInProcess(Engine):
@@ -89,5 +89,5 @@ class VLLMInProcess(Engine):
             tokens = [*written.token_ids]
             pairs = zip(tokens, written.logprobs, strict=True)
             logprobs = [found[token].logprob for token, found in pairs]
-            answers.append(check_answer(self, tokens, logprobs, request, version))
+            answers.append(check_answer(tokens, logprobs, request, version))
         return answers

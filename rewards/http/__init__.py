@@ -1,6 +1,5 @@
 """The client side of reward servers: requests, retries, and the protocols they speak."""
 
-import ipaddress
 import os
 import re
 
@@ -16,11 +15,3 @@ def read_token(variable: str, key: str) -> str:
     advice = "Export it before the start; `openssl rand -hex 32` makes a new one."
     check(is_token or not variable, key, variable, allowed, advice)
     return token
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar
 
 from mmrl.config import ConfigError, Settings, above, at_least, check, merge
 from mmrl.config.by_name import source_of
+from mmrl.config.checks import is_loopback
 from mmrl.rewards import check_reward, reward_class
-from mmrl.rewards.http import is_loopback
 from mmrl.rewards.http.protocols import is_client
 from mmrl.rewards.judging.policy_query import asks_policy
 from mmrl.rewards.registry.lookup import is_own

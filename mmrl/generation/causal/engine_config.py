@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from mmrl.config import above, at_least, check
+from mmrl.config.checks import is_loopback
 from mmrl.generation.causal.sampler_config import AutoregressiveConfig
-from mmrl.rewards.http import is_loopback
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,7 @@ from mmrl.engines.engine import EngineError, Request
 from mmrl.engines.following import FollowingEngine
 from mmrl.engines.sampler import check_server, connect
 from mmrl.engines.sglang_server import SGLangServer
-from mmrl.engines.vllm_server import VLLMServer, read_answer
+from mmrl.engines.vllm_server import VLLMServer
 from mmrl.engines.weight_transfer import FileSender
 from mmrl.generation.causal.sampler_config import AutoregressiveConfig
 from mmrl.models import Policy, load_policy
@@ -177,8 +177,9 @@ def test_a_server_with_other_weights_than_it_was_given_is_refused(
     ],
 )
 def test_what_is_no_answer_is_an_error(choice: Any) -> None:
+    server = VLLMServer(sampler("http://127.0.0.1:9"), FileSender())
     with pytest.raises(EngineError, match="without tokens or log-probs"):
-        read_answer("an engine", {"choices": [choice]}, ASKED, 0)  # type: ignore[arg-type]
+        server.read_answer({"choices": [choice]}, ASKED, 0)
 
 
 def test_sglang_is_asked_by_its_documented_names(monkeypatch: pytest.MonkeyPatch) -> None:
