@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
@@ -16,6 +17,7 @@ from mmrl.pretrained.policy_config import OldPolicyConfig, PolicyConfig
 from mmrl.rewards.scoring.terms import key_of
 from mmrl.rollouts.chain_order import check_chains, resolve_chain
 from mmrl.rollouts.task_config import TaskConfig
+from mmrl.run.report_config import ReportConfig
 from mmrl.run.stop_rule import StopConfig
 from mmrl.run_config import RunConfig, check_merge, check_schedule
 
@@ -75,6 +77,8 @@ class RLConfig(RunConfig):
     stop_on: StopConfig | None = None
     """End the run where a score of its evaluations no longer improves; null never does. A
     checkpoint of the step of the best evaluation is kept: `save_steps` is best `eval_steps`."""
+    report: ReportConfig = field(default_factory=ReportConfig)
+    """The headline and the control of `report.html`."""
     eval_images: Annotated[int, at_least(0)] = 32
     """Images in the grid of an evaluation, and samples that trackers are shown."""
     save_dtype: Literal["float32", "bfloat16", "float16"] | None = None
@@ -108,6 +112,9 @@ class RLConfig(RunConfig):
             scores = [(n, each) for n, t in evaluated for each in t.eval_rewards or t.rewards]
             known = [f"eval/{name}/{key_of(entry)}" for name, entry in scores]
             check_choice("stop_on.metric", self.stop_on.metric, known)
+        control = self.report.control
+        there = control is None or Path(control).expanduser().is_file()
+        check(there, "report.control", control, "an existing metrics.jsonl")
         for name, task in self.tasks.items():
             fits = task.sample_with == "policy" or self.old_policy is not None
             allowed, advice = "policy without an old policy", "Set old_policy."

@@ -20,20 +20,25 @@ STYLE = {
 }
 
 
-def line_plot(curves: Mapping[str, Points]) -> str:
+def line_plot(curves: Mapping[str, Points], control: Mapping[str, Points] | None = None) -> str:
     """An SVG of curves by name, with a legend of the first and the last value of each; a long curve
-    is drawn as its running mean over its faint values. Equal curves give equal text."""
+    is drawn as its running mean over its faint values. A `control` has those of another run by the
+    same names, which are dashed. Equal curves give equal text."""
     import matplotlib.style
     from matplotlib.figure import Figure
 
     with matplotlib.style.context(["default", STYLE]):
-        width, height, legend_height = 5.2, 2.6 + 0.2 * len(curves), 0.5 + 0.2 * len(curves)
+        lines = [(name, points, f"C{n}", "-") for n, (name, points) in enumerate(curves.items())]
+        for name, points in (control or {}).items():
+            lines.append((f"control, {name}", points, f"C{[*curves].index(name)}", ":"))
+        width, height, legend_height = 5.2, 2.6 + 0.2 * len(lines), 0.5 + 0.2 * len(lines)
         figure, legend = Figure((width, height)), {}
         # margins in inches: a layout engine draws each plot three times to find them
         place = 0.75 / width, legend_height / height, 1 - 0.85 / width
         axes = figure.add_axes((*place, 1 - (legend_height + 0.1) / height))
-        for n, (name, points) in enumerate(curves.items()):
-            style: dict[str, Any] = {"color": f"C{n}", "marker": "." if len(points) < FEW else ""}
+        for name, points, color, dashes in lines:
+            style: dict[str, Any] = {"color": color, "linestyle": dashes}
+            style["marker"] = "." if len(points) < FEW else ""
             if len(points) >= 4 * WINDOW:
                 axes.plot(*zip(*points, strict=True), **style, alpha=0.35, linewidth=1.0)
                 points = _running_means(points)

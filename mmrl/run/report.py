@@ -1,6 +1,7 @@
 """`report.html`: one page that shows a run, readable offline and in any browser.
 
-Curves are inline SVG and images are embedded: the page loads nothing and runs no script.
+Curves are inline SVG and images are embedded: the page loads nothing and runs no script. It links
+the reports of the runs beside it.
 """
 
 import base64
@@ -17,15 +18,17 @@ from jinja2 import Environment, FileSystemLoader
 
 from mmrl.run.curves import WINDOW, Points, line_plot
 from mmrl.run.metrics_file import is_number, read_metrics
+from mmrl.run.report_config import ReportConfig
 from mmrl.run.sample_files import choose_samples
 from mmrl.run.stop_rule import StopConfig, find_standing
 
+HELD_OUT = r"^eval/[^/]+/(?!stderr)[^/]+$"
 FIGURES = {
     "Reward": r"^(.*/)?reward$",
     "Rewards by component": r"^(.*/)?rewards/[^/]+/mean$",
     "Loss": r"^(eval/)?loss$",
     "Parts of the loss": r"^loss/",
-    "Held-out score": r"^eval/[^/]+/[^/]+$",
+    "Held-out score": HELD_OUT,
     "Held-out score by tag": r"^eval/[^/]+/[^/]+/(?!stderr)[^/]+$",
     "Diversity of the rollouts of a prompt": r"^((?!eval/).*/)?diversity/[^/]+$",
     "Zero-variance groups": r"^(.*/)?frac_reward_zero_std$",
@@ -39,23 +42,30 @@ FIGURES = {
 """Title -> pattern of the metrics drawn together; other metrics of supervised training have a
 figure each."""
 
+COMPARED = ("Reward", "Held-out score")
+"""Figures in which the curves of a control are drawn too."""
 FILES = ("config.yaml", "env.txt")
 
 
 def write_report(run: str | Path) -> Path:
     """Write `report.html` of a run directory from its metrics, samples and settings, if any."""
     run = Path(run)
-    metrics = collect_points(read_metrics(run / "metrics.jsonl"))
+    metrics, settings = collect_points(read_metrics(run / "metrics.jsonl")), read_settings(run)
+    report = ReportConfig(**settings.get("report") or {})
+    control = collect_points(read_metrics(Path(report.control or ""))) if report.control else {}
     places = FileSystemLoader(Path(__file__).parent)
     page = Environment(loader=places, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = page.get_template("report.html.j2").render(
         name=run.name,
-        summary=[*_summary(metrics), *_best(run)],
+        headline=_headline(metrics, control, report),
+        summary=[*_summary(metrics), *_best(run, settings.get("stop_on"))],
         scores=_scores(metrics),
         grids=_grids(run / "samples"),
         samples=choose_samples(run),
-        figures=_figures(metrics),
+        figures=_figures(metrics, control),
         window=WINDOW,
+        control=report.control,
+        others=sorted(each.parent.name for each in run.absolute().parent.glob("*/report.html")),
         files={name: (run / name).read_text("utf-8") for name in FILES if (run / name).is_file()},
     )
     target, aside = run / "report.html", run / "report.html.partial"
@@ -77,6 +87,29 @@ def collect_points(lines: Iterable[dict[str, Any]]) -> dict[str, Points]:
     return {name: sorted(values.items()) for name, values in points.items()}
 
 
+def read_settings(run: Path) -> dict[str, Any]:
+    """The settings of a run directory; empty without them."""
+    file = run / "config.yaml"
+    return (yaml.safe_load(file.read_text("utf-8")) if file.is_file() else None) or {}
+
+
+def _headline(
+    metrics: Mapping[str, Points], control: Mapping[str, Points], report: ReportConfig
+) -> str:
+    """What the run has changed, in a sentence: a held-out score before and after, of the control
+    as well; empty before there are two evaluations."""
+    name = report.metric or next(iter(_matching(metrics, HELD_OUT)), "")
+    points = metrics.get(name, ())
+    if len(points) < 2:
+        return ""
+    form = "{:.0%} → {:.0%}" if report.said else "{:.4g} → {:.4g}"
+    change = form.format(points[0][1], points[-1][1])
+    other = control.get(name, ())
+    beside = form.format(other[0][1], other[-1][1]) if len(other) > 1 else ""
+    said = f"{change} {report.said}" if report.said else f"{name}: {change}"
+    return f"{said}; the control, which cannot learn: {beside}" if beside else said
+
+
 def _matching(metrics: Mapping[str, Points], pattern: str) -> dict[str, Points]:
     return {name: points for name, points in metrics.items() if re.match(pattern, name)}
 
@@ -93,13 +126,11 @@ def _summary(metrics: Mapping[str, Points]) -> list[str]:
     return sentences
 
 
-def _best(run: Path) -> list[str]:
+def _best(run: Path, stop_on: Mapping[str, Any] | None) -> list[str]:
     """A sentence on the end of the run by `stop_on`, or on the best evaluation so far."""
-    file = run / "config.yaml"
-    rule = yaml.safe_load(file.read_text("utf-8")).get("stop_on") if file.is_file() else None
-    if not rule:
+    if not stop_on:
         return []
-    rule = StopConfig(**rule)
+    rule = StopConfig(**stop_on)
     found = find_standing(rule, read_metrics(run / "metrics.jsonl"))
     end, best = found.describe_end(rule), f"{found.best:.4g} at step {found.step}."
     return [f"Ended by {end}." if end else f"Best {rule.metric}: {best}"]
@@ -145,15 +176,18 @@ def _embed(path: Path) -> str:
     return f"data:image/{path.suffix[1:]};base64,{data}"
 
 
-def _figures(metrics: Mapping[str, Points]) -> dict[str, str]:
-    """An SVG by title, of the metrics with more than one value."""
+def _figures(metrics: Mapping[str, Points], control: Mapping[str, Points]) -> dict[str, str]:
+    """An SVG by title, of the metrics with more than one value, beside those of a control."""
     metrics = {name: points for name, points in metrics.items() if len(points) > 1}
     groups = {title: [*_matching(metrics, pattern)] for title, pattern in FIGURES.items()}
     if not groups["Reward"] and not groups["Held-out score"]:
         drawn = {name for names in groups.values() for name in names}
         groups |= {name: [name] for name in metrics if name not in drawn}
     return {
-        title: line_plot({name: metrics[name] for name in names})
+        title: line_plot(
+            {name: metrics[name] for name in names},
+            {name: control[name] for name in names if title in COMPARED and control.get(name)},
+        )
         for title, names in groups.items()
         if names
     }

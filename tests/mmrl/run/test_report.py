@@ -143,3 +143,29 @@ def test_every_curve_is_drawn_and_named_with_its_first_and_last_value() -> None:
     texts = [each.text for each in ElementTree.fromstring(svg).iter() if each.tag.endswith("text")]
     assert {f"{name}: 1 → 2" for name in names} | {"step", "one: 7 → 7"} <= {*texts}
     assert svg == line_plot(curves) and "date" not in svg.lower()
+
+
+def test_the_headline_says_what_was_learnt_and_what_the_control_did(run: Path) -> None:
+    control = write_metrics(
+        run.parent / "control",
+        [{"step": 0, "eval/t/strict": 0.25, "reward": 0.1}]
+        + [{"step": n, "reward": 0.1} for n in (1, 2)]
+        + [{"step": 3, "eval/t/strict": 0.2}],
+    )
+    assert '<p class="headline">eval/t/strict: 0.25 → 0.5</p>' in write_report(run).read_text()
+    settings = {"said": "of prompts drawn right", "control": str(control / "metrics.jsonl")}
+    (run / "config.yaml").write_text(json.dumps({"report": settings}))
+    page = write_report(run).read_text()
+    said = "25% → 50% of prompts drawn right; the control, which cannot learn: 25% → 20%"
+    assert f'<p class="headline">{said}</p>' in page
+    assert "control, reward: 0.1 → 0.1" in page and "control, eval/t/strict: 0.25 → 0.2" in page
+    assert page.count("stroke-dasharray") >= 2 and settings["control"] in page
+
+
+def test_a_report_links_those_of_the_runs_beside_it(run: Path) -> None:
+    assert "Runs beside this one" not in write_report(run).read_text()
+    other = write_metrics(run.parent / "other & more", [{"step": 1, "loss": 1.0}])
+    write_report(other)
+    assert '<a href="../other%20%26%20more/report.html">other &amp; more</a>' in (
+        write_report(run).read_text()
+    )
