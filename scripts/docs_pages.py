@@ -3,6 +3,8 @@
 - `reference/settings/<command>.md`: the settings of each command, from its dataclasses.
 - `reference/settings/rewards.md`: the options of each reward, from its constructor.
 - `reference/api.md`: the docstrings of the names in `reference/python.md`.
+- `tutorial.md`: the notebook, with its outputs.
+- `llms.txt` and `llms-full.txt`: the list of the pages, and their text, for language models.
 - files of the repository that pages link to, under their own paths.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import html
 import importlib
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,6 +28,9 @@ from mmrl.rewards import REWARDS  # noqa: E402
 
 OUTSIDE = re.compile(r"(\]\((?:\.\./)*)\.\./((?:configs|datasets)/[^)#]+)")
 """A link from a page to a file outside docs/: what stays of it, and the file."""
+NOTEBOOK = "tutorial.ipynb"
+TEXTS: dict[str, tuple[str, str]] = {}
+"""Address of each page of the site that somebody wrote -> its title and text."""
 ELSEWHERE = "https://unpkg.com/iframe-worker/shim"
 """Where the theme would load that script from."""
 COMMANDS = {
@@ -42,6 +48,8 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages, and the files outside docs/ that pages link to."""
     from mkdocs.structure.files import File
 
+    page = File.generated(config, "tutorial.md", content=notebook_page(ROOT / "docs" / NOTEBOOK))
+    files.append(page)
     pages = [file.content_string for file in files.documentation_pages()]
     for path in sorted({path for page in pages for _, path in OUTSIDE.findall(page)}):
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
@@ -50,9 +58,13 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lead links out of docs/ to the files that were added."""
-    return OUTSIDE.sub(r"\1\2", markdown)
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Lead links out of docs/ to the files that were added, and those to the notebook to its page;
+    keep the text of what is not made from the code."""
+    markdown = OUTSIDE.sub(r"\1\2", markdown).replace(NOTEBOOK, "tutorial.md")
+    if not page.file.generated_by or page.file.src_uri == "tutorial.md":
+        TEXTS[page.url] = (page.title, re.sub(r"!\[.*?\]\(data:.*?\)", "", markdown))
+    return markdown
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
@@ -68,13 +80,33 @@ def on_post_template(output_content: str, **_: Any) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Fail where a page would load anything from another place."""
+    """Write what language models read; fail where a page would load anything from another
+    place."""
     from mkdocs.exceptions import PluginError
 
+    site, head = Path(config["site_dir"]), f"# mmrl\n\n> {config['site_description']}\n\n"
+    links = [f"- [{title}]({address})" for address, (title, _) in TEXTS.items()]
+    (site / "llms.txt").write_text(head + "\n".join(["## Docs\n", *links, ""]), "utf-8")
+    texts = [f"<!-- {address} -->\n\n{text}" for address, (_, text) in TEXTS.items()]
+    (site / "llms-full.txt").write_text(head + "\n\n".join(texts), "utf-8")
     loads = re.compile(r'(?:src|<link[^>]*rel="stylesheet"[^>]*href)="https?://[^"]+"')
     for page in sorted(Path(config["site_dir"]).rglob("*.html")):
         if found := loads.search(page.read_text(encoding="utf-8")):
             raise PluginError(f"{page} loads {found[0]}; the site must work without a network.")
+
+
+def notebook_page(path: Path) -> str:
+    """A notebook as a page: its text, its code, and what that printed or drew."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", ()):
+            if "text" in output:
+                parts.append(f"```text\n{''.join(output['text']).rstrip()}\n```")
+            else:
+                parts.append(f"![output](data:image/png;base64,{output['data']['image/png']})")
+    return "\n\n".join(parts) + "\n"
 
 
 def generated_pages() -> dict[str, str]:

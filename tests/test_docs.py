@@ -3,6 +3,7 @@
 import ast
 import importlib
 import itertools
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, *ROOT.glob("datasets/**/*.md")]
 TEXT = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
+TUTORIAL = load(ROOT / "scripts", "docs_pages").notebook_page(ROOT / "docs" / "tutorial.ipynb")
+TEXT["docs/tutorial.ipynb"] = re.sub(r"!\[output\]\(.*?\)", "", TUTORIAL)
 SETTINGS = {"mmrl.rl": RLConfig, "mmrl.sft": SFTConfig, "mmrl.probe": ProbeConfig}
 SETTINGS |= {"mmrl.demo": DemoConfig, "mmrl.rewards.server": ServerConfig}
 EXECUTABLE = ("mmrl.rl", "mmrl.sft", "mmrl.eval", "mmrl.eval_v", "mmrl.probe")
@@ -85,8 +88,10 @@ def check_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if program == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert rest[0] in targets
-        settings = [word.removeprefix("ARGS=") for word in rest[1:]]
-        load_config(RLConfig, ["config=configs/rl/quickstart.yaml", *" ".join(settings).split()])
+        given = dict(word.split("=", 1) for word in rest[1:])
+        kind = f"_{given['KIND']}" if "KIND" in given else ""
+        words = [f"config=configs/rl/quickstart{kind}.yaml", *given.get("ARGS", "").split()]
+        load_config(RLConfig, words)
     elif program == "pip":
         named = re.fullmatch(r"\.\[(.+)\]", rest[-1])
         assert rest[:2] == ["install", "-e"] and named
@@ -218,13 +223,27 @@ def test_python_blocks_run(block: str, checkout: Path) -> None:
     exec(block, {})
 
 
-def test_the_tutorial_runs_and_its_step_makes_better_rollouts_more_likely(checkout: Path) -> None:
+def test_the_tutorial_runs_and_its_steps_make_better_rollouts_more_likely(checkout: Path) -> None:
     scope: dict[str, Any] = {}
-    for block in blocks("python", TEXT["docs/tutorial.md"]):
+    steps = 0
+    for block in blocks("python", TUTORIAL):
         if "train(" not in block:
             exec(block, scope)
-    assert float(scope["metrics"]["ratio"]) == 1
-    assert float((scope["moved"].sum((0, 2)) * scope["advantages"]).sum()) > 0
+        if "moved =" in block:
+            steps += 1
+            assert float(scope["metrics"]["ratio"]) == 1
+            assert float((scope["moved"].sum((0, 2)) * scope["advantages"]).sum()) > 0
+    assert steps == 2, "of a masked policy and of one of latents"
+
+
+def test_the_notebook_is_one_whose_outputs_are_those_of_its_cells() -> None:
+    notebook = json.loads((ROOT / "docs" / "tutorial.ipynb").read_text(encoding="utf-8"))
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert notebook["nbformat"] == 4 and len({cell["id"] for cell in notebook["cells"]}) > len(code)
+    for number, cell in enumerate(code, 1):
+        last = cell["source"][-1]
+        shows = last.startswith(("print(", "show("))
+        assert bool(cell["outputs"]) == shows and cell["execution_count"] == number, last
 
 
 def test_the_reward_of_the_page_scores_images() -> None:

@@ -1,48 +1,125 @@
 """The model card, README.md, of what a run has trained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import ModelCard, ModelCardData, metadata_load, try_to_load_from_cache
 
 from mmrl.config import to_plain
+from mmrl.config.checks import is_hub_id
+from mmrl.generation.kinds import GENERATIONS, SAMPLERS
 from mmrl.models.source import is_adapter
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.run.checkpoint import ASIDE
+from mmrl.run.curves import line_plot
+from mmrl.run.report import COMPARED, FIGURES, collect_points, matching
+from mmrl.samplers import SamplerConfig
+
+POLICIES = ("tokenizer.json", "model_index.json", "adapter_config.json")
+"""Files by which a folder is a policy: a whole model, a pipeline, an adapter."""
+CURVES = "curves.svg"
+TAGS = {"masked": "masked-diffusion", "causal": "autoregressive", "flow": "flow-matching"}
+HUB_TASKS = {
+    "text": "text-generation",
+    "image_to_text": "image-text-to-text",
+    "image_edit": "image-to-image",
+    "text_to_image": "text-to-image",
+    "text_to_video": "text-to-video",
+}
+"""Task -> what the hub calls it."""
+DRAWN = ("text", "text_to_image", "text_to_video")
+"""Tasks whose prompt is a text alone, so that the card can show how to sample."""
 
 
 def write_card(folder: Path, settings: Any, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Write the card of a trained policy beside it; nothing into a folder of anything else. It is
-    of the settings of a run and the lines of its `metrics.jsonl`."""
-    if (folder / "tokenizer.json").is_file():
-        plain = to_plain(settings)
-        # a folder is written under another name, see `write_directory`
-        place = plain.get("hub_model_id") or str(folder).removesuffix(ASIDE)
-        model_card(plain, metrics, is_adapter(folder), place).save(folder / "README.md")
+    """Write the card of a trained policy beside it, with its curves; nothing into a folder of
+    anything else. It is of the settings of a run and the lines of its `metrics.jsonl`."""
+    if not any((folder / name).is_file() for name in POLICIES):
+        return
+    plain = to_plain(settings)
+    # a folder is written under another name, see `write_directory`
+    place = plain.get("hub_model_id") or str(folder).removesuffix(ASIDE)
+    library = "diffusers" if (folder / "model_index.json").is_file() else "transformers"
+    model_card(plain, metrics, "peft" if is_adapter(folder) else library, place).save(
+        folder / "README.md"
+    )
+    if curves := _curves(metrics):
+        (folder / CURVES).write_text(line_plot(curves), encoding="utf-8")
 
 
 def model_card(
-    settings: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], adapter: bool, place: str
+    settings: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], library: str, place: str
 ) -> ModelCard:
-    """The card of a model or an `adapter` that is loaded from `place`, a path or hub id."""
+    """The card of a model that is loaded from `place`, a path or hub id, and that transformers,
+    diffusers or, an adapter, peft reads."""
     model = settings.get("model") or {"path": settings.get("objective", {}).get("model", "")}
-    known = bool(model["path"]) and not Path(model["path"]).expanduser().is_dir()
-    kind = "reinforcement-learning" if "tasks" in settings else "sft"
+    tasks, base = settings.get("tasks", {}), model["path"]
+    drawn = [name for name, each in tasks.items() if each["task"] in DRAWN]
+    known = bool(base) and not Path(base).expanduser().is_dir()
+    way = "reinforcement-learning" if tasks else "sft"
+    hub_tasks = [HUB_TASKS[each["task"]] for each in tasks.values() if each["task"] in HUB_TASKS]
     head = ModelCardData(
-        base_model=model["path"] if known else None,
-        library_name="peft" if adapter else "transformers",
-        tags=["mmrl", kind, "masked-diffusion", *(["lora"] if adapter else [])],
+        base_model=base if known else None,
+        library_name=library,
+        pipeline_tag=next(iter(hub_tasks), None),
+        license=find_licence(base),
+        datasets=sorted({p for each in tasks.values() if is_hub_id(p := str(each["prompts"]))}),
+        tags=["mmrl", way, *_kinds(tasks), *(["lora"] if library == "peft" else [])],
     )
     return ModelCard.from_template(
         head,
         str(Path(__file__).with_name("model_card.md.j2")),
         name=settings.get("hub_model_id") or Path(settings["output_dir"]).name,
-        base=model["path"],
-        adapter=adapter,
+        base=base,
+        adapter=library == "peft",
         settings=settings,
         numbers=_numbers(metrics),
+        curves=CURVES if _curves(metrics) else None,
         place=place,
+        options=_changed(model, asdict(ModelConfig()), ("image_size", "max_prompt_length")),
+        drawn=tasks[drawn[0]] if drawn else None,
+        sampler=_sampler(tasks[drawn[0]]) if drawn else {},
     )
+
+
+def find_licence(base: str) -> str | None:
+    """The licence that the card of a base states, where the card is on this machine."""
+    place = Path(base).expanduser() / "README.md"
+    if not place.is_file() and is_hub_id(base):
+        place = Path(str(try_to_load_from_cache(base, "README.md")))
+    data = metadata_load(place) if place.is_file() else None
+    return (data or {}).get("license")
+
+
+def _kinds(tasks: Mapping[str, Any]) -> Iterator[str]:
+    """A tag for each kind of generation of the tasks, by their samplers."""
+    names = {each["sampler"]["name"] for each in tasks.values() if each.get("sampler")}
+    return (TAGS[kind] for kind, each in GENERATIONS.items() if names & {*each.samplers})
+
+
+def _sampler(task: Mapping[str, Any]) -> dict[str, Any]:
+    """What the sampler of a task's evaluations, else of its rollouts, has set; an engine needs a
+    server or a GPU, and gives way to the sampler of this process."""
+    settings = task.get("eval_sampler") or task["sampler"]
+    if SAMPLERS[settings["name"]].prepare is not None:
+        return {"name": "autoregressive"}
+    default = to_plain(SamplerConfig(name=settings["name"]))
+    return {"name": settings["name"], **_changed(settings, default, default)}
+
+
+def _changed(
+    settings: Mapping[str, Any], default: Mapping[str, Any], names: Sequence[str] | Mapping
+) -> dict[str, Any]:
+    return {n: settings[n] for n in names if n in settings and settings[n] != default[n]}
+
+
+def _curves(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Rewards and held-out scores over the steps."""
+    points = collect_points(metrics)
+    found = [matching(points, FIGURES[title]) for title in COMPARED]
+    return {name: each for some in found for name, each in some.items() if len(each) > 1}
 
 
 def _numbers(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, float]]:

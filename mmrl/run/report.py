@@ -98,7 +98,7 @@ def _headline(
 ) -> str:
     """What the run has changed, in a sentence: a held-out score before and after, of the control
     as well; empty before there are two evaluations."""
-    name = report.metric or next(iter(_matching(metrics, HELD_OUT)), "")
+    name = report.metric or next(iter(matching(metrics, HELD_OUT)), "")
     points = metrics.get(name, ())
     if len(points) < 2:
         return ""
@@ -110,14 +110,15 @@ def _headline(
     return f"{said}; the control, which cannot learn: {beside}" if beside else said
 
 
-def _matching(metrics: Mapping[str, Points], pattern: str) -> dict[str, Points]:
+def matching(metrics: Mapping[str, Points], pattern: str) -> dict[str, Points]:
+    """The metrics whose name begins with a pattern."""
     return {name: points for name, points in metrics.items() if re.match(pattern, name)}
 
 
 def _summary(metrics: Mapping[str, Points]) -> list[str]:
     """A sentence on the reward or the loss over the first and the last fifth of the run."""
     sentences = []
-    found = _matching(metrics, FIGURES["Reward"]) or _matching(metrics, "^loss$")
+    found = matching(metrics, FIGURES["Reward"]) or matching(metrics, "^loss$")
     for name, points in found.items():
         size, values = max(1, len(points) // 5), [value for _, value in points]
         first, last = fmean(values[:size]), fmean(values[-size:])
@@ -138,7 +139,7 @@ def _best(run: Path, stop_on: Mapping[str, Any] | None) -> list[str]:
 
 def _scores(metrics: Mapping[str, Points]) -> list[list[str]]:
     """A table of all held-out metrics at the first and the last evaluation; empty without any."""
-    found = _matching(metrics, "^eval/(?!.*/stderr$)")
+    found = matching(metrics, "^eval/(?!.*/stderr$)")
     known = sorted({step for points in found.values() for step, _ in points})
     steps = list(dict.fromkeys([*known[:1], *known[-1:]]))
     compared = ["change"] * (len(steps) > 1)
@@ -179,7 +180,7 @@ def _embed(path: Path) -> str:
 def _figures(metrics: Mapping[str, Points], control: Mapping[str, Points]) -> dict[str, str]:
     """An SVG by title, of the metrics with more than one value, beside those of a control."""
     metrics = {name: points for name, points in metrics.items() if len(points) > 1}
-    groups = {title: [*_matching(metrics, pattern)] for title, pattern in FIGURES.items()}
+    groups = {title: [*matching(metrics, pattern)] for title, pattern in FIGURES.items()}
     if not groups["Reward"] and not groups["Held-out score"]:
         drawn = {name for names in groups.values() for name in names}
         groups |= {name: [name] for name in metrics if name not in drawn}

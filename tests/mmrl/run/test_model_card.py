@@ -4,15 +4,17 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from huggingface_hub import metadata_load
 
+from mmrl.config import load_config
 from mmrl.models import load_policy
 from mmrl.models.policy import Policy
-from mmrl.rl import train
+from mmrl.rl import RLConfig, train
 from mmrl.run.model_card import model_card, write_card
-from tests.mmrl.runs import LORA, VQ, run_config, write_world
+from tests.mmrl.runs import LORA, SHAPES, VQ, run_config, write_world
 
 SETTINGS = {
     "output_dir": "runs/countdown",
@@ -23,6 +25,9 @@ SETTINGS = {
     "tasks": {
         "countdown": {
             "task": "text",
+            "prompts": "me/countdown-prompts",
+            "max_completion_length": 64,
+            "sampler": {"name": "static", "steps": 16, "block_size": 8},
             "algorithm": {"name": "diffu_grpo"},
             "rewards": [{"name": "countdown"}, {"name": "judge", "api_key": "secret"}],
         }
@@ -36,14 +41,18 @@ METRICS = [
 
 
 def test_a_card_says_what_was_trained_how_and_with_which_result(tmp_path: Path) -> None:
-    text = str(model_card(SETTINGS, METRICS, True, "me/countdown"))
+    text = str(model_card(SETTINGS, METRICS, "peft", "me/countdown"))
     (tmp_path / "README.md").write_text(text)
     assert metadata_load(tmp_path / "README.md") == {
         "base_model": "GSAI-ML/LLaDA-8B-Instruct",
         "library_name": "peft",
+        "pipeline_tag": "text-generation",
+        "datasets": ["me/countdown-prompts"],
         "tags": ["mmrl", "reinforcement-learning", "masked-diffusion", "lora"],
     }
-    assert "| countdown (text) | `diffu_grpo` | `countdown`, `judge` |" in text
+    row = "| countdown (text) | `me/countdown-prompts` | `diffu_grpo` | `countdown`, `judge` |"
+    assert f"{row} `static` |" in text and "Its licence is that of its base." in text
+    assert "SamplerConfig(name='static', steps=16, block_size=8)" in text
     assert (
         "| `reward` | 0.125 | 0.75 |" in text and "| `eval/countdown/reward` | 0.5 | 0.5 |" in text
     )
@@ -72,13 +81,39 @@ def test_the_code_of_a_card_loads_what_a_run_has_trained_also_where_all_was_move
     monkeypatch.chdir(there)
     for folder in ("final", "checkpoints/1"):
         card = (run / folder / "README.md").read_text()
+        assert "pipeline_tag: text-to-image" in card
         blocks = re.findall(r"```python\n(.*?)```", card, re.S)
         assert len(blocks) == 1 and f'"runs/small/{folder}"' in blocks[0]
         found: dict[str, Policy] = {}
         exec(blocks[0], found)
+        assert found["completion"].size == (32, 32)  # type: ignore[attr-defined]
         vq = found["policy"].layouts["text_to_image"].vq  # type: ignore[attr-defined]
         assert vq.source == str(there / "tokenizers" / "magvit")
     shutil.rmtree(there / "tokenizers")
     assert list(load_policy(run / "final", vq=None).layouts) == ["text"]
     with pytest.raises(FileNotFoundError, match=r"tokenizer_config\.json': vq is '\.\./"):
         load_policy(run / "final")
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["pipeline", "adapter"])
+def test_a_pipeline_and_its_adapter_have_a_card_whose_code_draws(
+    lora: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(SHAPES / "checkpoints" / "flow", base)
+    (base / "README.md").write_text("---\nlicense: openrail++\n---\n")
+    words = ["config=configs/rl/shapes_flow_brightness.yaml", f"model.path={base}", "max_steps=2"]
+    words += [f"output_dir={tmp_path / 'run'}", "tasks.shapes.num_prompts=2", "eval_steps=1"]
+    words += ["tasks.shapes.num_generations=4", "tasks.shapes.rollout_batch_size=8"]
+    words += ["tasks.shapes.eval_limit=4", "per_device_train_batch_size=4", "bf16=false"]
+    run = train(load_config(RLConfig, [*words, *(["model.lora={r: 4}"] if lora else [])]))
+    card = (run / "final" / "README.md").read_text()
+    head = metadata_load(run / "final" / "README.md")
+    assert head["library_name"] == ("peft" if lora else "diffusers")
+    assert head["license"] == "openrail++" and head["pipeline_tag"] == "text-to-image"
+    assert "flow-matching" in head["tags"]
+    curves = ElementTree.parse(run / "final" / "curves.svg")
+    assert "![" in card and curves.getroot().tag.endswith("svg")
+    found: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", card, re.S)[0], found)
+    assert found["completion"].size == (32, 32)
