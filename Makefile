@@ -1,4 +1,5 @@
 # make quickstart   install what a first run needs, then train the miniature image generator;
+#                   KIND=flow or causal trains a model of that kind in place of a masked one;
 #                   settings in ARGS="seed=1 output_dir=runs/seed1" go to the run
 # make test         install what the tests need as well, then run them
 # make lint         style; make types checks the annotations with pyright
@@ -17,6 +18,12 @@ STAMP_DEV := $(VENV)/.installed-dev
 STAMP_DOCS := $(VENV)/.installed-docs
 HPSV2 := $(VENV)/hpsv2
 ENGINES := $(VENV)/engines
+KIND := masked
+
+ifeq ($(filter masked flow causal,$(KIND)),)
+$(error KIND is '$(KIND)'; it must be masked, flow or causal)
+endif
+QUICKSTART := configs/rl/quickstart$(patsubst %,_%,$(filter-out masked,$(KIND))).yaml
 
 # Python writes bytecode when a module is first imported, whatever the environment says: a first run
 # needs a tenth of what is installed, and compiling all of it would double the time it waits.
@@ -28,7 +35,7 @@ PYTEST := $(PY) -m pytest -n logical --maxprocesses 4
 .PHONY: quickstart test test-slow test-hps test-engines test-all lint types docs clean
 
 quickstart: $(STAMP)
-	$(PY) -m mmrl.rl config=configs/rl/quickstart.yaml $(ARGS)
+	$(PY) -m mmrl.rl config=$(QUICKSTART) $(ARGS)
 
 test: $(STAMP_DEV)
 	$(PYTEST)
