@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from mmrl.config import build_options, check, check_choice
 from mmrl.config.by_name import find, is_by_name
-from mmrl.objectives.options import CompletionConfig, DiffusionDPOConfig, FlowConfig, MaskedConfig
+from mmrl.objectives.options import CompletionConfig, FlowConfig, MaskedConfig
 
 
 class ObjectiveEntry(NamedTuple):
@@ -32,9 +32,6 @@ class ObjectiveEntry(NamedTuple):
 METHODS = ("outline", "batch", "loss", "save", "evaluate")
 
 OBJECTIVES = {
-    "diffusion_dpo": ObjectiveEntry(
-        DiffusionDPOConfig, "mmrl.objectives.diffusion_dpo:DiffusionDPO"
-    ),
     "flow": ObjectiveEntry(FlowConfig, "mmrl.objectives.flow:Flow"),
     "masked": ObjectiveEntry(MaskedConfig, "mmrl.objectives.masked:Masked"),
     "text": ObjectiveEntry(CompletionConfig, "mmrl.objectives.text:Completions"),

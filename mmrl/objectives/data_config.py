@@ -1,6 +1,5 @@
 """Where the data of an objective are, and how they are read, laid out and corrupted."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -40,10 +39,7 @@ class PairsConfig(RowsConfig):
     """Training pairs, an image and its text per row."""
 
     source_column: ClassVar[str] = ""
-    """Column that holds the images before edits, or the second ones of preferences; empty where
-    there is one image a row."""
-    label_columns: ClassVar[Sequence[str]] = ()
-    """Columns that hold the labels of the two images of a preference."""
+    """Column that holds the images before edits; empty where there is one image a row."""
     kind: ClassVar[str] = "pairs"
     """What rows are, in words."""
 

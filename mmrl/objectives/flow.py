@@ -10,12 +10,11 @@ are means of the autoencoder's posterior. What is drawn for an example depends o
 the data alone, so it is the same for every number of processes and size of micro-batches.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from accelerate.utils import send_to_device
@@ -60,15 +59,9 @@ class NoisyBatch(NamedTuple):
 
 
 class Flow(PolicyObjective[FlowConfig]):
-    """The flow matching loss of a pipeline.
+    """The flow matching loss of a pipeline."""
 
-    Attributes:
-        noised: the images of an example, by their names in `Pair`. All of them get one noise and
-            one noise level; a batch holds the first image of every example, then the second.
-    """
-
-    Config: type[FlowConfig] = FlowConfig
-    noised: ClassVar[Sequence[str]] = ("image",)
+    Config = FlowConfig
 
     def _build(self, device: torch.device | str, deferred: bool) -> None:
         config, seed = self.config, self.seed
@@ -85,7 +78,7 @@ class Flow(PolicyObjective[FlowConfig]):
         self.task = replace(find_task(self.policy), network=network)
         if config.new_weights:
             network.source = Source(config.model, folder)
-        self.adapted: Any = choose_trained(network, config, seed)
+        choose_trained(network, config, seed)
         self.whole: nn.Module = network
         if config.train_text_encoder:
             self.whole = self._with_text(network)
@@ -130,25 +123,21 @@ class Flow(PolicyObjective[FlowConfig]):
             self.whole.save_encoders(directory, resolve_dtype(self.config.save_dtype))
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:
-        """The loss of held-out pairs at each of `EVALUATED`, and the mean of these and of other
-        metrics; no text is dropped, and the noise is the same at every evaluation."""
+        """The loss of held-out pairs at each of `EVALUATED`, and the mean of these; no text is
+        dropped, and the noise is the same at every evaluation."""
         if not self.held_out:
             return {}
-        found = [self._evaluate(sigma) for sigma in EVALUATED]
-        losses = {f"eval/loss_{s}": each["loss"] for s, each in zip(EVALUATED, found, strict=True)}
-        means = {f"eval/{key}": sum(each[key] for each in found) / len(found) for key in found[0]}
-        return {**losses, **means}
+        losses = {f"eval/loss_{sigma}": self._evaluate(sigma) for sigma in EVALUATED}
+        return {**losses, "eval/loss": sum(losses.values()) / len(losses)}
 
-    def _evaluate(self, sigma: float) -> dict[str, float]:
-        total: dict[str, float] = defaultdict(float)
+    def _evaluate(self, sigma: float) -> float:
+        total = 0.0
         for first in range(0, len(self.held_out), self.batch_size):
             pairs = self.held_out[first : first + self.batch_size]
             draws = [generator(self.seed, "evaluation", first + n) for n in range(len(pairs))]
             batch = self._noise(pairs, draws, torch.full((len(pairs),), sigma), dropped=0.0)
             there: Any = send_to_device(batch, self.policy.device)
-            loss, metrics = self.loss(there)
-            for key, value in {"loss": loss, **metrics}.items():
-                total[key] += float(value) * len(pairs) / len(self.held_out)
+            total += float(self.loss(there)[0]) * len(pairs) / len(self.held_out)
             check_stop()
         return total
 
@@ -156,12 +145,10 @@ class Flow(PolicyObjective[FlowConfig]):
         self, pairs: Sequence[Pair], draws: Sequence[Generator], sigma: Tensor, dropped: float
     ) -> NoisyBatch:
         """Pairs with noise of `sigma` [B], and empty texts for a share of them."""
-        images, count = [getattr(pair, n) for n in self.noised for pair in pairs], len(self.noised)
-        clean = torch.stack([self._encode(image) for image in images])
+        clean = torch.stack([self._encode(pair.image) for pair in pairs])
         noise = torch.stack([torch.randn(clean.shape[1:], generator=draw) for draw in draws])
         empty = [float(torch.rand((), generator=draw)) < dropped for draw in draws]
-        texts = ["" if gone else pair.text for gone, pair in zip(empty, pairs, strict=True)] * count
-        noise, sigma = torch.cat([noise] * count), torch.cat([sigma] * count)
+        texts = ["" if gone else pair.text for gone, pair in zip(empty, pairs, strict=True)]
         latents = clean.lerp(noise, sigma.view(-1, *[1] * (clean.ndim - 1)))
         inputs: dict[str, Any] = {"latents": latents}
         if isinstance(self.whole, TextAndNetwork):

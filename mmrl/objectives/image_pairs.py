@@ -1,4 +1,4 @@
-"""Pairs of an image and its caption, edits of images, and preferences between two images."""
+"""Pairs of an image and its caption, and edits of images."""
 
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from mmrl.objectives.data_config import PairsConfig
 
 class Pair(NamedTuple):
     """An image, not open, and its caption; of an edit its instruction, and as `source` the image
-    before it; of a preference the image that is preferred, and as `source` the other one."""
+    before it."""
 
     image: LazyImage
     text: str
@@ -47,18 +47,4 @@ def _read(config: PairsConfig, root: Path | None, place: str, row: Any) -> list[
     if not isinstance(text, str):
         raise ConfigError(f"{place}: '{config.text_column}' is no text but {text!r}.")
     image, *source = [find_image(v, root, place, "the folder of the data") for v in values]
-    pair = Pair(image, text, *source)
-    return _order(config, pair, place, row) if config.label_columns else [pair]
-
-
-def _order(config: PairsConfig, pair: Pair, place: str, row: Any) -> list[Pair]:
-    """The pair with the preferred image first; none where neither is."""
-    labels = [row.get(name) for name in config.label_columns]
-    if row.get("has_label") is False:  # of Pick-a-Pic
-        return []
-    if len(labels) != 2 or not all(isinstance(each, int | float) for each in labels):
-        allowed = "numbers, the larger one of the preferred image"
-        raise ConfigError(f"{place}: {config.label_columns} are {labels}; they must be {allowed}.")
-    assert pair.source is not None
-    other = pair._replace(image=pair.source, source=pair.image)
-    return [] if labels[0] == labels[1] else [pair if labels[0] > labels[1] else other]
+    return [Pair(image, text, *source)]

@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar, Literal
 from mmrl.config import Settings, above, at_least, check, filled
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.objectives.data_config import PairsConfig, SourceConfig
-from mmrl.pretrained.known import adapter_directory
 from mmrl.pretrained.model_config import LoraConfig
 
 PARTS = ("text_to_image", "image_to_text", "text", "image_edit")
@@ -187,37 +186,3 @@ class FlowConfig(StartConfig, PairsConfig):
         fits = self.lora is None or not self.train_text_encoder
         allowed = "null with objective.train_text_encoder: an adapter holds no text encoders"
         check(fits, "objective.lora", self.lora, allowed)
-
-
-@dataclass(kw_only=True)
-class DiffusionDPOConfig(FlowConfig):
-    """Diffusion-DPO of a diffusers pipeline on preferences between two images of a text; the
-    defaults of the columns are Pick-a-Pic's."""
-
-    kind: ClassVar[str] = "preferences"
-    new_weights: ClassVar[bool] = False  # type: ignore[misc]
-    train_text_encoder: ClassVar[bool] = False  # type: ignore[misc]
-
-    text_column: str = "caption"
-    """Column that holds the texts."""
-    image_column: str = "jpg_0"
-    """Column that holds the first images."""
-    source_column: str = "jpg_1"  # type: ignore[misc]
-    """Column that holds the second images."""
-    label_columns: list[str] = field(default_factory=lambda: ["label_0", "label_1"])  # type: ignore[misc]
-    """Columns that hold the labels of the first and the second image: the larger one is of the
-    preferred image, and rows with equal labels are left out."""
-    cond_dropout_prob: Annotated[float, at_least(0, up_to=1)] = 0.0
-    """Share of preferences whose text becomes the empty one."""
-    beta: Annotated[float, above(0)] = 2000.0
-    """How closely the network stays at its start, higher is closer; of errors that are means over
-    the numbers of a latent."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        adapter, key = self.lora is not None, "objective.modules_to_train"
-        allowed = "null with objective.lora: the reference is the network without its adapter"
-        check(self.modules_to_train is None or not adapter, key, self.modules_to_train, allowed)
-        fits = not adapter or adapter_directory(self.model) is None
-        allowed = "a checkpoint without an adapter; merge it by scripts/merge_adapter.py"
-        check(fits, "objective.model", self.model, allowed)

@@ -70,7 +70,7 @@ def test_it_is_planned_trained_recorded_and_resumed(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (["lines"], "objective.name is 'lines'; allowed: diffusion_dpo, flow, masked, text."),
+        (["lines"], "objective.name is 'lines'; allowed: flow, masked, text."),
         (["mine/lines.py:function"], "it must be the name of an ObjectiveEntry, or of an"),
         (["mine/lines.py:BROKEN"], "it must be a class with outline, batch, loss, save, evaluate"),
         (["mine/lines.py:Line", "objective.slop=1"], "Did you mean 'slope'? Allowed here: slope"),
