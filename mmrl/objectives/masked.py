@@ -98,10 +98,10 @@ class Masked(PolicyObjective[MaskedConfig]):
         pairs = self.data[""].take(stream_positions(*where, self.batch_size))
         draw = generator(self.seed, "corruption", *where)
         corrupt = {
-            "text_to_image": self._text_to_image,
+            "text_to_image": self._image,
             "image_to_text": self._image_to_text,
             "text": self._text,
-            "image_edit": self._image_edit,
+            "image_edit": self._image,
         }
         parts = {}
         for name, count in split_batch(self.config.shares, len(pairs)).items():
@@ -126,34 +126,25 @@ class Masked(PolicyObjective[MaskedConfig]):
             total = total + self.config.weights.get(part, 1.0) * value
         return total, metrics
 
-    def _text_to_image(self, pairs: list[Pair], draw: Generator) -> Rows:
-        codes = self.encode([pair.image for pair in pairs])
-        drop = torch.rand(len(pairs), generator=draw) < self.config.cond_dropout_prob
-        texts = [pair.text for pair in pairs]
-        ids, mask = self.rows.text_to_image(texts, codes, drop.tolist())
-        return self._mask_image(ids, mask, codes.shape[1], draw)
-
-    def _image_edit(self, pairs: list[Pair], draw: Generator) -> Rows:
-        """Rows of edits; those without text or without source image are branches of guidance."""
+    def _image(self, pairs: list[Pair], draw: Generator) -> Rows:
+        """Rows that end with an image, some codes of which are masked; of edits with the source
+        image. Those without text or without source image are branches of guidance."""
         befores = [pair.source for pair in pairs if pair.source is not None]
         images = [*befores, *(pair.image for pair in pairs)]
-        sources, edited = self.encode(images).chunk(2)
-        drop = torch.rand(2, len(pairs), generator=draw) < self.config.cond_dropout_prob
-        pieces = zip(drop[1].tolist(), sources.unflatten(1, self.task.grid), strict=True)
-        shown = [[] if gone else [own] for gone, own in pieces]
+        *sources, codes = self.encode(images).split(len(pairs))
+        draws = torch.rand(1 + len(sources), len(pairs), generator=draw)
+        dropped, shown = (draws < self.config.cond_dropout_prob).tolist(), None
+        if sources:
+            pieces = zip(dropped[1], sources[0].unflatten(1, self.task.grid), strict=True)
+            shown = [[] if gone else [own] for gone, own in pieces]
         texts = [pair.text for pair in pairs]
-        ids, mask = self.rows.text_to_image(texts, edited, drop[0].tolist(), shown)
-        return self._mask_image(ids, mask, edited.shape[1], draw)
-
-    def _mask_image(self, ids: Tensor, mask: Tensor, n: int, draw: Generator) -> Rows:
-        """Rows that end with an image of `n` codes, some of which are masked."""
-        attend = None
+        ids, mask = self.rows.text_to_image(texts, codes, dropped[0], shown)
+        attend, n = None, codes.shape[1]
         if self.task.mask_policy == "key_padding":
             first = int(mask.any(0).int().argmax())
             ids, attend = ids[:, first:], mask[:, first:].bool()
         hidden = torch.zeros_like(ids, dtype=torch.bool)
-        low = self.config.min_mask_rate
-        hidden[:, -n - 1 : -1] = draw_cosine_mask(len(ids), n, draw, low)
+        hidden[:, -n - 1 : -1] = draw_cosine_mask(len(ids), n, draw, self.config.min_mask_rate)
         return self._mask(ids, hidden, hidden / hidden.sum(), attend)
 
     def _image_to_text(self, pairs: list[Pair], draw: Generator) -> Rows:
