@@ -9,7 +9,7 @@ cannot read. A new format is one such function and one line in `FORMATS`. Questi
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from mmrl.config import ConfigError
 from mmrl.data import questions
 from mmrl.data.livecodebench import livecodebench
 from mmrl.data.questions import Row, drop_empty, omit
-from mmrl.data.unirl import unirl
 from mmrl.rewards.countdown import read_whole_number, read_whole_numbers
 from mmrl.rewards.parsing.extraction import find_boxed, find_hashed, find_tagged
 
@@ -106,18 +105,14 @@ def dllm_rl(row: Row) -> Row:
         return {**rest, "prompt": row["question"], "answer": row["ground_truth_answer"]}
     if row["test_method"] not in ("function", "stdio"):
         raise ValueError(f"test_method is {row['test_method']!r}; allowed: function, stdio")
-    called = row["test_method"] == "function"
+    called, prefix = row["test_method"] == "function", row.get("prefix") or ""
     return {
         "hint": _ONE_BLOCK if called else _READ_AND_PRINT,
         **rest,
         "prompt": row["question"],
         "tests": row["test_list"] if called else _pairs(row),
-        **_prefix(row.get("prefix") or ""),
+        **({"assistant_prefill": prefix} if "```" in prefix else drop_empty(setup=prefix)),
     }
-
-
-def _prefix(text: str) -> Row:
-    return {"assistant_prefill": text} if "```" in text else drop_empty(setup=text)
 
 
 _ONE_BLOCK = (
@@ -248,6 +243,48 @@ def hps(row: Row) -> Row:
     text = row["prompt"] if "prompt" in row else row["caption"]
     return {"prompt": text, "tag": row["tag"]}
 
+
+def unirl(row: Row) -> Row:
+    """Prompts as UniRL's launchers read them. `media` or `media_refs` list the images of a prompt,
+    `{modality, role, uri}` each, where a uri is a path relative to the file. The keys of a mapping
+    under `metadata` become columns."""
+    computed = sorted(key for key in row if "embed" in key)
+    if computed:
+        raise ValueError(
+            f"{computed[0]!r} holds embeddings that were computed before, which are not read; leave"
+            " the column out, texts are encoded once here (model.encodings_dir keeps them)"
+        )
+    folded = row.get("metadata") or {}
+    if not isinstance(folded, Mapping):
+        raise ValueError(f"metadata is {type(folded).__name__}, not a mapping of columns")
+    texts, media = ("prompt", "caption"), ("media", "media_refs")
+    text = next((row[key] for key in texts if row.get(key)), None)
+    if text is None:
+        raise KeyError("prompt")
+    images = [_read_medium(each) for key in media for each in row.get(key) or ()]
+    return {
+        **folded,
+        **omit(row, *texts, *media, "prompt_id", "metadata"),
+        **drop_empty(id=row.get("prompt_id"), images=images),
+        "prompt": text,
+    }
+
+
+def _read_medium(medium: Any) -> str:
+    """The path of an image that a prompt gives."""
+    if not isinstance(medium, Mapping) or not isinstance(medium.get("uri"), str):
+        raise ValueError(f"{medium!r} is no medium, that is {{modality, role, uri}}")
+    modality, role, uri = medium.get("modality", "image"), medium.get("role"), medium["uri"]
+    if modality != "image":
+        raise ValueError(f"its medium {uri!r} is {modality}; prompts give images")
+    if role not in (None, *_ROLES):
+        names = ", ".join(_ROLES)
+        raise ValueError(f"the role of {uri!r} is {role!r}; those of images of prompts: {names}")
+    return uri.removeprefix("file://")
+
+
+_ROLES = ("input", "condition", "source", "reference", "first_frame")
+"""Roles of images that a prompt gives, of which a task says what they are for."""
 
 FORMATS: dict[str, Callable[[Row], Row]] = {
     "rows": rows,

@@ -47,15 +47,13 @@ def livecodebench(row: Row) -> Row:
         "hint": f"{STARTED}\n```python\n{starter}\n```" if starter else PROGRAM,
         **{key: row[key] for key in ("platform", "difficulty", "contest_date") if key in row},
         "setup": SETUP,
-        **(_calls(row, cases) if kinds == {"functional"} else {"tests": _pairs(cases)}),
+        **_tests(row, cases, kinds == {"functional"}),
     }
 
 
-def _pairs(cases: list[Row]) -> list[Row]:
-    return [{"input": case["input"], "output": case["output"]} for case in cases]
-
-
-def _calls(row: Row, cases: list[Row]) -> Row:
+def _tests(row: Row, cases: list[Row], called: bool) -> Row:
+    if not called:
+        return {"tests": [{key: case[key] for key in ("input", "output")} for case in cases]}
     about = _parse("metadata", row["metadata"])
     name = about.get("func_name") if isinstance(about, dict) else None
     if not isinstance(name, str) or not name.isidentifier():

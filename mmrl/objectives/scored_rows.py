@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -132,5 +132,4 @@ def compute_loss(
 
 
 def _tensors(rows: Rows) -> dict[str, Tensor]:
-    values = {field.name: getattr(rows, field.name) for field in fields(rows)}
-    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+    return {name: value for name, value in vars(rows).items() if isinstance(value, Tensor)}
