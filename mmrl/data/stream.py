@@ -34,12 +34,10 @@ def stream_positions(step: int, rank: int, world_size: int, batch_size: int) -> 
 def stream_rows(seed: int, positions: range, count: int) -> list[int]:
     """Return which of `count` rows are at positions of the stream, which is shuffled in every
     epoch; position 0 is the first example of the run."""
-    return [_epoch_order(seed, n // count, count)[n % count] for n in positions]
+    return [_permutation(count, seed, "epoch", n // count)[n % count] for n in positions]
 
 
-@lru_cache(maxsize=4)
-def _epoch_order(seed: int, epoch: int, count: int) -> list[int]:
-    return permutation(count, seed, "epoch", epoch)
+_permutation = lru_cache(maxsize=4)(permutation)
 
 
 @dataclass

@@ -79,9 +79,7 @@ class Flow(PolicyObjective[FlowConfig]):
         if config.new_weights:
             network.source = Source(config.model, folder)
         choose_trained(network, config, seed)
-        self.whole: nn.Module = network
-        if config.train_text_encoder:
-            self.whole = self._with_text(network)
+        self.whole: nn.Module = self._with_text(network) if config.train_text_encoder else network
         self.module = self.whole
         self.known: dict[bytes, Tensor] = {}
 

@@ -7,7 +7,6 @@ Token ids of a completion are used unchanged.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ def read_pairs(place: str, row: Any, config: SourceConfig, root: Path | None) ->
     Raises ConfigError: the row at `place` lacks a column, or something is no message, part or
     image."""
     row = adapt_row(row, config.format, place, f"{config.where}.format", "Choose another format.")
-    values, find = read_image_values(row, place), partial(find_image, root=root, place=place)
+    values, messages = read_image_values(row, place), None
     completion, turns = row.get(config.completion_column), row.get("messages")
     given = turns if turns is not None else row.get(config.prompt_column)
     if given is None or (completion is None and turns is None):
@@ -42,14 +41,13 @@ def read_pairs(place: str, row: Any, config: SourceConfig, root: Path | None) ->
         advice = f"Name it with {config.where}.prompt_column, completion_column or format."
         has = f"it has {sorted(row)}. {advice}"
         raise ConfigError(f"{place} has neither 'messages' nor '{column}'; {has}")
-    messages = None
     if turns is not None or not isinstance(given, str):
         if not given or not isinstance(given, list) or not all(map(is_message, given)):
             raise ConfigError(f"{place}: the prompt is no list of role and content.")
         if completion is None:
             given = given[: _find_answers(given, place)[-1] + 1]
         messages, values = read_messages(given, values, place)
-    images = [find(value, key=f"{config.where}.image_root") for value in values]
+    images = [find_image(value, root, place, f"{config.where}.image_root") for value in values]
     if completion is None:
         return list(_read_answers(messages or [], images, place, config))
     text = given if isinstance(given, str) else ""
