@@ -49,7 +49,7 @@ from mmrl.samplers import check_sampler
 from mmrl.types import Prompt
 
 _FREE = ("output_dir", "device", "rewards", "max_failures", "diversity", "dry_run", "devices")
-_FREE += ("verbose", "compare_to", "geneval_dir", "group_by")
+_FREE += ("verbose", "geneval_dir", "group_by")
 """Settings that may differ from those the stored samples were made with."""
 
 
@@ -105,7 +105,7 @@ def _drop_long(config: EvalConfig, policy: Policy, prompts: Sequence[Prompt]) ->
     return drop_long(prompts, fits, config.prompts, policy.cuts, rule)
 
 
-def run_benchmark(config: EvalConfig) -> tuple[Report, Results] | None:
+def run_benchmark(config: EvalConfig) -> Report | None:
     """Sample what is not stored yet, score everything, and write what is returned; None on all
     processes but the main one.
 
@@ -120,7 +120,7 @@ def run_benchmark(config: EvalConfig) -> tuple[Report, Results] | None:
             return None
         report = import_module(BENCHMARKS[config.task].module).report(config, results)
         write_results(config, results, report)
-        return report, results
+        return report
 
 
 def _sample_and_score(

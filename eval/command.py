@@ -15,9 +15,9 @@ from mmrl.runtime.activity import activity, with_display
 def evaluate(config: EvalConfig) -> None:
     """Run a benchmark and print its table."""
     with activity("importing torch"):
-        from mmrl.evaluation.comparison import run
+        from mmrl.evaluation.benchmark import run_benchmark
     begin()
-    if report := run(config):
+    if report := run_benchmark(config):
         sys.stdout.write(f"{report.table}written to {config.output_dir}\n")
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from mmrl.config import (
@@ -90,12 +89,6 @@ class EvalConfig(Settings):
     change the samples are refused. Rewards may change: everything is scored again."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The policy."""
-    compare_to: list[Annotated[str, filled("a directory or a hub id")]] = field(
-        default_factory=list
-    )
-    """Further checkpoints, with the other settings of `model`, evaluated on the same prompts with
-    the same seeds. `comparison.txt` has the differences of `model.path` to each with their 95 %
-    intervals; the results of each are in a folder of `output_dir`."""
     device: str = "auto"
     """Where it runs; `auto` takes the GPU if there is one. Several processes need `auto`."""
     task: Annotated[str, one_of(BENCHMARKS)] = "text"
@@ -158,18 +151,10 @@ class EvalConfig(Settings):
             check(value == default, name, value, allowed)
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         check_planned(self)
-        self._check_checkpoints()
         self._check_rewards()
         check_sampler(self.sampler)
         check_image_guidance(self.sampler.guidance.image, self.task, "sampler")
         self.rows()
-
-    def _check_checkpoints(self) -> None:
-        seen = [same_checkpoint(self.model.path)]
-        for n, path in enumerate(self.compare_to):
-            allowed = "another checkpoint than model.path and those before it"
-            check(same_checkpoint(path) not in seen, f"compare_to[{n}]", path, allowed)
-            seen.append(same_checkpoint(path))
 
     def _check_rewards(self) -> None:
         check_metrics(self.diversity, self.task, "diversity")
@@ -225,12 +210,6 @@ class EvalConfig(Settings):
         short = {"max_completion_length": "length"}
         differs = ", ".join(f"{short.get(key, key)} {value}" for key, value in entry.items())
         return row.label or differs or row.name, setting
-
-
-def same_checkpoint(path: str) -> str:
-    """A name that two paths of one checkpoint share: that of its directory, or the hub id."""
-    folder = Path(path).expanduser()
-    return str(folder.resolve()) if folder.exists() else path
 
 
 def load_settings(arguments: Sequence[str], tasks: Sequence[str]) -> EvalConfig:

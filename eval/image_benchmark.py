@@ -41,7 +41,7 @@ def report(config: EvalConfig, results: Results) -> Report:
         for n, prompt in enumerate(evaluation.prompts)
     ]
     content = {"tables": tables, "categories": questions, "samples": samples}
-    return Report("\n".join(parts), tables, content)
+    return Report("\n".join(parts), content)
 
 
 def mean_by_category(evaluation: Evaluation, key: str) -> dict[str, Table]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from mmrl.evaluation.comparison import check_evaluations
+from mmrl.evaluation.benchmark import check_benchmark
 from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig
 from mmrl.models.task_names import EDITS
 from mmrl.planning.known_sizes import (
@@ -29,21 +29,15 @@ def describe(config: EvalConfig) -> Plan:
     """Plan and rewards of a benchmark; nothing is written, and nothing downloaded but files that
     say what a checkpoint is. Raises ConfigError, FileNotFoundError, ValueError: what the benchmark
     itself would refuse."""
-    plan, paths = Plan(config), [config.model.path, *config.compare_to]
-    here = {
-        path: find_here("model.path", path, config.model.without_parts) is not None
-        for path in paths
-    }
+    plan, path = Plan(config), config.model.path
+    here = find_here("model.path", path, config.model.without_parts) is not None
     with offline():
-        prompts = check_evaluations(config, dry=True)
-    placement, needs = plan_placement(config, count_processes()), []
-    for path in paths:
-        name, raw = find_sizes(path)
-        known = f"{ELSEWHERE}{f'; sizes are those of {name}' if name else ''}"
-        count = count_weights(outline_policy(raw))
-        text = f"{path}{'' if here[path] else known}, {count:,} parameters"
-        plan.add("policy", f"{text} in {config.model.dtype} on {find_device(config.device)}")
-        needs.append(estimate_memory(config, raw, placement.device))
+        prompts = check_benchmark(config, dry=True)
+    placement, (name, raw) = plan_placement(config, count_processes()), find_sizes(path)
+    known = f"{ELSEWHERE}{f'; sizes are those of {name}' if name else ''}"
+    count = count_weights(outline_policy(raw))
+    text = f"{path}{'' if here else known}, {count:,} parameters"
+    plan.add("policy", f"{text} in {config.model.dtype} on {find_device(config.device)}")
     own = import_module(BENCHMARKS[config.task].module).plan(config, prompts)
     if not prompts:
         own = {"prompts": f"those of {config.prompts}, not on this machine: not checked"}
@@ -55,7 +49,7 @@ def describe(config: EvalConfig) -> Plan:
     arguments = ("rewards", config.task, prompts, samples, config.max_failures)
     title = f"on {len(samples)} dummy samples"
     add_probes(plan, title, list(probe_rewards(config.rewards, *arguments)))
-    add_memory(plan, max(needs, key=lambda each: each.peak()[1]), placement)
+    add_memory(plan, estimate_memory(config, raw, placement.device), placement)
     return plan
 
 

@@ -40,12 +40,11 @@ class Results(NamedTuple):
 class Report(NamedTuple):
     """What a kind of benchmark makes of its results.
 
-    `table`: text for people. `tables`: the same numbers. `content`: of `scores.json`.
+    `table`: text for people. `content`: of `scores.json`.
     """
 
     table: str
-    tables: Mapping[str, Any]
-    content: Mapping[str, Any]
+    content: dict[str, Any]
 
 
 def write_results(config: EvalConfig, results: Results, report: Report) -> None:
@@ -53,19 +52,14 @@ def write_results(config: EvalConfig, results: Results, report: Report) -> None:
     out = Path(config.output_dir)
     head = {"commit": git_commit(), "config": config.to_dict()}
     (out / "table.txt").write_text(report.table, encoding="utf-8")
-    write_json(out / "scores.json", head | dict(report.content))
+    content = json.dumps(head | report.content, indent=1, ensure_ascii=False, allow_nan=False)
+    (out / "scores.json").write_text(content + "\n", encoding="utf-8")
     for evaluation in results.evaluations.values():
         write_grid(evaluation, out / "images.png", GRID_IMAGES)
         if config.geneval_dir:
             prompts = evaluation.prompts[:: config.num_images_per_prompt]
             images = [c for c in evaluation.completions if isinstance(c, Image.Image)]
             write_geneval_folders(Path(config.geneval_dir), prompts, images)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file of results; a number that is not finite is an error."""
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
 
 
 def finite_scores(evaluation: Evaluation, n: int) -> dict[str, float | None]:

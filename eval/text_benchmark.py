@@ -70,7 +70,7 @@ def report(config: EvalConfig, results: Results) -> Report:
         "prompts": {prompt.id: prompt.text for prompt in prompts},
         "samples": samples,
     }
-    return Report(format_rows(rows, results.left_out, groups), rows, content)
+    return Report(format_rows(rows, results.left_out, groups), content)
 
 
 def cost_row(batches: Sequence[Batch]) -> Row:

@@ -2,7 +2,6 @@
 
     python -m mmrl.eval config=configs/eval/text_sudoku.yaml
     python -m mmrl.eval config=configs/eval/llada_gsm8k.yaml
-    python -m mmrl.eval config=… model.path=runs/a/final compare_to=[runs/b/final]
     accelerate launch --config_file … -m mmrl.eval config=configs/eval/….yaml
 
 Writes `scores.json` (every completion and score) and `table.txt` into `output_dir`; run again, it

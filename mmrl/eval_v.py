@@ -3,7 +3,6 @@
     python -m mmrl.eval_v config=configs/eval/shapes_t2i.yaml model.path=runs/quickstart/final
     python -m mmrl.eval_v config=configs/eval/lladav_mmmu.yaml
     python -m mmrl.eval_v config=configs/eval/shapes_edit.yaml
-    python -m mmrl.eval_v config=… model.path=runs/a/final compare_to=[runs/b/final]
     accelerate launch --config_file … -m mmrl.eval_v config=configs/eval/….yaml
 
 Writes `scores.json` and `table.txt` into `output_dir`; run again, it continues from the samples

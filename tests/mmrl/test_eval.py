@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl import eval as text
 from mmrl.eval import main
 from mmrl.evaluation import benchmark
-from mmrl.evaluation.comparison import run
+from mmrl.evaluation.benchmark import run_benchmark
 from mmrl.evaluation.eval_config import EvalConfig
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import load_policy
@@ -69,8 +68,8 @@ def numbers(out: Path) -> dict[str, Any]:
 
 
 def test_a_row_holds_what_completions_add_up_to(world: World, prompts: str, tmp_path: Path) -> None:
-    report = run(config(world, prompts, tmp_path / "out"))
-    assert report is not None and list(report.tables) == ["static", "short"]
+    report = run_benchmark(config(world, prompts, tmp_path / "out"))
+    assert report is not None and list(report.content["table"]) == ["static", "short"]
     found = numbers(tmp_path / "out")
     assert found["left_out"] == 1 and {s["id"] for s in found["samples"]["short"]} == {
         "p0",
@@ -79,7 +78,7 @@ def test_a_row_holds_what_completions_add_up_to(world: World, prompts: str, tmp_
         "p4",
     }
     for label, length, steps in (("static", 8, 4), ("short", 4, 2)):
-        row, samples = report.tables[label], found["samples"][label]
+        row, samples = report.content["table"][label], found["samples"][label]
         scores = [sample["scores"]["even"] for sample in samples]
         assert row["n"] == len(samples) == 8
         assert row["accuracy"] == row["avg@2"] == row["pass@1"] == pytest.approx(sum(scores) / 8)
@@ -94,7 +93,7 @@ def test_a_row_holds_what_completions_add_up_to(world: World, prompts: str, tmp_
 def test_a_row_is_what_its_sampler_gives_alone_and_in_other_batches(
     world: World, prompts: str, tmp_path: Path
 ) -> None:
-    run(config(world, prompts, tmp_path / "out"))
+    run_benchmark(config(world, prompts, tmp_path / "out"))
     policy = load_policy(world.policy, vq=None, max_prompt_length=40)
     kept = [Prompt(f"p{n}", "text", text) for n, text in enumerate(TEXTS) if n != 2]
     short = SamplerConfig(**{**STATIC, "steps": 2})
@@ -159,7 +158,6 @@ def test_another_evaluation_in_the_same_folder_is_refused_with_what_differs(
         ("settings=[{stepz: 3}]", "settings[0]: stepz is not a setting. Did you mean 'steps'"),
         ("settings=[{}, {steps: 3}]", "settings[1]: sampler.steps is 3; it must be a multiple of"),
         ("prompts=nowhere.jsonl", "nowhere.jsonl"),
-        ("compare_to=[GSAI-ML/LLaDA-8B-Base]", "it must be another checkpoint"),
     ],
 )
 def test_what_cannot_run_is_refused_before_a_model_loads(
@@ -199,59 +197,3 @@ def test_two_processes_that_share_a_model_give_the_numbers_of_one(
     printed = "".join(both.end())
     assert numbers(two) == numbers(one) and printed.count("written to") == 1
     assert {tuple(s["scores"]) for s in numbers(one)["samples"]["static"]} == {("parity", "math")}
-
-
-COMPARED = ["a red circle", "two green squares", "a purple ring", "a blue cross"]
-EVEN = "rewards=[{name: tests/mmrl/test_eval.py:even, key: parity}]"
-
-
-@pytest.fixture(scope="module")
-def models(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the policy, and one with other weights."""
-    folder = tmp_path_factory.mktemp("models")
-    policy = load_policy(world.policy, vq=None)
-    policy.save(folder / "same" / "final")
-    generator = torch.Generator().manual_seed(1)
-    for weight in policy.model.parameters():
-        weight.data.normal_(std=0.05, generator=generator)
-    policy.save(folder / "other" / "final")
-    return folder
-
-
-@pytest.fixture
-def compared(tmp_path: Path) -> str:
-    rows = [{"prompt": each, "id": f"p{n}", "answer": "1"} for n, each in enumerate(COMPARED)]
-    (tmp_path / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(tmp_path / "text.jsonl")
-
-
-def compare(world: World, compared: str, out: Path, models: Path) -> list[str]:
-    others = [models / "same" / "final", models / "other" / "final"]
-    command = [*words(world, compared, out), EVEN, "settings=[{label: long}]"]
-    return [*command, f"compare_to={json.dumps([*map(str, others)])}"]
-
-
-def test_checkpoints_are_compared_on_the_same_draws(
-    world: World, compared: str, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, alone = tmp_path / "out", tmp_path / "alone"
-    assert text.main(compare(world, compared, out, models)) == 0
-    said = capsys.readouterr().out
-    content = json.loads((out / "comparison.json").read_text())
-    first = content["first"]
-    assert set(content["checkpoints"]) == {first, "same-final", "other-final"}
-    assert text.main([*compare(world, compared, alone, models), "compare_to=[]"]) == 0
-    assert numbers(out / first) == numbers(out / "same-final") == numbers(alone)
-    rows = content["differences"]["same-final"]["long"]["parity"]
-    assert (rows["difference"], rows["stderr"], rows["n"]) == (0, 0, 4)
-    rows = content["differences"]["other-final"]["long"]["parity"]
-    means = [mean_of(out / each, "long") for each in (first, "other-final")]
-    assert numbers(out / first)["samples"] != numbers(out / "other-final")["samples"]
-    assert rows["difference"] == pytest.approx(means[0] - means[1])
-    assert f"first: {first}, second: other-final" in said and "95 % interval" in said
-    assert said.startswith((out / "comparison.txt").read_text())
-
-
-def mean_of(folder: Path, setting: str) -> float:
-    found = [sample["scores"]["parity"] for sample in numbers(folder)["samples"][setting]]
-    return sum(found) / len(found)

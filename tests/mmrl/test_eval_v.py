@@ -51,23 +51,6 @@ def test_the_table_has_the_diversity_of_the_images_of_a_prompt(tmp_path: Path) -
     assert [len(row) for row in batch["tokens"]] == [64] * 5
 
 
-def test_two_policies_of_latents_are_compared_on_the_same_draws(tmp_path: Path) -> None:
-    first, other = (SHAPES / "checkpoints" / name for name in ("flow", "flow_careless"))
-    words = [f"model.path={first}", f"compare_to=[{other}]", "model.vq=null", "diversity=[]"]
-    words += ["sampler={name: ode, steps: 4}", "limit=6"]
-    assert main([CONFIG, *words, f"output_dir={tmp_path}"]) == 0
-    own = [f"model.path={other}", "compare_to=[]", f"output_dir={tmp_path / 'alone'}"]
-    assert main([CONFIG, *words, *own]) == 0
-    content = json.loads((tmp_path / "comparison.json").read_text())
-    second = "checkpoints-flow_careless"
-    places = (tmp_path / content["first"], tmp_path / second, tmp_path / "alone")
-    found = [json.loads((each / "scores.json").read_text())["samples"] for each in places]
-    assert found[0] != found[1] == found[2]
-    row = content["differences"][second]["ode"]["partial"]
-    one, two = (sum(sample["partial"] for sample in each) / 6 for each in found[:2])
-    assert row["difference"] == pytest.approx(one - two) and row["n"] == 6 and one != two
-
-
 def test_an_interrupted_benchmark_continues_with_the_same_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mmrl.config import ConfigError
-from mmrl.evaluation.comparison import run
+from mmrl.evaluation.benchmark import run_benchmark
 from mmrl.models import load_policy
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Cutting, Prompt, Sample
@@ -76,9 +76,9 @@ def test_benchmarks_score_it_and_are_other_benchmarks_with_it(world: World, tmp_
         source, common = str(tmp_path / "text.jsonl"), {"rewards": [begins], "settings": []}
         return eval_config(world, source, tmp_path / out, **common, **changes)
 
-    run(evaluation("out"))
+    run_benchmark(evaluation("out"))
     with pytest.raises(ConfigError, match="assistant_prefill: '' there, '<reasoning>' now"):
-        run(evaluation("out", assistant_prefill=START))
-    run(evaluation("begun", assistant_prefill=START))
+        run_benchmark(evaluation("out", assistant_prefill=START))
+    run_benchmark(evaluation("begun", assistant_prefill=START))
     tables = [json.loads((tmp_path / n / "scores.json").read_text()) for n in ("out", "begun")]
     assert [next(iter(each["table"].values()))["accuracy"] for each in tables] == [0.0, 1.0]
