@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from mmrl import begin
-from mmrl.config import Settings, at_least, check, import_extra, load_config
-from mmrl.config.checks import is_loopback
+from mmrl.config import at_least, check, import_extra, load_config
 from mmrl.config.command import Usage, run_command
 from mmrl.rewards.http import read_token
+from mmrl.rewards.server.server_config import AddressConfig
 
 logger = logging.getLogger("mmrl.engines.server")
 
 
 @dataclass(kw_only=True)
-class EngineServerConfig(Settings):
+class EngineServerConfig(AddressConfig):
     """Settings of `python -m mmrl.engines.server`."""
 
     model: str = ""
@@ -36,19 +36,11 @@ class EngineServerConfig(Settings):
     """Of the weights."""
     device: str = "auto"
     """Where it computes; auto takes an accelerator where there is one."""
-    host: str = "127.0.0.1"
-    """Address to listen on; others than loopback need a token."""
     port: Annotated[int, at_least(0, up_to=65535)] = 8000
-    """Port to listen on; 0 takes a free one, which the log names."""
-    token_env: str = ""
-    """Environment variable that holds the bearer token; empty for none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check(bool(self.model), "model", self.model, "a directory or a hub id")
-        fits = is_loopback(self.host) or bool(self.token_env)
-        allowed = f"the name of an environment variable with a token, as host is {self.host!r}"
-        check(fits, "token_env", self.token_env, allowed)
 
 
 USAGE = Usage("python -m mmrl.engines.server", __doc__, EngineServerConfig, "engine")

@@ -79,25 +79,15 @@ class ServedEntry:
 
 
 @dataclass(kw_only=True)
-class ServerConfig(Settings):
-    """Settings of `python -m mmrl.rewards.server`."""
+class AddressConfig(Settings):
+    """Where a server listens, and who may use it."""
 
-    rewards: list[dict[str, Any]] = field(
-        default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
-    )
-    """One entry per reward: its name, its options, and those of `ServedEntry`."""
     host: str = "127.0.0.1"
     """Address to listen on; others than loopback need a token."""
     port: Annotated[int, at_least(0, up_to=65535)] = 18080
     """Port to listen on; 0 takes a free one, which the log names."""
     token_env: str = ""
     """Environment variable that holds the bearer token; empty for none."""
-    timeout_s: Annotated[float, above(0)] = 300.0
-    """Seconds after which items without a score are answered with an error."""
-    limits: Limits = field(default_factory=Limits)
-    """Limits of one request, and of all together."""
-    dry_run: bool = False
-    """Load the rewards, print the settings, and exit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,6 +98,25 @@ class ServerConfig(Settings):
             f"the name of an environment variable with a token, because host is {self.host!r}",
             "Name one, or set host to 127.0.0.1, which this machine alone can reach.",
         )
+
+
+@dataclass(kw_only=True)
+class ServerConfig(AddressConfig):
+    """Settings of `python -m mmrl.rewards.server`."""
+
+    rewards: list[dict[str, Any]] = field(
+        default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
+    )
+    """One entry per reward: its name, its options, and those of `ServedEntry`."""
+    timeout_s: Annotated[float, above(0)] = 300.0
+    """Seconds after which items without a score are answered with an error."""
+    limits: Limits = field(default_factory=Limits)
+    """Limits of one request, and of all together."""
+    dry_run: bool = False
+    """Load the rewards, print the settings, and exit."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.entries()
 
     def entries(self) -> list[ServedEntry]:
