@@ -10,6 +10,7 @@ every other item is a failure (`mmrl.rewards.scoring.scorer`).
 """
 
 import asyncio
+import base64
 import json
 import re
 import reprlib
@@ -21,7 +22,7 @@ from typing import Annotated, Any, ClassVar
 
 from PIL import Image
 
-from mmrl.config import at_least, check
+from mmrl.config import above, at_least, check
 from mmrl.config.constraints import check_settings
 from mmrl.rewards.http.service import (
     BROKEN,
@@ -32,10 +33,10 @@ from mmrl.rewards.http.service import (
     Unreachable,
     run,
 )
-from mmrl.rewards.parsing.images import Files, png
+from mmrl.rewards.parsing.images import Files, png, video_of
 from mmrl.rewards.registry.interface import complete
 from mmrl.rewards.scoring.returned import Failure, check_number
-from mmrl.types import Sample
+from mmrl.types import Sample, Video
 
 Outcome = float | None | Exception
 """A score, None where the reward does not apply, or why there is none."""
@@ -153,6 +154,38 @@ class ClientReward(ServiceOptions, ABC):
         pairs, middle = list(items.items()), (len(items) + 1) // 2
         first = await self._ask(dict(pairs[:middle]), deadline)
         return first | await self._ask(dict(pairs[middle:]), deadline)
+
+
+@dataclass(kw_only=True, eq=False)
+class ClipReward(ClientReward, ABC):
+    """A client of a server that scores videos too."""
+
+    video: bool = False
+    """Whether the reward scores whole videos, which are then sent; without, `frames` of the entry
+    says which frames."""
+    max_clip_mb: Annotated[float, above(0)] = 32.0
+    """Mebibytes of a clip; a video that has more fails."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.video:
+            self.needs = ("prompt", "video")
+
+    @abstractmethod
+    def encode_video(self, video: Video) -> bytes:
+        """Encode a video as a file."""
+
+    def clip(self, sample: Sample) -> str:
+        """The video of a sample in base64. Raises ValueError: there is none, or it is too large."""
+        video = video_of(sample, self.name)
+        file = self.encode_video(video)
+        if len(file) > self.max_clip_mb * 2**20:
+            raise ValueError(
+                f"the clip for prompt {sample.prompt[:80]!r} has {len(file):,} bytes, {len(video)}"
+                f" frames, and {self.name}.max_clip_mb is {self.max_clip_mb:g}; raise that, or"
+                " write fewer or smaller frames."
+            )
+        return base64.b64encode(file).decode()
 
 
 def read_lists(body: bytes, keys: Sequence[str], count: int) -> list[list[dict[str, Any]]]:

@@ -18,12 +18,12 @@ from PIL import Image
 
 from mmrl.rewards.http.client import (
     AnswerError,
+    ClipReward,
     ItemError,
     Outcome,
     plain_metadata,
     read_lists,
 )
-from mmrl.rewards.http.clips import ClipReward
 from mmrl.rewards.parsing.images import Files
 from mmrl.types import Sample, Video
 
