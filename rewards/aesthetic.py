@@ -29,12 +29,7 @@ FILE = "aesthetic-model.pth"
 
 @dataclass(kw_only=True, eq=False)
 class AestheticReward(OpenCLIPReward):
-    """How good an image looks, whatever it shows; `model` is the CLIP whose features are read.
-
-    Raises:
-        FileNotFoundError, ValueError: model or checkpoint do not exist, cannot be read or do not
-            belong together; NotHereError where they are to come from the hub.
-    """
+    """How good an image looks, whatever it shows; `model` is the CLIP whose features are read."""
 
     where: ClassVar[str] = "aesthetic"
     needs: ClassVar[tuple[str, ...]] = ("images",)

@@ -53,11 +53,7 @@ _COLOR_PROMPTS = ("a photo of a {} {}", "a photo of a {}-colored {}", "a photo o
 
 @dataclass(kw_only=True, eq=False)
 class CompositionalReward(NetworkOptions):
-    """Score images against GenEval metadata.
-
-    Raises:
-        FileNotFoundError, ValueError: models that are not there or not complete.
-    """
+    """Score images against GenEval metadata."""
 
     where: ClassVar[str] = "compositional"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")

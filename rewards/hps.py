@@ -31,12 +31,7 @@ FILES = {"v2.0": "HPS_v2_compressed.pt", "v2.1": "HPS_v2.1_compressed.pt"}
 
 @dataclass(kw_only=True, eq=False)
 class HPSReward(ReadsTarget, EncoderReward):
-    """Human preference for an image given its prompt.
-
-    Raises:
-        FileNotFoundError, ValueError: a checkpoint that does not exist, cannot be read, or does
-            not belong to the architecture.
-    """
+    """Human preference for an image given its prompt."""
 
     where: ClassVar[str] = "hps"
 

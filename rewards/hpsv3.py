@@ -36,12 +36,7 @@ PIXELS = 256 * SIDE_FACTOR**2
 
 @dataclass(kw_only=True, eq=False)
 class HPSv3Reward(NetworkOptions):
-    """Human preference for an image given its prompt.
-
-    Raises:
-        FileNotFoundError, ValueError: checkpoint or backbone that are not there, not complete, or
-            of another kind.
-    """
+    """Human preference for an image given its prompt."""
 
     where: ClassVar[str] = "hpsv3"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")

@@ -32,12 +32,7 @@ CONTEXT = 35
 
 @dataclass(kw_only=True, eq=False)
 class ImageRewardReward(NetworkOptions):
-    """Human preference for an image given its prompt.
-
-    Raises:
-        FileNotFoundError, ValueError: checkpoint or tokenizer do not exist, cannot be read or do
-            not belong together; NotHereError where they are to come from the hub.
-    """
+    """Human preference for an image given its prompt."""
 
     where: ClassVar[str] = "imagereward"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")

@@ -28,12 +28,7 @@ CONTEXT = 77
 
 @dataclass(kw_only=True, eq=False)
 class PickScoreReward(EncoderReward):
-    """Human preference for an image given its prompt.
-
-    Raises:
-        ValueError: model or processor that are not there, incomplete, or of another kind;
-            NotHereError where they are to come from the hub.
-    """
+    """Human preference for an image given its prompt."""
 
     where: ClassVar[str] = "pickscore"
 

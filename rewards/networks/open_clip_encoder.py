@@ -16,7 +16,7 @@ from mmrl.rewards.parsing.images import keep_tensor_steps
 
 @dataclass(kw_only=True, eq=False)
 class OpenCLIPReward(EncoderReward):
-    """A reward whose encoder is an open_clip model; see `load_encoder` for its errors."""
+    """A reward whose encoder is an open_clip model."""
 
     model: str = "ViT-L-14"
     """Built-in architecture, directory with `open_clip_config.json` and weights, or
@@ -33,9 +33,8 @@ def load_encoder(
     prefix: str, model: str, pretrained: str | None, options: NetworkOptions
 ) -> DualEncoder:
     """Load the `model` of an `OpenCLIPReward` with its own tokenizer and image transform, without
-    running anything; `prefix` is that of its configuration keys, for messages: "clip.". Raises
-    FileNotFoundError, ValueError: model or weights that do not exist or cannot be read;
-    NotHereError where they are to come from the hub."""
+    running anything; `prefix` is that of its configuration keys, for messages: "clip." Raises what
+    `NetworkOptions` says."""
     open_clip = import_extra("open_clip", "clip")
     architecture = resolve_architecture(model, f"{prefix}model")
     weights = _resolve_weights(architecture, pretrained, f"{prefix}pretrained")

@@ -21,7 +21,11 @@ FROZEN: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 @dataclass(kw_only=True, eq=False)
 class NetworkOptions(Settings):
-    """Options that all rewards with a network have."""
+    """Options that all rewards with a network have.
+
+    Rewards of this kind raise FileNotFoundError, ValueError: a checkpoint that does not exist,
+    cannot be read, is not complete or of another kind; NotHereError where one is to come from the
+    hub."""
 
     where: ClassVar[str] = "network"
 
