@@ -43,14 +43,10 @@ def include_conditions(
     attributes: Mapping[str, Callable[[Sequence[T], str], Sequence[str]]],
     related: Callable[[T, T], set[str]],
 ) -> Iterator[Condition]:
-    """The conditions of `include`: per clause its count, its attributes, its position.
-
-    Args:
-        clauses: of checked metadata.
-        objects: those found of each class, the most certain first.
-        attributes: per key of a clause a function for that attribute of objects of a class.
-        related: names where the first lies relative to the second.
-    """
+    """The conditions of `include`, of checked metadata: per clause its count, its attributes, its
+    position. `objects`: those found of each class, the most certain first; `attributes`: per key of
+    a clause a function for that attribute of objects of a class; `related` names where the first
+    lies relative to the second."""
     taken = [list(objects.get(clause["class"], ()))[: clause["count"]] for clause in clauses]
     for clause, mine in zip(clauses, taken, strict=True):
         name, count = clause["class"], clause["count"]

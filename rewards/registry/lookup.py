@@ -52,35 +52,21 @@ def reward_class(name: str, where: str = "reward.name") -> Any:
 
 
 def check_reward(entry: Mapping[str, Any] | str, where: str = "reward") -> dict[str, Any]:
-    """Check an entry `{name: …, option: …}` without building the reward.
+    """Check an entry `{name: …, option: …}` without building the reward: a name, or a mapping of
+    the name (or from Python a callable under `reward`), the options of that reward, and possibly
+    the keys in `TERM_KEYS`; `where` is its dotted key, for messages.
 
-    Args:
-        entry: a name, or a mapping of the name (or from Python a callable under `reward`), the
-            options of that reward, and possibly the keys in `TERM_KEYS`.
-        where: dotted key of the entry, for messages.
-
-    Returns:
-        All options of the reward with defaults filled in and types converted; those of
-        the user's own reward without defaults.
-
-    Raises:
-        ValueError: an unknown name, an unknown option or a value of the wrong type.
-    """
+    Returns all options of the reward with defaults filled in and types converted; those of the
+    user's own reward without defaults. Raises ValueError: an unknown name, an unknown option or a
+    value of the wrong type."""
     return _resolve(entry, where)[1]
 
 
 def build_reward(entry: Mapping[str, Any] | str, where: str = "reward") -> Reward:
-    """Build the reward an entry describes; what the call returns are raw scores.
-
-    Args:
-        entry: see `check_reward`; weight, scale and offset are left to
-            `mmrl.rewards.scoring.scorer.Scorer`.
-        where: dotted key of the entry, for messages.
-
-    Raises:
-        ValueError: see `check_reward`, and whatever the reward itself finds wrong.
-        FileNotFoundError: a checkpoint named by an option does not exist.
-    """
+    """Build the reward an entry describes, see `check_reward`; what the call returns are raw
+    scores, weight, scale and offset are left to `mmrl.rewards.scoring.scorer.Scorer`. Raises
+    ValueError: see `check_reward`, and whatever the reward itself finds wrong. Raises
+    FileNotFoundError: a checkpoint named by an option does not exist."""
     found, options = _resolve(entry, where)
     if isinstance(found, type):
         return found(**options)
