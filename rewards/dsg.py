@@ -14,10 +14,9 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar, NamedTuple
 
 from mmrl.config import check
-from mmrl.rewards import PartialFailure
 from mmrl.rewards.judge import JudgeReward
 from mmrl.rewards.parsing.images import image_of
-from mmrl.rewards.registry.interface import Item, complete
+from mmrl.rewards.registry.interface import Item, complete, outcomes
 from mmrl.types import Sample
 
 
@@ -57,7 +56,7 @@ class DSGReward(JudgeReward):
             image_of(sample, "dsg")
         pairs = list(zip(samples, questions, strict=True))
         asked = [Sample(one.text, sample.completion) for sample, own in pairs for one in own]
-        answers = iter(self._answers(asked))
+        answers = iter(outcomes(super().__call__, asked))
         results = [self._result(one, own, [next(answers) for _ in own]) for one, own in pairs]
         return complete(results)
 
@@ -65,20 +64,12 @@ class DSGReward(JudgeReward):
         """Raise a ValueError for questions that cannot be asked."""
         read_questions(metadata)
 
-    def _answers(self, samples: list[Sample]) -> Sequence[Any]:
-        try:
-            return super().__call__(samples)
-        except PartialFailure as failure:
-            return failure.results
-
     def _result(
         self, sample: Sample, questions: Sequence[Question], answers: Sequence[Any]
     ) -> float | None | Exception:
-        if not questions:
-            return None
-        for answer in answers:
-            if isinstance(answer, Exception):
-                return answer
+        errors = [answer for answer in answers if isinstance(answer, Exception)]
+        if errors or not questions:
+            return errors[0] if errors else None
         return self._score(sample, questions, answers)
 
     def _score(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mmrl.config import check
-from mmrl.rewards.registry.interface import ChecksMetadata, PartialFailure, complete
+from mmrl.rewards.registry.interface import ChecksMetadata, complete, outcomes
 from mmrl.rewards.scoring.terms import Term, build_term, check_entries
 from mmrl.types import Sample
 
@@ -55,7 +55,7 @@ class PerDomainReward:
             rows = [
                 n for n, sample in enumerate(samples) if self._domain(sample.metadata) == domain
             ]
-            found = self._score(term, [samples[n] for n in rows]) if rows else []
+            found = outcomes(term.reward, [samples[n] for n in rows]) if rows else []
             for n, score in zip(rows, found, strict=True):
                 is_number = isinstance(score, int | float)
                 scores[n] = term.contribution(float(score)) if is_number else score
@@ -69,9 +69,3 @@ class PerDomainReward:
 
     def _domain(self, metadata: Mapping[str, Any]) -> str:
         return str(metadata.get(self.column))
-
-    def _score(self, term: Term, samples: list[Sample]) -> list[Any]:
-        try:
-            return list(term.reward(samples))
-        except PartialFailure as failure:
-            return failure.results

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from mmrl.types import Cutting, Sample
@@ -33,6 +33,14 @@ class PartialFailure(RuntimeError):
         super().__init__(
             f"{len(errors)} of {len(results)} samples could not be scored; first: {errors[0]}"
         )
+
+
+def outcomes(call: Callable[[list[Sample]], Sequence[Any]], samples: list[Sample]) -> list[Any]:
+    """What a reward returns for samples, with an exception for each that it could not score."""
+    try:
+        return list(call(samples))
+    except PartialFailure as failure:
+        return failure.results
 
 
 def complete(results: Sequence[T | Exception]) -> list[T]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from mmrl.rewards import PartialFailure
 from mmrl.rewards.parsing.images import video_of
+from mmrl.rewards.registry.interface import complete, outcomes
 from mmrl.types import Sample
 from mmrl.types.video import choose_frames
 
@@ -29,17 +29,11 @@ def score_frames(
         for sample, video, own in zip(samples, videos, places, strict=True)
         for n in own
     ]
-    try:
-        found = list(score(frames))
-    except PartialFailure as failure:
-        found = failure.results
+    found = outcomes(score, frames)
     if len(found) != len(frames):
         raise ValueError(f"{len(found)} scores of {len(frames)} frames")
     rest = iter(found)
-    results = [_combine([next(rest) for _ in own]) for own in places]
-    if any(isinstance(each, Exception) for each in results):
-        raise PartialFailure(results)
-    return results
+    return complete([_combine([next(rest) for _ in own]) for own in places])
 
 
 def differentiate_frames(
