@@ -136,15 +136,9 @@ def _object_in(
     shape, fit = _best_shape(cover[top:bottom, left:right])
     if fit < MIN_FIT:
         return None
-    left, right, top, bottom = (
-        v / WORKING_SIDE
-        for v in (
-            left + columns.start,
-            right + columns.start,
-            top + rows.start,
-            bottom + rows.start,
-        )
-    )
+    x, y = columns.start, rows.start
+    sides = (left + x, top + y, right + x, bottom + y)
+    left, top, right, bottom = (side / WORKING_SIDE for side in sides)
     size = SIZES[int(max(height, width) / WORKING_SIDE > LARGE_FROM)]
     return DetectedObject(shape, color, size, (left, top, right, bottom), fit)
 

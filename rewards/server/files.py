@@ -58,9 +58,8 @@ def open_image(sent: Png | Clip, limits: Limits) -> Image.Image | Problem:
 
 def count_pixels(sample: Sample) -> int:
     """Pixels of the images of a sample; a clip is held twice while it is decoded."""
-    times = [_frames(image) * (1 + (image.format == "WEBP")) for image in _images(sample)]
-    sizes = [math.prod(image.size) for image in _images(sample)]
-    return sum(n * size for n, size in zip(times, sizes, strict=True))
+    held = ((image, 2 if image.format == "WEBP" else 1) for image in _images(sample))
+    return sum(times * _frames(image) * math.prod(image.size) for image, times in held)
 
 
 def decode_sample(sample: Sample | Problem) -> Sample | Problem:
