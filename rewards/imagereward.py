@@ -78,21 +78,18 @@ class ImageRewardReward(NetworkOptions):
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Raw scores."""
-        images = [image_of(sample, self.where) for sample in samples]
-        scores: list[float | None] = []
-        for part in self.split(list(zip(images, samples, strict=True))):
-            scores += self._score([each for each, _ in part], [each.prompt for _, each in part])
-        return scores
+        shown = [(image_of(sample, self.where), sample.prompt) for sample in samples]
+        return [score for part in self.split(shown) for score in self._score(part)]
 
-    def _score(self, images: list[Image.Image], prompts: list[str]) -> list[float]:
+    def _score(self, part: Sequence[tuple[Image.Image, str]]) -> list[float]:
         import torch
 
-        pixels = torch.stack([self._transform(image) for image in images])
-        inputs = map(self.fill_up, (pixels, *self._read(prompts)))
+        pixels = torch.stack([self._transform(image) for image, _ in part])
+        inputs = map(self.fill_up, (pixels, *self._read([prompt for _, prompt in part])))
         with torch.no_grad():
             with self.autocast():
                 features = self._network.features(*inputs)
-            return self._network.score(features)[: len(prompts)].tolist()
+            return self._network.score(features)[: len(part)].tolist()
 
     def _read(self, prompts: list[str]) -> tuple[Tensor, Tensor]:
         """Tokens of prompts and where they are, [n, CONTEXT] each."""

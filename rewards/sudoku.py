@@ -30,13 +30,8 @@ class SudokuReward(TextReward):
 
     def score(self, completion: str, reference: tuple[str, str]) -> float | None:
         """In [0, 1]; None for a puzzle without an empty cell."""
-        right, empty = count_filled(find_tagged(completion) or "", *reference)
-        return right / empty if empty else None
-
-
-def count_filled(answer: str, puzzle: str, solution: str) -> tuple[int, int]:
-    """How many empty cells of the puzzle an answer fills right, and how many there are."""
-    digits = "".join(character for character in answer if character in "0123456789")
-    cells = digits.ljust(len(puzzle), "0")
-    empty = [n for n, digit in enumerate(puzzle) if digit == "0"]
-    return sum(cells[n] == solution[n] for n in empty), len(empty)
+        puzzle, solution = reference
+        digits = [each for each in find_tagged(completion) or "" if each in "0123456789"]
+        cells = "".join(digits).ljust(len(puzzle), "0")
+        empty = [n for n, digit in enumerate(puzzle) if digit == "0"]
+        return sum(cells[n] == solution[n] for n in empty) / len(empty) if empty else None
