@@ -25,12 +25,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class CodeReward(Settings):
-    """Score programs against the metadata `tests`, `setup` and `entry_point`.
-
-    Raises:
-        IsolationError: this machine cannot provide the isolation; the message says why.
-        ValueError: a limit that is not above 0.
-    """
+    """Score programs against the metadata `tests`, `setup` and `entry_point`. Raises
+    IsolationError: this machine cannot provide the isolation; the message says why."""
 
     where: ClassVar[str] = "code"
     needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")

@@ -52,11 +52,8 @@ LONGEST_REASON = 1000
 
 @dataclass(kw_only=True, eq=False)
 class JudgeReward(ServiceOptions):
-    """Scores completions as a judge does.
-
-    Raises:
-        ConfigError: an option that cannot be, a template, key or package that is missing.
-    """
+    """Scores completions as a judge does. Raises ConfigError: an option that cannot be, a template,
+    key or package that is missing."""
 
     needs: ClassVar[tuple[str, ...]] = ("prompt", "completion", "images", "video")
 

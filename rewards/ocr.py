@@ -30,12 +30,9 @@ _QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”')
 
 @dataclass(kw_only=True, eq=False)
 class OCRReward(Settings):
-    """Share of a wanted text that can be read in an image.
-
-    Raises:
-        ConfigError: an engine that is not installed, found before anything loads; a model that is
-            not there (NotHereError where it is to come from the hub).
-    """
+    """Share of a wanted text that can be read in an image. Raises ConfigError: an engine that is
+    not installed, found before anything loads; a model that is not there (NotHereError where it is
+    to come from the hub)."""
 
     where: ClassVar[str] = "ocr"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")

@@ -22,11 +22,8 @@ from mmrl.types import Sample
 
 @dataclass(kw_only=True, eq=False)
 class PerDomainReward:
-    """Scores each sample by the reward of its domain.
-
-    Raises:
-        ConfigError: no reward, an entry that is wrong, or a reward that judges chunks.
-    """
+    """Scores each sample by the reward of its domain. Raises ConfigError: no reward, an entry that
+    is wrong, or a reward that judges chunks."""
 
     needs: ClassVar[tuple[str, ...]] = ("metadata",)
 
@@ -52,9 +49,7 @@ class PerDomainReward:
         """The scores, weighed within their domain; None where no domain applies."""
         scores: list[Any] = [None] * len(samples)
         for domain, term in self.terms.items():
-            rows = [
-                n for n, sample in enumerate(samples) if self._domain(sample.metadata) == domain
-            ]
+            rows = [n for n, each in enumerate(samples) if self._domain(each.metadata) == domain]
             found = outcomes(term.reward, [samples[n] for n in rows]) if rows else []
             for n, score in zip(rows, found, strict=True):
                 is_number = isinstance(score, int | float)

@@ -57,11 +57,8 @@ class ItemError(RuntimeError):
 
 @dataclass(kw_only=True, eq=False)
 class ClientReward(ServiceOptions, ABC):
-    """Scores samples on a server; subclasses implement its protocol.
-
-    Raises:
-        ConfigError: an option that cannot be.
-    """
+    """Scores samples on a server; subclasses implement its protocol. Raises ConfigError: an option
+    that cannot be."""
 
     path: ClassVar[str]
     """Path of requests, appended to the address."""
