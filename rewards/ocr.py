@@ -67,12 +67,9 @@ class OCRReward(Settings):
         """Scores in [0, 1]; None for a sample without a wanted text."""
         images = [image_of(sample, "ocr") for sample in samples]
         wanted = [find_wanted_text(sample.prompt, sample.metadata) for sample in samples]
-        places = [n for n, text in enumerate(wanted) if text is not None]
-        readings = self.read([images[n] for n in places]) if places else []
-        scores: list[float | None] = [None] * len(samples)
-        for n, reading in zip(places, readings, strict=True):
-            scores[n] = score_reading(reading, wanted[n] or "")
-        return scores
+        shown = [image for image, text in zip(images, wanted, strict=True) if text is not None]
+        readings = iter(self.read(shown))
+        return [None if text is None else score_reading(next(readings), text) for text in wanted]
 
 
 def got(options: OCRReward) -> Reader:

@@ -30,9 +30,10 @@ def read_score(reply: str, template: Template) -> float:
     out of range or none."""
     text = reply.rpartition("</think>")[2].strip()
     fence = _FENCE.fullmatch(text)
-    ways = {"json": _from_json, "labels": _from_labels, "probability": _from_number}
-    parse = ways[template.reply]
-    return parse(fence[1] if fence else text, template)
+    text = fence[1] if fence else text
+    if template.reply == "probability":
+        return _in_range(float(text), template)
+    return (_from_json if template.reply == "json" else _from_labels)(text, template)
 
 
 def _from_json(text: str, template: Template) -> float:
@@ -58,10 +59,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a key occurs twice")
     return found
-
-
-def _from_number(text: str, template: Template) -> float:
-    return _in_range(float(text), template)
 
 
 def sum_yes(words: Iterable[tuple[str, float]]) -> str:

@@ -11,12 +11,7 @@ from urllib.error import URLError
 from mmrl.config import ConfigError, check
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.http import stop
-from mmrl.rewards.registry.interface import (
-    ChecksMetadata,
-    CutsCompletions,
-    Served,
-    in_step,
-)
+from mmrl.rewards.registry.interface import ChecksMetadata, CutsCompletions, Served, in_step
 from mmrl.rewards.scoring.failures import Failures, TermScores
 from mmrl.rewards.scoring.overlap import Overlap
 from mmrl.rewards.scoring.returned import Failure, Result, validate

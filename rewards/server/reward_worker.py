@@ -140,12 +140,10 @@ class RewardWorker:
 def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
     """Score a batch; a sample of another kind than the reward reads, whose metadata is refused, or
     on which the reward raises, fails."""
-    found: list[Outcome] = [_find_problem(reward, sample) for sample in samples]
-    right = [n for n, problem in enumerate(found) if problem is None]
-    results = call_reward(reward, [samples[n] for n in right], one_by_one=True) if right else []
-    for n, result in zip(right, results, strict=True):
-        found[n] = _outcome(result)
-    return found
+    problems = [_find_problem(reward, sample) for sample in samples]
+    right = [each for each, wrong in zip(samples, problems, strict=True) if wrong is None]
+    results = iter(call_reward(reward, right, one_by_one=True) if right else ())
+    return [_outcome(next(results)) if wrong is None else wrong for wrong in problems]
 
 
 def _find_problem(reward: Reward, sample: Sample) -> Problem | None:

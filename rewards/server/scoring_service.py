@@ -83,8 +83,6 @@ class ScoringService:
         pixels = sum(count_pixels(sample) for sample in opened if isinstance(sample, Sample))
         with self.hold(PIXEL_BYTES * pixels):
             found: list[Any] = await asyncio.to_thread(lambda: [*map(decode_sample, opened)])
-            places = [n for n, sample in enumerate(found) if isinstance(sample, Sample)]
-            scores = await worker.score([found[n] for n in places], self.timeout)
-        for n, score in zip(places, scores, strict=True):
-            found[n] = score
-        return found
+            samples = [each for each in found if isinstance(each, Sample)]
+            scores = iter(await worker.score(samples, self.timeout))
+        return [next(scores) if isinstance(each, Sample) else each for each in found]
