@@ -40,24 +40,6 @@ class DualEncoder:
         self.network, self.options = options.freeze(network), options
         self.tokenizer, self.transform, self.prepare = tokenizer, transform, prepare
 
-    def cosine(self, images: Sequence[Image.Image], texts: Sequence[str]) -> list[float]:
-        """Cosine of each image with its own text, in [-1, 1]; a text is encoded once however often
-        it occurs (the rollouts of a group share their prompt)."""
-        if not images:
-            return []
-        return (self.encode_images(images) * self._encode_each(texts)).sum(-1).tolist()
-
-    def cosine_of_pixels(self, pixels: Sequence[Tensor], texts: Sequence[str]) -> Tensor:
-        """[n] float32, the same of pixels, with their gradient."""
-        found = self.encode_pixels(pixels)
-        return (found * self._encode_each(texts).to(found.device)).sum(-1)
-
-    def _encode_each(self, texts: Sequence[str]) -> Tensor:
-        """[n, D] of texts that may repeat."""
-        unique = list(dict.fromkeys(texts))
-        row_of = {text: row for row, text in enumerate(unique)}
-        return self.encode_texts(unique)[[row_of[text] for text in texts]]
-
     def encode_pixels(self, pixels: Sequence[Tensor]) -> Tensor:
         """[n, D] float32 rows of length one of pixels [3, H, W] in [0, 1], with their gradient, on
         the device of the network."""
@@ -123,14 +105,24 @@ class EncoderReward(NetworkOptions):
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Cosines in [-1, 1], times `factor`."""
-        images = [image_of(sample, self.where) for sample in samples]
-        cosines = self.encoder.cosine(images, [self.words(sample) for sample in samples])
+        if not samples:
+            return []
+        images = self.encoder.encode_images([image_of(sample, self.where) for sample in samples])
+        cosines = (images * self._encode_words(samples)).sum(-1).tolist()
         return [self.factor * cosine for cosine in cosines]
 
     def score_pixels(self, pixels: Sequence[Tensor], samples: list[Sample]) -> Tensor:
         """See `mmrl.rewards.registry.interface.Differentiable`."""
+        found = self.encoder.encode_pixels(pixels)
+        return self.factor * (found * self._encode_words(samples).to(found.device)).sum(-1)
+
+    def _encode_words(self, samples: Sequence[Sample]) -> Tensor:
+        """[n, D]; a text is encoded once however often it occurs (the rollouts of a group share
+        their prompt)."""
         texts = [self.words(sample) for sample in samples]
-        return self.factor * self.encoder.cosine_of_pixels(pixels, texts)
+        unique = list(dict.fromkeys(texts))
+        row_of = {text: row for row, text in enumerate(unique)}
+        return self.encoder.encode_texts(unique)[[row_of[text] for text in texts]]
 
     def words(self, sample: Sample) -> str:
         """The text that an image is compared with."""
