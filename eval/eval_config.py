@@ -76,10 +76,6 @@ class RowConfig(SamplerConfig):
     """Response positions of a completion."""
 
 
-ROW = ("label", "max_completion_length")
-"""What a row has beside its sampler."""
-
-
 @dataclass(kw_only=True)
 class EvalConfig(Settings):
     """Settings of a benchmark."""
@@ -204,7 +200,8 @@ class EvalConfig(Settings):
     def _row(self, entry: Mapping[str, Any]) -> tuple[str, SamplerRow]:
         base = {**asdict(self.sampler), "max_completion_length": self.max_completion_length}
         row = merge(RowConfig, keep_read(RowConfig, base, entry), entry)
-        sampler = {key: value for key, value in asdict(row).items() if key not in ROW}
+        own = ("label", "max_completion_length")
+        sampler = {key: value for key, value in asdict(row).items() if key not in own}
         setting = SamplerRow(SamplerConfig(**sampler), row.max_completion_length)
         check_sampler(setting.sampler, "sampler", setting.length)
         short = {"max_completion_length": "length"}
