@@ -76,8 +76,9 @@ def _existence(clause: Clause, clauses: list[Clause]) -> Iterator[Question]:
     # equal for all images of a prompt, so that they are asked alike
     other = others[stable_seed(clause["class"], clause["color"]) % len(others)]
     for color, answer in ((clause["color"], "yes"), (other, "no")):
-        thing = _with_article(_named({**clause, "color": color}))
-        yield Question(f"is there {thing}?", {"answer": answer})
+        article = "an" if color[0] in "aeiou" else "a"
+        thing = _named({**clause, "color": color})
+        yield Question(f"is there {article} {thing}?", {"answer": answer})
 
 
 KINDS: dict[str, Callable[[Clause, list[Clause]], Iterator[Question]]] = {
@@ -95,10 +96,6 @@ def plural(noun: str) -> str:
 
 def _named(clause: Clause) -> str:
     return f"{clause.get('color', '')} {clause['class']}".strip()
-
-
-def _with_article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def _alone(clause: Clause, clauses: list[Clause]) -> bool:

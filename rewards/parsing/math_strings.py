@@ -29,7 +29,9 @@ def normalise(text: str) -> str:
     text = text.replace("\\\\", "\\").replace("tfrac", "frac").replace("dfrac", "frac")
     for part in _AFTER_BACKSLASHES:
         text = text.replace(part, "")
-    text = _without_unit(text).replace(r"\%", "")
+    if text.count(_UNIT) > 1:
+        raise ValueError("two units")
+    text = text.partition(_UNIT)[0].replace(r"\%", "")
     text = text.replace(" .", " 0.").replace("{.", "{0.")
     if not text:
         return text
@@ -39,13 +41,6 @@ def normalise(text: str) -> str:
     text = _ROOT.sub(r"\\sqrt{\1}", text).replace(" ", "")
     text = _FRACTION.sub(lambda m: rf"\frac{{{m[1]}}}" + (rf"{{{m[2]}}}" if m[2] else ""), text)
     return _spell_quotient(r"\frac{1}{2}" if text == "0.5" else text)
-
-
-def _without_unit(text: str) -> str:
-    parts = text.split(_UNIT)
-    if len(parts) > 2:
-        raise ValueError("two units")
-    return parts[0]
 
 
 def _spell_quotient(text: str) -> str:

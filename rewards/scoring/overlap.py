@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any
 
 from mmrl.rewards.http.stop import SIGNAL, Stopped
 from mmrl.rewards.scoring.failures import RewardError, TermScores
@@ -40,15 +40,10 @@ POLL = 0.2
 """Seconds between two calls of `poll`."""
 
 
-class HasOverlap(Protocol):
-    """A scorer, whose rewards are called by threads if `overlap` is set."""
-
-    overlap: Overlap | None
-
-
 class Overlap:
-    """A context in which threads call the rewards of the scorers of one run, one for a reward, also
-    where several hold it. Everything except these calls happens in the thread that entered it.
+    """A context in which threads call the rewards of the `scorers` of one run, whose `overlap` it
+    sets: one for a reward, also where several hold it. Everything except these calls happens in the
+    thread that entered it.
 
     Without `enabled` rewards are called when their scores are needed, without threads. `poll` is
     called every `POLL` seconds while scores are awaited, with the number of calls of rewards that
@@ -57,7 +52,7 @@ class Overlap:
 
     def __init__(
         self,
-        scorers: Sequence[HasOverlap],
+        scorers: Sequence[Any],
         enabled: bool = True,
         poll: Callable[[int], None] = lambda ended: None,
         limit: float = float("inf"),
