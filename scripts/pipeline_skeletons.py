@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mmrl.pretrained.known import SIZES
+
 TURNS = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n'"
     " + message['content'] + '<|im_end|>\\n' }}{% endfor %}"
@@ -21,6 +23,8 @@ SMALL_QWEN = {
     "num_key_value_heads": 1,
 }
 """Sizes of a text encoder that is Qwen2.5-VL or Qwen3."""
+SMALL_CLIP = {key: size for key, size in SMALL_QWEN.items() if key != "num_key_value_heads"}
+SMALL_T5: Any = {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 2}
 SIDES = ("encoder", "decoder")
 MARKS = ("vision_start", "vision_end", "image_pad")
 CLIP_WORDS, END = 49406, "<|endoftext|>"
@@ -54,26 +58,20 @@ def write_sd3(folder: Path, width: int, layers: int) -> None:
     with two attentions, its scheduler, and small encoders of texts and images; without T5."""
     import diffusers as parts
 
-    from mmrl.pretrained.known import SIZES
-
     raw = SIZES["SD3.5-medium"]
     tokenizer = build_clip_tokenizer(folder / "tokenizer")
-    small = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2}
-    small["num_hidden_layers"] = 2
     pooled = raw["text_encoder"]["projection_dim"], raw["text_encoder_2"]["projection_dim"]
-    encoders = [build_clip(tokenizer, **small, projection_dim=own) for own in pooled]
+    encoders = [build_clip(tokenizer, **SMALL_CLIP, projection_dim=own) for own in pooled]
     own = {"num_layers": layers, "num_attention_heads": width // raw["attention_head_dim"]}
     own |= {"caption_projection_dim": width, "dual_attention_layers": [*range(-(-layers // 2))]}
-    sizes = {key: value for key, value in raw.items() if not isinstance(value, dict)}
-    network = parts.SD3Transformer2DModel.from_config({**sizes, **own})
-    sizes = {**raw["vae"], "block_out_channels": [32] * 4, "layers_per_block": 1}
-    vae = parts.AutoencoderKL.from_config(sizes)
-    vae.register_to_config(scaling_factor=1.5305, shift_factor=0.0609)
-    scheduler = parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"])
     texts = {"text_encoder": encoders[0], "text_encoder_2": encoders[1], "text_encoder_3": None}
     words = {"tokenizer": tokenizer, "tokenizer_2": tokenizer, "tokenizer_3": None}
     parts.StableDiffusion3Pipeline(
-        transformer=network, scheduler=scheduler, vae=vae, **texts, **words
+        transformer=resized(raw, parts.SD3Transformer2DModel, **own),
+        scheduler=parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"]),
+        vae=small_vae(raw, parts.AutoencoderKL, scaling_factor=1.5305, shift_factor=0.0609),
+        **texts,
+        **words,
     ).save_pretrained(folder)
 
 
@@ -81,25 +79,18 @@ def write_flux(folder: Path, width: int, layers: int, kind: str = "FluxPipeline"
     """The parts of FLUX.1-dev, or in another pipeline of it: its transformer of this width, with as
     many single blocks as double ones, its scheduler, and small encoders of texts and images."""
     import diffusers as parts
-    from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
-
-    from mmrl.pretrained.known import SIZES
+    from transformers import CLIPTextModel, T5Config, T5EncoderModel
 
     raw = SIZES["FLUX.1-dev"]
     tokenizer, words = build_clip_tokenizer(folder / "tokenizer"), build_t5_tokenizer()
-    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    sizes: Any = {"hidden_size": 64, "intermediate_size": 128}
-    sizes |= {"num_attention_heads": 2, "num_hidden_layers": 2}
-    clip = CLIPTextConfig(**sizes, **ids, vocab_size=len(tokenizer))
-    small: Any = {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 2}
-    t5 = T5Config(**small, vocab_size=len(words), feed_forward_proj="gated-gelu")
+    t5 = T5Config(**SMALL_T5, vocab_size=len(words), feed_forward_proj="gated-gelu")
     network = {"num_layers": layers, "num_single_layers": layers, "joint_attention_dim": 64}
     network |= {"num_attention_heads": width // raw["attention_head_dim"]}
     getattr(parts, kind)(
         transformer=resized(raw, parts.FluxTransformer2DModel, pooled_projection_dim=64, **network),
         scheduler=parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"]),
         vae=small_vae(raw, parts.AutoencoderKL, scaling_factor=0.3611, shift_factor=0.1159),
-        text_encoder=CLIPTextModel(clip),
+        text_encoder=CLIPTextModel(clip_config(tokenizer, **SMALL_CLIP)),
         text_encoder_2=T5EncoderModel(t5),
         tokenizer=tokenizer,
         tokenizer_2=words,
@@ -112,8 +103,6 @@ def write_flux2_klein(folder: Path, width: int, layers: int) -> None:
     and images."""
     import diffusers as parts
     from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    from mmrl.pretrained.known import SIZES
 
     raw, tokenizer = SIZES["FLUX.2-klein-9B"], build_qwen_tokenizer()
     text: dict[str, Any] = {
@@ -144,8 +133,6 @@ def write_qwen_image(
     import diffusers as parts
     import transformers as readers
 
-    from mmrl.pretrained.known import SIZES
-
     raw = SIZES["Qwen-Image"]
     tokenizer = build_qwen_tokenizer(kind)
     reader: Any = {"image_processor": readers.Qwen2VLImageProcessor(), "tokenizer": tokenizer}
@@ -159,12 +146,11 @@ def write_qwen_image(
     marks["image_token_id"] = marks.pop("image_pad_token_id")
     configs = {"text_config": text, "vision_config": vision, **marks}
     encoder = readers.Qwen2_5_VLConfig(**configs, tie_word_embeddings=True)
-    sizes = {key: value for key, value in raw.items() if not isinstance(value, dict)}
     own = {"num_layers": layers, "num_attention_heads": width // raw["attention_head_dim"]}
     own |= {"joint_attention_dim": text["hidden_size"]}
     vae = {**raw["vae"], "base_dim": 8, "num_res_blocks": 1}
     getattr(parts, kind)(
-        transformer=parts.QwenImageTransformer2DModel.from_config({**sizes, **own}),
+        transformer=resized(raw, parts.QwenImageTransformer2DModel, **own),
         scheduler=parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"]),
         vae=parts.AutoencoderKLQwenImage.from_config(vae),
         text_encoder=readers.Qwen2_5_VLForConditionalGeneration(encoder),
@@ -179,23 +165,19 @@ def write_z_image(folder: Path, width: int, layers: int) -> None:
     import diffusers as parts
     from transformers import Qwen3Config, Qwen3Model
 
-    from mmrl.pretrained.known import SIZES
-
     raw = SIZES["Z-Image"]
     tokenizer = build_qwen_tokenizer()
     encoder = Qwen3Config(**SMALL_QWEN, head_dim=32, vocab_size=len(tokenizer))
-    sizes = {key: value for key, value in raw.items() if not isinstance(value, dict)}
     heads = width // sum(raw["axes_dims"])
     own = {"dim": width, "n_layers": layers, "n_refiner_layers": 1, "n_heads": heads}
     own |= {"n_kv_heads": heads, "cap_feat_dim": encoder.hidden_size}
-    network: Any = parts.ZImageTransformer2DModel.from_config({**sizes, **own})
+    network = resized(raw, parts.ZImageTransformer2DModel, **own)
     for token in (network.x_pad_token, network.cap_pad_token):
         token.data.normal_(std=0.02)  # diffusers leaves them zero
-    vae = {**raw["vae"], "block_out_channels": [32] * 4, "layers_per_block": 1}
     parts.ZImagePipeline(
         transformer=network,
         scheduler=parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"]),
-        vae=parts.AutoencoderKL.from_config(vae),
+        vae=small_vae(raw, parts.AutoencoderKL),
         text_encoder=Qwen3Model(encoder),
         tokenizer=tokenizer,
     ).save_pretrained(folder)
@@ -235,19 +217,14 @@ def build_qwen_tokenizer(kind: str = "QwenImagePipeline") -> Any:
 def write_sana(folder: Path, width: int, layers: int) -> None:
     """The parts of Sana_600M_512px: its transformer of this width, its scheduler, and a small Gemma
     and autoencoder; texts are encoded to bytes."""
-    import diffusers
+    import diffusers as parts
 
-    from mmrl.pretrained.known import SIZES
-
-    parts: Any = diffusers
     raw = SIZES["Sana-0.6B-512px"]
     tokenizer, encoder = build_gemma(raw["text_encoder"])
     heads = {"num_attention_heads": width // 32, "num_cross_attention_heads": width // 64}
     heads |= {"cross_attention_head_dim": 64, "cross_attention_dim": width}
-    sizes = {key: value for key, value in raw.items() if not isinstance(value, dict)}
-    network = parts.SanaTransformer2DModel.from_config(
-        {**sizes, **heads, "num_layers": layers, "caption_channels": 64}
-    )
+    heads |= {"num_layers": layers, "caption_channels": 64}
+    network = resized(raw, parts.SanaTransformer2DModel, **heads)
     sizes = {f"{side}_block_out_channels": [32] * 6 for side in SIDES}
     sizes |= {f"{side}_layers_per_block": [1] * 6 for side in SIDES}
     vae = parts.AutoencoderDC.from_config({**raw["vae"], **sizes, "attention_head_dim": 16})
@@ -258,11 +235,8 @@ def write_sana(folder: Path, width: int, layers: int) -> None:
 def write_lumina_image(folder: Path, width: int, layers: int) -> None:
     """The parts of Lumina-Image 2.0: its transformer of this width, its scheduler, and a small
     Gemma and autoencoder."""
-    import diffusers
+    import diffusers as parts
 
-    from mmrl.pretrained.known import SIZES
-
-    parts: Any = diffusers
     raw, heads = SIZES["Lumina-Image-2.0"], width // 32
     tokenizer, encoder = build_gemma(raw["text_encoder"])
     own = {"hidden_size": width, "num_layers": layers, "num_refiner_layers": 1, "cap_feat_dim": 64}
@@ -292,26 +266,20 @@ def write_wan(folder: Path, width: int, layers: int, name: str = "Wan2.1-1.3B") 
     import diffusers as parts
     import transformers as readers
 
-    from mmrl.pretrained.known import SIZES
-
     raw, tokenizer = SIZES[name], build_t5_tokenizer()
-    small: Any = {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 2}
-    umt5 = readers.UMT5Config(**small, vocab_size=len(tokenizer), feed_forward_proj="gated-gelu")
-    network: Any = {"num_layers": layers, "text_dim": small["d_model"], "ffn_dim": 2 * width}
+    umt5 = readers.UMT5Config(**SMALL_T5, vocab_size=len(tokenizer), feed_forward_proj="gated-gelu")
+    network: Any = {"num_layers": layers, "text_dim": SMALL_T5["d_model"], "ffn_dim": 2 * width}
     network |= {"num_attention_heads": width // raw["attention_head_dim"]}
     vae = {**raw["vae"], "base_dim": 8, "num_res_blocks": 1}
     vae |= {"decoder_base_dim": 8} if raw["vae"].get("decoder_base_dim") else {}
     vae["latents_mean"] = [0.01 * n for n in range(vae["z_dim"])]
     vae["latents_std"] = [1 + 0.1 * n for n in range(vae["z_dim"])]
     kind, second = parts.WanTransformer3DModel, raw.get("transformer_2")
-    seen: Any = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2}
-    seen |= {"num_hidden_layers": 2, "image_size": 28}
     images: Any = {}
     if raw.get("image_dim"):
         network |= {"image_dim": 64, "added_kv_proj_dim": width}
-        images["image_encoder"] = readers.CLIPVisionModel(
-            readers.CLIPVisionConfig(**seen, patch_size=14)
-        )
+        seen = readers.CLIPVisionConfig(**SMALL_CLIP, image_size=28, patch_size=14)
+        images["image_encoder"] = readers.CLIPVisionModel(seen)
         sides = {"crop_size": {"height": 28, "width": 28}, "size": {"shortest_edge": 28}}
         images["image_processor"] = readers.CLIPImageProcessor(**sides)
     getattr(parts, raw["_class_name"])(
@@ -367,11 +335,17 @@ def build_clip_tokenizer(folder: Path) -> Any:
 
 def build_clip(tokenizer: Any, **sizes: Any) -> Any:
     """A text encoder of CLIP for this tokenizer."""
-    from transformers import CLIPTextConfig, CLIPTextModelWithProjection
+    from transformers import CLIPTextModelWithProjection
+
+    return CLIPTextModelWithProjection(clip_config(tokenizer, **sizes))
+
+
+def clip_config(tokenizer: Any, **sizes: Any) -> Any:
+    """The configuration of a text encoder of CLIP for this tokenizer."""
+    from transformers import CLIPTextConfig
 
     ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    config = CLIPTextConfig(**sizes, vocab_size=len(tokenizer), **ids)
-    return CLIPTextModelWithProjection(config)
+    return CLIPTextConfig(**sizes, vocab_size=len(tokenizer), **ids)
 
 
 def list_words(number: int) -> dict[str, int]:
