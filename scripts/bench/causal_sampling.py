@@ -11,7 +11,7 @@ take turns, and the fastest turn of each counts.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,7 +47,7 @@ if __name__ == "__main__":  # before the seconds that torch takes
     SETTING = read_settings(USAGE, sys.argv[1:])
 
 import torch  # noqa: E402
-from text_sampling import fastest, report  # noqa: E402
+from text_sampling import report, take_turns  # noqa: E402
 from torch import Tensor  # noqa: E402
 from transformers import AutoModelForCausalLM, Qwen3Config  # noqa: E402
 
@@ -101,23 +101,19 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
         done = sample(policy, canvas, config, [generator("bench", n) for n in range(s.group)])
         return done.canvas.tokens[:, s.prompt_length :]
 
-    ways: dict[str, Callable[[], Tensor]] = {
+    ways = {
         "transformers": generate,
         "shared": lambda: write(shared),
         "apart": lambda: write(apart),
     }
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    found = {way: work() for way, work in ways.items()}  # warm
-    for _ in range(s.repeats):
-        for way, work in ways.items():
-            seconds[way].append(fastest(work, 1, warm=False)[0])
-    least = {way: min(each) for way, each in seconds.items()}
-    for way in ways:
-        same = (found[way] == found["transformers"]).float().mean()
+    found = take_turns(ways, s.repeats)
+    most, known = found["transformers"]
+    for way, (seconds, tokens) in found.items():
+        same = (tokens == known).float().mean()
         yield {
             "sampling": way,
-            "tokens_per_s": round(s.group * s.length / least[way], 1),
-            "ratio": round(least["transformers"] / least[way], 2),
+            "tokens_per_s": round(s.group * s.length / seconds, 1),
+            "ratio": round(most / seconds, 2),
             "same_tokens": round(float(same), 3) if way != "apart" else None,
         }
 

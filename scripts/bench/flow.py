@@ -11,7 +11,7 @@ turns, and the fastest turn of each counts.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,7 +45,7 @@ if __name__ == "__main__":  # before the seconds that torch takes
     SETTING = read_settings(USAGE, sys.argv[1:])
 
 import torch  # noqa: E402
-from text_sampling import fastest, report  # noqa: E402
+from text_sampling import report, take_turns  # noqa: E402
 
 from mmrl.algorithms import AlgorithmConfig  # noqa: E402
 from mmrl.estimators import draw_passes, score  # noqa: E402
@@ -90,9 +90,8 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
     def update() -> None:
         policy.network.gradient_checkpointing = True
         for k in range(len(passes)):
-            score(
-                policy, rollout.canvas, passes.select_draws(slice(k, k + 1))
-            ).logprobs.sum().backward()
+            one = passes.select_draws(slice(k, k + 1))
+            score(policy, rollout.canvas, one).logprobs.sum().backward()
         policy.network.zero_grad()
 
     def update_alone() -> None:
@@ -104,8 +103,14 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
         transformer.disable_gradient_checkpointing()
         transformer.zero_grad()
 
-    yield from compare("rollout", roll_out, step_alone, s)
-    yield from compare("update", update, update_alone, s)
+    for name, alone, ours in (
+        ("rollout", step_alone, roll_out),
+        ("update", update_alone, update),
+    ):
+        found = take_turns({"alone": alone, "mmrl": ours}, s.repeats)
+        for way, (seconds, _) in found.items():
+            ratio = round(seconds / found["alone"][0], 3)
+            yield {"measured": name, "way": way, "seconds": round(seconds, 3), "ratio": ratio}
 
 
 def list_inputs(rollout: Rollout, side: int) -> dict[str, Any]:
@@ -118,20 +123,6 @@ def list_inputs(rollout: Rollout, side: int) -> dict[str, Any]:
         "encoder_hidden_states": texts["states"],
         "pooled_projections": texts["pooled"],
     }
-
-
-def compare(
-    name: str, ours: Callable[[], Any], alone: Callable[[], Any], s: Setting
-) -> Iterator[dict[str, Any]]:
-    """A line of each, whose turns alternate."""
-    seconds: dict[str, list[float]] = {"alone": [], "mmrl": []}
-    for _ in range(s.repeats + 1):
-        for way, work in (("alone", alone), ("mmrl", ours)):
-            seconds[way].append(fastest(work, 1, warm=False)[0])
-    least = {way: min(each[1:]) for way, each in seconds.items()}  # the first is warm-up
-    for way, found in least.items():
-        ratio = round(found / least["alone"], 3)
-        yield {"measured": name, "way": way, "seconds": round(found, 3), "ratio": ratio}
 
 
 if __name__ == "__main__":

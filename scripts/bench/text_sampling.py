@@ -18,7 +18,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -87,14 +87,21 @@ def now() -> float:
     return time.perf_counter()
 
 
-def fastest(work: Callable[[], Any], repeats: int, warm: bool = True) -> tuple[float, Any]:
+def fastest(work: Callable[[], Any], repeats: int) -> tuple[float, Any]:
     """Least seconds of repeated work, after a first time that does not count, and its result."""
-    result, seconds = work() if warm else None, []
-    for _ in range(repeats):
-        started = now()
-        result = work()
-        seconds.append(now() - started)
-    return min(seconds), result
+    return take_turns({"": work}, repeats)[""]
+
+
+def take_turns(ways: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, tuple[float, Any]]:
+    """Least seconds of each way and its result, from turns of which the first does not count."""
+    found: dict[str, tuple[float, Any]] = {}
+    for turn in range(repeats + 1):
+        for way, work in ways.items():
+            started = now()
+            result = work()
+            seconds = now() - started
+            found[way] = (min(seconds, found[way][0]) if turn > 1 else seconds), result
+    return found
 
 
 def measure(s: Setting) -> Iterator[dict[str, Any]]:
