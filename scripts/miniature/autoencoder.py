@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from torch import Tensor, nn
 
 from mmrl.data.stream import stream_positions, stream_rows
-from mmrl.models.image_tokenizers.image_tokenizer import to_bytes
-from mmrl.models.layouts.text_to_image import open_images
 from mmrl.randomness import generator
-from mmrl.run.image_grid import Cell, page, stack
 from scripts.miniature.autoencoder_config import AutoencoderConfig
-from scripts.miniature.columns import ImageRows
+from scripts.miniature.columns import ImageRows, draw_reconstruction
 
 
 class Autoencoder:
@@ -34,14 +32,14 @@ class Autoencoder:
         self.images = ImageRows(config.data, config.image_size)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.vae = build(config).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.vae: Any = AutoencoderKL(**config.network).to(memory_format=torch.channels_last)
         self.module: nn.Module = self.vae
 
     @staticmethod
     def outline(config: AutoencoderConfig) -> tuple[nn.Module | None, str]:
         """The autoencoder without weights, and how many images there are."""
         with torch.device("meta"):
-            network = build(config)
+            network = AutoencoderKL(**config.network)
         return network, f"{len(ImageRows(config.data, config.image_size))} images of {config.data}"
 
     def batch(self, step: int, rank: int, world_size: int) -> tuple[Tensor, Tensor]:
@@ -79,19 +77,9 @@ class Autoencoder:
         count = min(self.config.eval_images, len(self.images))
         pixels, latents = self.images.pixels(list(range(count))), self._encode(count)
         decoded = self.vae.decoder(latents).cpu()
-        pairs = zip(open_images(to_bytes(pixels)), open_images(to_bytes(decoded)), strict=True)
-        grid = page([Cell(stack(pair)) for pair in pairs], columns=16)
-        grid.save(directory / f"reconstruction_{step:06d}.png")
-        return {"eval/pixel_l1": float((decoded.clamp(-1, 1) - pixels).abs().mean())}
+        return {"eval/pixel_l1": draw_reconstruction(pixels, decoded, directory, step)}
 
     @torch.no_grad()
     def _encode(self, count: int) -> Tensor:
         pixels = self.images.pixels(list(range(count))).to(next(self.vae.parameters()).device)
         return self.vae.encoder(pixels).chunk(2, 1)[0]
-
-
-def build(config: AutoencoderConfig) -> Any:
-    """The autoencoder with new weights, drawn from the global generator."""
-    from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
-
-    return AutoencoderKL(**config.network)

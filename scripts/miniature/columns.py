@@ -2,6 +2,7 @@
 
 import io
 import os
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import torch
@@ -9,7 +10,10 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.config import check
+from mmrl.models.image_tokenizers.image_tokenizer import to_bytes
 from mmrl.models.layouts.pixels import image_to_pixels
+from mmrl.models.layouts.text_to_image import open_images
+from mmrl.run.image_grid import Cell, page, stack
 
 
 class ImageRows:
@@ -28,3 +32,11 @@ class ImageRows:
         """Return images [len(indices), 3, size, size] float32 in [-1, 1]."""
         found = (io.BytesIO(self.images[n].as_py()["bytes"]) for n in indices)
         return torch.stack([image_to_pixels(Image.open(file), self.size) for file in found])
+
+
+def draw_reconstruction(pixels: Tensor, decoded: Tensor, directory: Path, step: int) -> float:
+    """Write originals above reconstructions as a PNG; return the mean distance of their pixels."""
+    pairs = zip(open_images(to_bytes(pixels)), open_images(to_bytes(decoded)), strict=True)
+    grid = page([Cell(stack(pair)) for pair in pairs], columns=16)
+    grid.save(directory / f"reconstruction_{step:06d}.png")
+    return float((decoded.clamp(-1, 1) - pixels).abs().mean())

@@ -19,12 +19,10 @@ from torch.nn import functional as F
 
 from mmrl.config import check
 from mmrl.data.stream import stream_positions, stream_rows
-from mmrl.models.image_tokenizers.image_tokenizer import load_vq, save_vq, to_bytes
+from mmrl.models.image_tokenizers.image_tokenizer import load_vq, save_vq
 from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
-from mmrl.models.layouts.text_to_image import open_images
 from mmrl.objectives.policy_start import outline_tokenizer
-from mmrl.run.image_grid import Cell, page, stack
-from scripts.miniature.columns import ImageRows
+from scripts.miniature.columns import ImageRows, draw_reconstruction
 from scripts.miniature.reconstruction_config import ReconstructionConfig
 from scripts.miniature.tokenizer_start import restrict_to_patches, whiten_bits
 
@@ -101,13 +99,10 @@ class Reconstruction:
         codes = self.vq.get_code(pixels)
         side = self.config.image_size // self.vq.downsample
         decoded = self.vq.decode_code(codes, shape=(side, side))
-        pairs = zip(open_images(to_bytes(pixels)), open_images(to_bytes(decoded)), strict=True)
-        grid = page([Cell(stack(pair)) for pair in pairs], columns=16)
-        grid.save(directory / f"reconstruction_{step:06d}.png")
         shares = codes.flatten().bincount().float()
         shares = shares[shares > 0] / codes.numel()
         return {
-            "eval/pixel_l1": float((decoded.clamp(-1, 1) - pixels).abs().mean()),
+            "eval/pixel_l1": draw_reconstruction(pixels, decoded, directory, step),
             "eval/codes_used": float(len(shares)),
             "eval/perplexity": float(torch.exp(-(shares * shares.log()).sum())),
         }

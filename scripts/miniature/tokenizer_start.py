@@ -25,15 +25,7 @@ def restrict_to_patches(vq: MagvitV2) -> None:
     Args:
         vq: a tokenizer with new weights, one group in its norms and no residual blocks in its
             encoder.
-
-    Raises:
-        ValueError: the encoder has residual blocks; their norms would see the whole image.
     """
-    if any(vq.config.encoder_num_res_blocks):
-        raise ValueError(
-            f"encoder_num_res_blocks is {vq.config.encoder_num_res_blocks}; an encoder restricted "
-            "to patches has none: set zeros or patch_encoder=false."
-        )
     middle: Any = vq.encoder.mid
     middle.requires_grad_(False)
     with torch.no_grad():
