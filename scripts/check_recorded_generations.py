@@ -5,8 +5,8 @@
 DIR holds `llada_8b_instruct_{gsm8k,math500,countdown,sudoku}_256.jsonl`: one generation a line with
 `question`, `generation`, `ground_truth` and the verdict its publisher's parser gave, `correct` or
 `correct_cells`. Prints one line per disagreement and one per file, and ends with status 1 if a
-disagreement is not explained in FILE (`recorded_generations.yaml` beside this script) or an
-explained one no longer occurs. Rows without a reference are left out. The publisher's parser of
+disagreement is not explained in `recorded_generations.yaml` beside this script or an explained one
+no longer occurs. Rows without a reference are left out. The publisher's parser of
 GSM8K and MATH reads a box or a tag and no last number: of these the agreement without that source
 stands beside it, and how many answers it has as right that are wrong here.
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,8 +39,6 @@ class Config:
 
     data: str = ""
     """Folder of the recorded generations."""
-    known: str = str(KNOWN)
-    """YAML of the disagreements that are explained."""
 
     def __post_init__(self) -> None:
         check(Path(self.data).is_dir() and self.data != "", "data", self.data, "a folder")
@@ -50,58 +47,43 @@ class Config:
 USAGE = Usage("python scripts/check_recorded_generations.py", __doc__, Config)
 
 
-def math(row: dict[str, Any]) -> tuple[dict, float]:
-    """Metadata of a GSM8K or MATH row and the recorded score."""
-    return {"answer": row["ground_truth"]}, float(row["correct"])
-
-
-def countdown(row: dict[str, Any]) -> tuple[dict, float]:
-    """Metadata of a Countdown row and the recorded score."""
-    numbers, target = row["ground_truth"]
-    return {"numbers": numbers, "target": target}, float(row["correct"])
-
-
-def sudoku(row: dict[str, Any]) -> tuple[dict, float]:
-    """Metadata of a Sudoku row and the recorded score."""
-    puzzle = re.findall(r"\d{16}", row["question"])[-1]
-    metadata = {"puzzle": puzzle, "solution": row["ground_truth"]}
-    return metadata, row["correct_cells"] / row["empty_cells"]
-
-
-FILES: dict[str, tuple[str, Callable[[dict[str, Any]], tuple[dict, float]]]] = {
-    "gsm8k": ("math", math),
-    "math500": ("math", math),
-    "countdown": ("countdown", countdown),
-    "sudoku": ("sudoku", sudoku),
-}
+FILES = {"gsm8k": "math", "math500": "math", "countdown": "countdown", "sudoku": "sudoku"}
+"""Names of the files, and the reward of each."""
 Differences = dict[int, tuple[Any, float]]
 """Per disagreeing row (from 0) our score and the recorded one."""
 
 
-def disagreements(path: Path, name: str, **options: Any) -> tuple[int, Differences]:
+def read_row(reward: str, row: dict[str, Any]) -> tuple[Sample, float]:
+    """What a reward scores of a row, and the recorded score."""
+    known = row["ground_truth"]
+    if reward == "countdown":
+        metadata = dict(zip(("numbers", "target"), known, strict=True))
+    elif reward == "sudoku":
+        puzzle = re.findall(r"\d{16}", row["question"])[-1]
+        metadata = {"puzzle": puzzle, "solution": known}
+    else:
+        metadata = {"answer": known}
+    cells = "correct_cells" in row
+    recorded = row["correct_cells"] / row["empty_cells"] if cells else float(row["correct"])
+    return Sample(row["question"], _SPECIAL.sub("", row["generation"]), metadata), recorded
+
+
+def disagreements(path: Path, reward: str, **options: Any) -> tuple[int, Differences]:
     """Number of rows that have a reference, and where scores differ."""
-    reward, read = FILES[name]
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    cases = [read(row) for row in rows]
-    samples = [
-        Sample(row["question"], _SPECIAL.sub("", row["generation"]), metadata)
-        for row, (metadata, _) in zip(rows, cases, strict=True)
-    ]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    samples, recorded = zip(*(read_row(reward, json.loads(line)) for line in lines), strict=True)
     scores = build_reward({"name": reward, **options})(samples)
-    pairs = [
-        (n, (ours, recorded))
-        for n, (ours, (_, recorded)) in enumerate(zip(scores, cases, strict=True))
-        if ours is not None
-    ]
-    return len(pairs), {n: pair for n, pair in pairs if pair[0] != pair[1]}
+    pairs = [*zip(scores, recorded, strict=True)]
+    count = sum(ours is not None for ours in scores)
+    return count, {n: (a, b) for n, (a, b) in enumerate(pairs) if a is not None and a != b}
 
 
-def agreement(path: Path, name: str, count: int, found: Differences) -> str:
+def agreement(path: Path, reward: str, count: int, found: Differences) -> str:
     """How many rows agree."""
     text = f"{count - len(found)} of {count} agree ({1 - len(found) / count:.3f})"
-    if FILES[name][1] is not math:
+    if reward != "math":
         return text
-    marked = len(disagreements(path, name, sources=["boxed", "answer"])[1])
+    marked = len(disagreements(path, reward, sources=["boxed", "answer"])[1])
     missed = sum(ours < recorded for ours, recorded in found.values())
     return f"{text}, {1 - marked / count:.3f} by box or tag alone, {missed} right ones wrong here"
 
@@ -110,9 +92,9 @@ def report(data: Path, known: Path) -> bool:
     """Print the agreement; whether every disagreement is a known one and every known one occurs."""
     explained = yaml.safe_load(known.read_text(encoding="utf-8"))
     clean = True
-    for name in FILES:
+    for name, reward in FILES.items():
         path = data / f"llada_8b_instruct_{name}_256.jsonl"
-        count, found = disagreements(path, name)
+        count, found = disagreements(path, reward)
         reasons = {row: kind["reason"] for kind in explained[name] for row in kind["rows"]}
         for row, (ours, theirs) in found.items():
             reason = reasons.get(row, "NOT EXPLAINED")
@@ -121,7 +103,7 @@ def report(data: Path, known: Path) -> bool:
         if gone:
             print(f"{name}: explained but no longer different: rows {gone}")
         new = found.keys() - reasons.keys()
-        print(f"{name}: {agreement(path, name, count, found)}, {len(new)} unexplained")
+        print(f"{name}: {agreement(path, reward, count, found)}, {len(new)} unexplained")
         clean = clean and not new and not gone
     return clean
 
@@ -131,7 +113,7 @@ def main(arguments: list[str]) -> int:
 
     def work() -> int:
         config = load_config(Config, arguments)
-        return 0 if report(Path(config.data), Path(config.known)) else 1
+        return 0 if report(Path(config.data), KNOWN) else 1
 
     return run_command(USAGE, arguments, work)
 
