@@ -1,6 +1,5 @@
 """Every supervised recipe of a public checkpoint runs two steps on a skeleton of it."""
 
-import io
 import json
 import tarfile
 from pathlib import Path
@@ -16,8 +15,8 @@ from mmrl.config import load_config
 from mmrl.planning.sft_plan import describe
 from mmrl.sft import SFTConfig, train
 from tests.mmrl.runs import metrics
+from tests.pictures import add_file, png
 
-ROOT = Path(__file__).resolve().parents[2]
 RECIPES = {"d1_s1k": "llada", "dllm_rl_llada_random": "llada", "dllm_rl_llada_semi_ar": "llada"}
 RECIPES |= {"dllm_rl_llada_trace": "llada", "dllm_rl_llada_ar": "llada"}
 RECIPES |= {"dllm_rl_dream_random": "dream", "dllm_rl_dream_semi_ar": "dream"}
@@ -37,10 +36,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     folder, draw = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
     images = []
     for n in range(4):
-        buffer = io.BytesIO()
         pixels = draw.integers(0, 256, (64, 48, 3), np.uint8)
-        Image.fromarray(pixels).save(buffer, "JPEG")
-        images.append(buffer.getvalue())
+        images.append(png(Image.fromarray(pixels), "JPEG"))
         (folder / f"{n}.jpg").write_bytes(images[-1])
     turns = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
     prompt = "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>"
@@ -74,9 +71,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     with tarfile.open(folder / "pairs.tar", "w") as archive:
         for n, image in enumerate(images):
             for suffix, content in (("jpg", image), ("txt", b"a photo of a bench")):
-                info = tarfile.TarInfo(f"{n}.{suffix}")
-                info.size = len(content)
-                archive.addfile(info, io.BytesIO(content))
+                add_file(archive, f"{n}.{suffix}", content)
     return SimpleNamespace(folder=folder)
 
 

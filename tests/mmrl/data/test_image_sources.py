@@ -1,7 +1,6 @@
 """A row means an image below its root folder, or brings it along; no row leads anywhere else."""
 
 import base64
-import io
 import struct
 import zlib
 from pathlib import Path
@@ -13,6 +12,8 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.data.images import MAX_BYTES, LazyImage, LazyImages, find_image
+from tests.pictures import chunk
+from tests.pictures import png as saved
 
 
 @pytest.fixture
@@ -82,12 +83,6 @@ def test_bytes_come_along_in_every_form_that_data_sets_have(value: Any) -> None:
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
 
-def saved(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form, **options)
-    return buffer.getvalue()
-
-
 def opened(data: bytes) -> np.ndarray:
     image = LazyImage(data, "rows.jsonl, line 3").open()
     assert image.mode == "RGB"
@@ -129,11 +124,6 @@ def test_a_rotated_photograph_stands_upright(orientation: int, form: str) -> Non
     data = saved(stored, form, exif=exif, **options)
     assert np.abs(opened(data).astype(int) - np.asarray(upright)).max() <= 8
     assert LazyImages([LazyImage(data)]).sizes == [upright.size]
-
-
-def chunk(name: bytes, data: bytes) -> bytes:
-    check = zlib.crc32(name + data)
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)
 
 
 def png(width: int, height: int, bits: int, color: int, rows: bytes, *more: bytes) -> bytes:

@@ -1,4 +1,3 @@
-import io
 import json
 import tarfile
 from collections import Counter
@@ -16,7 +15,7 @@ from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.data.rows import read_rows
 from mmrl.data.stream import RowStream
 from mmrl.types import Prompt
-from tests.pictures import png
+from tests.pictures import add_file, png
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
 
@@ -206,9 +205,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with tarfile.open(root / "tars" / f"{shard}.tar", "w") as archive:
             for n, words in mine:
                 for suffix, data in {"png": plain(n), "txt": words.encode()}.items():
-                    info = tarfile.TarInfo(f"{n:03}.{suffix}")
-                    info.size = len(data)
-                    archive.addfile(info, io.BytesIO(data))
+                    add_file(archive, f"{n:03}.{suffix}", data)
     for n, _ in captions:
         (root / "images" / f"{n:03}.png").write_bytes(plain(n))
     named = [{"file_name": f"{n:03}.png", "txt": words} for n, words in captions]

@@ -1,6 +1,5 @@
 """Flow matching of a pipeline: its loss against the formula, its draws, and what a run trains."""
 
-import io
 import json
 import shutil
 import tarfile
@@ -37,11 +36,10 @@ from tests.mmrl.objectives.flow_pipelines import (
     write_pairs,
     write_start,
 )
-from tests.mmrl.objectives.flow_pipelines import write_start as write_pipeline
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics, same_weights
 from tests.mmrl.same_runs import close, equal_metrics
-from tests.pictures import png
+from tests.pictures import add_file, png
 
 PARTS = ("transformer", "text_encoder", "text_encoder_2", "vae")
 
@@ -50,7 +48,7 @@ PARTS = ("transformer", "text_encoder", "text_encoder_2", "vae")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pipeline without weights, and pairs."""
     path = tmp_path_factory.mktemp("flow")
-    write_pipeline(path)
+    write_start(path)
     write_pairs(path / "pairs.parquet")
     return path
 
@@ -250,9 +248,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
         image = png(Image.new("RGB", (8, 8), color))
         with tarfile.open(path / "shards" / f"{n // 3}.tar", "a") as archive:
             for ending, held in (("png", image), ("txt", text.encode())):
-                info = tarfile.TarInfo(f"{n:03}.{ending}")
-                info.size = len(held)
-                archive.addfile(info, io.BytesIO(held))
+                add_file(archive, f"{n:03}.{ending}", held)
         beside = path / "captions" / ("deep" if n % 2 else "") / f"{n}.png"
         for file in (beside, path / "table" / f"{n}.png"):
             file.write_bytes(image)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import io
 import json
 import os
 import re
@@ -19,6 +18,8 @@ from typing import Any
 
 import torch
 from PIL import Image
+
+from tests import pictures
 
 ROOT = Path(__file__).resolve().parents[3]
 WATCHED = """
@@ -131,9 +132,7 @@ def live(folder: Path, *arguments: str, token: str | None = None) -> Iterator[Li
 
 def png(image: Image.Image) -> dict[str, str]:
     """An image as requests carry it."""
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return {"mime": "image/png", "data": base64.b64encode(buffer.getvalue()).decode()}
+    return {"mime": "image/png", "data": base64.b64encode(pictures.png(image)).decode()}
 
 
 def picture(name: str, prompt: str, image: Image.Image, **metadata: Any) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Images: whole ones survive unchanged, all others are refused before they unfold."""
 
 import base64
-import io
 import struct
 import tracemalloc
 import zlib
@@ -17,14 +16,10 @@ from mmrl.rewards.server.files import count_pixels, decode, open_image, open_sam
 from mmrl.rewards.server.server_config import Limits
 from mmrl.rewards.server.wire import MAX_TEXT, Item, Png, Problem, Refusal, read_request
 from mmrl.types import Sample
+from tests.pictures import chunk
+from tests.pictures import png as saved
 
 GRADIENT = Image.merge("RGB", [Image.linear_gradient("L").resize((20, 16))] * 3)
-
-
-def saved(image: Image.Image, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", **options)
-    return buffer.getvalue()
 
 
 def png(data: bytes) -> Png:
@@ -46,11 +41,6 @@ def refused(data: bytes, max_pixels: int = 2**20) -> Problem:
     problem = decoded(data, max_pixels)
     assert isinstance(problem, Problem)
     return problem
-
-
-def chunk(kind: bytes, content: bytes) -> bytes:
-    body = kind + content
-    return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1", "I;16"])
