@@ -19,7 +19,7 @@ from mmrl.rewards.hpsv3 import HPSv3Reward, resize
 from mmrl.rewards.networks.hpsv3_network import build_network, rename_weight
 from mmrl.rewards.networks.hpsv3_question import QUESTION
 from mmrl.types import Sample
-from tests.rewards.qwen_tokenizer import SPECIAL, build_tokenizer
+from tests.rewards.qwen_tokenizer import SPECIAL, build_tokenizer, tiny_config
 from tests.rewards.rounding import up_to_rounding
 
 PROMPTS = ["a red circle", "Two blue squares <|Reward|> <|image_pad|>", "a green star " * 5]
@@ -97,42 +97,15 @@ def samples() -> list[Sample]:
 def entry(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The published file, and beside it the parts of the backbone that are no weights."""
     folder, words = tmp_path_factory.mktemp("hpsv3"), build_tokenizer(PHRASES)
-    ids: Any = {token: words.convert_tokens_to_ids(token) for token in SPECIAL}
-    config = Qwen2VLConfig(
-        text_config={
-            "vocab_size": len(words) + 100,
-            "hidden_size": WIDTH,
-            "intermediate_size": 48,
-            "num_hidden_layers": LAYERS,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 1e4,
-                "mrope_section": [2, 3, 3],
-            },
-            "bos_token_id": ids["<|im_start|>"],
-            "eos_token_id": ids["<|im_end|>"],
-            "pad_token_id": ids["<|endoftext|>"],
-        },
-        vision_config={"depth": 1, "embed_dim": SEEN, "hidden_size": WIDTH, "num_heads": 2}
-        | {"mlp_ratio": 2},
-        image_token_id=ids["<|image_pad|>"],
-        video_token_id=ids["<|video_pad|>"],
-        vision_start_token_id=ids["<|vision_start|>"],
-        vision_end_token_id=ids["<|vision_end|>"],
-    )
-    config.save_pretrained(folder)
+    text = {"vocab_size": len(words) + 100, "hidden_size": WIDTH, "intermediate_size": 48}
+    text |= {"num_hidden_layers": LAYERS, "num_key_value_heads": 1}
+    vision = {"embed_dim": SEEN, "hidden_size": WIDTH, "mlp_ratio": 2}
+    tiny_config(Qwen2VLConfig, words, text, vision).save_pretrained(folder)
     words.save_pretrained(folder)
     Qwen2VLImageProcessorPil().save_pretrained(folder)
     save_file(published_weights(), folder / "HPSv3.safetensors")
-    return {
-        "name": "hpsv3",
-        "checkpoint": str(folder),
-        "backbone": str(folder),
-        "dtype": "float32",
-        "device": "cpu",
-    }
+    paths = {"checkpoint": str(folder), "backbone": str(folder)}
+    return {"name": "hpsv3", **paths, "dtype": "float32", "device": "cpu"}
 
 
 def test_scores_are_those_of_the_published_code(entry: dict) -> None:

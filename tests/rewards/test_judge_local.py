@@ -26,7 +26,7 @@ from mmrl.rewards.http.service import Deadline
 from mmrl.rewards.judging.local import LocalJudge
 from mmrl.rewards.parsing.images import Files, data_url
 from mmrl.types import Sample
-from tests.rewards.qwen_tokenizer import SPECIAL, build_tokenizer
+from tests.rewards.qwen_tokenizer import SPECIAL, build_tokenizer, tiny_config
 
 REPLY = '{"reason": "as built", "score": 4}'
 CHAT = (
@@ -43,30 +43,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory as the hub has them."""
     folder, words = tmp_path_factory.mktemp("qwen"), build_tokenizer([REPLY])
     ids = {token: words.convert_tokens_to_ids(token) for token in [*SPECIAL, REPLY]}
-    config = Qwen2_5_VLConfig(
-        text_config={
-            "vocab_size": len(words),
-            "hidden_size": 32,
-            "intermediate_size": 32,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 2,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 1e4,
-                "mrope_section": [2, 3, 3],
-            },
-            "bos_token_id": ids["<|im_start|>"],
-            "eos_token_id": ids["<|im_end|>"],
-            "pad_token_id": ids["<|endoftext|>"],
-        },
-        vision_config={"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2}
-        | {"out_hidden_size": 32, "fullatt_block_indexes": [0]},
-        image_token_id=ids["<|image_pad|>"],
-        video_token_id=ids["<|video_pad|>"],
-        vision_start_token_id=ids["<|vision_start|>"],
-        vision_end_token_id=ids["<|vision_end|>"],
-    )
+    sizes = {"vocab_size": len(words), "hidden_size": 32, "intermediate_size": 32}
+    sizes |= {"num_hidden_layers": 1, "num_key_value_heads": 2}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "out_hidden_size": 32}
+    vision["fullatt_block_indexes"] = [0]
+    config = tiny_config(Qwen2_5_VLConfig, words, sizes, vision)
     torch.manual_seed(0)
     network = Qwen2_5_VLForConditionalGeneration(config)
     state: dict[str, Any] = dict(network.named_parameters())
