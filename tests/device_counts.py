@@ -119,6 +119,23 @@ def _by_mask(indices: Any) -> bool:
     )
 
 
+class LargestLogits(TorchDispatchMode):
+    """Bytes of the largest result with `columns` columns, one for each row of the vocabulary, the
+    transposed output matrix of `width` rows apart."""
+
+    def __init__(self, columns: int, width: int | None = None) -> None:
+        super().__init__()
+        self.columns, self.width, self.size = columns, width, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for each in tree_leaves(found):
+            shape = each.shape if isinstance(each, Tensor) else ()
+            if shape[-1:] == (self.columns,) and shape[0] != self.width:
+                self.size = max(self.size, each.numel() * each.itemsize)
+        return found
+
+
 def find_place() -> str:
     """File and line of the innermost call of the project."""
     frame, own = sys._getframe(1), (str(ROOT / "tests"), str(ROOT / ".venv"))

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError
@@ -21,6 +20,7 @@ from mmrl.models.network.core import MaskedTokenModel
 from mmrl.runtime.logits_budget import LOGITS_BUDGET
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Rollout
+from tests.device_counts import LargestLogits
 from tests.mmrl.canvases import generators
 from tests.models.causal import write_causal
 from tests.models.networks import bare_policy
@@ -191,23 +191,6 @@ def test_blocks_of_one_token_and_shifted_logits_are_a_causal_network(tmp_path: P
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
 
 
-class Largest(TorchDispatchMode):
-    """Bytes of the largest result with a column per vocabulary row."""
-
-    def __init__(self, columns: int) -> None:
-        super().__init__()
-        self.columns, self.seen = columns, 0
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, arguments: Any = (), named: Any = None
-    ) -> Any:
-        result = function(*arguments, **(named or {}))
-        for each in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(each, Tensor) and each.dim() > 0 and each.shape[-1] == self.columns:
-                self.seen = max(self.seen, each.numel() * each.element_size())
-        return result
-
-
 def test_an_update_never_holds_the_logits_of_all_tokens(tmp_path: Path) -> None:
     rows, length, columns = 8, 64, 151936
     write_causal(tmp_path, "qwen3", vocab_size=columns)
@@ -217,7 +200,7 @@ def test_an_update_never_holds_the_logits_of_all_tokens(tmp_path: Path) -> None:
     canvas.tokens = torch.randint(10, columns, canvas.tokens.shape, generator=draw_tokens)
     rollout = Rollout(canvas, canvas.tokens, torch.zeros(canvas.tokens.shape), {})
     passes = draw_passes(rollout, AlgorithmConfig(strategy="causal"), generators(rows))
-    with Largest(columns) as largest:
+    with LargestLogits(columns) as largest:
         score(policy, canvas, passes).logprobs.sum().backward()
-    assert 0 < largest.seen <= LOGITS_BUDGET < 4 * rows * length * columns
+    assert 0 < largest.size <= LOGITS_BUDGET < 4 * rows * length * columns
     assert policy.model.head.weight.grad is not None

@@ -21,6 +21,7 @@ from mmrl.models import load_policy
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Rollout
 from tests.mmrl.canvases import generators
+from tests.mmrl.generation.test_causal import rows_of
 from tests.models.causal import SEEING, write_qwen_vl
 
 LENGTH = 12
@@ -80,12 +81,6 @@ def processed(world: Any, row: int) -> Mapping[str, Tensor]:
     said = f"<|im_start|>{said}<|im_end|>\n<|im_start|>assistant\n{prefill}"
     images = list(PROMPTS[row].images or ())
     return world.processor(images=images, text=[said], return_tensors="pt")
-
-
-def rows_of(rollout: Rollout) -> list[list[int]]:
-    """The responses, each up to its end."""
-    canvas = rollout.canvas
-    return [row[keep].tolist() for row, keep in zip(canvas.tokens, canvas.counted, strict=True)]
 
 
 def test_a_prompt_is_laid_out_as_by_transformers_processor(world: Any) -> None:

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from mmrl.objectives.scored_rows import Rows
 from mmrl.objectives.text import Completions
 from mmrl.runtime import logits_budget
+from tests.device_counts import LargestLogits
 from tests.mmrl.objectives.completions import ROWS, SIZES, completions, gradients, visits
 
 CORRUPTIONS: list[dict[str, Any]] = [{"name": "random"}, {"name": "semi_ar", "block_size": 4}]
@@ -29,24 +28,6 @@ def test_an_example_counts_the_same_alone_and_on_any_rank(data: Path, corruption
         other, slope = gradients(objective, batches)
         assert other == pytest.approx(loss, rel=1e-5)
         torch.testing.assert_close(slope, gradient, rtol=1e-3, atol=1e-6)
-
-
-class LargestLogits(TorchDispatchMode):
-    """Bytes of the largest result of an operation with `columns` columns, the transposed output
-    matrix of `width` rows apart."""
-
-    def __init__(self, columns: int, width: int) -> None:
-        super().__init__()
-        self.columns, self.width, self.size = columns, width, 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for each in tree_leaves(found):
-            if isinstance(each, Tensor) and each.shape[-1:] == (self.columns,):
-                if each.shape[0] == self.width:
-                    continue
-                self.size = max(self.size, each.numel() * each.itemsize)
-        return found
 
 
 @pytest.mark.parametrize("frozen", [False, True])
