@@ -17,7 +17,6 @@ from mmrl.models.image_tokenizers import image_tokenizer
 from mmrl.models.task_names import TASKS
 from tests.models.small_policies import POLICIES, small_policy
 
-ROOT = Path(__file__).resolve().parents[2]
 LACKING = {
     family: [task for task in TASKS if task not in FAMILIES[family].LAYOUTS]
     for family in sorted(POLICIES)

@@ -111,7 +111,3 @@ def test_a_text_is_traced_token_by_token_up_to_its_end(writer: Policy) -> None:
     last = [max(s for s, b in zip(trace.written_at, trace.blocks, strict=True) if b == block)
             for block in sorted(set(trace.blocks))]  # fmt: skip
     assert last == sorted(last)
-
-
-OTHERS = [("top_q=1", "top_q"), ("top_k", "top_k"), ("steps=99999", "steps")]
-OTHERS += [("top_k=[5", "not readable"), ("top_k={", "not readable")]

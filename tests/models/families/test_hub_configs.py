@@ -18,8 +18,6 @@ from mmrl.models.layouts.anyres import read_grids
 from mmrl.models.loading import build_network
 from tests.models.networks import FIXTURES
 
-PAIRS = [[384 * i, 384 * j] for i in range(1, 7) for j in range(1, 7)]
-
 
 def config(name: str) -> dict[str, Any]:
     return json.loads((FIXTURES / "hub" / f"{name}.json").read_text())

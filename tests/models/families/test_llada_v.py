@@ -23,7 +23,6 @@ from tests.models.networks import FIXTURES, write_llada_v
 
 CASES_OF = "llada_v"
 TOKENS = json.loads((FIXTURES / "llada_v" / "tokens.json").read_text())
-CONFIG = json.loads((FIXTURES / "llada_v" / "config.json").read_text())
 
 
 @pytest.fixture(scope="module")
