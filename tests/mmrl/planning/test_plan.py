@@ -9,13 +9,12 @@ from huggingface_hub import constants
 
 from mmrl import eval as evaluate
 from mmrl import eval_v, rl, sft
-from mmrl.config import ConfigError, load_config
+from mmrl.config import ConfigError
 from mmrl.models import load_model
 from mmrl.planning.plan import describe
 from mmrl.planning.plan_page import LINES, WIDTH
 from mmrl.planning.run_checks import check_geometry
 from mmrl.pretrained.model_config import ModelConfig
-from mmrl.rl_config import RLConfig
 from tests.mmrl.runs import ROOT, VQ, World, command_line, run_config, task_config
 
 CLIP = "tasks.shapes.rewards=[{name: clip, weight: 2.0}]"
@@ -134,8 +133,6 @@ def test_what_is_only_on_the_hub_is_planned_by_published_sizes(
     said = " ".join(str(describe(config)).split())
     elsewhere = "not on this machine: loaded from the hub"
     assert f"Gen-Verse/MMaDA-8B-Base, {elsewhere}; sizes are those of MMaDA-8B" in said
-    words = ["config=configs/rl/llada_gsm8k.yaml", f"output_dir={tmp_path}"]
-    assert "sizes are those of LLaDA-8B" in str(describe(load_config(RLConfig, words)))
     words = ["config=configs/eval/llada_gsm8k.yaml", f"output_dir={tmp_path / 'out'}"]
     words.append("model.path=Gen-Verse/MMaDA-8B-MixCoT")
     said = printed(evaluate.main, words)[1]
