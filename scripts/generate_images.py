@@ -88,10 +88,6 @@ class Config(SamplerConfig):
     """Folder of the images."""
     cell: int = 128
     """Smallest side of an image in the grid, and side of one in the animation, in pixels."""
-    film_images: int | None = None
-    """Images in the animation; null shows all."""
-    film_columns: int = 10
-    """Steps in `denoising.png`."""
     dry_run: bool = False
     """Check everything, print the plan, and exit."""
 
@@ -101,9 +97,6 @@ class Config(SamplerConfig):
         check(one, "prompt", self.prompt, "a text, or empty when prompts names a file")
         for key in ("num_images", "limit", "batch_size", "cell"):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
-        shown = self.film_images
-        check(shown is None or shown >= 1, "film_images", shown, "null or at least 1")
-        check(self.film_columns >= 2, "film_columns", self.film_columns, "at least 2")
 
     @property
     def policy(self) -> ModelConfig:
@@ -132,13 +125,16 @@ def generate(config: Config) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "grid.png", out / "denoising.gif", out / "denoising.png"]
     captions = [prompt.text for prompt in prompts]
-    captioned(by_prompt(images, config), captions, config.cell).save(paths[0])
-    shown = captions[: -(-len(frames) // config.num_images)]
-    steps = zip(*frames, strict=True)
-    animation = [captioned(by_prompt(step, config), shown, config.cell) for step in steps]
+
+    def draw(shown: Sequence[Image.Image]) -> Image.Image:
+        cells = [Cell(enlarge(image, config.cell)) for image in shown]
+        return captioned(by_prompt(cells, config), captions, config.num_images)
+
+    draw(images).save(paths[0])
+    animation = [draw(step) for step in zip(*frames, strict=True)]
     times = [250] * (len(animation) - 1) + [1500]
     animation[0].save(paths[1], save_all=True, append_images=animation[1:], duration=times, loop=0)
-    still(by_prompt(frames, config), shown, config.film_columns).save(paths[2])
+    still(by_prompt(frames, config), captions).save(paths[2])
     return paths
 
 
@@ -170,19 +166,18 @@ def plan_of(config: Config) -> str:
 def _sampled(
     policy: Policy, prompts: list[Prompt], config: Config
 ) -> tuple[list[Image.Image], list[list[Image.Image]]]:
-    """Finished images, and the frames of those in the animation."""
+    """Finished images, and the frames of each."""
     rows = [(prompt, n) for prompt in prompts for n in range(config.num_images)]
     images: list[Image.Image] = []
     frames: list[list[Image.Image]] = []
-    filmed = len(rows) if config.film_images is None else config.film_images
     for first in range(0, len(rows), config.batch_size):
         chunk = rows[first : first + config.batch_size]
         some = [prompt for prompt, _ in chunk]
         draws = [generator(config.seed, "images", prompt.text, n) for prompt, n in chunk]
         rollout = sample(policy, policy.canvas(some), config, draws)
         decoded = list(policy.decode(rollout.canvas, some))
-        for row in range(min(len(chunk), filmed - len(frames))):
-            small = scale(decoded[row], config.cell)
+        for row, image in enumerate(decoded):
+            small = scale(image, config.cell)
             frames.append(draw_frames(policy, rollout, row, some[row], small, config.steps))
         images += decoded
     return images, frames
@@ -194,33 +189,26 @@ def by_prompt(rows: Sequence[T], config: Config) -> list[Sequence[T]]:
 
 
 def captioned(
-    groups: Sequence[Sequence[Image.Image]], captions: Sequence[str], cell: int
+    groups: Sequence[Sequence[Cell]], captions: Sequence[str], columns: int
 ) -> Image.Image:
-    """A row of images per caption, the caption above it."""
+    """The cells of each group in rows of so many, its caption above them."""
     parts = []
-    for images, text in zip(groups, captions, strict=True):
-        line = page([Cell(enlarge(image, cell)) for image in images], len(groups[0]))
-        parts += [draw_heading(text, line.width), line]
-    return stack(parts)
-
-
-def still(
-    groups: Sequence[Sequence[list[Image.Image]]], captions: Sequence[str], columns: int
-) -> Image.Image:
-    """The caption of a group, then one row per image of it; `columns` of its steps side by side,
-    the first and the last among them."""
-    last = len(groups[0][0]) - 1
-    steps = sorted({round(n * last / (columns - 1)) for n in range(columns)})
-    parts = []
-    for rows, text in zip(groups, captions, strict=True):
-        cells = [
-            Cell(frames[step], [(f"step {step} of {last}", BLACK)])
-            for frames in rows
-            for step in steps
-        ]
-        table = page(cells, len(steps))
+    for cells, text in zip(groups, captions, strict=True):
+        table = page(cells, columns)
         parts += [draw_heading(text, table.width), table]
     return stack(parts)
+
+
+def still(groups: Sequence[Sequence[list[Image.Image]]], captions: Sequence[str]) -> Image.Image:
+    """The caption of a group, then one row per image of it; ten of its steps side by side, the
+    first and the last among them."""
+    last = len(groups[0][0]) - 1
+    steps = sorted({round(n * last / 9) for n in range(10)})
+    cells = [
+        [Cell(each[step], [(f"step {step} of {last}", BLACK)]) for each in rows for step in steps]
+        for rows in groups
+    ]
+    return captioned(cells, captions, len(steps))
 
 
 def _prompts(config: Config) -> list[Prompt]:

@@ -1,18 +1,13 @@
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from mmrl.run.image_grid import EDGE, GAP, GREY
+from tests.by_path import load
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "generate_images.py"
-SPEC = importlib.util.spec_from_file_location("generate_images", SCRIPT)
-assert SPEC is not None and SPEC.loader is not None
-demo = importlib.util.module_from_spec(SPEC)
-sys.modules["generate_images"] = demo
-SPEC.loader.exec_module(demo)
+demo = load(SCRIPT.parent, SCRIPT.stem)
 
 
 def test_the_demo_writes_a_grid_and_an_animation_of_every_step(tmp_path: Path) -> None:
