@@ -13,17 +13,18 @@ import sys
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from mmrl.config import check, load_config  # noqa: E402
+from mmrl.config import check, check_choice, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 from scripts.pipeline_skeletons import (  # noqa: E402
     CLIP_TEXT,
     END,
     PIPELINES,
+    SMALL_CLIP,
     TURNS,
     list_words,
     write_amused,
@@ -35,6 +36,8 @@ HUB = ROOT / "tests/fixtures/hub"
 PUBLISHED = {"dream": "diffucoder_7b_instruct", "sdar": "sdar_8b_chat", "llava_llada": "llada_v"}
 PUBLISHED |= {"qwen3": "qwen3_8b"}
 """Name of a family's; others start from that of LLaDA-8B-Instruct."""
+FAMILIES = ("llada", "llava_llada", "mmada", "lumina", "dream", "sdar", "amused", "magvitv2")
+FAMILIES += ("qwen3", "qwen2_5_vl", "qwen3_vl", *PIPELINES)
 QWEN_VL = {"qwen2_5_vl": "Qwen2.5-VL-7B", "qwen3_vl": "Qwen3-VL-8B"}
 """Names of published sizes by family."""
 CODES, SHARDS = 8192, 6
@@ -43,14 +46,7 @@ WIDTHS |= {"num_attention_heads", "num_key_value_heads", "projection_dim"}
 WIDTHS |= {"in_channels", "block_out_channels", "block_num_heads"}
 WIDTHS |= {"cond_embed_dim", "encoder_hidden_size"}
 DEPTHS = {"n_layers", "num_hidden_layers", "max_window_layers"}
-SMALL_TOWER = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "image_size": 56,
-    "patch_size": 14,
-}
+SMALL_TOWER = {**SMALL_CLIP, "num_hidden_layers": 3, "image_size": 56, "patch_size": 14}
 """Vision tower of a LLaDA-V below full width; `vision` is a key of this project."""
 SMALL_QWEN_TOWER = {
     "depth": 2,
@@ -84,31 +80,13 @@ SEEN = {"<|vision_start|>": 151652, "<|vision_end|>": 151653, "<|image_pad|>": 1
 class Config:
     """What to write."""
 
-    family: Literal[
-        "llada",
-        "llava_llada",
-        "mmada",
-        "lumina",
-        "dream",
-        "sdar",
-        "amused",
-        "magvitv2",
-        "sana",
-        "sd3",
-        "flux",
-        "flux2_klein",
-        "qwen_image",
-        "z_image",
-        "wan",
-        "qwen3",
-        "qwen2_5_vl",
-        "qwen3_vl",
-    ] = "llada"
-    """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, Lumina-DiMOO with its image tokenizer,
-    DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, aMUSEd-256 (as Lumina-DiMOO with diffusers), the
-    image tokenizer showlab/magvitv2, Sana_600M_512px, SD3.5-medium without T5, FLUX.1-dev,
-    FLUX.2-klein-9B, Qwen-Image, Z-Image, Wan2.1-T2V-1.3B, Qwen3-8B, Qwen2.5-VL-7B or
-    Qwen3-VL-8B."""
+    family: str = "llada"
+    """Whose checkpoint: llada (8B), llava_llada (LLaDA-V), mmada (8B), lumina (Lumina-DiMOO with
+    its image tokenizer), dream (DiffuCoder-7B), sdar (8B-Chat), amused (256, with diffusers),
+    magvitv2 (the image tokenizer showlab/magvitv2), qwen3 (8B), qwen2_5_vl (7B), qwen3_vl (8B),
+    sana (600M_512px), sd3 (3.5-medium without T5), flux (FLUX.1-dev), flux2_klein (9B),
+    qwen_image, z_image, lumina_image (2.0), wan (2.1-T2V-1.3B), or of those that read an image
+    flux_kontext, qwen_image_edit and wan_image_to_video."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
@@ -121,6 +99,7 @@ class Config:
     full width, LLaDA-V has a small vision tower."""
 
     def __post_init__(self) -> None:
+        check_choice("family", self.family, FAMILIES)
         check(self.out != "", "out", self.out, "the folder to write into")
         taken = Path(self.out).is_dir() and any(Path(self.out).iterdir())
         check(not taken, "out", self.out, "an empty or a new folder")
@@ -245,10 +224,8 @@ def write_lumina_tokenizer(folder: Path) -> None:
     from mmrl.models.families.lumina import BEFORE_CODES, ROWS, TOKEN_IDS
     from mmrl.models.layouts.lumina_rows import UNCONDITIONAL
 
-    marks, newline = (
-        ["<system>", "</system>", "<user>", "</user>"],
-        TOKEN_IDS["<|reserved_token_0|>"],
-    )
+    marks = ("<system>", "</system>", "<user>", "</user>")
+    newline = TOKEN_IDS["<|reserved_token_0|>"]
     own = {name: newline + 16 + n for n, name in enumerate(marks)}
     own |= {UNCONDITIONAL: ROWS - CODES + BEFORE_CODES["null"]}
     ids = {name: n for name, n in llada.TOKEN_IDS.items() if n not in own.values()} | own

@@ -15,15 +15,14 @@ TURNS = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 """A chat template with the turns of qwen2's."""
-SMALL_QWEN = {
+SMALL_CLIP = {
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
-    "num_key_value_heads": 1,
 }
+SMALL_QWEN = {**SMALL_CLIP, "num_key_value_heads": 1}
 """Sizes of a text encoder that is Qwen2.5-VL or Qwen3."""
-SMALL_CLIP = {key: size for key, size in SMALL_QWEN.items() if key != "num_key_value_heads"}
 SMALL_T5: Any = {"d_model": 64, "d_ff": 128, "d_kv": 32, "num_heads": 2, "num_layers": 2}
 SIDES = ("encoder", "decoder")
 MARKS = ("vision_start", "vision_end", "image_pad")
@@ -105,12 +104,7 @@ def write_flux2_klein(folder: Path, width: int, layers: int) -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     raw, tokenizer = SIZES["FLUX.2-klein-9B"], build_qwen_tokenizer()
-    text: dict[str, Any] = {
-        **SMALL_QWEN,
-        "head_dim": 32,
-        "num_hidden_layers": 28,
-        "vocab_size": len(tokenizer),
-    }
+    text: Any = {**SMALL_QWEN, "num_hidden_layers": 28, "vocab_size": len(tokenizer)}
     network = {"num_layers": layers, "num_single_layers": layers, "joint_attention_dim": 3 * 64}
     network |= {"num_attention_heads": width // raw["attention_head_dim"]}
     vae = small_vae(raw, parts.AutoencoderKLFlux2)
@@ -120,7 +114,7 @@ def write_flux2_klein(folder: Path, width: int, layers: int) -> None:
         transformer=resized(raw, parts.Flux2Transformer2DModel, **network),
         scheduler=parts.FlowMatchEulerDiscreteScheduler.from_config(raw["scheduler"]),
         vae=vae,
-        text_encoder=Qwen3ForCausalLM(Qwen3Config(**text)),
+        text_encoder=Qwen3ForCausalLM(Qwen3Config(**text, head_dim=32)),
         tokenizer=tokenizer,
     ).save_pretrained(folder)
 

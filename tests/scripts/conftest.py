@@ -5,12 +5,9 @@ from typing import Any
 
 import pytest
 
-from scripts.pipeline_skeletons import PIPELINES
 from tests import by_path
 
 ROOT = Path(__file__).resolve().parents[2]
-FAMILIES = ["llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2", "qwen3"]
-FAMILIES += ["qwen2_5_vl", "qwen3_vl", "lumina", "amused", *PIPELINES]
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +15,7 @@ def skeletons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Skeletons of two blocks by family, with the public vocabulary."""
     script = by_path.load(ROOT / "scripts", "make_skeleton")
     folder = tmp_path_factory.mktemp("skeletons")
-    for family in FAMILIES:
+    for family in script.FAMILIES:
         width = {"magvitv2": 32, "amused": 256}.get(family, 128)
         config = script.Config(family=family, out=str(folder / family), layers=2, width=width)
         script.make_skeleton(config)
