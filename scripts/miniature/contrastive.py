@@ -12,24 +12,28 @@ each uses the negatives of its own batch.
 
 from __future__ import annotations
 
+import json
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoTokenizer
 
+from mmrl.config import import_extra
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.randomness import generator
 from scripts.miniature.captions import draw_near_miss, load_captions
-from scripts.miniature.clip_network import new_clip, read_sizes, save_clip
 from scripts.miniature.columns import ImageRows
 from scripts.miniature.contrastive_config import ContrastiveConfig
 
 MAX_SCALE = 100.0
+SIZES = "open_clip_config.json"
 
 
 class PairBatch(NamedTuple):
@@ -86,9 +90,12 @@ class Contrastive:
         return loss, {"caption_first": first.detach(), "scale": scale.detach()}
 
     def save(self, directory: Path) -> None:
-        """Write open_clip_config.json, open_clip_model.safetensors and the tokenizer."""
-        dtype = getattr(torch, self.config.save_dtype)
-        save_clip(self.module, self.config.network, directory, dtype)
+        """Write architecture, weights and tokenizer as open_clip's `local-dir:` reads them."""
+        for name in (SIZES, "tokenizer.json", "tokenizer_config.json"):
+            shutil.copyfile(Path(self.config.network) / name, directory / name)
+        dtype, state = getattr(torch, self.config.save_dtype), self.module.state_dict()
+        weights = {name: w.to(dtype).contiguous().cpu() for name, w in state.items()}
+        save_file(weights, directory / "open_clip_model.safetensors")
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:
         """Rank the captions of the first pairs for each of their images."""
@@ -131,6 +138,19 @@ class Contrastive:
         )
         per_image = logits.masked_fill(excluded, -torch.inf)
         return per_image, per_image[:, : len(pixels)].T, scale
+
+
+def read_sizes(network: str) -> dict[str, Any]:
+    """The keyword arguments of open_clip's `CLIP` for a network of these sizes."""
+    return json.loads((Path(network) / SIZES).read_text(encoding="utf-8"))["model_cfg"]
+
+
+def new_clip(network: str, seed: int) -> nn.Module:
+    """Build an open_clip model with new weights that depend on the seed only."""
+    open_clip = import_extra("open_clip", "clip")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return open_clip.CLIP(**read_sizes(network))
 
 
 def mask_same_request(request: Tensor) -> Tensor:
