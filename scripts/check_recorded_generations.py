@@ -44,9 +44,6 @@ class Config:
         check(Path(self.data).is_dir() and self.data != "", "data", self.data, "a folder")
 
 
-USAGE = Usage("python scripts/check_recorded_generations.py", __doc__, Config)
-
-
 FILES = {"gsm8k": "math", "math500": "math", "countdown": "countdown", "sudoku": "sudoku"}
 """Names of the files, and the reward of each."""
 Differences = dict[int, tuple[Any, float]]
@@ -110,12 +107,12 @@ def report(data: Path, known: Path) -> bool:
 
 def main(arguments: list[str]) -> int:
     """Compare what the command line says; return the exit status."""
+    usage = Usage("python scripts/check_recorded_generations.py", __doc__, Config)
 
     def work() -> int:
-        config = load_config(Config, arguments)
-        return 0 if report(Path(config.data), KNOWN) else 1
+        return int(not report(Path(load_config(Config, arguments).data), KNOWN))
 
-    return run_command(USAGE, arguments, work)
+    return run_command(usage, arguments, work)
 
 
 if __name__ == "__main__":

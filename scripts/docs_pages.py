@@ -178,10 +178,9 @@ def table(rows: list[Setting]) -> str:
     lines = ["| key | type = default | meaning |", "| --- | --- | --- |"]
     for row in rows:
         kind = "sections by name" if row.holds is not None and row.many else row.type
-        shown = (
-            f"{kind} = {row.default}" if row.default and not kind.startswith("section") else kind
-        )
-        cells = [code(row.key), code(shown), row.meaning.replace("|", "&#124;")]
+        if row.default and not kind.startswith("section"):
+            kind += f" = {row.default}"
+        cells = [code(row.key), code(kind), row.meaning.replace("|", "&#124;")]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

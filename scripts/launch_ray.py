@@ -133,17 +133,12 @@ def launch(config: RayConfig, words: Sequence[str]) -> int:
     ray = import_extra("ray", "ray")
     ray.init(address=config.address, log_to_driver=True)
     needed = config.bundles
+    advice = "Start further nodes, or lower processes, servers, cpus or gpus."
     for kind in ("CPU", "GPU"):
         asked = sum(each.get(kind, 0) for each in needed)
         there = ray.cluster_resources().get(kind, 0)
-        advice = "Start further nodes, or lower processes, servers, cpus or gpus."
-        check(
-            asked <= there,
-            f"{kind}s of all bundles",
-            asked,
-            f"{there:g}, what the cluster has",
-            advice,
-        )
+        allowed = f"{there:g}, what the cluster has"
+        check(asked <= there, f"{kind}s of all bundles", asked, allowed, advice)
     group = ray.util.placement_group(needed)
     if not ray.get(group.ready(), timeout=config.start_s):
         raise ConfigError("the bundles fit no node of the cluster; lower their cpus or gpus.")

@@ -77,7 +77,7 @@ from scripts.pipeline_skeletons import PIPELINES  # noqa: E402
 PROCESSES = int(os.environ.get("WORLD_SIZE", "1"))
 IS_MAIN = os.environ.get("RANK", "0") == "0"
 PROMPTS = Path("datasets/shapes/train.jsonl")
-BRIGHTNESS = "eval/shapes/brightness"
+TASK, BRIGHTNESS = "tasks.shapes", "eval/shapes/brightness"
 
 
 def check(family: str, folder: Path, s: Setting) -> Iterator[dict[str, Any]]:
@@ -110,47 +110,41 @@ def check(family: str, folder: Path, s: Setting) -> Iterator[dict[str, Any]]:
 
 def learn(out: Path, model: Path, shuffled: bool) -> Path:
     """A run that rewards bright images; its metrics."""
-    task = "tasks.shapes"
     words = {
-        "output_dir": out,
-        "model.path": model,
-        "model.max_prompt_length": 48,
+        "config": "configs/rl/shapes_flow_brightness.yaml",
         "model.image_size": 64,
-        f"{task}.num_prompts": 6,
-        f"{task}.eval_limit": 32,
-        f"{task}.rollout_batch_size": 48,
-        f"{task}.shuffle_advantages": shuffled,
-        "learning_rate": 1e-3,
+        f"{TASK}.num_prompts": 6,
+        f"{TASK}.eval_limit": 32,
+        f"{TASK}.rollout_batch_size": 48,
+        f"{TASK}.shuffle_advantages": shuffled,
         "per_device_train_batch_size": 24,
-        "bf16": "false",
     }
-    start = "config=configs/rl/shapes_flow_brightness.yaml"
-    stated = [f"{key}={value}" for key, value in words.items()]
-    return train(load_config(RLConfig, [start, *stated])) / "metrics.jsonl"
+    return train_on(model, out, words) / "metrics.jsonl"
 
 
 def run(out: Path, model: Path, family: str, method: str, trained: str) -> Path:
     """Two steps; where its metrics are."""
-    task = "tasks.shapes"
     words = {
-        "output_dir": out,
-        "model.path": model,
-        "model.max_prompt_length": 48,
         "model.image_size": 64 if family == "sana" else 32,
         "model.dtype": "float64",
         "model.lora": TRAINED[trained],
-        "bf16": "false",
-        f"{task}.prompts": PROMPTS,
-        f"{task}.num_prompts": 2,
-        f"{task}.num_generations": 4,
-        f"{task}.sampler": SAMPLERS[method],
-        f"{task}.rewards": "[{name: jpeg}]",
-        f"{task}.algorithm": f"{{name: {method}, beta: 0.04, kl: gaussian}}",
+        f"{TASK}.prompts": PROMPTS,
+        f"{TASK}.num_prompts": 2,
+        f"{TASK}.num_generations": 4,
+        f"{TASK}.sampler": SAMPLERS[method],
+        f"{TASK}.rewards": "[{name: jpeg}]",
+        f"{TASK}.algorithm": f"{{name: {method}, beta: 0.04, kl: gaussian}}",
         "per_device_train_batch_size": 2,
-        "learning_rate": 1e-3,
         "max_steps": 2,
         "save_steps": 0,
     }
+    return train_on(model, out, words)
+
+
+def train_on(model: Path, out: Path, words: dict[str, Any]) -> Path:
+    """A run of a pipeline with further settings; where it is."""
+    words |= {"output_dir": out, "model.path": model, "model.max_prompt_length": 48}
+    words |= {"learning_rate": 1e-3, "bf16": "false"}
     return train(load_config(RLConfig, [f"{key}={value}" for key, value in words.items()]))
 
 

@@ -41,8 +41,7 @@ class Setting:
 
 
 if __name__ == "__main__":  # before the seconds that torch takes
-    USAGE = Usage("python scripts/bench/flow.py", __doc__, Setting)
-    SETTING = read_settings(USAGE, sys.argv[1:])
+    SETTING = read_settings(Usage("python scripts/bench/flow.py", __doc__, Setting), sys.argv[1:])
 
 import torch  # noqa: E402
 from text_sampling import report, take_turns  # noqa: E402

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config.command import Usage, read_settings
-from mmrl.generation.masked.hidden import Hidden  # noqa: E402
 
 
 @dataclass(kw_only=True)
@@ -54,6 +53,7 @@ from torch import Tensor, nn  # noqa: E402
 
 from mmrl.estimators import score  # noqa: E402
 from mmrl.generation.masked.canvas import MaskedCanvas  # noqa: E402
+from mmrl.generation.masked.hidden import Hidden  # noqa: E402
 from mmrl.models import load_policy  # noqa: E402
 from mmrl.models.network.token_network import LMOutput  # noqa: E402
 from mmrl.pretrained.model_config import LoraConfig  # noqa: E402
