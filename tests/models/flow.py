@@ -66,8 +66,25 @@ def scatter(policy: Policy, size: float, seed: int) -> None:
     """Add normal draws of a size to all weights, in the order of their names."""
     source = Generator().manual_seed(seed)
     with torch.no_grad():
-        for _, each in sorted(policy.network.transformer.named_parameters()):
+        for _, each in sorted(policy.network.named_parameters()):
             each.add_(size * torch.randn(each.shape, generator=source))
+
+
+def draw_pipeline(folder: Path, write: Any, size: float, length: int) -> Path:
+    """A pipeline of random weights, all of which matter, as a policy saves it.
+
+    Args:
+        folder: to write it into.
+        write: of `scripts/pipeline_skeletons.py`.
+        size: of the draws that weights are moved by.
+        length: tokens of a text.
+    """
+    torch.manual_seed(0)
+    write(folder / "drawn", width=128, layers=1)
+    policy = load_policy(folder / "drawn", max_prompt_length=length)
+    scatter(policy, size, 1)
+    policy.save(folder / "moved", "float32")
+    return folder / "moved"
 
 
 def seeded(numbers: Sequence[int]) -> list[Generator]:

@@ -26,7 +26,7 @@ from tests.mmrl.flow_runs import TASK
 from tests.mmrl.runs import metrics
 from tests.mmrl.test_flow_rl import METHODS, run
 from tests.models.families.test_latent_families import LIBRARY, close, pack, public, state
-from tests.models.flow import scatter, seeded
+from tests.models.flow import draw_pipeline, seeded
 
 STEPS, LENGTH, TEXT = 3, 64, "a red cat on the sofa"
 EDITS = {"flux_kontext": 2.5, "qwen_image_edit": 0.0}
@@ -46,12 +46,7 @@ def ask(task: str, image: Image.Image, text: str = TEXT, **metadata: Any) -> Pro
 
 def make(folder: Path, write: Any, scale: float) -> Policy:
     """A policy of random weights, moved, and its pipeline in `moved`."""
-    torch.manual_seed(0)
-    write(folder / "drawn", width=128, layers=1)
-    policy = load_policy(folder / "drawn", max_prompt_length=LENGTH)
-    scatter(policy, scale, 1)
-    policy.save(folder / "moved", "float32")
-    return load_policy(folder / "moved", max_prompt_length=LENGTH)
+    return load_policy(draw_pipeline(folder, write, scale, LENGTH), max_prompt_length=LENGTH)
 
 
 @pytest.fixture(scope="module", params=EDITS)
@@ -128,7 +123,7 @@ def test_a_video_from_its_first_frame_is_that_of_the_pipeline(filmer: Any) -> No
 
 @pytest.mark.parametrize("task", ["image_edit", "image_to_video"])
 def test_ratios_are_one_and_rows_of_mixed_sizes_are_the_rows_alone(
-    task: str, request: pytest.FixtureRequest, tmp_path: Path
+    task: str, tmp_path: Path
 ) -> None:
     if task == "image_edit":
         policy = make(tmp_path, PIPELINES["qwen_image_edit"], 0.05)

@@ -39,7 +39,7 @@ from mmrl.types import Prompt, Rollout
 from scripts.pipeline_skeletons import PIPELINES
 from tests.mmrl.runs import metrics
 from tests.mmrl.test_flow_rl import METHODS, begins_where_it_samples, run
-from tests.models.flow import ask, scatter, seeded
+from tests.models.flow import ask, draw_pipeline, seeded
 from tests.models.kept_bytes import count_kept
 from tests.pictures import write_images
 
@@ -65,11 +65,6 @@ def ask_packed(_: Any, start: Tensor, w: float) -> dict[str, Any]:
     return {**negative, "latents": pack(start), "num_inference_steps": STEPS}
 
 
-def ask_lumina_image(_: Any, start: Tensor, w: float) -> dict[str, Any]:
-    """Ask with the sigmas that its pipeline makes itself."""
-    return {"guidance_scale": 1 + w, "latents": start, "num_inference_steps": STEPS}
-
-
 def ask_z_image(_: Any, start: Tensor, w: float) -> dict[str, Any]:
     return {"guidance_scale": w, "latents": start, "num_inference_steps": STEPS}
 
@@ -84,7 +79,7 @@ def ask_sana(pipeline: Any, start: Tensor, w: float) -> dict[str, Any]:
 
 FAMILIES: dict[str, tuple[Callable[[Any, Tensor, float], dict[str, Any]], float]] = (
     {"flux": (ask_packed, 0.1), "flux2_klein": (ask_plainly, 0.1)}
-    | {"lumina_image": (ask_lumina_image, 0.05), "qwen_image": (ask_packed, 0.05)}
+    | {"lumina_image": (ask_plainly, 0.05), "qwen_image": (ask_packed, 0.05)}
     | {"z_image": (ask_z_image, 0.05), "sana": (ask_sana, 0.1), "sd3": (ask_plainly, 0.05)}
 )
 """How the pipeline of a family is asked, and what its weights are moved by."""
@@ -109,13 +104,8 @@ def family(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def folder(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pipeline of random weights."""
-    torch.manual_seed(0)
     path = tmp_path_factory.mktemp(family)
-    PIPELINES[family](path / "drawn", width=128, layers=1)
-    policy = load(path / "drawn")
-    scatter(policy, FAMILIES[family][1], 1)
-    policy.save(path / "moved", "float32")
-    return path / "moved"
+    return draw_pipeline(path, PIPELINES[family], FAMILIES[family][1], length_of(path))
 
 
 @pytest.fixture(scope="module")

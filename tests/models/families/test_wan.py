@@ -37,21 +37,23 @@ from tests.mmrl.flow_runs import TASK
 from tests.mmrl.runs import metrics
 from tests.mmrl.test_flow_rl import METHODS, run
 from tests.models.families.test_latent_families import (
+    STEPS,
+    TEXTS,
     close,
     public,
     read_by_others,
     state,
     watch,
+    write,
 )
-from tests.models.flow import scatter, seeded
+from tests.models.flow import draw_pipeline, seeded
 from tests.models.kept_bytes import count_kept
 from tests.models.networks import FIXTURES
 
 LIBRARY: Any = diffusers
 CASES = load_file(FIXTURES / "flow_wan" / "cases.safetensors")
-TEXTS = ["a red cat on the sofa", "one dog"]
 SIZE = {"height": 32, "width": 48, "num_frames": 9}
-LENGTH, STEPS = 24, 4
+LENGTH = 24
 
 
 def ask(*texts: str, **metadata: Any) -> list[Prompt]:
@@ -67,23 +69,12 @@ def load(path: Path, **options: Any) -> Policy:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pipeline of random weights."""
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("wan")
-    write_wan(path / "drawn", width=128, layers=1)
-    policy = load(path / "drawn")
-    scatter(policy, 0.05, 1)
-    policy.save(path / "moved", "float32")
-    return path / "moved"
+    return draw_pipeline(tmp_path_factory.mktemp("wan"), write_wan, 0.05, LENGTH)
 
 
 @pytest.fixture(scope="module")
 def policy(folder: Path) -> Policy:
     return load(folder)
-
-
-def write(policy: Policy, prompts: list[Prompt], seeds: list[int], **settings: Any) -> Any:
-    config = SamplerConfig(**{"name": "flow", "steps": STEPS, "cfg_scale": 1.5, **settings})
-    return sample(policy, policy.canvas(prompts), config, seeded(seeds))
 
 
 @pytest.mark.parametrize("case", ["euler/g5", "flow_grpo/sde"])

@@ -1,10 +1,10 @@
 """Wan 2.2 against the installed pipeline: the 5B, and A14B with its two experts."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import diffusers
 import pytest
 import torch
 
@@ -19,10 +19,9 @@ from mmrl.runtime.sharding.sharding import find_blocks
 from mmrl.training.adapter import add_adapter
 from scripts.pipeline_skeletons import write_wan
 from tests.models.families.test_latent_families import close
-from tests.models.families.test_wan import TEXTS, ask, load, same_as_the_pipeline, write
-from tests.models.flow import seeded
+from tests.models.families.test_wan import LENGTH, TEXTS, ask, load, same_as_the_pipeline, write
+from tests.models.flow import draw_pipeline, seeded
 
-LIBRARY: Any = diffusers
 SIZE = {"height": 32, "width": 64, "num_frames": 9}
 
 
@@ -34,15 +33,8 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def folder(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pipeline of random weights, saved by a policy."""
-    torch.manual_seed(0)
     path = tmp_path_factory.mktemp(name)
-    write_wan(path / "drawn", width=128, layers=1, name=name)
-    policy = load(path / "drawn")
-    source = seeded([1])[0]
-    for _, each in sorted(policy.network.named_parameters()):
-        each.data += 0.05 * torch.randn(each.shape, generator=source)
-    policy.save(path / "moved", "float32")
-    return path / "moved"
+    return draw_pipeline(path, partial(write_wan, name=name), 0.05, LENGTH)
 
 
 def test_latents_and_frames_are_those_of_the_pipeline(name: str, folder: Path) -> None:

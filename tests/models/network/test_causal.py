@@ -161,7 +161,7 @@ def test_attention_kernels_agree(kernel: str, tmp_path: Path) -> None:
             close(network(ROWS, MASK).logits[:, 4:], expected)
 
 
-def test_new_weights_are_drawn_for_every_matrix(tmp_path: Path) -> None:
+def test_new_weights_are_drawn_for_every_matrix() -> None:
     raw = {**SIZES, **TYPES["qwen3-tied"]}
     network = new_model(raw, torch.Generator().manual_seed(0))
     for name, parameter in network.named_parameters():
@@ -201,10 +201,6 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[CausalVLM, Any
     return network, model
 
 
-def near(one: Tensor, other: Tensor) -> None:
-    torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-
-
 @torch.no_grad()
 def test_rows_with_images_and_without_have_the_logits_of_transformers(
     both: tuple[CausalVLM, Any],
@@ -214,9 +210,9 @@ def test_rows_with_images_and_without_have_the_logits_of_transformers(
     shown = {"pixel_values": torch.cat((PIXELS, PIXELS[:16])), "image_grid_thw": GRIDS[[0, 1, 0]]}
     kinds = (SHOWN == IMAGE).int()
     expected = model(SHOWN, attention_mask=SEEN, mm_token_type_ids=kinds, **shown).logits
-    near(found[:, 3:], expected[:, 2:-1])
+    close(found[:, 3:], expected[:, 2:-1])
     words = torch.tensor([[5, 6, 7, 8]])
-    near(network(words).logits[:, 1:], model(words).logits[:, :-1])
+    close(network(words).logits[:, 1:], model(words).logits[:, :-1])
 
 
 @torch.no_grad()
@@ -224,13 +220,13 @@ def test_a_row_is_the_row_alone_and_a_cache_changes_nothing(both: tuple[CausalVL
     network, _ = both
     expected = network(SHOWN, SEEN, features=FEATURES).logits
     one = {"pixel_values": PIXELS[:16], "image_grid_thw": GRIDS[:1], "image_of": torch.tensor([0])}
-    near(network(SHOWN[:1, 2:], features=one).logits[0, 1:], expected[0, 3:])
+    close(network(SHOWN[:1, 2:], features=one).logits[0, 1:], expected[0, 3:])
     cache = network.new_cache()
-    near(network(SHOWN[:, :8], SEEN[:, :8], features=FEATURES, cache=cache).logits, expected[:, 8])
+    close(network(SHOWN[:, :8], SEEN[:, :8], features=FEATURES, cache=cache).logits, expected[:, 8])
     cache.take_rows(index := torch.tensor([0, 0, 1, 2]))
     for column in (8, 9, 10):
         read = SHOWN[index, column : column + 1], SEEN[index, : column + 1]
-        near(network(*read, cache=cache).logits, expected[index, column + 1])
+        close(network(*read, cache=cache).logits, expected[index, column + 1])
 
 
 def test_the_tower_is_frozen_and_its_projection_learns(both: tuple[CausalVLM, Any]) -> None:
