@@ -56,11 +56,10 @@ def test_a_run_with_an_engine_is_the_run_without_it(
     assert staleness(tmp_path / "served") == [0, 0, 0]
 
 
-@pytest.mark.parametrize("most", [1, 2])
 def test_rollouts_are_as_stale_as_allowed_and_a_killed_run_asks_for_them_again(
-    start: Path, tmp_path: Path, engine: Served, most: int, monkeypatch: pytest.MonkeyPatch
+    start: Path, tmp_path: Path, engine: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = words(start, tmp_path, "max_steps=4", engine=engine.url, max_staleness=str(most), **FAR)
+    given = words(start, tmp_path, "max_steps=4", engine=engine.url, max_staleness="1", **FAR)
     stop_after(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
         rl.train(load_config(rl.RLConfig, given))
@@ -128,22 +127,13 @@ def test_log_probs_that_differ_too_much_end_the_run(
 
 
 @pytest.mark.slow
-def test_two_processes_that_share_an_engine_are_one(
-    start: Path, tmp_path: Path, engine: Served, pair: Pair
+@pytest.mark.parametrize("name", ["pair", "sharing_pair"])
+def test_two_processes_with_an_engine_are_one_without_also_where_they_share_the_weights(
+    start: Path, tmp_path: Path, engine: Served, request: pytest.FixtureRequest, name: str
 ) -> None:
-    pair.begin("mmrl.rl", words(start, tmp_path / "two", engine=engine.url))
-    pair.end()
-    assert rl.main(words(start, tmp_path / "one", engine=engine.url)) == 0
-    same_rollouts(tmp_path / "one", tmp_path / "two", 3)
-    close(tmp_path / "one" / "final", tmp_path / "two" / "final")
-
-
-@pytest.mark.slow
-def test_processes_that_share_the_weights_give_them_whole(
-    start: Path, tmp_path: Path, engine: Served, sharing_pair: Pair
-) -> None:
-    sharing_pair.begin("mmrl.rl", words(start, tmp_path / "two", engine=engine.url))
-    sharing_pair.end()
+    both: Pair = request.getfixturevalue(name)
+    both.begin("mmrl.rl", words(start, tmp_path / "two", engine=engine.url))
+    both.end()
     assert rl.main(words(start, tmp_path / "one")) == 0
     same_rollouts(tmp_path / "one", tmp_path / "two", 3)
     close(tmp_path / "one" / "final", tmp_path / "two" / "final", tolerance=1e-5)
