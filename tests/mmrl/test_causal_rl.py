@@ -5,36 +5,21 @@ from pathlib import Path
 import pytest
 
 from mmrl import rl
-from mmrl.models.loading import new_model, read_config, save_model
-from mmrl.models.policy import load_tokenizer
-from mmrl.randomness import generator
+from tests.mmrl.engines import served
+from tests.mmrl.engines.served import TASK
 from tests.mmrl.pair import Pair
 from tests.mmrl.same_runs import close, equal_metrics, same_rollouts
-
-SHIPPED = Path("datasets/text/checkpoints/qwen3")
-TASK = "tasks.arithmetic"
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of the shipped sizes and random weights."""
-    folder = tmp_path_factory.mktemp("qwen3")
-    config = {**read_config(SHIPPED), "num_hidden_layers": 1}
-    save_model(new_model(config, generator(0, "weights")), folder)
-    load_tokenizer(SHIPPED).save_pretrained(folder)
-    return folder
+    return served.write_start(tmp_path_factory.mktemp("qwen3"))
 
 
 def words(start: Path, out: Path, *more: str) -> list[str]:
-    """A short run in which completions with more vowels are better."""
-    sizes = ["num_prompts=2", "num_generations=4", "max_completion_length=8", "eval_limit=4"]
-    return (
-        ["config=configs/rl/text_qwen3.yaml", f"model.path={start}", f"output_dir={out}"]
-        + [*(f"{TASK}.{size}" for size in sizes)]
-        + [f"{TASK}.rewards=[{{name: 'tests/mmrl/runs.py:vowels'}}]"]
-        + ["per_device_train_batch_size=2", "max_steps=2", "eval_steps=2", "save_steps=1"]
-        + ["bf16=false", "model.dtype=float64", "num_mini_batches=2", *more]
-    )
+    """Two steps of two mini-batches, without an engine."""
+    steps = ["max_steps=2", "eval_steps=2", "num_mini_batches=2", "per_device_train_batch_size=2"]
+    return served.words(start, out, *steps, *more)
 
 
 @pytest.mark.slow
