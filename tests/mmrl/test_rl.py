@@ -23,6 +23,7 @@ from tests.mmrl.runs import (
     same_pictures,
     same_weights,
 )
+from tests.mmrl.same_runs import completions
 
 CLIP = f"{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}"
 
@@ -102,11 +103,6 @@ def test_a_run_killed_before_its_first_checkpoint_starts_anew(world: World, tmp_
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 0, "old": 1}\n{"step": 1, "ol')
     train(config)
     assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2]
-
-
-def completions(run: Path, step: int) -> list[dict]:
-    path = run / "samples" / f"completions_shapes_{step:06d}.parquet"
-    return pq.read_table(path).to_pylist()
 
 
 def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(

@@ -9,9 +9,9 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from transformers import Mask2FormerForUniversalSegmentation
 
 from mmrl import eval as text
 from mmrl import eval_v as vision
@@ -20,9 +20,7 @@ from mmrl.rewards.detection import instance_segmenter as segmenter
 from tests.mmrl.data.test_asked_prompts import HEAD
 from tests.mmrl.data.test_livecodebench import METHOD
 from tests.mmrl.question_sets import SETS, on_the_hub
-from tests.rewards.conftest import randomised
 from tests.rewards.judge_server import judge_server
-from tests.rewards.test_compositional import tiny_mask2former
 from tests.scripts import published
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,20 +116,12 @@ def shrink(config: EvalConfig) -> list[str]:
     return [f"max_completion_length={length}", *words, f"num_samples={min(2, config.num_samples)}"]
 
 
-@pytest.fixture(scope="module")
-def segmenter_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("mask2former")
-    network = Mask2FormerForUniversalSegmentation(tiny_mask2former(80))
-    randomised(network, seed=1).save_pretrained(folder)
-    return folder
-
-
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_an_evaluation_runs_on_a_skeleton(
     path: Path,
     tmp_path: Path,
     skeletons: dict[str, Path],
-    segmenter_checkpoint: Path,
+    reward_networks: dict[str, dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(segmenter, "EDGES", {"shortest_edge": 64, "longest_edge": 96})
@@ -150,7 +140,7 @@ def test_an_evaluation_runs_on_a_skeleton(
     with judge_server() as url:
         for entry in entries:
             if entry["name"] == "compositional":
-                entry |= {"model": str(segmenter_checkpoint), "clip_model": CLIP}
+                entry |= {**reward_networks["compositional"], "clip_model": CLIP}
             if entry["name"] in SCORERS:  # up to 17 GB: images are scored by their size
                 entry |= {"name": "jpeg", "key": entry["name"]}
                 entry.pop("version", None)
