@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from accelerate.utils import convert_to_fp32
+from accelerate.utils import convert_outputs_to_fp32
 from torch import nn
 
 
@@ -35,18 +35,10 @@ def share_casts(policy: Any, device: torch.device) -> AbstractContextManager[Any
 
 
 def autocast_forward(module: nn.Module, device: torch.device) -> None:
-    """Run the forward pass of a module under bfloat16 autocast and return float32.
-
-    Losses stay outside and are computed in float32.
-    """
-    forward = module.forward
-
-    def in_bfloat16(*arguments: Any, **named: Any) -> Any:
-        with torch.autocast(device.type, dtype=torch.bfloat16):
-            outputs = forward(*arguments, **named)
-        return convert_to_fp32(outputs)
-
-    module.forward = in_bfloat16  # type: ignore[method-assign]
+    """Run the forward pass of a module under bfloat16 autocast and return float32; losses stay
+    outside and are computed in float32."""
+    in_bfloat16 = torch.autocast(device.type, dtype=torch.bfloat16)(module.forward)
+    module.forward = convert_outputs_to_fp32(in_bfloat16)
 
 
 def compile_blocks(network: nn.Module, backend: str = "inductor") -> None:
