@@ -28,7 +28,11 @@ def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelera
     with patch_environment(ACCELERATE_USE_PARALLELISM_CONFIG="false"):
         accelerator = Accelerator(cpu=cpu and not deepspeed, kwargs_handlers=[group], **options)
     if deepspeed:
-        keep_whole()
+        # with stage 3 accelerate has told transformers to divide among processes whatever it reads,
+        # as the network of a reward (seen in 1.15)
+        from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+        unset_hf_deepspeed_config()
     return accelerator
 
 
@@ -48,14 +52,6 @@ def leave_out_kernels() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
-def keep_whole() -> None:
-    """Keep transformers from dividing among processes whatever it reads, as the network of a
-    reward: accelerate tells it to with stage 3 (seen in 1.15)."""
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
-
-    unset_hf_deepspeed_config()
-
-
 def is_set(variable: str, absent: str = "false") -> bool:
     """Whether the launcher has set a flag."""
     return os.environ.get(variable, absent).lower() in ("true", "1")
@@ -66,6 +62,14 @@ def find_sharding() -> str | None:
     if is_set("ACCELERATE_USE_DEEPSPEED"):
         return "DEEPSPEED"
     return "FSDP" if is_set("ACCELERATE_USE_FSDP") else None
+
+
+def read_zero() -> tuple[str, str, str]:
+    """The stage of DeepSpeed's ZeRO, and the devices that moments and weights are offloaded to."""
+    keys = {"ZERO_STAGE": "2", "OFFLOAD_OPTIMIZER_DEVICE": "none", "OFFLOAD_PARAM_DEVICE": "none"}
+    found = (os.environ.get(f"ACCELERATE_DEEPSPEED_{key}", keys[key]) for key in keys)
+    stage, moments, weights = found
+    return stage, moments, weights
 
 
 def count_processes() -> int:

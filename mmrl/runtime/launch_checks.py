@@ -11,7 +11,7 @@ import shutil
 import torch
 
 from mmrl.config import ConfigError, check
-from mmrl.runtime.launch import count_processes, find_sharding, is_set
+from mmrl.runtime.launch import count_processes, find_sharding, is_set, read_zero
 
 Fixed = dict[str, tuple[str, str, str]]
 """By the variable of the launcher: the key of the configuration, the only value that is followed,
@@ -74,7 +74,7 @@ def check_images(key: str, value: object, mixed: bool, trained: bool) -> None:
     if find_sharding() == "DEEPSPEED" and count_processes() > 1:
         allowed = "rows that all have images, or none, with DeepSpeed and a vision tower"
         advice = "Launch with configs/accelerate/fsdp2.yaml, or make a task of each kind."
-        apart = trained or _zero_stage() == "3"
+        apart = trained or read_zero()[0] == "3"
         check(not (mixed and apart), key, value, allowed, advice)
 
 
@@ -91,23 +91,15 @@ def _check_deepspeed(torch_compile: bool) -> None:
             "distributed_type is DEEPSPEED in the accelerate configuration, which needs the package"
             " deepspeed. Install it with: pip install -e '.[deepspeed]'"
         )
-    stage = _zero_stage()
+    stage, moments, weights = read_zero()
     check(stage in ("2", "3"), "zero_stage", stage, "2 or 3", "See configs/accelerate/zero*.yaml.")
     _check_fixed(_DEEPSPEED, {"ACCELERATE_DEEPSPEED_ZERO3_INIT": str(stage == "3")})
-    moments, weights = (
-        os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{name}_DEVICE", "none")
-        for name in ("OPTIMIZER", "PARAM")
-    )
     offloads = f"offload_optimizer_device {moments} and offload_param_device {weights}"
     places = [("none", "none"), *([("cpu", "none"), ("cpu", "cpu")] if stage == "3" else [])]
     allowed = "2 without offloading, or 3, where both devices or the first may be cpu"
     check((moments, weights) in places, "zero_stage", f"{stage} with {offloads}", allowed)
     allowed = "false with zero_stage 3, whose hooks cannot be compiled"
     check(not (torch_compile and stage == "3"), "torch_compile", torch_compile, allowed)
-
-
-def _zero_stage() -> str:
-    return os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
 
 
 def _check_mesh() -> None:

@@ -8,7 +8,7 @@ import psutil
 import torch
 
 from mmrl.runtime.devices import Device
-from mmrl.runtime.launch import count_processes, find_sharding, is_set
+from mmrl.runtime.launch import count_processes, find_sharding, is_set, read_zero
 
 Way = Literal["whole", "fsdp2", "zero2", "zero3"]
 
@@ -74,18 +74,10 @@ def read_placement(world_size: int | None = None, named: Device | None = None) -
     found = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     elsewhere = found.type == "cpu" and not is_set("ACCELERATE_USE_CPU", "true")
     kind = "cuda" if elsewhere or named else found.type
-    here = float(device_memory(found)) if kind == found.type else None
+    memory = float(device_memory(found)) if kind == found.type else None
+    memory = named.memory if named else memory
     way, shards, optimizer, weights = _read_way(size)
-    return Placement(
-        way=way,
-        world_size=size,
-        shards=shards,
-        offload_optimizer=optimizer,
-        offload_weights=weights,
-        device=kind,
-        memory=named.memory if named else here,
-        named=named,
-    )
+    return Placement(way, size, shards, optimizer, weights, kind, memory, named)
 
 
 def _read_way(size: int) -> tuple[Way, int, bool, bool]:
@@ -97,12 +89,9 @@ def _read_way(size: int) -> tuple[Way, int, bool, bool]:
         offload = is_set("FSDP_OFFLOAD_PARAMS")
         return "fsdp2", size // copies, offload, offload
     if kind == "DEEPSPEED":
-        optimizer, weights = (
-            os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{name}_DEVICE", "none") != "none"
-            for name in ("OPTIMIZER", "PARAM")
-        )
-        third = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2") == "3"
-        return "zero3" if third else "zero2", size, optimizer, weights
+        stage, *offloads = read_zero()
+        optimizer, weights = (place != "none" for place in offloads)
+        return "zero3" if stage == "3" else "zero2", size, optimizer, weights
     return "whole", 1, False, False
 
 
