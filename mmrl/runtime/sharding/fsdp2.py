@@ -77,7 +77,9 @@ class FSDP2(Sharding):
         half = self.half and all(p.dtype != torch.float64 for p in model.parameters())
         for block in blocks:
             if half:
-                split(find_norms(block))
+                # the norms that have weights, by the names that libraries give their classes
+                named = (m for m in block.modules() if type(m).__name__.endswith("Norm"))
+                split([norm for norm in named if any(True for _ in norm.parameters())])
             split(block, mp_policy=HALF if half else MixedPrecisionPolicy())
         split(model)
         read_shards(model, torch.device("cpu") if place.offload_weights else device)
@@ -107,9 +109,3 @@ class FSDP2(Sharding):
             for unit in units:
                 unit.reshard()
                 unit.set_reshard_after_forward(True, recurse=False)
-
-
-def find_norms(block: nn.Module) -> list[nn.Module]:
-    """The norms in a block that have weights, by the names that libraries give their classes."""
-    named = [each for each in block.modules() if type(each).__name__.endswith("Norm")]
-    return [each for each in named if any(True for _ in each.parameters())]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor
 
 from mmrl.models.network.network import Network
 from mmrl.models.weights import StoredWeights
@@ -28,10 +28,13 @@ def read_shards(model: nn.Module, device: torch.device) -> None:
         if not isinstance(parameter, DTensor):
             return read_whole(stored, name, parameter)
         local = torch.empty_like(parameter.to_local(), device=device)
-        stored.copy_rows(name, find_rows(parameter), local)
+        # equal shares, but of the last processes less where these do not divide the rows
+        mesh, rows = parameter.device_mesh, len(parameter)
+        [[*_, place]] = (mesh.mesh == torch.distributed.get_rank()).nonzero().tolist()
+        first = min(place * -(-rows // mesh.shape[-1]), rows)
+        stored.copy_rows(name, slice(first, first + len(local)), local)
         size = {"shape": parameter.shape, "stride": parameter.stride()}
-        place = parameter.device_mesh, parameter.placements
-        value = DTensor.from_local(local, *place, run_check=False, **size)
+        value = DTensor.from_local(local, mesh, parameter.placements, run_check=False, **size)
         return nn.Parameter(value, parameter.requires_grad)
 
     replace_unread(model, read)
@@ -68,19 +71,6 @@ def list_unread(network: Network) -> Iterator[tuple[str, dict[str, Any], str, Te
                 if tensor is not None and tensor.is_meta:
                     name = f"{layer}.{own}".removeprefix(".").replace(".base_layer.", ".")
                     yield name, held, own, tensor
-
-
-def find_rows(shard: DTensor) -> slice:
-    """The rows of the whole tensor that this process holds; processes have equal shares, but the
-    last ones less where they do not divide the rows."""
-    mesh, total = shard.device_mesh, shard.shape[0]
-    [place] = (mesh.mesh == torch.distributed.get_rank()).nonzero().tolist()
-    for dim, placement in enumerate(shard.placements):
-        if isinstance(placement, Shard):
-            share = -(-total // mesh.size(dim))
-            first = min(place[dim] * share, total)
-            return slice(first, min(first + share, total))
-    return slice(0, total)
 
 
 def divide_parameters(model: nn.Module, settings: Mapping[str, Any]) -> None:

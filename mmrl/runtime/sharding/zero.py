@@ -136,8 +136,8 @@ class Zero3(Zero2):
         for encoder in find_encoders(model):
             # gathered at once, as processes encode different numbers of images
             encoder._z3_leaf = not is_trained(encoder)  # type: ignore[assignment]
-        zero = dict(self._zero)
-        zero.pop("offload_optimizer", None)  # one that is not trained has none
+        # a model that is not trained has no optimiser
+        zero = {key: value for key, value in self._zero.items() if key != "offload_optimizer"}
         settings = self._settings(zero)
         own_parameters(model, trained)
         divide_parameters(model, settings)
@@ -263,9 +263,8 @@ class EngineOptimizer:
         scalars = {k: torch.tensor(float(v)) for k, v in of_flat.items() if k not in moments}
         state = {}
         for place, parameter in enumerate(self._parameters):
-            values: dict[str, Any] = dict(scalars)
-            for name in moments:
-                values[name] = self._keep(safe_get_full_optimizer_state(parameter, name))
+            found = {n: self._keep(safe_get_full_optimizer_state(parameter, n)) for n in moments}
+            values: dict[str, Any] = {**scalars, **found}
             if parameter.dtype in (torch.bfloat16, torch.float16):
                 values[MASTER] = self._keep(safe_get_full_fp32_param(parameter))
             if values:
