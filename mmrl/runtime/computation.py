@@ -29,18 +29,15 @@ class Computation(NamedTuple):
 
 def choose(
     bf16: Precision,
-    device: torch.device | None = None,
-    natives: Sequence[tuple[bool, str]] = (),
+    device: torch.device,
+    natives: Sequence[tuple[bool, str]],
     attn_implementation: str | None = None,
     dtype: str = "float32",
 ) -> Computation:
-    """Choose how a run computes: on a device of this process, None for that of a run with one, with
-    weights of a dtype. `natives` are `native_bfloat16` of every process, empty for this device
-    alone; `attn_implementation` is the setting, None where the run has none."""
-    if device is None:
-        found = torch.accelerator.current_accelerator(check_available=True)
-        device = found or torch.device("cpu")
-    chosen, why = _choose_precision(bf16, natives or [native_bfloat16(device)], dtype)
+    """Choose how a run computes on a device, with weights of a dtype. `natives` are
+    `native_bfloat16` of every process; `attn_implementation` is the setting, None where the run has
+    none."""
+    chosen, why = _choose_precision(bf16, natives, dtype)
     reasons = [f"bf16: {str(chosen).lower()}, {why}"]
     if attn_implementation is not None:
         product = torch.bfloat16 if chosen else getattr(torch, dtype)
@@ -53,13 +50,15 @@ def choose_planned(
     bf16: Precision, placement: Placement, kernel: str | None = None, dtype: str = "float32"
 ) -> Computation:
     """`choose` for the devices of a plan, which need not be here."""
-    named = placement.named
-    if named is None and (placement.device == "cpu" or torch.accelerator.is_available()):
-        return choose(bf16, attn_implementation=kernel, dtype=dtype)
+    named, device = placement.named, torch.device("cuda")
     native = True, f"{named.name if named else 'a GPU'} computes it natively"
     if named is not None and not named.bf16:
         native = False, f"{named.name} emulates it"
-    return choose(bf16, torch.device("cuda"), [native], kernel, dtype)
+    if named is None and (placement.device == "cpu" or torch.accelerator.is_available()):
+        found = torch.accelerator.current_accelerator(check_available=True)
+        device = found or torch.device("cpu")
+        native = native_bfloat16(device)
+    return choose(bf16, device, [native], kernel, dtype)
 
 
 def choose_together(
