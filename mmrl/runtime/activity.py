@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any
 
 from tqdm import tqdm
@@ -40,20 +39,14 @@ _display: ContextVar[Display | None] = ContextVar("display", default=None)
 _watcher: ContextVar[Watcher] = ContextVar("watcher", default=lambda _: nullcontext())
 
 
-@dataclass
 class Activity:
     """A phase: how much of it is done, and a remark that is shown with it. A run ends in which one
     that is `timed` makes no progress."""
 
-    name: str
-    total: int = 0
-    done: int = 0
-    remark: str = ""
-    timed: bool = True
-    started: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
-        self.before, self.moved = self.done, self.started
+    def __init__(self, name: str, total: int = 0, done: int = 0, timed: bool = True) -> None:
+        self.name, self.total, self.timed, self.remark = name, total, timed, ""
+        self.done = self.before = done
+        self.started = self.moved = time.monotonic()
 
     def reach(self, done: int) -> None:
         """Set the number that is done."""
@@ -158,7 +151,7 @@ def activity(name: str, total: int = 0, done: int = 0, timed: bool = True) -> It
     """Report a phase, such as `rollouts`, of `total` items, 0 where they are not counted, of which
     a resumed run has `done` some before; inside another activity it is a part of that. A phase that
     is not `timed`, such as a download, may take any time."""
-    mine, display = Activity(name, total, done, timed=timed), _display.get() or Display()
+    mine, display = Activity(name, total, done, timed), _display.get() or Display()
     display.stack.append(mine)
     try:
         with _watcher.get()(name):

@@ -41,7 +41,8 @@ def test_a_call_of_any_length_is_accompanied_by_lines_of_what_is_true(
 
 
 def test_rate_and_time_left_come_from_what_this_process_has_done() -> None:
-    going_on = shown.Activity("step", 40, 20, started=time.monotonic() - 30)
+    going_on = shown.Activity("step", 40, 20)
+    going_on.started = going_on.moved = time.monotonic() - 30
     assert "?step/s" in going_on.bar("", 0)
     going_on.reach(30)
     assert re.fullmatch(r"step: +75% 30/40 \[00:30<00:(30|29), +3\.00s/step\]", going_on.bar("", 0))
