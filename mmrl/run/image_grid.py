@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 GAP, FONT_SIZE, LINE = 6, 12, 15
 """Pixels between images, of the font and of a line."""
@@ -54,8 +54,7 @@ def beside(left: Image.Image, right: Image.Image) -> Image.Image:
 
 def draw_heading(text: str, width: int) -> Image.Image:
     """Draw a caption for a row of images, wrapped to its width."""
-    indented = beside(Image.new("RGB", (0, GAP), WHITE), _draw(text, width - GAP))
-    return stack([Image.new("RGB", (width, GAP), WHITE), indented])
+    return ImageOps.expand(_draw(text, width - GAP), (GAP, GAP, 0, 0), WHITE)
 
 
 def _draw(text: str, width: int, color: tuple[int, int, int] = BLACK) -> Image.Image:

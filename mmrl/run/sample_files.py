@@ -79,9 +79,7 @@ def embed_stored(stored: Any, side: int = SIDE) -> str:
             frames = count_frames(image)
             if image.width * image.height * frames > MOST_PIXELS:
                 return "(too large)"
-            if frames > 1:
-                return embed(read_clip(image), side)
-            return embed(image.convert("RGB"), side)
+            return embed(read_clip(image) if frames > 1 else image.convert("RGB"), side)
     except (OSError, ValueError, TypeError, KeyError, Image.DecompressionBombError):
         return "(no image)"
 

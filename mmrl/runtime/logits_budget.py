@@ -12,8 +12,7 @@ LOGITS_BUDGET = 128 * 2**20
 """Bytes of the largest tensor of logits on a CPU: 265 rows of 126,464 columns in float32."""
 
 DEVICE_BUDGET = 2**30
-"""The same on a GPU, where each part costs launches, and none is kept in
-a cache."""
+"""The same on a GPU, where each part costs launches, and none is kept in a cache."""
 
 CACHED_BUDGET = 16 * 2**20
 """Bytes of logits that a processor's cache keeps between the product and what is computed from it.
