@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from mmrl.config import load_config
-from mmrl.config.command import HELP, Usage, exit_status, run_command
+from mmrl.config.command import Usage, exit_status, run_command
 from mmrl.demo.demo_config import DemoConfig
 
 USAGE = Usage("python -m mmrl.demo", __doc__, DemoConfig)
@@ -27,9 +27,7 @@ def main(arguments: Sequence[str]) -> int:
 
         serve(config)
 
-    if any(word in HELP for word in arguments):
-        return run_command(USAGE, arguments, work)
-    return exit_status(work)
+    return run_command(USAGE, arguments, work) if arguments else exit_status(work)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""The checkpoints that the page offers: those of the settings, and those of run directories."""
+"""What the page offers: run directories, and the checkpoints of the settings and of these.
+
+A directory may come from anywhere: what is damaged is left out, nothing in it is executed.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,6 @@ from yaml import YAMLError
 
 from mmrl.config import check, merge
 from mmrl.demo.demo_config import DemoConfig
-from mmrl.demo.runs import find_runs
 from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import ModelConfig, policy_options
 from mmrl.pretrained.policy_config import PolicyConfig
@@ -27,6 +28,24 @@ UNREADABLE = (YAMLError, OmegaConfBaseException, OSError, ValueError, AttributeE
 """Errors of settings that are damaged."""
 NAMES = ("config.json", "adapter_config.json", "model_index.json")
 """What a checkpoint has one of; the last is a pipeline's."""
+DEEPEST = 5
+"""Folders between a place that is named and the runs below it."""
+
+
+def find_runs(places: Sequence[str]) -> dict[str, Path]:
+    """Run directories by their path as a text: the places themselves, or what is below them, down
+    to `DEEPEST` folders."""
+    found = [path for place in places for path in _runs_below(Path(place), DEEPEST)]
+    return {str(path): path for path in found}
+
+
+def _runs_below(place: Path, depth: int) -> Iterator[Path]:
+    """A run directory itself; of another one, those in its folders."""
+    if (place / "metrics.jsonl").is_file() or (place / "config.yaml").is_file():
+        yield place
+    elif depth > 0 and place.is_dir():
+        for path in sorted(place.iterdir()):
+            yield from _runs_below(path, depth - 1)
 
 
 def find_checkpoints(config: DemoConfig) -> dict[str, ModelConfig]:
@@ -72,23 +91,20 @@ class Checkpoints:
 
     def __init__(self, models: Mapping[str, ModelConfig], device: str, held: int) -> None:
         self.models, self.device, self.held = models, device, held
-        self._policies: OrderedDict[str, Policy] = OrderedDict()
+        self._policies: dict[str, Policy] = {}  # the one used last at the end
 
     def load(self, name: str) -> Policy:
-        """The policy of a name.
-
-        Raises:
-            ConfigError: no such name.
-            FileNotFoundError, ValueError: see `load_policy`.
-        """
+        """The policy of a name. Raises ConfigError: no such name. Raises FileNotFoundError,
+        ValueError: see `load_policy`."""
         from mmrl.models import load_policy
         from mmrl.runtime.computation import find_device
 
         check(name in self.models, "checkpoint", name, "one of the list")
-        if name not in self._policies:
+        policy = self._policies.pop(name, None)
+        if policy is None:
             while len(self._policies) >= self.held:
-                self._policies.popitem(last=False)
+                del self._policies[next(iter(self._policies))]
             options = policy_options(self.models[name])
-            self._policies[name] = load_policy(**options, device=find_device(self.device))
-        self._policies.move_to_end(name)
-        return self._policies[name]
+            policy = load_policy(**options, device=find_device(self.device))
+        self._policies[name] = policy
+        return policy

@@ -7,15 +7,32 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config import check
-from mmrl.demo.runs import find_completions
 from mmrl.demo.sampling_tab import NONE, shows_errors
 from mmrl.run.metrics_file import is_number
-from mmrl.run.sample_files import embed_stored, read_samples, score_names
+from mmrl.run.sample_files import (
+    HELD_OUT,
+    ROLLOUTS,
+    embed_stored,
+    find_samples,
+    read_samples,
+    score_names,
+)
 
 MOST_ROWS = 512
 """Completions in the table, those with the highest reward."""
 SIDE = 128
 """Largest side of a recorded image on the page, in pixels."""
+
+
+def find_completions(run: Path) -> dict[str, Path]:
+    """Files of held-out completions, as `<task>, held out, step <step>`, then those of rollouts, as
+    `<task>, step <step>`, in order of task and step."""
+    return {
+        f"{task}{remark}, step {step}": path
+        for kind, remark in ((HELD_OUT, ", held out"), (ROLLOUTS, ""))
+        for task, files in find_samples(run / "samples", kind).items()
+        for step, path in files.items()
+    }
 
 
 def compare(run: Path, name: str, other: str = NONE) -> dict[str, Any]:
@@ -59,28 +76,31 @@ def build_compare_tab(runs: Mapping[str, Path]) -> None:
     """Lay out the tab in the current place of the page."""
     import gradio as gr
 
+    def files_of(name: str) -> list[dict[str, Any]]:
+        files = list(find_completions(runs[name]))
+        latest = files[-1] if files else None
+        return [{"choices": files, "value": latest}, {"choices": [NONE, *files], "value": NONE}]
+
     gr.Markdown("The completions that a run recorded; click on a column to sort by it.")
     if not runs:
         gr.Markdown("There are no runs; name their directories: `python -m mmrl.demo runs=[…]`")
         return
-    first, path = next(iter(runs.items()))
-    files = list(find_completions(path))
+    first = next(iter(runs))
+    shown_file, other_file = files_of(first)
     with gr.Row():
         run = gr.Dropdown(list(runs), value=first, label="run", elem_id="of_run")
-        latest = files[-1] if files else None
-        file = gr.Dropdown(files, value=latest, label="completions", elem_id="of_step")
-        beside = gr.Dropdown([NONE, *files], value=NONE, label="beside it", elem_id="other_step")
+        file = gr.Dropdown(**shown_file, label="completions", elem_id="of_step")
+        beside = gr.Dropdown(**other_file, label="beside it", elem_id="other_step")
     button = gr.Button("Show", variant="primary", elem_id="show")
     shown = gr.Dataframe(
         elem_id="completions", wrap=True, show_search="search", max_height=800, interactive=False
     )
-
-    def of_run(name: str) -> list[Any]:
-        files = list(find_completions(runs[name]))
-        latest = files[-1] if files else None
-        return [gr.Dropdown(files, value=latest), gr.Dropdown([NONE, *files], value=NONE)]
-
-    run.input(of_run, run, [file, beside], api_visibility="private")
+    run.input(
+        lambda name: [gr.Dropdown(**each) for each in files_of(name)],
+        run,
+        [file, beside],
+        api_visibility="private",
+    )
     button.click(
         shows_errors(lambda name, *chosen: gr.Dataframe(**compare(runs[name], *chosen))),
         [run, file, beside],

@@ -15,10 +15,9 @@ from typing import Any
 from mmrl.config import ConfigError, import_extra
 from mmrl.config.command import write_out
 from mmrl.demo import trace_view
-from mmrl.demo.checkpoints import Checkpoints, find_checkpoints
+from mmrl.demo.checkpoints import Checkpoints, find_checkpoints, find_runs
 from mmrl.demo.compare_tab import build_compare_tab
 from mmrl.demo.demo_config import DemoConfig
-from mmrl.demo.runs import find_runs
 from mmrl.demo.sampling_tab import TABS, build_sampling_tab
 
 HOST = "127.0.0.1"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 import html
-import io
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 from PIL import Image
 
 from mmrl.config import check
+from mmrl.data.prompts import load_prompts
 from mmrl.demo.checkpoints import Checkpoints, able_to
 from mmrl.demo.demo_config import DATASETS
 from mmrl.demo.trace_view import LEGENDS, View, show_traces
@@ -84,10 +82,8 @@ def example_question() -> tuple[Image.Image | None, str]:
     """A shipped image and a question about it; no image where the data is not there."""
     if not EXAMPLES.is_file():
         return None, TABS[-1].prompt
-    with EXAMPLES.open(encoding="utf-8") as lines:
-        row = json.loads(next(lines))
-    content = base64.b64decode(row["image"].partition(",")[2])
-    return Image.open(io.BytesIO(content)).convert("RGB"), row["question"]
+    [question] = load_prompts(str(EXAMPLES), "image_to_text", limit=1)
+    return question.images[0], question.text
 
 
 def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints) -> None:

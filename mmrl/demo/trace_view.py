@@ -36,8 +36,6 @@ STYLE = """
  vertical-align: middle}
 """
 
-Color = tuple[int, int, int]
-
 
 def show_traces(traces: Mapping[str, Trace], after: int, view: View) -> str:
     """What each trace has written after some steps, 0 for none, under the name of its checkpoint
@@ -89,7 +87,7 @@ def _tokens(trace: Trace, after: int, view: View) -> str:
     return f'<div class="tokens">{"".join(parts)}</div>'
 
 
-def position_color(trace: Trace, n: int, view: View) -> Color:
+def position_color(trace: Trace, n: int, view: View) -> tuple[int, int, int]:
     """White; or dark for the first step and yellow for the last; or red for an unlikely token and
     blue for a certain one."""
     import matplotlib

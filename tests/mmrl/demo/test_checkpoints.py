@@ -6,9 +6,8 @@ import pytest
 
 from mmrl.config import ConfigError
 from mmrl.demo.__main__ import main
-from mmrl.demo.checkpoints import Checkpoints, able_to, find_checkpoints
+from mmrl.demo.checkpoints import Checkpoints, able_to, find_checkpoints, find_runs
 from mmrl.demo.demo_config import DemoConfig
-from mmrl.demo.runs import find_runs
 from tests.mmrl.runs import SHAPES, VQ, World
 
 FLOW = SHAPES / "checkpoints" / "flow"

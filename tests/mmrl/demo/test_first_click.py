@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from mmrl.demo.checkpoints import Checkpoints, find_checkpoints
+from mmrl.demo.checkpoints import Checkpoints, find_checkpoints, find_runs
 from mmrl.demo.demo_config import DemoConfig
-from mmrl.demo.runs import find_runs
 from mmrl.rewards import build_reward
 from mmrl.types import Prompt, Sample
 from tests.mmrl.demo.test_runs import GOOD, write_rows
