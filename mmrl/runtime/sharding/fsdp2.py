@@ -17,7 +17,6 @@ everything outside the blocks. Gradients are summed over processes in float32.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -34,7 +33,7 @@ from torch.optim import Optimizer
 
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.loading import read_shards
-from mmrl.runtime.sharding.sharding import Sharding, find_blocks
+from mmrl.runtime.sharding.sharding import Prepared, Sharding, find_blocks
 
 HALF = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
 """Of blocks under autocast, whose inputs are float32."""
@@ -84,9 +83,7 @@ class FSDP2(Sharding):
         split(model)
         read_shards(model, torch.device("cpu") if place.offload_weights else device)
 
-    def prepare(
-        self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
-    ) -> tuple[list[nn.Module], list[Any]]:
+    def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> Prepared:
         """The models as `shard` left them, and their optimisers."""
         return list(models), [self.accelerator.prepare_optimizer(each) for each in optimizers]
 

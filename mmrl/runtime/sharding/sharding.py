@@ -15,12 +15,14 @@ from torch.optim import Optimizer
 from mmrl.config import ConfigError
 from mmrl.models.network.network import find_networks
 from mmrl.runtime.sharding.sampling import RolloutWeights, choose_together, sample_by_block
-from mmrl.runtime.sharding.tensors import gather_whole, take_part, write_part
+from mmrl.runtime.sharding.tensors import gather_whole, held_part, take_part, write_part
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
 
 
+Prepared = tuple[list[nn.Module], list[Any]]
+"""Models and optimisers as training calls them."""
 MASTER = "master_weight"
 """Of an optimiser's state: the float32 weights that DeepSpeed has beside weights of a lower
 precision. A run without it does not continue from them."""
@@ -71,11 +73,9 @@ class Sharding:
         """A context in which all weights are gathered, once; calls inside need no other process."""
         raise NotImplementedError("every process has the whole model")
 
-    def prepare(
-        self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
-    ) -> tuple[list[nn.Module], list[Any]]:
-        """Models, that `shard` was called with, and their optimisers as training calls them; where
-        `shards`, one optimiser for each model."""
+    def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> Prepared:
+        """Models that `shard` was called with, and their optimisers; where `shards`, one optimiser
+        for each model."""
         prepared = self.accelerator.prepare(*models, *optimizers)
         return list(prepared[: len(models)]), list(prepared[len(models) :])
 
@@ -101,7 +101,7 @@ class Sharding:
 
     def weights(self, module: nn.Module) -> dict[str, Tensor]:
         """The `state_dict` of a module, as this process holds it."""
-        return module.state_dict()
+        return {name: held_part(t) for name, t in module.state_dict(keep_vars=True).items()}
 
     def gather(self, state: Any) -> Any:
         """A nested state with whole tensors on the CPU on the main process, without them on the

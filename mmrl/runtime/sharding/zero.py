@@ -26,7 +26,7 @@ from torch.optim import Optimizer
 from mmrl.models.network.token_network import find_encoders, is_trained
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.loading import divide_parameters
-from mmrl.runtime.sharding.sharding import MASTER, Sharding, find_blocks
+from mmrl.runtime.sharding.sharding import MASTER, Prepared, Sharding, find_blocks
 from mmrl.runtime.sharding.tensors import held_part, slice_whole
 
 
@@ -43,9 +43,7 @@ class Zero2(Sharding):
         """Refuse a model that DeepSpeed cannot train, as `find_blocks` does."""
         find_blocks(model)
 
-    def prepare(
-        self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
-    ) -> tuple[list[nn.Module], list[Any]]:
+    def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> Prepared:
         """The engines of the models, and their optimisers, one each."""
         import deepspeed
 
@@ -152,12 +150,8 @@ class Zero3(Zero2):
         from deepspeed.runtime.zero import GatheredParameters
         from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
 
-        [offload] = [
-            offload
-            for engine in (*self.engines, *self.frozen)
-            if engine.module is model
-            for offload in (getattr(engine.optimizer, "parameter_offload", engine.optimizer),)
-        ]
+        [engine] = [each for each in (*self.engines, *self.frozen) if each.module is model]
+        offload = getattr(engine.optimizer, "parameter_offload", engine.optimizer)
         kept = {id(parameter) for parameter in self._kept()}
         rest = nn.ParameterList(p for p in model.parameters() if id(p) not in kept)
         rest.ds_external_parameters = list  # type: ignore[assignment]
@@ -173,9 +167,7 @@ class Zero3(Zero2):
                 FWD_MODULE_STACK.pop()  # which setting up appends to
         self._keep_whole()  # what others have gathered and freed since
 
-    def prepare(
-        self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]
-    ) -> tuple[list[nn.Module], list[Any]]:
+    def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> Prepared:
         """The engines of the models, the first of which samples, and their optimisers."""
         prepared, model = super().prepare(models, optimizers), models[0]
         # rows without an image give these a gradient of zero, though none of their modules
@@ -208,10 +200,6 @@ class Zero3(Zero2):
         from deepspeed.runtime.utils import combine_grad_norm_groups
 
         return combine_grad_norm_groups(zero._get_norm_groups())
-
-    def weights(self, module: nn.Module) -> dict[str, Tensor]:
-        """The `state_dict` of a module, as this process holds it."""
-        return {name: held_part(t) for name, t in module.state_dict(keep_vars=True).items()}
 
 
 class EngineOptimizer:
