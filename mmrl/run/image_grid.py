@@ -58,17 +58,7 @@ def draw_heading(text: str, width: int) -> Image.Image:
 
 
 def _draw(text: str, width: int, color: tuple[int, int, int] = BLACK) -> Image.Image:
-    """A text wrapped to a width."""
-    lines = _lines(text, width)
-    label = Image.new("RGB", (width, LINE * len(lines)), WHITE)
-    draw, font = ImageDraw.Draw(label), ImageFont.load_default(FONT_SIZE)
-    for n, line in enumerate(lines):
-        draw.text((0, n * LINE), line, color, font)
-    return label
-
-
-def _lines(text: str, width: int) -> list[str]:
-    """Split a text into lines that fit; a word longer than a line stays whole."""
+    """A text wrapped to a width; a word longer than a line stays whole."""
     font = ImageFont.load_default(FONT_SIZE)
     lines: list[str] = []
     for word in text.split():
@@ -77,7 +67,11 @@ def _lines(text: str, width: int) -> list[str]:
             lines[-1] = longer
         else:
             lines.append(word)
-    return lines
+    label = Image.new("RGB", (width, LINE * len(lines)), WHITE)
+    draw = ImageDraw.Draw(label)
+    for n, line in enumerate(lines):
+        draw.text((0, n * LINE), line, color, font)
+    return label
 
 
 def scale(image: Image.Image, side: int) -> Image.Image:
