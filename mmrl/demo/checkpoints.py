@@ -28,24 +28,18 @@ UNREADABLE = (YAMLError, OmegaConfBaseException, OSError, ValueError, AttributeE
 """Errors of settings that are damaged."""
 NAMES = ("config.json", "adapter_config.json", "model_index.json")
 """What a checkpoint has one of; the last is a pipeline's."""
-DEEPEST = 5
-"""Folders between a place that is named and the runs below it."""
 
 
-def find_runs(places: Sequence[str]) -> dict[str, Path]:
+def find_runs(places: Sequence[str | Path], depth: int = 5) -> dict[str, Path]:
     """Run directories by their path as a text: the places themselves, or what is below them, down
-    to `DEEPEST` folders."""
-    found = [path for place in places for path in _runs_below(Path(place), DEEPEST)]
-    return {str(path): path for path in found}
-
-
-def _runs_below(place: Path, depth: int) -> Iterator[Path]:
-    """A run directory itself; of another one, those in its folders."""
-    if (place / "metrics.jsonl").is_file() or (place / "config.yaml").is_file():
-        yield place
-    elif depth > 0 and place.is_dir():
-        for path in sorted(place.iterdir()):
-            yield from _runs_below(path, depth - 1)
+    to `depth` folders."""
+    found: dict[str, Path] = {}
+    for place in map(Path, places):
+        if (place / "metrics.jsonl").is_file() or (place / "config.yaml").is_file():
+            found[str(place)] = place
+        elif depth > 0 and place.is_dir():
+            found |= find_runs(sorted(place.iterdir()), depth - 1)
+    return found
 
 
 def find_checkpoints(config: DemoConfig) -> dict[str, ModelConfig]:

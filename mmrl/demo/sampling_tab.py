@@ -159,26 +159,19 @@ def _build_form(name: str, steps: int, temperature: float, more: str, positions:
         about = {"label": "positions", "visible": positions > 0, "maximum": 4096, "min_width": 80}
         length = gr.Number(positions, precision=0, minimum=min(1, positions), **about)
         others = gr.Textbox(more, label="more settings", placeholder="top_k=50", min_width=200)
-    return [rule, count, heat, scale, seed, length, others]
+    return [rule, others, count, heat, scale, seed, length]
 
 
-def _read_form(
-    name: str,
-    steps: float | None,
-    temperature: float | None,
-    cfg_scale: float | None,
-    seed: float | None,
-    positions: float | None,
-    more: str,
-) -> Callable[..., Trace]:
+def _read_form(name: str, more: str, *numbers: float | None) -> Callable[..., Trace]:
     """What samples a prompt by a policy as the inputs say; equal inputs give equal draws. Raises
     ConfigError: an empty input, and see `read_sampler`."""
-    scales = {"temperature": temperature, "cfg_scale": cfg_scale}
-    for label, number in {"steps": steps, **scales, "seed": seed, "positions": positions}.items():
+    labels = ("steps", "temperature", "cfg_scale", "seed", "positions")
+    found = dict(zip(labels, numbers, strict=True))
+    for label, number in found.items():
         check(number is not None, label, number, "a number")
-    config = read_sampler({"name": name, "steps": int(steps or 0), **scales}, more)
-    draws = {"seed": int(seed or 0), "length": int(positions or 0) or None}
-    return functools.partial(sample_trace, config=config, **draws)
+    steps, seed, length = (int(found.pop(label) or 0) for label in ("steps", "seed", "positions"))
+    config = read_sampler({"name": name, "steps": steps, **found}, more)
+    return functools.partial(sample_trace, config=config, seed=seed, length=length or None)
 
 
 def shows_errors(work: Callable[..., Any]) -> Callable[..., Any]:

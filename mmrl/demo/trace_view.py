@@ -50,16 +50,13 @@ def show_traces(traces: Mapping[str, Trace], after: int, view: View) -> str:
     return f'<p>{LEGENDS[view]}</p><div class="traces">{"".join(parts)}</div>'
 
 
-def draw_frame(
-    trace: Trace, after: int, view: View = "result", side: int = SIDE
-) -> Image.Image | Video:
-    """The image of a trace after some steps, `side` pixels wide, or its video; positions not yet
-    written are grey."""
+def draw_frame(trace: Trace, after: int, view: View = "result") -> Image.Image | Video:
+    """The image of a trace after some steps, or its video; positions not yet written are grey."""
     if trace.frames:
         frame = trace.frames[min(after, len(trace.frames) - 1)]
-        return scale(frame, side) if isinstance(frame, Image.Image) else frame
+        return scale(frame, SIDE) if isinstance(frame, Image.Image) else frame
     assert isinstance(trace.completion, Image.Image) and trace.grid is not None
-    shown = scale(trace.completion, side)
+    shown = scale(trace.completion, SIDE)
     if view != "result":
         draw = ImageDraw.Draw(shown)
         for n, box in enumerate(cell_boxes(shown.size, trace.grid)):

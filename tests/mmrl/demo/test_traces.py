@@ -42,21 +42,21 @@ def cell(image: Image.Image, n: int) -> tuple[int, ...]:
 def test_a_frame_shows_what_is_written_after_a_step_and_the_rest_in_grey() -> None:
     trace = drawn([0, 2, 1, 1], [0.0] * 4)
     for after, open_ in ((0, {0, 1, 2, 3}), (1, {1, 2, 3}), (2, {1}), (3, set())):
-        frame = draw_frame(trace, after, side=64)
-        assert frame.size == (64, 64)
+        frame = draw_frame(trace, after)
+        assert frame.size == (384, 384)
         colors = [cell(frame, n) for n in range(4)]
         assert [color == GREY for color in colors] == [n in open_ for n in range(4)]
         assert {color for color in colors if color != GREY} <= {(255, 0, 0)}
-    assert draw_frame(trace, 0, side=64).getpixel((0, 0)) == EDGE
+    assert draw_frame(trace, 0).getpixel((0, 0)) == EDGE
 
 
 def test_cells_have_the_color_of_their_step_or_log_prob() -> None:
     trace = drawn([0, 2, 1, 1], [0.0, -9.0, -1.5, -0.1])
-    frame = draw_frame(trace, 3, "step", side=64)
+    frame = draw_frame(trace, 3, "step")
     assert [cell(frame, n) for n in range(4)] == [
         position_color(trace, n, "step") for n in range(4)
     ]
-    frame = draw_frame(trace, 2, "log-prob", side=64)
+    frame = draw_frame(trace, 2, "log-prob")
     sure = [position_color(trace, n, "log-prob") for n in range(4)]
     assert [cell(frame, n) for n in range(4)] == [sure[0], GREY, sure[2], sure[3]]
     assert len(set(sure)) == 4
@@ -95,7 +95,7 @@ def test_a_latent_is_drawn_as_it_is_decoded_after_each_step() -> None:
     prompt = Prompt("0", "text_to_image", "a red circle")
     trace = sample_trace(policy, prompt, read_sampler({"name": "flow", "steps": 3}), seed=3)
     assert isinstance(trace.completion, Image.Image) and len(trace.frames) == 4
-    seen = [draw_frame(trace, after, side=64).tobytes() for after in range(4)]
+    seen = [draw_frame(trace, after).tobytes() for after in range(4)]
     assert len(set(seen)) == 4 and trace.frames[3].tobytes() == trace.completion.tobytes()
     assert len(trace.logprobs) == 2 and "3 steps, 3 forward passes" in describe(trace)
 
