@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from mmrl.models.network.network import Network
+from mmrl.models.network.network import Network, find_networks
 from mmrl.models.weights import StoredWeights
 
 Read = Callable[[StoredWeights, str, Any], Any]
@@ -51,8 +51,7 @@ def read_whole(stored: StoredWeights, name: str, tensor: Tensor) -> Any:
 def replace_unread(model: nn.Module, read: Read) -> None:
     """Replace each parameter and buffer on the meta device of the networks in a model; tied weights
     stay one parameter, and every process holds whole buffers."""
-    networks = [module for module in model.modules() if isinstance(module, Network)]
-    for network in (each for each in networks if each.stored is not None):
+    for network in (each for each in find_networks(model) if each.stored is not None):
         done: dict[Tensor, Tensor] = {}
         for name, held, own, tensor in list_unread(network):
             if tensor not in done:

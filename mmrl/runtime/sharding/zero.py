@@ -208,6 +208,7 @@ class EngineOptimizer:
 
     def __init__(self, engine: Any, groups: list[list[Tensor]], optimizer: Optimizer) -> None:
         self.engine, self.groups, self.optimizer = engine, groups, optimizer
+        self.parameters: list[Any] = [parameter for group in groups for parameter in group]
         self.parted = engine.zero_optimization_partition_weights()
 
     @property
@@ -250,14 +251,14 @@ class EngineOptimizer:
         moments = [name for name, value in of_flat.items() if _is_moment(value)]
         scalars = {k: torch.tensor(float(v)) for k, v in of_flat.items() if k not in moments}
         state = {}
-        for place, parameter in enumerate(self._parameters):
+        for place, parameter in enumerate(self.parameters):
             found = {n: self._keep(safe_get_full_optimizer_state(parameter, n)) for n in moments}
             values: dict[str, Any] = {**scalars, **found}
             if parameter.dtype in (torch.bfloat16, torch.float16):
                 values[MASTER] = self._keep(safe_get_full_fp32_param(parameter))
             if values:
                 state[place] = values
-        places = iter(range(len(self._parameters)))
+        places = iter(range(len(self.parameters)))
         groups = [
             {**group, "fused": None, "params": list(islice(places, len(parameters)))}
             for group, parameters in zip(self.param_groups, self.groups, strict=True)
@@ -270,13 +271,9 @@ class EngineOptimizer:
         for place, values in state["state"].items():
             for name, value in values.items():
                 if _is_moment(value):
-                    self._set(self._parameters[place], name, value)
+                    self._set(self.parameters[place], name, value)
         for group, saved in zip(self.param_groups, state["param_groups"], strict=True):
             group.update({k: v for k, v in saved.items() if k not in ("params", "fused")})
-
-    @property
-    def _parameters(self) -> list[Any]:
-        return [parameter for group in self.groups for parameter in group]
 
     def _keep(self, whole: Any) -> Tensor | None:
         return whole.cpu() if torch.distributed.get_rank() == 0 else None
