@@ -9,30 +9,12 @@ from typing import Any
 from mmrl.config import check
 from mmrl.demo.sampling_tab import NONE, shows_errors
 from mmrl.run.metrics_file import is_number
-from mmrl.run.sample_files import (
-    HELD_OUT,
-    ROLLOUTS,
-    embed_stored,
-    find_samples,
-    read_samples,
-    score_names,
-)
+from mmrl.run.sample_files import embed_stored, find_completions, read_samples, score_names
 
 MOST_ROWS = 512
 """Completions in the table, those with the highest reward."""
 SIDE = 128
 """Largest side of a recorded image on the page, in pixels."""
-
-
-def find_completions(run: Path) -> dict[str, Path]:
-    """Files of held-out completions, as `<task>, held out, step <step>`, then those of rollouts, as
-    `<task>, step <step>`, in order of task and step."""
-    return {
-        f"{task}{remark}, step {step}": path
-        for kind, remark in ((HELD_OUT, ", held out"), (ROLLOUTS, ""))
-        for task, files in find_samples(run / "samples", kind).items()
-        for step, path in files.items()
-    }
 
 
 def compare(run: Path, name: str, other: str = NONE) -> dict[str, Any]:

@@ -49,6 +49,17 @@ def find_samples(folder: Path, kind: str) -> dict[str, dict[int, Path]]:
     return found
 
 
+def find_completions(run: Path) -> dict[str, Path]:
+    """Files of held-out completions, as `<task>, held out, step <step>`, then those of rollouts, as
+    `<task>, step <step>`, in order of task and step."""
+    return {
+        f"{task}{remark}, step {step}": path
+        for kind, remark in ((HELD_OUT, ", held out"), (ROLLOUTS, ""))
+        for task, files in find_samples(run / "samples", kind).items()
+        for step, path in files.items()
+    }
+
+
 def read_samples(path: Path) -> pyarrow.Table:
     """The completions of a file, see `mmrl.training.completions`. Raises ConfigError: it is too
     large, or holds no completions."""

@@ -64,12 +64,10 @@ def find_sharding() -> str | None:
     return "FSDP" if is_set("ACCELERATE_USE_FSDP") else None
 
 
-def read_zero() -> tuple[str, str, str]:
+def read_zero() -> tuple[str, ...]:
     """The stage of DeepSpeed's ZeRO, and the devices that moments and weights are offloaded to."""
     keys = {"ZERO_STAGE": "2", "OFFLOAD_OPTIMIZER_DEVICE": "none", "OFFLOAD_PARAM_DEVICE": "none"}
-    found = (os.environ.get(f"ACCELERATE_DEEPSPEED_{key}", keys[key]) for key in keys)
-    stage, moments, weights = found
-    return stage, moments, weights
+    return tuple(os.environ.get(f"ACCELERATE_DEEPSPEED_{key}", keys[key]) for key in keys)
 
 
 def count_processes() -> int:

@@ -31,8 +31,7 @@ def rows_at_once(
     columns: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> int:
     """Rows of logits of the network's `dtype` within the budget of a device, at least one."""
-    on_cpu = torch.device(device).type == "cpu"
-    budget = LOGITS_BUDGET if on_cpu else DEVICE_BUDGET
+    budget = LOGITS_BUDGET if torch.device(device).type == "cpu" else DEVICE_BUDGET
     return max(1, budget // (columns * wide_dtype(dtype).itemsize))
 
 

@@ -1,8 +1,7 @@
 """How the processes of a run share a model: one file per way, chosen by the launch configuration.
 
-`Sharding` is one process or DDP, where every process holds the whole model. Moments and checkpoints
-are whole tensors under the names and places they have in one process, so a run continues with any
-number of processes and in any of these ways.
+Moments and checkpoints are whole tensors under the names and places they have in one process, so a
+run continues with any number of processes and in any of these ways.
 """
 
 from accelerate import Accelerator, DistributedType

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.demo.compare_tab import NONE, compare, find_completions
+from mmrl.demo.compare_tab import NONE, compare
 from mmrl.rl import train
-from mmrl.run.sample_files import read_samples
+from mmrl.run.sample_files import find_completions, read_samples
 from tests.mmrl.runs import ROOT, World, run_config
 from tests.pictures import png
 
