@@ -31,7 +31,7 @@ from mmrl.models.weights import (
 )
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-OPTIONS = ("r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora")
+OPTIONS = ("r", "lora_alpha", "use_rslora", "use_dora")
 """Options of peft's `LoraConfig` that an adapter may have here."""
 _PREFIX = "base_model.model."
 _OTHER_BASE = f"Write the model it was trained on as base_model_name_or_path into {ADAPTER_CONFIG}."

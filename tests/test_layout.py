@@ -101,7 +101,6 @@ mmrl.algorithms
 mmrl.estimators
 mmrl.pretrained
 mmrl.run
-mmrl.training.adapter_dropout
 mmrl.training.adapter
 mmrl.training.trainable
 mmrl.objectives

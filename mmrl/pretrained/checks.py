@@ -70,9 +70,7 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
         return
     stored, network = read_adapter_config(directory), outline(directory, model.without_parts)
     layers = list_layers(locate_adapter(directory, names_of(network)))
-    found: dict[str, Any] = {
-        key: stored.get(key) or False for key in OPTIONS if key != "lora_dropout"
-    }
+    found: dict[str, Any] = {key: stored.get(key) or False for key in OPTIONS}
     known = network.layer_roles.items()
     found["target_modules"] = [
         role for role, ends in known if any(layer.endswith(tuple(ends)) for layer in layers)

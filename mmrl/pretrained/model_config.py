@@ -32,9 +32,6 @@ class LoraConfig(Settings):
         list[Annotated[str, one_of(ROLES)]], filled(f"some of {', '.join(ROLES)}")
     ] = field(default_factory=lambda: list(ROLES))
     """Layers by role: q, k, v, o, gate, up, down."""
-    lora_dropout: Annotated[float, at_least(0, below=1)] = 0.0
-    """Probability of dropping an entry of an adapter's input where gradients are taken. New and old
-    log-probs share the draws, see `mmrl.training.adapter_dropout`."""
     use_rslora: bool = False
     """Divide alpha by the root of the rank instead of the rank (arXiv 2312.03732)."""
     use_dora: bool = False

@@ -24,7 +24,6 @@ from mmrl.models.source import LORA, find_base
 from mmrl.pretrained.known import adapter_directory
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.randomness import generator
-from mmrl.training.adapter_dropout import replace_dropout
 
 
 def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "") -> nn.Module:
@@ -49,8 +48,6 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
     model = peft.get_peft_model(network, config)  # type: ignore[arg-type]
     [config] = model.peft_config.values()  # type: ignore[assignment]
     config.base_model_name_or_path = name_base(path, continued)
-    if settings.lora_dropout:
-        replace_dropout(network, settings.lora_dropout)
     if network.stored is not None:
         place_adapter(network)
     draw_adapter(network, seed)
@@ -124,8 +121,7 @@ class InPlaceLora(Linear):
         # flat, because adding in place to a view would copy its gradient
         rows = x.reshape(-1, x.shape[-1])
         result = self.base_layer(rows)
-        kept = self.lora_dropout[name](x).reshape(rows.shape)
-        low = self.lora_A[name](kept).to(result.dtype)
+        low = self.lora_A[name](rows).to(result.dtype)
         weight = self.lora_B[name].weight.to(result.dtype)
         result.addmm_(low, weight.T, alpha=self.scaling[name])
         return result.view(*x.shape[:-1], -1)

@@ -20,7 +20,6 @@ from mmrl.runtime.precision import widen
 from mmrl.runtime.sharding.sampling import keep_pace
 from mmrl.runtime.sharding.tensors import use_state
 from mmrl.sft_config import SFTConfig
-from mmrl.training.adapter_dropout import adapter_dropout
 from mmrl.training.ema import ExponentialAverage
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
@@ -82,8 +81,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
                 last = micro == accumulation - 1
                 with self.sharding.accumulate([self.objective.module], last):
                     batch = self._batch(micro)
-                    with adapter_dropout(self.network, self.config.seed, "dropout", self.step):
-                        loss, metrics = self.objective.loss(batch)
+                    loss, metrics = self.objective.loss(batch)
                     self.sharding.backward(loss / accumulation, self.objective.module)
                 found.append(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
                 if not last:  # at the end it may be left anyway

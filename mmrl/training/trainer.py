@@ -31,7 +31,6 @@ from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import Interrupted, leave_together
-from mmrl.training.adapter_dropout import adapter_dropout
 from mmrl.training.engine_mismatch import compare_engines, correct
 from mmrl.training.micro_batches import Part, Prepared, split_mini_batches, split_parts
 from mmrl.training.trained_policy import TrainedPolicy
@@ -294,11 +293,10 @@ class Trainer(TrainedPolicy):
         """Score some rows; `seen` is the canvas of all rows, with its images encoded."""
         algorithm = item.task.algorithm
         canvas = item.batch.rollout.canvas if seen is None else seen
-        scales, names = algorithm.guidance, ("dropout", self.step, item.iteration)
-        with adapter_dropout(self.policy.network, self.config.seed, *names):
-            return score(
-                self.policy, canvas[rows], passes, scales.text, algorithm.temperature, scales.image
-            )
+        scales = algorithm.guidance
+        return score(
+            self.policy, canvas[rows], passes, scales.text, algorithm.temperature, scales.image
+        )
 
     def _micro_batches(self, rows: int) -> list[slice]:
         size = self.micro_batch_size

@@ -234,8 +234,7 @@ class MaskedTokenModel(TokenNetwork):
 
     def _run(self, block: nn.Module, *inputs: Any) -> Tensor:
         if self.gradient_checkpointing and torch.is_grad_enabled():
-            again = {"use_reentrant": False, "context_fn": self.recompute}
-            return checkpoint(block, *inputs, **again)  # type: ignore[return-value]
+            return checkpoint(block, *inputs, use_reentrant=False)  # type: ignore[return-value]
         return block(*inputs)
 
 

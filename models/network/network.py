@@ -7,7 +7,7 @@ without them. A network of tokens is a `TokenNetwork`, see `mmrl.models.network.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint, noop_context_fn
+from torch.utils.checkpoint import checkpoint
 
 from mmrl.models.network.attention import ATTENTION
 
@@ -35,7 +35,6 @@ class Network(nn.Module, ABC):
         source: where the weights are from, a `mmrl.models.public_code.Source`.
         stored: `StoredWeights` of a network on the meta device; None once they are read.
         gradient_checkpointing: whether blocks are computed again in the backward pass.
-        recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
         attn_implementation: the attention kernel that is set.
         tower: the name of the vision tower, where there is one.
         can_shard: whether processes may share its weights: each then makes the same forward passes.
@@ -68,7 +67,6 @@ class Network(nn.Module, ABC):
         self.source: Any = None
         self.stored: Any = None
         self.gradient_checkpointing = False
-        self.recompute: Callable[[], Any] = noop_context_fn
         self.attn_implementation = "sdpa"
         self.computes_on: torch.device | None = None
 
@@ -155,10 +153,9 @@ class Network(nn.Module, ABC):
     def recomputed(self) -> Iterator[None]:
         """Blocks of another library compute again in the backward pass, where that is set; its own
         switch works in train mode alone, or fails (diffusers 0.42.0)."""
-        again = {"use_reentrant": False, "context_fn": self.recompute}
         blocks = self.blocks if self.gradient_checkpointing and torch.is_grad_enabled() else ()
         for block in blocks:
-            block.forward = partial(checkpoint, block.forward, **again)
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
         try:
             yield
         finally:

@@ -32,7 +32,7 @@ ASKING = [RED, {"name": "cycle", "max_completion_length": 2, "batch_size": 1}]
 """Of the first run: a reward that asks the policy, question by question."""
 RL = {
     "full": {"algorithm": {"beta": 0.1}, "num_mini_batches": 2, "per_device_train_batch_size": 2},
-    "lora": {"algorithm": {"beta": 0.1}, "lora": {**LORA, "lora_dropout": 0.1}}
+    "lora": {"algorithm": {"beta": 0.1}, "lora": LORA}
     | {"model": {"gradient_checkpointing": True}, "optimizer": "sgd", "learning_rate": 0.1},
     "value": {"algorithm": {**TRACE, "value": {}}, "lora": LORA},
     "following": {"algorithm": {**TRACE, "beta": 0.1, "value": {"learning_rate_scale": 2.0}}}

@@ -73,7 +73,7 @@ def public_tree(network: MaskedTokenModel) -> nn.Module:
 
 
 VARIANTS = [{}, {"target_modules": ["q", "k", "v"], "use_rslora": True}]
-VARIANTS += [{"use_dora": True, "lora_dropout": 0.1}]
+VARIANTS += [{"use_dora": True}]
 VARIANTS += [{"modules_to_train": ["blocks.*.attn_norm", "head", "vision.projector.0.weight"]}]
 
 

@@ -89,7 +89,7 @@ def test_an_adapter_on_quantised_layers_is_that_of_peft_and_starts_as_nothing(
 def test_a_run_on_quantised_weights_has_ratios_of_one_and_resumes_exactly(
     wide: World, tmp_path: Path
 ) -> None:
-    changes: dict[str, Any] = {"lora": {**LORA, "lora_dropout": 0.1}, "model": four_bits(**NF4)}
+    changes: dict[str, Any] = {"lora": LORA, "model": four_bits(**NF4)}
     changes |= {"algorithm": {"num_iterations": 1, "beta": 0.1}, "max_steps": 2, "save_steps": 1}
     train(run_config(wide, tmp_path / "whole", **changes))
     lines = metrics(tmp_path / "whole")
