@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,8 +54,6 @@ class Engine(ABC):
     known to be those of the policy, so that the next update must be of all."""
 
     version: int | None = None
-    in_process: ClassVar[bool] = False
-    """Whether it computes in this process, on the device of the trainer."""
 
     def generate(self, requests: Sequence[Request]) -> list[Answer]:
         """Write texts, in order. Raises EngineError: there is no answer, or the weights are not
@@ -82,14 +80,6 @@ class Engine(ABC):
     @abstractmethod
     def resume(self) -> None:
         """Go on after `pause`."""
-
-    @abstractmethod
-    def sleep(self) -> None:
-        """Leave the memory of the device to others."""
-
-    @abstractmethod
-    def wake(self) -> None:
-        """Take it again."""
 
     @abstractmethod
     def close(self) -> None:

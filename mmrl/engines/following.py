@@ -22,6 +22,7 @@ from accelerate import PartialState
 from torch import Tensor
 
 from mmrl.engines.engine import Answer, Engine, EngineError, Request
+from mmrl.engines.vllm_in_process import VLLMInProcess
 from mmrl.generation.causal.engine_config import EngineConfig
 from mmrl.generation.causal.sampler_config import AutoregressiveConfig
 from mmrl.rewards.http import stop
@@ -130,7 +131,7 @@ class FollowingEngine:
         return [_take(*found[r.seed]) if r.seed in found else next(answers) for r in requests]
 
     def _generate(self, requests: Sequence[Request]) -> list[Answer]:
-        if self.engine.in_process:
+        if isinstance(self.engine, VLLMInProcess):
             return self.engine.generate(requests)
         future = self.pool.submit(self.engine.generate, requests)
         return [_take(future, place) for place in range(len(requests))]
@@ -149,7 +150,7 @@ class FollowingEngine:
 
     def rest(self, away: bool) -> None:
         """Let an engine in this process leave the memory of the device, or take it again."""
-        if self.engine.in_process:
+        if isinstance(self.engine, VLLMInProcess):
             self.engine.sleep() if away else self.engine.wake()
 
     def close(self) -> None:

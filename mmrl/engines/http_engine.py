@@ -1,4 +1,4 @@
-"""What engines behind an address have in common: requests, answers, and calls without an answer."""
+"""What engines behind an address have in common: requests and their answers."""
 
 from __future__ import annotations
 
@@ -14,26 +14,20 @@ from mmrl.rewards.http import read_token
 from mmrl.rewards.http.service import Refused, Service, Unreachable
 
 
-def open_service(config: EngineConfig) -> Service:
-    """The address of a server. Raises ConfigError: a URL that is not valid, or no token in the
-    variable."""
-    secret = read_token(config.token_env, "sampler.token_env")
-    try:
-        return Service([config.url], secret, config.concurrency, config.timeout_s)
-    except ValueError as error:
-        raise ConfigError(f"sampler.url: {error}") from error
-
-
 class HTTPEngine(Engine):
-    """An engine behind an address; `READY` and `COMPLETE` are the paths of its state and of a text,
-    `CALLS` paths and contents of calls by the name of what they do."""
+    """An engine behind an address; `READY` and `COMPLETE` are the paths of its state and of a
+    text. Raises ConfigError: a URL that is not valid, or no token in the variable."""
 
     READY: ClassVar[str]
     COMPLETE: ClassVar[str]
-    CALLS: ClassVar[dict[str, tuple[str, Any]]]
 
     def __init__(self, config: EngineConfig, sender: Sender) -> None:
-        self.config, self.sender, self.service = config, sender, open_service(config)
+        self.config, self.sender = config, sender
+        secret = read_token(config.token_env, "sampler.token_env")
+        try:
+            self.service = Service([config.url], secret, config.concurrency, config.timeout_s)
+        except ValueError as error:
+            raise ConfigError(f"sampler.url: {error}") from error
 
     def __str__(self) -> str:
         return f"the engine at {self.config.url}"
@@ -54,18 +48,6 @@ class HTTPEngine(Engine):
 
     def health(self) -> str:
         return self.service.why_not_ready(self.READY, _problem, str(self))
-
-    def pause(self) -> None:
-        self.ask(*self.CALLS["pause"])
-
-    def resume(self) -> None:
-        self.ask(*self.CALLS["resume"])
-
-    def sleep(self) -> None:
-        self.ask(*self.CALLS["sleep"])
-
-    def wake(self) -> None:
-        self.ask(*self.CALLS["wake"])
 
     @abstractmethod
     def build_body(self, request: Request) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class Calls:
         return {"world_size": 1}
 
     async def agree(self, body: Any) -> Any:
-        """There is nothing to do: no cache outlives a batch, and no memory is given back."""
+        """There is nothing to do: no cache outlives a batch."""
         return {"success": True}
 
 
@@ -133,7 +133,7 @@ def build_app(served: ServedPolicy, token: str) -> Any:
         "/update_weights": calls.update,
         "/finish_weight_update": calls.finish,
         "/collective_rpc": calls.describe,
-        **dict.fromkeys(("/reset_prefix_cache", "/sleep", "/wake_up"), calls.agree),
+        "/reset_prefix_cache": calls.agree,
     }
     gets = {
         "/v1/models": calls.list_models,

@@ -8,7 +8,7 @@ Weights travel through files alone, in the format of the checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -27,12 +27,6 @@ class SGLangServer(HTTPEngine):
     """See the module. Raises ConfigError: a transfer other than path."""
 
     READY, COMPLETE = "/get_model_info", "/generate"
-    CALLS: ClassVar[dict[str, tuple[str, Any]]] = {
-        "pause": ("/pause_generation", {"mode": "retract"}),
-        "resume": ("/continue_generation", {}),
-        "sleep": ("/release_memory_occupation", {}),
-        "wake": ("/resume_memory_occupation", {}),
-    }
 
     def __init__(self, config: EngineConfig, sender: Sender) -> None:
         check(config.transfer == "path", "sampler.transfer", config.transfer, "path with sglang")
@@ -41,6 +35,12 @@ class SGLangServer(HTTPEngine):
     def describe(self) -> Mapping[str, Any]:
         """What the server says of its model, which is not its `config.json`."""
         return self.ask("/get_model_info")
+
+    def pause(self) -> None:
+        self.ask("/pause_generation", {"mode": "retract"})
+
+    def resume(self) -> None:
+        self.ask("/continue_generation", {})
 
     def send(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         self.sender.send(weights, self._load)

@@ -17,8 +17,6 @@ class VLLMInProcess(Engine):
     """An engine of a checkpoint directory, with further arguments of `vllm.LLM`. Raises
     ConfigError: vllm is not installed. Raises EngineError: vLLM does not start."""
 
-    in_process = True
-
     def __init__(
         self, model: str, world_size: int, sleeps: bool, arguments: Mapping[str, Any]
     ) -> None:
@@ -49,9 +47,11 @@ class VLLMInProcess(Engine):
         """See `pause`."""
 
     def sleep(self) -> None:
+        """Leave the memory of the device to others."""
         self.llm.sleep(level=1)
 
     def wake(self) -> None:
+        """Take it again."""
         self.llm.wake_up()
 
     def close(self) -> None:

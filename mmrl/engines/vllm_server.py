@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -26,12 +26,6 @@ class VLLMServer(HTTPEngine):
     """See the module."""
 
     READY, COMPLETE = "/v1/models", "/v1/completions"
-    CALLS: ClassVar[dict[str, tuple[str, Any]]] = {
-        "pause": ("/pause?mode=wait", {}),
-        "resume": ("/resume", {}),
-        "sleep": ("/sleep?level=1", {}),
-        "wake": ("/wake_up", {}),
-    }
 
     def describe(self) -> Mapping[str, Any]:
         """See `Engine.describe`. Raises EngineError: weights cannot be sent to it, or its log-probs
@@ -46,6 +40,12 @@ class VLLMServer(HTTPEngine):
         if mode != MODE:
             raise EngineError(f"{self} has --logprobs-mode {mode}; start it with {MODE}")
         return config
+
+    def pause(self) -> None:
+        self.ask("/pause?mode=wait", {})
+
+    def resume(self) -> None:
+        self.ask("/resume", {})
 
     def send(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         self.sender.send(weights, lambda info: self.ask("/update_weights", {"update_info": info}))

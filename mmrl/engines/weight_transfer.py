@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -27,20 +27,8 @@ PART_BYTES = 2**29
 """Bytes of a part, but for a single tensor that is larger."""
 PATIENCE = timedelta(seconds=60)
 """For the other side of a broadcast."""
-
-
-class Sender(Protocol):
-    """The trainer's side; `tell` hands a dictionary to the engine and waits until it is done."""
-
-    def open(self, tell: Callable[[dict[str, Any]], object], engines: int) -> None:
-        """Meet the workers of the engine, once before the first part."""
-        ...
-
-    def send(
-        self, weights: Iterable[tuple[str, Tensor]], tell: Callable[[dict[str, Any]], object]
-    ) -> None:
-        """Send weights part by part."""
-        ...
+Tell: TypeAlias = Callable[[dict[str, Any]], object]
+"""Hands a dictionary to the engine, and waits until it is done."""
 
 
 class FileSender:
@@ -49,12 +37,10 @@ class FileSender:
     def __init__(self, folder: str = "") -> None:
         self.folder = folder or (SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
 
-    def open(self, tell: Callable[[dict[str, Any]], object], engines: int) -> None:
+    def open(self, tell: Tell, engines: int) -> None:
         """Nobody has to be met."""
 
-    def send(
-        self, weights: Iterable[tuple[str, Tensor]], tell: Callable[[dict[str, Any]], object]
-    ) -> None:
+    def send(self, weights: Iterable[tuple[str, Tensor]], tell: Tell) -> None:
         with tempfile.TemporaryDirectory(prefix="mmrl-weights-", dir=self.folder) as place:
             for n, part in enumerate(split(weights)):
                 path = Path(place, f"{n}.safetensors")
@@ -71,7 +57,8 @@ class GroupSender:
         self.host, self.device = host, device
         self.group: Any = None
 
-    def open(self, tell: Callable[[dict[str, Any]], object], engines: int) -> None:
+    def open(self, tell: Tell, engines: int) -> None:
+        """Meet the workers of the engine, once before the first part."""
         if self.group is not None:
             return
         size = engines + 1
@@ -83,9 +70,7 @@ class GroupSender:
             self.group = join_group(store, 0, size, backend)
             announced.result()
 
-    def send(
-        self, weights: Iterable[tuple[str, Tensor]], tell: Callable[[dict[str, Any]], object]
-    ) -> None:
+    def send(self, weights: Iterable[tuple[str, Tensor]], tell: Tell) -> None:
         assert self.group is not None, "open comes first"
         for part in split(weights):
             tensors = [each.to(self.device).contiguous() for each in part.values()]
@@ -99,6 +84,10 @@ class GroupSender:
                 sent = pool.submit(broadcast, self.group, tensors)
                 tell(info)
                 sent.result()
+
+
+Sender: TypeAlias = FileSender | GroupSender
+"""The trainer's side."""
 
 
 class Receiver:
