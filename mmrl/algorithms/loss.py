@@ -26,7 +26,6 @@ from mmrl.algorithms.bounds import BOUNDS
 from mmrl.algorithms.contrasts import CONTRASTS, Contrasted
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS, kl_of_actions
 from mmrl.algorithms.surrogates import SURROGATES, Comparison, Terms, boundary
-from mmrl.algorithms.through import reward_loss
 from mmrl.types import Passes, Rollout, Scores
 
 if TYPE_CHECKING:
@@ -144,9 +143,16 @@ def _ratio_loss(
 def _reward_loss(
     inputs: LossInputs, config: AlgorithmConfig, size: BatchSize, weights: Weights
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    assert inputs.rewards is not None, "the trainer differentiates them"
-    mean = inputs.rewards.detach().mean(0).sum() / max(1, size.rollouts)
-    return reward_loss(inputs.rewards, weights.entries), {"followed_reward": mean}
+    """-sum over rollouts of share * mean over copies of the reward of the latent that the strategy
+    finishes again (`mmrl.generation.flow.last_steps`), decoded, with share that of a rollout in the
+    aggregation. A reward is hacked by its gradient sooner than by its values: watch a scorer that
+    is not trained, and add a KL."""
+    rewards = inputs.rewards
+    assert rewards is not None, "the trainer differentiates them"
+    # the weights [K, B, N] of a rollout's passes are K / n for each of its n copies
+    share = weights.entries.sum(-1).unflatten(0, (len(rewards), -1)).sum(1)
+    mean = rewards.detach().mean(0).sum() / max(1, size.rollouts)
+    return -(rewards * share.to(rewards)).sum(), {"followed_reward": mean}
 
 
 def _contrast_loss(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import gather_object
 
-from mmrl.rollouts.ahead import ask_ahead
-from mmrl.rollouts.chain_config import ChainConfig
+from mmrl.engines.sampler import build_requests
+from mmrl.generation.tokens.noise import row_seeds
+from mmrl.randomness import generator
 from mmrl.rollouts.chain_order import order_tasks, upstream_of
 from mmrl.rollouts.dynamic_sampling import fill_groups
 from mmrl.rollouts.held_out import evaluate
@@ -22,7 +23,7 @@ from mmrl.types import Completion, Prompt
 
 if TYPE_CHECKING:
     from mmrl.models import Policy
-    from mmrl.rollouts.task_config import TaskConfig
+    from mmrl.rollouts.task_config import ChainConfig, TaskConfig
     from mmrl.rollouts.tasks import Task
 
 COMBINE = {"mean": lambda x: sum(x) / len(x), "max": max, "sum": sum}
@@ -61,6 +62,22 @@ def sample_chains(
         groups.metrics["prompts/empty"] = float(sum(gather_object([empty])))
         found[name] = groups
     return found
+
+
+def ask_ahead(task: Task, step: int, seed: int, rank: int, world_size: int) -> None:
+    """Ask the engine of a task for the rollouts of further steps, which it writes while the policy
+    is updated: with `sampler.max_staleness` k those of k steps, so that an update trains on what
+    the weights of at most k updates before it wrote."""
+    engine, config = task.config.engine, task.config
+    if engine is None:
+        return
+    for later in range(step + 1, min(step + engine.max_staleness, task.last_step) + 1):
+        names, chosen = task.places(rank, world_size), task.step_prompts(later, seed)
+        prompts = [chosen[place] for place, _ in names]
+        canvas: Any = task.policy.canvas(prompts, config.max_completion_length)
+        draws = [generator(seed, "rollout", task.name, later, *name) for name in names]
+        requests = build_requests(canvas, engine, row_seeds(draws, len(draws)))
+        task.policy.engine.ask_ahead(requests)
 
 
 def score_chains(groups: Mapping[str, Groups]) -> dict[str, RolloutBatch]:

@@ -1,7 +1,7 @@
 """Settings of one task of a run: its prompts, sampler, rewards and algorithm."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.advantages import OF_GROUP
@@ -12,7 +12,6 @@ from mmrl.generation.kinds import SAMPLERS
 from mmrl.models.task_names import TASKS, completions_of, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries, check_gradients, key_of
-from mmrl.rollouts.chain_config import ChainConfig
 from mmrl.rollouts.diversity import check_metrics
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
@@ -25,6 +24,25 @@ TEXT_ONLY = {
     "soft_punish_cache": "null",
 }
 """Settings that only texts have, and what they are for images."""
+
+
+@dataclass(kw_only=True)
+class ChainConfig(Settings):
+    """How a task follows the one whose completions are its prompts, see
+    `mmrl.rollouts.chain_order`."""
+
+    where: ClassVar[str] = "chain"
+
+    marker: str = ""
+    """What is before the prompt in a completion, such as UniRL's `Revised Prompt:`; without it
+    in a completion, or empty, all of the completion is the prompt. An empty prompt falls back to
+    the original one, and is counted."""
+    reward_prompt: Literal["original", "rewritten"] = "original"
+    """The text that rewards see."""
+    reward: Literal["mean", "max", "sum", "none"] = "mean"
+    """Which of the rewards of its rollouts is a reward of the completion that they came from."""
+    weight: Annotated[float, at_least(0)] = 1.0
+    """Weight of that reward beside the other's own."""
 
 
 @dataclass(kw_only=True)
@@ -156,10 +174,8 @@ class TaskConfig(Settings):
             check_gradients(self.rewards, f"{where}.rewards", why)
         check_metrics(self.diversity, self.task, f"{where}.diversity")
         for key, absent in TEXT_ONLY.items() if writes_images(self.task) else ():
-            value, allowed = (
-                getattr(self, key),
-                f"{absent}, {self.task} makes {completions_of(self.task)}",
-            )
+            value = getattr(self, key)
+            allowed = f"{absent}, {self.task} makes {completions_of(self.task)}"
             check(not value, f"{where}.{key}", value, allowed)
         for key, guided in (
             ("sampler", self.sampler),

@@ -6,10 +6,13 @@ loss; where it is not (an evidence bound under a ratio, an upper bound, ratios o
 sequences, a geometric mean), all passes form one part.
 """
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import lcm
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,7 +25,10 @@ from mmrl.algorithms.value import Estimates, compute_advantages, value_loss
 from mmrl.randomness import permutation
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
-from mmrl.types import Passes, Scores
+from mmrl.types import Passes, Sample, Scores
+
+if TYPE_CHECKING:
+    from mmrl.models import Policy
 
 
 @dataclass
@@ -83,6 +89,21 @@ class Part:
         where the loss follows it."""
         inputs = replace(self._inputs(new), rewards=rewards)
         return policy_loss(inputs, self.item.task.algorithm, self.item.size)
+
+    def differentiate(self, policy: Policy, finished: Tensor) -> Tensor:
+        """[n, B] float32: the weighted sum of the task's rewards of n copies [n, B, D] of the
+        latents of its rollouts, with its gradient. Each is decoded in float32, and again in the
+        backward pass instead of being kept."""
+        batch, rows = self.item.batch, self.rows
+        canvas: Any = batch.rollout.canvas[rows]
+        prompts, scorer = batch.prompts[rows], self.item.task.scorer
+        pairs = zip(prompts, batch.completions[rows], strict=True)
+        samples = [Sample.of(prompt, completion) for prompt, completion in pairs]
+        found = []
+        for latents in finished:
+            pixels = policy.render(replace(canvas, path=latents[:, None]), prompts)
+            found.append(scorer.differentiate(pixels, samples))
+        return torch.stack(found).to(finished.device)
 
     def measure(self, new: Scores) -> Tensor:
         """What a loss over groups measures of the rollouts, [K, b, 1], before they are trained on;

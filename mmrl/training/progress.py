@@ -1,5 +1,7 @@
 """What a run shows and keeps: metrics, progress bar, evaluations, checkpoints, report."""
 
+from __future__ import annotations
+
 import logging
 import shlex
 import time
@@ -7,14 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from mmrl.run.checkpoint import write_directory
 from mmrl.run.hub_upload import upload
-from mmrl.run.metric_window import MetricWindow
 from mmrl.run.model_card import write_card
 from mmrl.run.profile import trace_steps
 from mmrl.run.report import write_report
@@ -29,21 +29,10 @@ from mmrl.training.trackers import start_trackers
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from mmrl.training.run_trainer import RunTrainer
+    from mmrl.training.trainers import Trainers
+
 logger = logging.getLogger(__name__)
-
-
-class Trained(Protocol):
-    """What a run trains, see `RunTrainer`."""
-
-    settings: Any
-    accelerator: Accelerator
-    window: MetricWindow
-
-    @property
-    def step(self) -> int: ...
-    def take_metrics(self) -> dict[str, float]: ...
-    def save_model(self, folder: Path) -> None: ...
-    def save(self, folder: Path) -> None: ...
 
 
 class Progress:
@@ -55,7 +44,7 @@ class Progress:
     def __init__(
         self,
         run: RunDirectory,
-        trainer: Trained,
+        trainer: RunTrainer[Any] | Trainers,
         evaluate: Callable[[], Iterable[Mapping[str, float]]],
         at_ends: bool = False,
     ) -> None:
@@ -64,7 +53,7 @@ class Progress:
         self.evaluate, self.at_ends, self.stopped = evaluate, at_ends, ""
         self.checkpoints = Checkpoints(run, self.config, self.accelerator)
 
-    def __enter__(self) -> "Self":
+    def __enter__(self) -> Self:
         self.begun, self._open, self._trace = self.trainer.step, ExitStack(), None
         # a run that starts anew keeps no line, not even of the evaluation before its first step
         self.run.keep_metrics(self.begun or -1)

@@ -166,7 +166,9 @@ class RunTrainer(ABC, Generic[Config]):
         path = checkpoint / STATE_FILE
         with explain_damage(path):
             if not self.sharding.shards:  # which else each process would read whole
-                check_sums(path)
+                with ZipFile(path) as parts:  # torch.load does not read its check sums
+                    if damaged := parts.testzip():
+                        raise ValueError(f"{damaged} is not as it was written")
             # mapped where sharded: each process reads its parts of what is as large as all of them
             state = torch.load(
                 path, map_location="cpu", weights_only=True, mmap=self.sharding.shards
@@ -214,14 +216,6 @@ def describe_nonfinite(losses: Sequence[tuple[Sequence[str], Tensor]]) -> str:
     if not found:
         return "every loss of it is finite"
     return f"the loss is not finite for {', '.join(found[:MOST_NAMES])}"
-
-
-def check_sums(path: Path) -> None:
-    """Compare a file of `torch.save` with the check sums in it, which `torch.load` does not read.
-    Raises ValueError: a part of it differs."""
-    with ZipFile(path) as parts:
-        if damaged := parts.testzip():
-            raise ValueError(f"{damaged} is not as it was written")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mmrl.models import Policy
 from mmrl.models.adapter_weights import adapter_tensors, has_adapter
+from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from mmrl.models.policy import merge_directory
 from mmrl.pretrained.known import adapter_directory
 from mmrl.rewards.networks.placement import move_networks
@@ -22,8 +23,13 @@ from mmrl.runtime.sharding.tensors import held_part, write_part
 from mmrl.training.ema import ExponentialAverage
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
-from mmrl.training.trainable import copy_start, freeze_copy, swap_values, train_parts
-from mmrl.training.value_model import build_value_model
+from mmrl.training.trainable import (
+    copy_start,
+    freeze_copy,
+    shared_parameters,
+    swap_values,
+    train_parts,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +174,23 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             return self.initial_values
         trained = {n for n, p in self.policy.network.named_parameters() if p.requires_grad}
         return {n: held_part(p) for n, p in self.frozen.named_parameters() if n in trained}
+
+
+def build_value_model(config: RLConfig, policy: Policy, sharded: bool) -> ValueNetwork:
+    """What predicts the return of the states of a rollout: a head on a copy of a policy that is
+    neither adapted nor wrapped yet, with `sharded` without its weights.
+
+    All tasks with `algorithm.value` share one. It is trained as the policy is: all weights, some of
+    them or an adapter; frozen weights are shared. It has no output matrix, a separate backward
+    pass, gradient norm and optimiser; a run saves its trained part in the state of the trainer."""
+    network = policy.network
+    backbone = copy_backbone(network, shared_parameters(network, config.model, sharded))
+    backbone.set_attention(config.model.attn_implementation)
+    dtype = next(network.parameters()).dtype
+    if config.model.lora is not None:
+        dtype = torch.promote_types(dtype, torch.float32)  # as the adapter has
+    train_parts(backbone, config.model, config.seed)
+    return ValueNetwork(backbone, ValueHead(network.width, policy.device, dtype)).eval()
 
 
 def _trained_tensors(module: nn.Module) -> dict[str, Tensor]:

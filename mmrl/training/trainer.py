@@ -26,7 +26,6 @@ from mmrl.estimators.condition_dropout import drop_conditions
 from mmrl.estimators.highest_entropy import highest_entropy
 from mmrl.generation.tokens.scoring.scoring import predict_values
 from mmrl.randomness import generator
-from mmrl.rollouts.differentiated import differentiate
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.activity import activity, advance
@@ -274,9 +273,8 @@ class Trainer(TrainedPolicy):
         """Return what to call backward on for this part, and its share of the metrics."""
         item, passes = part.item, part.passes
         new = self._score(item, part.rows, passes)
-        rewards = None
-        if new.finished is not None:
-            rewards = differentiate(item.task, self.policy, item.batch, part.rows, new.finished)
+        finished = new.finished
+        rewards = None if finished is None else part.differentiate(self.policy, finished)
         loss, metrics = part.loss(new, rewards)
         metrics["loss"] = loss.detach()
         if new.prediction is not None:  # which is of no action of the sampler

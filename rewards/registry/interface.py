@@ -101,7 +101,7 @@ class Served(Protocol):
 
 @runtime_checkable
 class Differentiable(Protocol):
-    """A reward of images whose score has a gradient (`mmrl.algorithms.through`)."""
+    """A reward of images whose score has a gradient (strategy: last_steps)."""
 
     def score_pixels(self, pixels: Sequence[Tensor], samples: list[Sample]) -> Tensor:
         """[n] float32, the raw scores of images [3, H, W] float32 in [0, 1], which take the place

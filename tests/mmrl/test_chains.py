@@ -28,7 +28,7 @@ from mmrl.rollouts.chain import (
     sample_chains,
     score_chains,
 )
-from mmrl.rollouts.chain_config import ChainConfig
+from mmrl.rollouts.task_config import ChainConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.training.trainer import Trainer
 from mmrl.training.trainers import Trainers, load_policies
