@@ -102,7 +102,7 @@ OF_GROUP = ("group", "leave_one_out")
 def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:
     """`reward`, `reward_std` (mean deviation within groups) and `frac_reward_zero_std`."""
     groups = rewards.double().view(-1, num_generations)
-    deviation = _deviation(groups)
+    deviation = _variance(groups).sqrt()
     return {
         "reward": float(groups.nanmean()),
         "reward_std": float(deviation.mean()),
@@ -112,8 +112,8 @@ def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:
 
 def equal_groups(rewards: Tensor, num_generations: int) -> Tensor:
     """[B] bool: rollouts of groups in which all known rewards are equal, or none is known."""
-    deviation = _deviation(rewards.double().view(-1, num_generations))
-    return (deviation < EQUAL).expand(-1, num_generations).flatten()
+    groups = rewards.double().view(-1, num_generations)
+    return (_variance(groups).sqrt() < EQUAL).expand(-1, num_generations).flatten()
 
 
 def _likelihood_weights(centred: Tensor) -> Tensor:
@@ -125,12 +125,8 @@ def _likelihood_weights(centred: Tensor) -> Tensor:
     return (toward - away) * known.sum(1, keepdim=True)
 
 
-def _deviation(groups: Tensor) -> Tensor:
-    """[P, 1] sample deviation of groups [P, G] ignoring NaN; 0 of fewer than two values."""
-    return _variance(groups).sqrt()
-
-
 def _variance(groups: Tensor, deviation: str = "sample") -> Tensor:
+    """[P, 1] variance of groups [P, G] ignoring NaN; 0 of fewer than two values."""
     known = ~groups.isnan()
     number = known.sum(1, keepdim=True)
     centred = (groups - groups.nanmean(1, keepdim=True)).nan_to_num(0.0)

@@ -47,7 +47,10 @@ class HTTPEngine(Engine):
             raise EngineError(f"{self} does not answer as it must: {error}") from error
 
     def health(self) -> str:
-        return self.service.why_not_ready(self.READY, _problem, str(self))
+        def problem(said: Any) -> str:
+            return str(said) if isinstance(said, Refused) else ""
+
+        return self.service.why_not_ready(self.READY, problem, str(self))
 
     @abstractmethod
     def build_body(self, request: Request) -> dict[str, Any]:
@@ -69,7 +72,3 @@ class HTTPEngine(Engine):
         said = self.ask_all(self.COMPLETE, [self.build_body(each) for each in requests])
         pairs = zip(said, requests, strict=True)
         return [self.read_answer(each, request, version) for each, request in pairs]
-
-
-def _problem(said: Any) -> str:
-    return str(said) if isinstance(said, Refused) else ""

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
 from mmrl.config.checks import is_loopback
-from mmrl.engines.engine import Answer, Engine, EngineError, Request
+from mmrl.engines.engine import Engine, EngineError, Request
 from mmrl.engines.following import FollowingEngine
 from mmrl.engines.sglang_server import SGLangServer
 from mmrl.engines.vllm_in_process import VLLMInProcess
@@ -111,8 +111,12 @@ def write(
     rollout = begin_rollout(canvas, config, seeds)
     answers = engine.generate(build_requests(canvas, config, seeds))
     first = canvas.first_column
+    low, high = canvas.columns
     for row, answer in enumerate(answers):
-        _check_tokens(canvas, answer, engine)
+        if wrong := [token for token in answer.tokens if not low <= token < high]:
+            raise EngineError(
+                f"{engine} wrote the token {wrong[0]}, beyond the vocabulary [{low}, {high})"
+            )
         place = row, slice(first, first + len(answer.tokens))
         rollout.canvas.tokens[place] = torch.tensor(answer.tokens, device=canvas.tokens.device)
         rollout.logprobs[place] = torch.tensor(answer.logprobs, device=canvas.tokens.device)
@@ -138,12 +142,3 @@ def build_requests(canvas: CausalCanvas, config: Any, seeds: Sequence[int]) -> l
     rest = length - first, canvas.stop_ids, canvas.banned, config
     given = zip(rows, padded, seeds, strict=True)
     return [Request(row[left:], seed, *rest) for row, left, seed in given]
-
-
-def _check_tokens(canvas: CausalCanvas, answer: Answer, engine: object) -> None:
-    low, high = canvas.columns
-    wrong = [token for token in answer.tokens if not low <= token < high]
-    if wrong:
-        raise EngineError(
-            f"{engine} wrote the token {wrong[0]}, beyond the vocabulary [{low}, {high})"
-        )

@@ -20,7 +20,7 @@ from mmrl.pretrained.checks import check_continued, check_patterns
 from mmrl.pretrained.known import find_here
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator
-from mmrl.training.trainable import require_gradients, train_parts
+from mmrl.training.trainable import train_parts
 
 Items = StoredRows[Any] | RowStream[Any]
 C = TypeVar("C", bound=StartConfig)
@@ -136,7 +136,8 @@ def choose_trained(network: Any, config: StartConfig, seed: int = 0) -> nn.Modul
     )
     check_continued(wanted, "objective")
     check_patterns(network, wanted, "objective")
-    require_gradients(network)
+    for parameter in network.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())  # those in 4 bits cannot
     if network.sees:
         network.train_tower(False)
     return train_parts(network, wanted, seed)

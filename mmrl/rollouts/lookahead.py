@@ -46,13 +46,8 @@ def score_lookaheads(
 def credit_tokens(rollout: Rollout, advantages: Tensor) -> Tensor:
     """[B, L], where the rollout is: the advantage of its slice at each written position, of those
     [B, K] of the slices; 0 elsewhere."""
-    slices = find_slices(rollout, advantages.shape[1])
+    slices = slice_trace(rollout.trace, rollout.canvas.counted, advantages.shape[1])
     return advantages.to(slices.device).gather(1, slices.clamp(min=0)).where(slices >= 0, 0.0)
-
-
-def find_slices(rollout: Rollout, slices: int) -> Tensor:
-    """[B, L] int64: the slice of each written position, -1 elsewhere."""
-    return slice_trace(rollout.trace, rollout.canvas.counted, slices)
 
 
 def look_ahead(
@@ -60,7 +55,8 @@ def look_ahead(
 ) -> Iterator[tuple[slice, Canvas]]:
     """Yield rows of B finished ones and their lookaheads, after each of the K slices but the last,
     slice by slice, so many `rows` at once; the policy writes them without gradient."""
-    place, finish = find_slices(rollout, slices), GENERATIONS[rollout.canvas.kind].finish
+    place = slice_trace(rollout.trace, rollout.canvas.counted, slices)
+    finish = GENERATIONS[rollout.canvas.kind].finish
     assert finish is not None, "completion_value is checked with the configuration"
     for k in range(1, slices):
         for start in range(0, len(rollout), rows):

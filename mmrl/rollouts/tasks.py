@@ -82,7 +82,8 @@ class Task:
                 DataConfig, asdict(config.data), config.eval_data, where=f"{where}.eval_data"
             )
             loaded = self._load(config.eval_prompts, held_out, config.eval_limit)
-            self.eval_prompts = prefill(loaded, self.eval_prefill)
+            text = config.eval_assistant_prefill
+            self.eval_prompts = prefill(loaded, config.assistant_prefill if text is None else text)
 
     def _load(self, source: str, data: DataConfig, limit: int | None = None) -> list[Prompt]:
         try:
@@ -101,12 +102,6 @@ class Task:
     def eval_sampler(self) -> SamplerConfig:
         """Sampler of evaluations."""
         return self.config.eval_sampler or self.config.sampler
-
-    @property
-    def eval_prefill(self) -> str:
-        """What completions of evaluations begin with."""
-        text = self.config.eval_assistant_prefill
-        return self.config.assistant_prefill if text is None else text
 
     @property
     def eval_length(self) -> int | None:

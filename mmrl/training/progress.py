@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accelerate.utils import gather_object
 
@@ -29,7 +29,7 @@ from mmrl.training.trackers import start_trackers
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from mmrl.training.run_trainer import RunTrainer
+    from mmrl.training.supervised_trainer import SupervisedTrainer
     from mmrl.training.trainers import Trainers
 
 logger = logging.getLogger(__name__)
@@ -44,11 +44,12 @@ class Progress:
     def __init__(
         self,
         run: RunDirectory,
-        trainer: RunTrainer[Any] | Trainers,
+        trainer: SupervisedTrainer | Trainers,
         evaluate: Callable[[], Iterable[Mapping[str, float]]],
         at_ends: bool = False,
     ) -> None:
-        self.run, self.trainer, self.config = run, trainer, trainer.settings
+        self.run, self.trainer = run, trainer
+        self.config: Any = trainer.settings
         self.accelerator = trainer.accelerator
         self.evaluate, self.at_ends, self.stopped = evaluate, at_ends, ""
         self.checkpoints = Checkpoints(run, self.config, self.accelerator)
@@ -88,12 +89,6 @@ class Progress:
     def done(self) -> bool:
         """Whether no step is left."""
         return bool(self.stopped) or self.trainer.step >= self.config.max_steps
-
-    def take_time(self) -> float:
-        """Seconds since the last call, or since the run began."""
-        now, before = time.perf_counter(), self.clock
-        self.clock = now
-        return now - before
 
     def record(self, remark: str) -> None:
         """Move the bar, with a remark, after a step; write a line of metrics when due, and after

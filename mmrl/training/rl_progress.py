@@ -44,7 +44,8 @@ class RLProgress(Progress):
         for name, batch in batches.items():
             prefix = "" if len(batches) == 1 else f"{name}/"
             values |= {prefix + key: value for key, value in batch.metrics.items()}
-        values["step_time"] = self.take_time()
+        before, self.clock = self.clock, time.perf_counter()
+        values["step_time"] = self.clock - before
         self.trainer.window.add({k: v for k, v in values.items() if math.isfinite(v)})
         self.record(_remark(values))
         wanted = map(self._is_due, (self.config.save_steps, self.config.log_completions_steps or 0))
@@ -57,7 +58,7 @@ class RLProgress(Progress):
     def evaluate_when_due(self) -> None:
         """See `Progress.evaluate_when_due`; an evaluation may end the run, by `stop_on`."""
         super().evaluate_when_due()
-        rule, step = self.trainer.settings.stop_on, self.trainer.step
+        rule, step = self.config.stop_on, self.trainer.step
         if rule is None or self.stopped or step not in (self.begun, self.evaluated):
             return
         standing = find_standing(rule, self.run.read_metrics() if self.run.is_main else [])

@@ -89,10 +89,6 @@ class RunTrainer(ABC, Generic[Config]):
         """Learning rate of the next step."""
         return float(self.schedules[0].get_last_lr()[0])
 
-    def take_metrics(self) -> dict[str, float]:
-        """Return the means since the last call."""
-        return self.window.take()
-
     def log_trained(self, network: nn.Module) -> None:
         """Log how many parameters of every part of a network are trained."""
         for key, (trained, every) in count_parts(network).items():

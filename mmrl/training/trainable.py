@@ -38,12 +38,6 @@ def train_parts(network: Network, model: ModelConfig, seed: int) -> nn.Module:
     return module
 
 
-def require_gradients(network: nn.Module) -> None:
-    """Let every parameter have a gradient but those in 4 bits, which cannot."""
-    for parameter in network.parameters():
-        parameter.requires_grad_(parameter.is_floating_point())
-
-
 def trained_in_full(network: Network, model: ModelConfig) -> dict[str, nn.Parameter]:
     """The parameters that are trained themselves."""
     every = dict(network.named_parameters())

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +118,6 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             if torch.accelerator.is_available():
                 torch.accelerator.memory.empty_cache()
         return time.perf_counter() - started
-
-    def acting(self, name: str) -> AbstractContextManager[None]:
-        """The policy, or with the name `old` the old one in its place."""
-        if name == "policy" or self.averaged is None:
-            return nullcontext()
-        return self.averaged.apply()
 
     @torch.no_grad()
     def sync_reference(self) -> None:

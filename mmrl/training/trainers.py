@@ -107,8 +107,10 @@ class Trainers:
 
     @contextmanager
     def _acting(self, name: str, writer: str) -> Iterator[None]:
+        """A policy at its turn, or with the writer `old` the old one in its place."""
         trainer = self.trainers.get(name)
-        with self._alone(name), nullcontext() if trainer is None else trainer.acting(writer):
+        averaged = None if trainer is None or writer == "policy" else trainer.averaged
+        with self._alone(name), nullcontext() if averaged is None else averaged.apply():
             yield
 
     @contextmanager

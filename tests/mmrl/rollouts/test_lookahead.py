@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from mmrl.algorithms.completion_value import slice_trace
 from mmrl.models import load_policy
 from mmrl.models.policy import Policy
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl import train
-from mmrl.rollouts.lookahead import find_slices, look_ahead
+from mmrl.rollouts.lookahead import look_ahead
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
@@ -31,7 +32,8 @@ def test_a_completion_keeps_what_was_written_and_fills_the_rest_with_the_most_li
     world: World, tmp_path: Path
 ) -> None:
     policy, batch = sampled(world, tmp_path)
-    canvas, slices = batch.rollout.canvas, find_slices(batch.rollout, 3)
+    canvas = batch.rollout.canvas
+    slices = slice_trace(batch.rollout.trace, canvas.counted, 3)
     done = [canvas for _, canvas in look_ahead(policy, batch.rollout, 3, rows=3)]
     assert [len(part) for part in done] == [3, 3, 2] * 2
     for k in (1, 2):
@@ -50,7 +52,7 @@ def test_a_completion_keeps_what_was_written_and_fills_the_rest_with_the_most_li
 def test_every_position_gets_the_advantage_of_its_slice(world: World, tmp_path: Path) -> None:
     _, batch = sampled(world, tmp_path)
     assert batch.token_advantages is not None
-    slices = find_slices(batch.rollout, 3)
+    slices = slice_trace(batch.rollout.trace, batch.rollout.canvas.counted, 3)
     assert not bool(batch.token_advantages[slices < 0].any())
     for row, own in enumerate(batch.token_advantages):
         by_slice = [own[slices[row] == k].unique() for k in range(3)]
