@@ -93,18 +93,6 @@ class Calls:
         """`/collective_rpc` of `describe_model`."""
         return {"results": [self.served.describe()]}
 
-    async def tell_version(self, body: Any) -> Any:
-        """The version of the weights."""
-        return {"weight_version": self.served.version}
-
-    async def list_models(self, body: Any) -> Any:
-        """The name of the only model."""
-        return {"data": [{"id": "policy"}]}
-
-    async def count_workers(self, body: Any) -> Any:
-        """Those that receive weights."""
-        return {"world_size": 1}
-
     async def agree(self, body: Any) -> Any:
         """There is nothing to do: no cache outlives a batch."""
         return {"success": True}
@@ -135,10 +123,10 @@ def build_app(served: ServedPolicy, token: str) -> Any:
         "/collective_rpc": calls.describe,
         "/reset_prefix_cache": calls.agree,
     }
-    gets = {
-        "/v1/models": calls.list_models,
-        "/weight_info": calls.tell_version,
-        "/get_world_size": calls.count_workers,
+    gets: dict[str, Callable[[HTTPRequest], JSONResponse]] = {
+        "/v1/models": lambda _: JSONResponse({"data": [{"id": "policy"}]}),
+        "/weight_info": lambda _: JSONResponse({"weight_version": served.version}),
+        "/get_world_size": lambda _: JSONResponse({"world_size": 1}),
     }
 
     @asynccontextmanager
@@ -148,7 +136,7 @@ def build_app(served: ServedPolicy, token: str) -> Any:
         working.cancel()
 
     routes = [Route(path, _answer(call), methods=["POST"]) for path, call in posts.items()]
-    routes += [Route(path, _answer(call)) for path, call in gets.items()]
+    routes += [Route(path, call) for path, call in gets.items()]
     app = Starlette(routes=routes, lifespan=lifespan)
     return demand_token(token, app) if token else app
 

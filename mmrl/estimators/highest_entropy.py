@@ -5,7 +5,8 @@ from torch import Tensor
 
 
 def highest_entropy(entropy: Tensor, scored: Tensor, share: float) -> Tensor:
-    """The scored tokens of each rollout with the highest entropy over all its passes.
+    """[K, B, L] bool: the scored tokens of each rollout with the highest entropy over all its
+    passes.
 
     JustGRPO-Fast (arXiv 2601.15165) forms its ratios at the quarter of a completion's positions
     with the highest entropy, which it records while it samples; TRL's `top_entropy_quantile` (arXiv
@@ -15,15 +16,9 @@ def highest_entropy(entropy: Tensor, scored: Tensor, share: float) -> Tensor:
     kept of a rollout depends on nothing else but rounding; means are over the tokens that are kept,
     and so is the KL.
 
-    Args:
-        entropy: [K, B, L] float32, of the distributions of the scored tokens.
-        scored: [K, B, L] bool.
-        share: of a rollout's scored tokens, above 0; what is kept is rounded up. Of equal ones the
-            first pass and position wins.
-
-    Returns:
-        [K, B, L] bool, a subset of `scored`.
-    """
+    `entropy` [K, B, L] float32 is that of the distributions of the scored tokens, `scored` [K, B,
+    L] bool, and `share`, above 0, that of a rollout's scored tokens; what is kept is rounded up. Of
+    equal ones the first pass and position wins."""
     passes, rows, length = scored.shape
     # a product such as 0.1 x 10 must not be pushed over the next integer by rounding
     number = (share * scored.sum((0, 2)).double() - 1e-9).ceil()
