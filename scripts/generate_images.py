@@ -28,8 +28,6 @@ from mmrl.config import check, load_config, to_yaml  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.generation.masked.samplers.loop_config import check_blocks  # noqa: E402
 from mmrl.models.image_tokenizers import OWN_VQ  # noqa: E402
-from mmrl.pretrained.checks import check_checkpoints, check_task  # noqa: E402
-from mmrl.pretrained.known import Known  # noqa: E402
 from mmrl.pretrained.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.rollouts.frames import draw_frames  # noqa: E402
@@ -140,6 +138,8 @@ def generate(config: Config) -> list[Path]:
 
 def checked(config: Config) -> list[Prompt]:
     """The prompts, once everything is checked that is known before the policy loads."""
+    from mmrl.pretrained.checks import check_checkpoints, check_task
+    from mmrl.pretrained.known import Known
     from mmrl.run.run_lock import check_writable
     from mmrl.runtime.computation import find_device
 

@@ -16,7 +16,6 @@ from yaml import YAMLError
 
 from mmrl.config import check, merge
 from mmrl.demo.demo_config import DemoConfig
-from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import ModelConfig, policy_options
 from mmrl.pretrained.policy_config import PolicyConfig
 from mmrl.run.checkpoint import model_folders
@@ -57,6 +56,8 @@ def find_checkpoints(config: DemoConfig) -> dict[str, ModelConfig]:
 
 def able_to(task: str, checkpoints: Mapping[str, ModelConfig]) -> list[str]:
     """Names of the checkpoints whose family has a task."""
+    from mmrl.pretrained.known import Known
+
     return [
         name
         for name, model in checkpoints.items()

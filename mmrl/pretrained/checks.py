@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from mmrl.config import ConfigError, check
+from mmrl.generation.kinds import SAMPLER_KINDS, SAMPLERS
+from mmrl.models.adapter_weights import OPTIONS, list_layers, locate_adapter
+from mmrl.models.families import FAMILIES, find_family, names_of
 from mmrl.models.image_tokenizers import PUBLIC_VQ
+from mmrl.models.image_tokenizers.image_tokenizer import build_vq, outline_vq
+from mmrl.models.layouts.chat_templates import read_template
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, LayoutConfig
+from mmrl.models.loading import outline
+from mmrl.models.network.network import Network
+from mmrl.models.policy import Policy, outline_policy
+from mmrl.models.quantization import list_quantized
+from mmrl.models.source import ADAPTER_CONFIG, read_adapter_config
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.known import Known, adapter_directory, find_here, find_published
 from mmrl.pretrained.model_config import ModelConfig, layout_options, matches, part_of
+from mmrl.samplers import SamplerConfig
 from mmrl.types import Prompt
-
-if TYPE_CHECKING:
-    from mmrl.models.network.network import Network
-    from mmrl.models.policy import Policy
-    from mmrl.samplers import SamplerConfig
 
 
 def check_checkpoints(known: Known) -> Policy | None:
@@ -28,12 +36,6 @@ def check_checkpoints(known: Known) -> Policy | None:
         FileNotFoundError, ValueError: one that `load_policy` would refuse, or that the hub does not
             return.
     """
-    import torch
-
-    from mmrl.models.image_tokenizers.image_tokenizer import build_vq, outline_vq
-    from mmrl.models.layouts.chat_templates import read_template
-    from mmrl.models.policy import outline_policy
-
     model, own = known.model, known.vq
     if isinstance(model.chat_template, str):
         try:
@@ -60,11 +62,6 @@ def check_checkpoints(known: Known) -> Policy | None:
 def check_continued(model: ModelConfig, where: str = "model") -> None:
     """Compare `lora` with the adapter that `path` is, if it is one on this machine. Raises
     ConfigError: it has another rank, scale or variant, or is of other layers."""
-    from mmrl.models.adapter_weights import OPTIONS, list_layers, locate_adapter
-    from mmrl.models.families import names_of
-    from mmrl.models.loading import outline
-    from mmrl.models.source import ADAPTER_CONFIG, read_adapter_config
-
     directory = adapter_directory(model.path)
     if model.lora is None or directory is None:
         return
@@ -86,8 +83,6 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
 def check_patterns(network: Network, model: ModelConfig, where: str = "model") -> None:
     """Refuse patterns that name nothing of the network, or nothing that can be trained. Raises
     ConfigError: a pattern fits no parameter; `where` is the dotted key of the settings."""
-    from mmrl.models.quantization import list_quantized
-
     names = {n for n, _ in network.named_parameters()} - network.unread
     packed = list_quantized(network) if model.quantization_config is not None else []
     known = ", ".join(dict.fromkeys(part_of(name) for name, _ in network.named_parameters()))
@@ -109,8 +104,6 @@ def check_task(known: Known, task: str, purpose: str) -> int | None:
     """The number of tokens of an image that a task writes or reads as codes; None where there is
     none, or where only checkpoints that are not here say it. Raises ConfigError, which says the
     purpose: a family without such a task, no image tokenizer, or an impossible image size."""
-    from mmrl.models.families import FAMILIES
-
     model, config = known.model, known.config or find_published(known.model.path)[1]
     layouts = [family.LAYOUTS[task] for family in known.families if task in family.LAYOUTS]
     able = " or ".join(sorted(n for n, family in FAMILIES.items() if task in family.LAYOUTS))
@@ -140,8 +133,6 @@ def _known_image_tokens(known: Known, task: str) -> int | None:
 def check_kind(known: Known, sampler: SamplerConfig, where: str = "sampler") -> None:
     """Raise a ConfigError for a sampler of another kind of generation than the policy is known to
     be; `where` is the dotted key of the sampler."""
-    from mmrl.generation.kinds import SAMPLER_KINDS, SAMPLERS
-
     kinds = {family.KIND for family in known.families}
     names = sorted(name for name, kind in SAMPLER_KINDS.items() if kind in kinds)
     allowed = f"{' or '.join(names)}, as {known.model.path} is {' or '.join(sorted(kinds))}"
@@ -154,10 +145,6 @@ def check_kind(known: Known, sampler: SamplerConfig, where: str = "sampler") -> 
 def check_cache(known: Known, sampler: SamplerConfig, where: str = "sampler") -> None:
     """Raise a ConfigError for a sampler's cache where the policy's network is known to have none;
     `where` is the dotted key of the sampler."""
-    import torch
-
-    from mmrl.models.families import find_family
-
     raw, cache = known.config or {}, getattr(sampler, "cache", "none")
     family = find_family(raw)
     if cache == "none" or family is None:

@@ -7,18 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 import yaml
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 
 from mmrl.config import check
 from mmrl.config.checks import is_hub_id
 from mmrl.config.settings_file import read_settings_file
+from mmrl.models.families import FAMILIES, find_family, mmada
+from mmrl.models.families.family import Family
+from mmrl.models.families.pipeline import (
+    check_parts,
+    is_pipeline,
+    network_directories,
+    read_pipeline,
+)
 from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ, find_vq
+from mmrl.models.image_tokenizers.image_tokenizer import build_vq
+from mmrl.models.layouts.causal_images import load_reader, outline_reader
+from mmrl.models.source import ADAPTER_CONFIG, INDEX, find_base, find_directory, is_adapter
+from mmrl.models.weights import read_headers
 from mmrl.pretrained.model_config import ModelConfig
-
-if TYPE_CHECKING:
-    from mmrl.models.families.family import Family
 
 HOLDERS = ("Alpha-VLLM/Lumina-DiMOO", "amused/")
 """Beginnings of hub ids of checkpoints that hold their own image tokenizer."""
@@ -35,10 +47,7 @@ PUBLIC_PATCH = 16
 
 def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
     """`config.json` of a checkpoint on this machine, a directory or cached, that of the base for an
-    adapter, and what `read_pipeline` makes of a pipeline; None if neither.
-    """
-    from mmrl.models.families.pipeline import is_pipeline, read_pipeline
-
+    adapter, and what `read_pipeline` makes of a pipeline; None if neither."""
     directory = known_directories(path_or_hub_id)[-1:]
     if directory and is_pipeline(directory[0]):
         try:
@@ -59,8 +68,6 @@ def find_published(path_or_hub_id: str) -> tuple[str | None, dict[str, Any]]:
 def known_directories(path_or_hub_id: str) -> list[Path]:
     """The directory of a checkpoint on this machine, and after that of an adapter that of its base;
     without what is not here."""
-    from mmrl.models.families.pipeline import INDEX
-    from mmrl.models.source import ADAPTER_CONFIG, find_base, is_adapter
 
     def find(name: str) -> list[Path]:
         files = (known_file(name, file) for file in ("config.json", ADAPTER_CONFIG, INDEX))
@@ -78,10 +85,6 @@ def find_here(key: str, path_or_hub_id: str, left_out: Sequence[str] = ()) -> Pa
     that a repository that does not exist is found before anything else is done. Raises ConfigError:
     neither a directory nor possibly on the hub. Raises FileNotFoundError: the hub does not return
     it."""
-    from mmrl.models.families.pipeline import check_parts, network_directories
-    from mmrl.models.source import find_directory
-    from mmrl.models.weights import read_headers
-
     directory = Path(path_or_hub_id).expanduser()
     if directory.is_dir():
         return directory
@@ -104,9 +107,6 @@ def find_here(key: str, path_or_hub_id: str, left_out: Sequence[str] = ()) -> Pa
 
 def known_file(path_or_hub_id: str, name: str) -> Path | None:
     """A file of a checkpoint on this machine, a directory or cached; None where it has none."""
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
     file = Path(path_or_hub_id).expanduser() / name
     if file.is_file():
         return file
@@ -119,8 +119,6 @@ def known_file(path_or_hub_id: str, name: str) -> Path | None:
 
 def adapter_directory(path_or_hub_id: str) -> Path | None:
     """The directory of an adapter that is here or cached; None for anything else."""
-    from mmrl.models.source import is_adapter
-
     return next(filter(is_adapter, known_directories(path_or_hub_id)[:1]), None)
 
 
@@ -142,8 +140,6 @@ class Known:
     def families(self) -> list[Family]:
         """The family of the checkpoint, see `mmrl.models.families`; all of them where it is neither
         on this machine nor published."""
-        from mmrl.models.families import FAMILIES, find_family
-
         family = find_family(self.config or find_published(self.model.path)[1])
         return list(FAMILIES.values()) if family is None else [family]
 
@@ -151,8 +147,6 @@ class Known:
     def blocks(self) -> dict[str, Any] | None:
         """Size and alignment of the blocks in which the network writes, under the keys of its
         config.json; None where it does not write in blocks, or is not on this machine."""
-        from mmrl.models.families import find_family
-
         model = self.model
         complete = getattr(find_family(self.config or {}), "complete_config", None)
         if self.config is None or complete is None:
@@ -170,8 +164,6 @@ class Known:
     def tiling(self, network: Any) -> Any:
         """What knows how many positions the vision tower of the policy gives an image: of a size in
         pixels `rows(width, height)`, and of the largest `most_rows`."""
-        from mmrl.models.layouts.causal_images import load_reader, outline_reader
-
         if network.vision is not None:
             return network.vision.tiling
         if not (here := known_directories(self.model.path)):
@@ -186,11 +178,6 @@ class Known:
     @cached_property
     def patch(self) -> int | None:
         """Side in pixels of what a token of an image shows; None where it is not known here."""
-        import torch
-
-        from mmrl.models.families import find_family
-        from mmrl.models.image_tokenizers.image_tokenizer import build_vq
-
         count = getattr(find_family(self.config or {}), "count_patch", None)
         if count is not None:
             return count(self.config)
@@ -205,8 +192,6 @@ class Known:
     @property
     def frames(self) -> int:
         """Latent frames of a video that is written; 1 of an image."""
-        from mmrl.models.families import find_family
-
         raw = self.config or {}
         count = getattr(find_family(raw), "count_frames", None)
         return 1 if count is None else count(raw, self.model.num_frames)
@@ -214,8 +199,6 @@ class Known:
     def count_image_tokens(self, written: bool = True) -> int:
         """Tokens of an image or video that is written, or else of an image in a prompt, from the
         sizes asked for or else `config`."""
-        from mmrl.models.families import find_family, mmada
-
         model, raw, patch = self.model, self.config or {}, self.patch or PUBLIC_PATCH
         if model.image_size is None:
             side = math.isqrt(getattr(find_family(raw), "count_codes", mmada.count_codes)(raw))
