@@ -7,18 +7,19 @@ from typing import Any
 from mmrl.evaluation.benchmark import check_benchmark
 from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig
 from mmrl.models.task_names import EDITS
-from mmrl.planning.known_sizes import (
-    BYTES,
-    count_columns,
-    count_weights,
-    find_sizes,
-    outline_policy,
-)
 from mmrl.planning.network_memory import Needs, Pass
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, cut
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import FEW, add_probes, make_dummy_samples, offline, probe_rewards
-from mmrl.pretrained.known import Known, find_here
+from mmrl.pretrained.known import (
+    BYTES,
+    Known,
+    count_columns,
+    count_weights,
+    find_here,
+    find_sizes,
+    outline_policy,
+)
 from mmrl.runtime.computation import find_device
 from mmrl.runtime.launch import count_processes
 from mmrl.samplers import count_steps

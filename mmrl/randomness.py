@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Generator
 
 
 def stable_seed(*names: int | str) -> int:
@@ -22,10 +22,8 @@ def stable_seed(*names: int | str) -> int:
 
 
 def generator(*names: int | str) -> Generator:
-    """A CPU generator seeded by `stable_seed(*names)`.
-
-    CPU even for models on a GPU, so that a run draws the same numbers on both.
-    """
+    """A generator seeded by `stable_seed(*names)`, on the CPU even for models on a GPU, so that a
+    run draws the same numbers on both."""
     from torch import Generator
 
     return Generator().manual_seed(stable_seed(*names))
@@ -38,10 +36,8 @@ def as_generators(given: Any) -> list[Generator]:
     found = list(given) if isinstance(given, Sequence) else [given]
     for each in found:
         if not isinstance(each, Generator):
-            raise TypeError(
-                f"a generator is {each!r}; it must be a torch.Generator, such as"
-                " mmrl.randomness.generator(7)"
-            )
+            allowed = "a torch.Generator, such as mmrl.randomness.generator(7)"
+            raise TypeError(f"a generator is {each!r}; it must be {allowed}")
     return found
 
 
@@ -49,5 +45,4 @@ def permutation(length: int, *names: int | str) -> list[int]:
     """A permutation of range(length) drawn from the named generator."""
     import torch
 
-    order: Tensor = torch.randperm(length, generator=generator(*names))
-    return order.tolist()
+    return torch.randperm(length, generator=generator(*names)).tolist()

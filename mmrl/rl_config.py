@@ -12,8 +12,7 @@ from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.presets import resolve_method
 from mmrl.config import ConfigError, above, at_least, check, check_choice
-from mmrl.pretrained.model_config import ModelConfig
-from mmrl.pretrained.policy_config import OldPolicyConfig, PolicyConfig
+from mmrl.pretrained.model_config import ModelConfig, OldPolicyConfig, PolicyConfig
 from mmrl.rewards.scoring.terms import key_of
 from mmrl.rollouts.chain_order import check_chains, resolve_chain
 from mmrl.rollouts.task_config import TaskConfig
@@ -99,9 +98,11 @@ class RLConfig(RunConfig):
         check_chains(self.tasks)
         for name, task in self.tasks.items():
             check(bool(TASK_NAME.fullmatch(name)), "tasks", name, NAMES, "It names files.")
-            where = f"tasks.{name}.algorithm"
-            task.algorithm = resolve_method(task.algorithm, where)
+            task.algorithm = resolve_method(task.algorithm, f"tasks.{name}.algorithm")
             task.check(f"tasks.{name}")
+            fits = task.sample_with == "policy" or self.old_policy is not None
+            allowed, advice = "policy without an old policy", "Set old_policy."
+            check(fits, f"tasks.{name}.sample_with", task.sample_with, allowed, advice)
         held_out = any(task.eval_prompts for task in self.tasks.values())
         allowed, advice = "0 without held-out prompts", "Set tasks.<name>.eval_prompts."
         check(held_out or self.eval_steps == 0, "eval_steps", self.eval_steps, allowed, advice)
@@ -115,10 +116,6 @@ class RLConfig(RunConfig):
         control = self.report.control
         there = control is None or Path(control).expanduser().is_file()
         check(there, "report.control", control, "an existing metrics.jsonl")
-        for name, task in self.tasks.items():
-            fits = task.sample_with == "policy" or self.old_policy is not None
-            allowed, advice = "policy without an old policy", "Set old_policy."
-            check(fits, f"tasks.{name}.sample_with", task.sample_with, allowed, advice)
         for run in self.runs.values():
             run.check_policy()
 

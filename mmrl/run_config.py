@@ -1,8 +1,5 @@
-"""Settings that every training run has, named as in TRL and transformers.
-
-`RLConfig` and `SFTConfig` add theirs. The learning-rate schedules are those of transformers, which
-are checked here, before any model loads.
-"""
+"""Settings that every training run has, named as in TRL and transformers; `RLConfig` and
+`SFTConfig` add theirs."""
 
 from __future__ import annotations
 
@@ -131,30 +128,6 @@ class RunConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_optimizer()
-        advice = "Launch a run with: accelerate launch --config_file PATH -m …"
-        given = self.launch_config
-        check(given is None or self.dry_run, "launch_config", given, "null without dry_run", advice)
-        check_planned(self)
-        for tracker in self.report_to:
-            advice = f'Install it: pip install -e ".[{tracker}]"'
-            check(
-                bool(find_spec(TRACKERS[tracker])),
-                "report_to",
-                tracker,
-                "an installed package",
-                advice,
-            )
-
-    def changed(self, **settings: Any) -> Self:
-        """A copy with other settings, which are not checked again."""
-        other = copy(self)
-        for name, value in settings.items():
-            setattr(other, name, value)
-        return other
-
-    def _check_optimizer(self) -> None:
-        """Raise a ConfigError for a number that no optimiser can train with."""
         if self.optimizer == "adamw_8bit":
             advice = 'Install bitsandbytes: pip install -e ".[quantization]"'
             here = bool(find_spec("bitsandbytes"))
@@ -162,6 +135,21 @@ class RunConfig(Settings):
         most, decay = 1 / self.learning_rate, self.weight_decay
         advice = "Each step removes learning_rate * weight_decay of every weight."
         check(decay < most, "weight_decay", decay, f"below 1 / learning_rate ({most:g})", advice)
+        advice = "Launch a run with: accelerate launch --config_file PATH -m …"
+        given = self.launch_config
+        check(given is None or self.dry_run, "launch_config", given, "null without dry_run", advice)
+        check_planned(self)
+        for tracker in self.report_to:
+            here = bool(find_spec(TRACKERS[tracker]))
+            advice = f'Install it: pip install -e ".[{tracker}]"'
+            check(here, "report_to", tracker, "an installed package", advice)
+
+    def changed(self, **settings: Any) -> Self:
+        """A copy with other settings, which are not checked again."""
+        other = copy(self)
+        for name, value in settings.items():
+            setattr(other, name, value)
+        return other
 
 
 def check_merge(settings: RunConfig, model: Any) -> None:

@@ -401,8 +401,8 @@ def hardware_rows() -> list[Any]:
 
 @pytest.mark.parametrize(("name", "size"), hardware_rows())
 def test_the_memory_of_recipes_is_what_the_dry_run_estimates(name: str, size: float) -> None:
-    from mmrl.planning.known_sizes import find_sizes
     from mmrl.planning.memory import estimate
+    from mmrl.pretrained.known import find_sizes
     from mmrl.rollouts.tasks import Task
     from mmrl.runtime.placement import Placement
 
@@ -423,10 +423,10 @@ FULL = re.findall(
 
 @pytest.mark.slow
 def test_recipes_of_all_weights_fit_eight_devices_as_their_page_says() -> None:
-    from mmrl.planning.known_sizes import find_sizes
     from mmrl.planning.memory import estimate
     from mmrl.planning.planned_launch import plan_placement, use_launch
     from mmrl.planning.reward_probe import offline
+    from mmrl.pretrained.known import find_sizes
     from mmrl.rollouts.tasks import Task
 
     every = {path.stem for path in (ROOT / "configs" / "rl").glob("*_full.yaml")}

@@ -59,9 +59,13 @@ class Chosen(Settings):
         return _combine(cls, *found)
 
     @classmethod
+    @cache
     def setting_types(cls) -> dict[str, Any]:
         """The types of the settings of every choice."""
-        return _every_type(cls)
+        found = dict(field_types(cls))
+        for _, _, each in cls.variants():
+            found = field_types(each) | found
+        return found
 
     @classmethod
     def variants(cls) -> Iterator[tuple[str, str, Any]]:
@@ -79,14 +83,6 @@ def _combine(cls: type, *options: type) -> type:
     made = make_dataclass(cls.__name__, [], bases=(*bases, cls), kw_only=True)
     made.__module__, made.__doc__ = cls.__module__, cls.__doc__
     return made
-
-
-@cache
-def _every_type(cls: Any) -> dict[str, Any]:
-    found = dict(field_types(cls))
-    for _, _, each in cls.variants():
-        found = field_types(each) | found
-    return found
 
 
 @cache

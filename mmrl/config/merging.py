@@ -51,19 +51,11 @@ def build_options(registry: Mapping[str, Any], options: Mapping[str, Any], where
 def _lay_out(cls: Any, layers: Sequence[Any], where: str) -> DictConfig:
     """The defaults of a section to which layers are to be added, every section in it of the class
     that its content chooses."""
-    content = {key: value for layer in layers for key, value in layer.items()}
-    chosen = cls.choose(content, where) if issubclass(cls, Chosen) else cls
-    node = copy.deepcopy(_defaults(chosen))
-    _open_sections(node, cls, chosen, layers, where)
-    return node
-
-
-def _open_sections(
-    node: DictConfig, cls: Any, chosen: Any, layers: Sequence[Any], where: str
-) -> None:
-    """Lay out the sections inside a section of the class `chosen`, in place; see `_lay_out`."""
+    chosen = cls
     if issubclass(cls, Chosen):
+        chosen = cls.choose({k: v for layer in layers for k, v in layer.items()}, where)
         leave_out_unread(cls, chosen, layers, where)
+    node = copy.deepcopy(_defaults(chosen))
     for name, hint in field_types(chosen).items():
         items = [layer[name] for layer in layers if isinstance(layer.get(name), Mapping)]
         inner, key = bare_type(hint), _key(where, name)
@@ -75,6 +67,7 @@ def _open_sections(
             for each in dict.fromkeys(each for item in items for each in item):
                 own = [item[each] for item in items if isinstance(item.get(each), Mapping)]
                 node[name][each] = _lay_out(get_args(inner)[1], own, _key(key, str(each)))
+    return node
 
 
 def _keep_usual(held: Any, node: DictConfig) -> DictConfig:

@@ -54,9 +54,8 @@ def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
     `load_config`; or an input is missing, with its key, and the commands that write it where the
     YAML that names it has them in its comments, see `COMMAND`."""
     config: Any = load_config(cls, arguments)
-    words = {key: value for key, _, value in (word.partition("=") for word in arguments)}
-    files = find_chain(words["config"]) if "config" in words else ()
-    texts = [file.read_text(encoding="utf-8") for file in files]
+    path = _words(arguments).get("config")
+    texts = [file.read_text(encoding="utf-8") for file in find_chain(path)] if path else []
     for key, value in flatten(dataclasses.asdict(config)):
         folder = value.partition("/")[0] if isinstance(value, str) else ""
         if folder not in ("datasets", "runs") or key.endswith("_dir") or Path(value).exists():

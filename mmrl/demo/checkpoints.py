@@ -16,8 +16,7 @@ from yaml import YAMLError
 
 from mmrl.config import check, merge
 from mmrl.demo.demo_config import DemoConfig
-from mmrl.pretrained.model_config import ModelConfig, policy_options
-from mmrl.pretrained.policy_config import PolicyConfig
+from mmrl.pretrained.model_config import ModelConfig, PolicyConfig, policy_options
 from mmrl.run.checkpoint import model_folders
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from mmrl.planning.known_sizes import find_sizes
 from mmrl.planning.memory import estimate
+from mmrl.pretrained.known import find_sizes
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.placement import Placement, device_memory

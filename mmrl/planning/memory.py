@@ -7,7 +7,6 @@ from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.models.network.network import Network
 from mmrl.models.network.pipeline_parts import AUTOENCODER, ENCODERS
 from mmrl.models.task_names import EDITS, writes_images
-from mmrl.planning.known_sizes import BYTES, count_columns, outline_policy
 from mmrl.planning.network_memory import (
     BUCKET,
     ENCODING,
@@ -19,7 +18,7 @@ from mmrl.planning.network_memory import (
     count_network,
     estimate_network,
 )
-from mmrl.pretrained.known import Known
+from mmrl.pretrained.known import BYTES, Known, count_columns, outline_policy
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.pairing import count_candidates
 from mmrl.rollouts.tasks import Task, completion_length
@@ -48,7 +47,9 @@ def estimate(
         draws, followed = writes_images(task.config.task), 0.0
         if task.algorithm.follows_rewards:
             followed = network.count_decoding(step.scored, known.frames, gradient=True)
-        graphs = _count_graphs(config, task, micro)
+        steps = count_candidates(task.algorithm, task.config.sampler, micro.scored)
+        passes = passes_per_rollout(task.algorithm, steps, micro.scored, network.block_size)
+        graphs = 1 if task.algorithm.pass_by_pass else passes  # that are held together
         update = max(update, micro.train(recompute, graphs) + followed)
         decoding = network.count_decoding(step.scored, known.frames) if draws else 0.0
         sampling = max(sampling, step.sample(task.config.sampler), decoding)
@@ -148,14 +149,6 @@ def _find_passes(
         build(micro, length + copied + 3, branches, shown),
         build(rows, length + 3, settings.sampler.guidance.branches, own),
     )
-
-
-def _count_graphs(config: RLConfig, task: Task, micro: Pass) -> int:
-    """Passes whose graphs are held together."""
-    block_size = micro.network.block_size
-    steps = count_candidates(task.algorithm, task.config.sampler, micro.scored)
-    passes = passes_per_rollout(task.algorithm, steps, micro.scored, block_size)
-    return 1 if task.algorithm.pass_by_pass else passes
 
 
 def _count_shown(known: Known, task: Task, network: Network) -> int:

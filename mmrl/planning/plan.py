@@ -4,17 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mmrl.algorithms.forwards import count_forwards
-from mmrl.models.families import get_family
 from mmrl.models.loading import outline
 from mmrl.planning.batch_sizes import settle_batch_sizes
-from mmrl.planning.known_sizes import find_sizes, outline_policy
 from mmrl.planning.memory import count_policy, estimate, offloaded_phase
 from mmrl.planning.network_memory import Needs, combine_needs
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import add_probes, probe_task
 from mmrl.planning.run_checks import check_run
-from mmrl.pretrained.known import Known, find_here, own_vq
+from mmrl.pretrained.known import Known, find_here, find_sizes, outline_policy
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.pairing import count_candidates, find_differences
 from mmrl.rollouts.tasks import Task, completion_length
@@ -105,18 +103,13 @@ def _describe_model(
     here = f"{ELSEWHERE}{known}" if directory is None else ""
     called = f"{policy}: " if policy else ""
     plan.add("policy", f"{called}{model.path}{here}; weights in {model.dtype}")
-    if (vq := _find_vq(config, raw)) is not None:
+    read = Known(model, raw)
+    if read.reads_codes and (vq := read.vq) is not None:
         plan.add("images", f"{vq}{ELSEWHERE if find_here('model.vq', vq) is None else ''}")
     if policy and plan.config.models[policy].frozen:
         plan.add("trained", "nothing, it is frozen")
     else:
         add_trained(plan, network, int(count_policy(config, network).adapter) // 4)
-
-
-def _find_vq(config: RLConfig, raw: Mapping[str, Any]) -> str | None:
-    """The image tokenizer of the policy; None where its family loads none."""
-    codes = any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values())
-    return own_vq(config.model) if codes else None
 
 
 def _describe_task(

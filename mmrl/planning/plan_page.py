@@ -134,14 +134,9 @@ def _short(value: Any) -> str:
 
 def _wrap(name: str, text: str) -> list[str]:
     head = f"  {name:<{NAMES - 1}} "
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=head,
-        subsequent_indent=" " * (NAMES + 2),
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [head.rstrip()]
+    wrapper = textwrap.TextWrapper(WIDTH, head, " " * (NAMES + 2), break_on_hyphens=False)
+    wrapper.break_long_words = False
+    return wrapper.wrap(text) or [head.rstrip()]
 
 
 def cut(text: str, length: int = 2 * WIDTH) -> str:

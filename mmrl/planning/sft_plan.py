@@ -6,12 +6,18 @@ from mmrl.models.network.token_network import TokenNetwork
 from mmrl.objectives import find_objective
 from mmrl.objectives.options import MaskedConfig, StartConfig
 from mmrl.objectives.policy_start import choose_trained
-from mmrl.planning.known_sizes import BYTES, count_columns, find_sizes, outline_policy
 from mmrl.planning.network_memory import Needs, Pass, count_network, estimate_network
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import offline
-from mmrl.pretrained.known import PUBLIC_PATCH, find_here
+from mmrl.pretrained.known import (
+    BYTES,
+    PUBLIC_PATCH,
+    count_columns,
+    find_here,
+    find_sizes,
+    outline_policy,
+)
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.launch import count_processes

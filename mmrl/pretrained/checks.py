@@ -43,7 +43,10 @@ def check_checkpoints(known: Known) -> Policy | None:
         except (FileNotFoundError, ValueError) as error:
             raise ConfigError(f"model.{error}") from error
     if model.train_vision_tower:
-        check_vision_tower(known, "to train its vision tower")
+        layouts = [layout for family in known.families for layout in family.LAYOUTS.values()]
+        sees = any(layout.needs_tower for layout in layouts)
+        allowed = "a checkpoint with a vision tower to train its vision tower"
+        check(sees, "model.path", model.path, allowed)
     options = LayoutConfig(**layout_options(model))
     check_continued(model)
     directory = find_here("model.path", model.path, model.without_parts)
@@ -93,13 +96,6 @@ def check_patterns(network: Network, model: ModelConfig, where: str = "model") -
         check(free, key, pattern, f"of weights that {where}.quantization_config leaves as they are")
 
 
-def check_vision_tower(known: Known, purpose: str) -> None:
-    """Raise a ConfigError where the policy's checkpoint is known to have no vision tower."""
-    layouts = [layout for family in known.families for layout in family.LAYOUTS.values()]
-    sees = any(layout.needs_tower for layout in layouts)
-    check(sees, "model.path", known.model.path, f"a checkpoint with a vision tower {purpose}")
-
-
 def check_task(known: Known, task: str, purpose: str) -> int | None:
     """The number of tokens of an image that a task writes or reads as codes; None where there is
     none, or where only checkpoints that are not here say it. Raises ConfigError, which says the
@@ -125,9 +121,9 @@ def _known_image_tokens(known: Known, task: str) -> int | None:
     for key, side in sides.items():
         whole = patch is None or side is None or side % patch == 0
         check(whole, f"model.{key}", side, f"a multiple of {patch}, a token's side")
-    if model.image_size is None and not all(list(sides.values())[1:] or [None]):
-        return None if known.config is None else known.count_image_tokens(written)
-    return None if patch is None else known.count_image_tokens(written)
+    asked = model.image_size or (written and model.image_height and model.image_width)
+    given = patch if asked else known.config
+    return None if given is None else known.count_image_tokens(written)
 
 
 def check_kind(known: Known, sampler: SamplerConfig, where: str = "sampler") -> None:

@@ -17,7 +17,7 @@ from huggingface_hub.errors import HFValidationError
 from mmrl.config import check
 from mmrl.config.checks import is_hub_id
 from mmrl.config.settings_file import read_settings_file
-from mmrl.models.families import FAMILIES, find_family, mmada
+from mmrl.models.families import FAMILIES, find_family, get_family, mmada
 from mmrl.models.families.family import Family
 from mmrl.models.families.pipeline import (
     check_parts,
@@ -28,7 +28,9 @@ from mmrl.models.families.pipeline import (
 from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ, find_vq
 from mmrl.models.image_tokenizers.image_tokenizer import build_vq
 from mmrl.models.layouts.causal_images import load_reader, outline_reader
+from mmrl.models.network.network import Network
 from mmrl.models.source import ADAPTER_CONFIG, INDEX, find_base, find_directory, is_adapter
+from mmrl.models.task_names import writes_images
 from mmrl.models.weights import read_headers
 from mmrl.pretrained.model_config import ModelConfig
 
@@ -43,6 +45,10 @@ CONFIGS = ("config.json", "model_index.json", "adapter_config.json", "*/config.j
 """Files of a checkpoint that say what it is."""
 PUBLIC_PATCH = 16
 """Side in pixels of what a token shows, in the published image tokenizers."""
+CODES = 8192
+"""Codes of the published image tokenizers."""
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+"""Of a number of a `dtype`."""
 
 
 def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
@@ -63,6 +69,17 @@ def find_published(path_or_hub_id: str) -> tuple[str | None, dict[str, Any]]:
     """Name and sizes of the published checkpoint that this is; None and nothing where it is not."""
     names = [name for start, name in PUBLIC_SIZES.items() if path_or_hub_id.startswith(start)]
     return (names[0], SIZES[names[0]]) if names else (None, {})
+
+
+def find_sizes(path_or_hub_id: str) -> tuple[str | None, Mapping[str, Any]]:
+    """None and `config.json` of a checkpoint; where that is not on this machine, name and sizes of
+    the published one that it is. Raises ConfigError: it is neither here nor published."""
+    raw = known_config(path_or_hub_id)
+    if raw is not None and find_family(raw) is not None:
+        return None, raw
+    name, sizes = find_published(path_or_hub_id)
+    check(bool(name), "model.path", path_or_hub_id, "a checkpoint whose sizes are known")
+    return name, sizes
 
 
 def known_directories(path_or_hub_id: str) -> list[Path]:
@@ -218,3 +235,21 @@ def own_vq(model: ModelConfig) -> str | None:
         return model.vq
     other = model.path if model.path.startswith(HOLDERS) else PUBLIC_VQ
     return find_vq(known_directories(model.path)) or other
+
+
+def outline_policy(raw: Mapping[str, Any]) -> Network:
+    """The network of a config.json on the meta device."""
+    with torch.device("meta"):
+        return get_family(raw).network(raw)
+
+
+def count_weights(network: Network) -> int:
+    """Parameters of a network, and of what is loaded beside it."""
+    return sum(p.numel() for p in network.parameters()) + sum(network.count_parts().values())
+
+
+def count_columns(task: str, network: Network, raw: Mapping[str, Any]) -> int:
+    """Columns of the logits of a task: image codes, or the whole vocabulary; 0 without tokens."""
+    if network.vocab_size == 0:
+        return 0
+    return raw.get("codebook_size", CODES) if writes_images(task) else network.vocab_size

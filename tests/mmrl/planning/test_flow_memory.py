@@ -9,10 +9,9 @@ import torch
 
 from mmrl.config import load_config
 from mmrl.models.network.live_bytes import LiveBytes
-from mmrl.planning.known_sizes import outline_policy
 from mmrl.planning.memory import estimate
 from mmrl.planning.network_memory import Needs
-from mmrl.pretrained.known import known_config
+from mmrl.pretrained.known import known_config, outline_policy
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.placement import Placement

@@ -15,10 +15,9 @@ from mmrl.models import load_model
 from mmrl.models.families import FAMILIES
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.planning.batch_sizes import SHARE, settle_batch_sizes
-from mmrl.planning.known_sizes import outline_policy
 from mmrl.planning.memory import count_policy, estimate
 from mmrl.planning.network_memory import LIVE, Pass, count_network, estimate_network
-from mmrl.pretrained.known import SIZES, known_config
+from mmrl.pretrained.known import SIZES, known_config, outline_policy
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
