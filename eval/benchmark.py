@@ -25,11 +25,10 @@ from mmrl.evaluation.text_scores import group_places
 from mmrl.models import Policy, load_policy
 from mmrl.models.task_names import completions_of, writes_images
 from mmrl.pretrained.checks import (
-    check_cache,
     check_checkpoints,
-    check_kind,
     check_network_blocks,
     check_prompts,
+    check_sampling,
     check_task,
 )
 from mmrl.pretrained.known import Known, own_vq
@@ -76,8 +75,7 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     policy = check_checkpoints(known)
     check_queries(config.rewards, "rewards", known)
     for sampler, length in config.rows().values():
-        check_kind(known, sampler)
-        check_cache(known, sampler)
+        check_sampling(known, sampler)
         if not writes_images(config.task):
             keys = "sampler", "max_completion_length"
             check_network_blocks(known, sampler, length, *keys)

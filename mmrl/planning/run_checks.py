@@ -6,16 +6,14 @@ from contextlib import nullcontext
 from mmrl.config import check
 from mmrl.engines.sampler import check_server
 from mmrl.generation.kinds import SAMPLERS
-from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
 from mmrl.planning.reward_probe import offline
 from mmrl.pretrained.checks import (
-    check_cache,
     check_checkpoints,
-    check_kind,
     check_network_blocks,
     check_prompts,
+    check_sampling,
     check_task,
 )
 from mmrl.pretrained.known import Known
@@ -56,7 +54,14 @@ def _check_policy(
     allowed = "false, as updates ask rewards and the autoencoder for their gradient"
     check(not (config.offload and follows), "offload", config.offload, allowed)
     known = knowns[""]
-    policy = check_model(config, knowns)
+    for name, task in config.tasks.items():
+        tokens = check_task(known, task.task, f"for the task {task.task} of tasks.{name}")
+        task.settle_rewards()
+        for key in ("rewards", "eval_rewards"):
+            check_queries(getattr(task, key), f"tasks.{name}.{key}", knowns)
+        for prefix in ("", "eval_"):
+            _check_sampler(known, f"tasks.{name}", task, tokens, prefix)
+    policy = check_checkpoints(known)
     with offline() if dry else nullcontext():
         exact = known.blocks is not None
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
@@ -123,22 +128,6 @@ def _check_divides(rollouts: int, key: str, number: int, of: str, otherwise: str
     check(rollouts % number == 0, key, number, f"{allowed}, such as {divisors}")
 
 
-def check_model(config: RLConfig, knowns: Mapping[str, Known]) -> Policy | None:
-    """The policy without weights, None where it is not on this machine; `knowns` has what is known
-    of it as "", and of others that rewards may query. Raises ConfigError: it is known that it
-    cannot do what the tasks ask."""
-    known = knowns[""]
-    for name, task in config.tasks.items():
-        purpose = f"for the task {task.task} of tasks.{name}"
-        tokens = check_task(known, task.task, purpose)
-        task.settle_rewards()
-        for key in ("rewards", "eval_rewards"):
-            check_queries(getattr(task, key), f"tasks.{name}.{key}", knowns)
-        for prefix in ("", "eval_"):
-            _check_sampler(known, f"tasks.{name}", task, tokens, prefix)
-    return check_checkpoints(known)
-
-
 def _check_sampler(
     policy: Known, where: str, task: TaskConfig, tokens: int | None, prefix: str
 ) -> None:
@@ -151,12 +140,10 @@ def _check_sampler(
         check(length in (None, tokens), f"{where}.{key}", length, "null for images", advice)
     if sampler is None:
         return
-    check_kind(policy, sampler, f"{where}.{prefix}sampler")
-    check_cache(policy, sampler, f"{where}.{prefix}sampler")
-    given = length or task.max_completion_length
+    place, given = f"{where}.{prefix}sampler", length or task.max_completion_length
+    check_sampling(policy, sampler, place)
     if not images:
-        keys = f"{where}.{prefix}sampler", f"{where}.{key}"
-        check_network_blocks(policy, sampler, given, *keys)
+        check_network_blocks(policy, sampler, given, place, f"{where}.{key}")
     known = tokens if images else MAX_COMPLETION_LENGTH
     if known is not None and (images or given is None):  # else checked with the task
-        check_sampler(sampler, f"{where}.{prefix}sampler", known)
+        check_sampler(sampler, place, known)

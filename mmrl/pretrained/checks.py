@@ -126,30 +126,24 @@ def _known_image_tokens(known: Known, task: str) -> int | None:
     return None if given is None else known.count_image_tokens(written)
 
 
-def check_kind(known: Known, sampler: SamplerConfig, where: str = "sampler") -> None:
+def check_sampling(known: Known, sampler: SamplerConfig, where: str = "sampler") -> None:
     """Raise a ConfigError for a sampler of another kind of generation than the policy is known to
-    be; `where` is the dotted key of the sampler."""
+    be, or a cache that its network is known not to have; `where` is the dotted key."""
     kinds = {family.KIND for family in known.families}
     names = sorted(name for name, kind in SAMPLER_KINDS.items() if kind in kinds)
     allowed = f"{' or '.join(names)}, as {known.model.path} is {' or '.join(sorted(kinds))}"
-    advice = ""
-    if SAMPLERS[sampler.name].prepare is not None:
-        advice = "Servers of masked models do not say in which step a token was written."
-    check(not kinds or sampler.name in names, f"{where}.name", sampler.name, allowed, advice)
-
-
-def check_cache(known: Known, sampler: SamplerConfig, where: str = "sampler") -> None:
-    """Raise a ConfigError for a sampler's cache where the policy's network is known to have none;
-    `where` is the dotted key of the sampler."""
+    served = SAMPLERS[sampler.name].prepare is not None
+    advice = "Servers of masked models do not say in which step a token was written."
+    fits = not kinds or sampler.name in names
+    check(fits, f"{where}.name", sampler.name, allowed, advice if served else "")
     raw, cache = known.config or {}, getattr(sampler, "cache", "none")
     family = find_family(raw)
-    if cache == "none" or family is None:
-        return
-    with torch.device("meta"):
-        network = family.network(raw)
-    able = network.can_refresh if cache == "refresh" else network.can_cache
-    advice = "The network of this checkpoint keeps no such keys and values."
-    check(able, f"{where}.cache", cache, "none", advice)
+    if cache != "none" and family is not None:
+        with torch.device("meta"):
+            network = family.network(raw)
+        able = network.can_refresh if cache == "refresh" else network.can_cache
+        advice = "The network of this checkpoint keeps no such keys and values."
+        check(able, f"{where}.cache", cache, "none", advice)
 
 
 def check_network_blocks(

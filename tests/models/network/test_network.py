@@ -13,7 +13,7 @@ from mmrl.generation.masked.strategies.strategy import passes_of
 from mmrl.models import Policy
 from mmrl.models.network.network import Network
 from mmrl.models.quantization import list_quantized
-from mmrl.pretrained.checks import check_cache
+from mmrl.pretrained.checks import check_sampling
 from mmrl.pretrained.known import Known
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig, sample
@@ -51,11 +51,11 @@ def test_what_a_network_lacks_is_refused(network: Network, monkeypatch: pytest.M
     class Family:
         network = staticmethod(lambda raw: network)
 
-    monkeypatch.setattr("mmrl.models.families.find_family", lambda raw: Family)
+    monkeypatch.setattr("mmrl.pretrained.checks.find_family", lambda raw: Family)
     known = Known.read(ModelConfig(path="owner/name"))
     with pytest.raises(ConfigError, match="sampler.cache is 'dual'; it must be none"):
-        check_cache(known, SamplerConfig(cache="dual"))
-    check_cache(known, SamplerConfig())
+        check_sampling(known, SamplerConfig(cache="dual"))
+    check_sampling(known, SamplerConfig())
     with pytest.raises(NotImplementedError, match="BagOfTokens has no cache"):
         network.new_cache()
     with pytest.raises(ValueError, match="no 4-bit form"):
