@@ -8,11 +8,8 @@ from pathlib import Path
 
 
 def leave(*_: object) -> None:
-    """Handle Ctrl-C during imports: end at once with status 130.
-
-    An exception is not enough: compiled modules swallow it while they are imported, or fail later
-    because an import is missing.
-    """
+    """Handle Ctrl-C during imports: end at once with status 130. Compiled modules swallow an
+    exception while they are imported, or fail later because an import is missing."""
     os.write(2, b"stopped\n")
     os._exit(130)
 

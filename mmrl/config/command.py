@@ -30,10 +30,8 @@ def run_command(
 
 
 def read_settings(usage: Usage, arguments: Sequence[str]) -> Any:
-    """Read the settings of a command line; exit where it asks for help or has an error.
-
-    For scripts with slow imports, which read their settings first.
-    """
+    """Read the settings of a command line, before imports that are slow; exit where it asks for
+    help or has an error."""
     found, config = [], usage.config
     status = run_command(usage, arguments, lambda: found.append(load_config(config, arguments)))
     return found[0] if found else sys.exit(status)

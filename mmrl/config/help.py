@@ -13,12 +13,9 @@ from mmrl.config.yaml_file import first_line, shipped
 
 
 class Usage(NamedTuple):
-    """What `--help` knows of a command.
-
-    `command`: the words that call it. `text`: docstring of its module, with a summary and indented
-    examples. `config`: the dataclass of its settings. `folder`: of `configs/` with its
-    configurations, None without.
-    """
+    """What `--help` knows of a command: the words that call it; the docstring of its module, with a
+    summary and indented examples; the dataclass of its settings; and the folder of `configs/` with
+    its configurations, if there is one."""
 
     command: str
     text: str | None

@@ -40,11 +40,9 @@ def settle_batch_sizes(
 def _settle(
     config: RLConfig, tasks: Sequence[Task], placement: Placement
 ) -> tuple[RLConfig, dict[str, int]]:
-    """The settings with sizes in the place of `auto`, and the sizes by their keys.
-
-    Rollouts take a power of two or all of a device, a micro-batch a divisor of those of every task;
-    the smallest even where it does not fit. Tasks get copies of their settings.
-    """
+    """The settings with sizes in the place of `auto`, and the sizes by their keys: of rollouts a
+    power of two or all of a device, of a micro-batch a divisor of those of every task; the smallest
+    even where it does not fit. Tasks get copies of their settings."""
     open_tasks = [task for task in tasks if task.config.rollout_batch_size == "auto"]
     if not open_tasks and config.per_device_train_batch_size != "auto":
         return config, {}

@@ -1,6 +1,7 @@
 """Device memory of a run of reinforcement learning, estimated from sizes alone."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mmrl.algorithms.forwards import passes_per_rollout
@@ -139,16 +140,13 @@ def _find_passes(
     copied = 0 if network.block_size is None else response  # again, with its open tokens
     columns = count_columns(settings.task, network, known.config or {})
 
-    def build(rows: int, length: int, *more: int) -> Pass:
-        return Pass(network, placement.device, size, rows, length, response, columns, *more)
-
+    build = partial(Pass, network, placement.device, size, scored=response, columns=columns)
     micro, branches = config.micro_batch_size(world_size), task.algorithm.guidance.branches
+    update = build(micro, length + copied + 3, branches=branches, shown=shown)
     rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
     own = -(-shown // settings.num_generations)  # a group's images are encoded once
-    return (
-        build(micro, length + copied + 3, branches, shown),
-        build(rows, length + 3, settings.sampler.guidance.branches, own),
-    )
+    branches = settings.sampler.guidance.branches
+    return update, build(rows, length + 3, branches=branches, shown=own)
 
 
 def _count_shown(known: Known, task: Task, network: Network) -> int:

@@ -239,11 +239,9 @@ class Pass:
     shown: int = 0
 
     def train(self, recompute: bool, held: int = 1) -> float:
-        """Bytes of activations and logits of some passes whose graphs are held together.
-
-        Logits are scored in parts where there are many: then two gradients of the final states are
-        kept, and beside them are log-probs, their exponential and a product of both.
-        """
+        """Bytes of activations and logits of some passes whose graphs are held together. Logits are
+        scored in parts where there are many: then two gradients of the final states are kept, and
+        beside them are log-probs, their exponential and a product of both."""
         kept, working = self.network.count_activations(self.length, recompute, self.size)
         rows = self.rows * self.scored
         logits = 4.0 * rows * self.columns * self.branches

@@ -29,14 +29,9 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     """What a run of `world_size` processes, or of those that were launched, would do, its rewards
     on a few samples, and its memory.
 
-    No weights of the policy are loaded, and nothing is downloaded but files that say what a
-    checkpoint is; rewards whose checkpoints are on this machine are built and score two dummy
-    samples. What comes from the hub may be missing here.
-
-    Raises:
-        ConfigError: settings that cannot run.
-        FileNotFoundError, ValueError: a reward that cannot be built.
-    """
+    Nothing is downloaded but files that say what a checkpoint is; rewards whose checkpoints are on
+    this machine are built and score two dummy samples. Raises ConfigError: settings that cannot
+    run. Raises FileNotFoundError, ValueError: a reward that cannot be built."""
     world_size, plan = world_size or count_processes(), Plan(config)
     start = RunDirectory(config.output_dir).starting_point(config)
     tasks, placement = check_run(config, world_size, dry=True), plan_placement(config, world_size)
@@ -62,9 +57,8 @@ def _describe_policy(
     kernel, dtype = config.model.attn_implementation, config.model.dtype
     plan.add("computed", *choose_planned(config.bf16, placement, kernel, dtype).reasons)
     if config.sync_ref_model and config.needs_reference:
-        alpha, steps = config.ref_model_mixup_alpha, config.ref_model_sync_steps
-        moves = f"moves by {alpha:g} towards the policy every {steps} optimiser steps"
-        plan.add("reference", moves)
+        moves = f"moves by {config.ref_model_mixup_alpha:g} towards the policy"
+        plan.add("reference", f"{moves} every {config.ref_model_sync_steps} optimiser steps")
     elif config.sync_ref_model:
         plan.add("no effect", "sync_ref_model is true, and no task has a KL to the reference")
     rewards = 0
@@ -129,34 +123,24 @@ def _describe_task(
         yield "prompts", f"{given}; columns not checked"
     else:
         yield "prompts", f"{given} to train on, {held_out} held out{unchecked}"
-    yield (
-        "rollouts",
-        f"{settings.num_prompts} prompts x {settings.num_generations} = {rollouts} a step, of"
-        f" {length} response positions each",
-    )
-    steps, scales = count_steps(sampler, length), sampler.guidance
+    sampled = f"{settings.num_prompts} prompts x {settings.num_generations} = {rollouts} a step"
+    yield "rollouts", f"{sampled}, of {length} response positions each"
+    scales = sampler.guidance
+    steps = f"{count_steps(sampler, length)} steps of {rollouts * scales.branches} rows"
     image = f", image guidance {scales.image:g}" if scales.image else ""
-    yield (
-        "sampler",
-        f"{sampler.name}, {steps} steps of {rollouts * scales.branches} rows (guidance"
-        f" {scales.text:g}{image})",
-    )
+    yield "sampler", f"{sampler.name}, {steps} (guidance {scales.text:g}{image})"
+    draws = f"strategy {algorithm.strategy}, {algorithm.num_draws} draws"
+    inner = f"{algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}"
     value = ", value head on a copy of the policy" if algorithm.value else ""
-    yield (
-        "algorithm",
-        f"{algorithm.name}: strategy {algorithm.strategy}, {algorithm.num_draws} draws,"
-        f" {algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}{value}",
-    )
+    yield "algorithm", f"{algorithm.name}: {draws}, {inner}{value}"
     size, parts = config.micro_batch_size(world_size), config.num_mini_batches
     block_size = outline_policy(raw).block_size
     plan = {"num_mini_batches": parts, "block_size": block_size}
     cost = count_forwards(algorithm, count_candidates(algorithm, sampler, length), length, **plan)
-    yield (
-        "update",
-        f"{config.updates_per_step} optimiser steps of {rollouts // world_size // parts // size}"
-        f" micro-batches of {size} rollouts per process, {cost.total} forward and"
-        f" {cost.backward} backward passes each",
-    )
+    number = f"{rollouts // world_size // parts // size} micro-batches of {size} rollouts"
+    passes = f"{cost.total} forward and {cost.backward} backward passes each"
+    steps = f"{config.updates_per_step} optimiser steps"
+    yield "update", f"{steps} of {number} per process, {passes}"
     if algorithm.completion_value is not None:
         more = algorithm.completion_value.slices - 1
         credit = f"{more} passes more for each rollout, and rewards for {rollouts * more}"

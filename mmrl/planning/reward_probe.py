@@ -112,11 +112,8 @@ def probe_rewards(
 ) -> Iterator[Probe]:
     """Build rewards at the dotted key `where` one after the other, check all prompts with them, and
     score samples; where `max_failures` is above 0, prompts that cannot be scored are no error. With
-    `dry` nothing is downloaded, and a served reward is only asked whether it is ready.
-
-    Raises:
-        FileNotFoundError, ValueError: a reward that can be built nowhere, or cannot score a prompt.
-    """
+    `dry` nothing is downloaded, and a served reward is only asked whether it is ready. Raises
+    FileNotFoundError, ValueError: one that can be built nowhere, or cannot score a prompt."""
     for n, entry in enumerate(entries):
         name, before = f"{entry.get('weight', 1):g} x {key_of(entry)}", {*FROZEN}
         try:
@@ -158,10 +155,8 @@ def score_samples(
     seconds = (time.perf_counter() - started) / len(results)
     scores = [result for result in results if isinstance(result, float)]
     problems = [result for result in results if isinstance(result, Failure)]
-    absent = {
-        "without a score": len(results) - len(scores) - len(problems),
-        "failed": len(problems),
-    }
+    left = len(results) - len(scores) - len(problems)
+    absent = {"without a score": left, "failed": len(problems)}
     parts = [f"{count} of {len(results)} {what}" for what, count in absent.items() if count]
     if scores:
         mean = f"mean {statistics.fmean(scores):.4g}"

@@ -30,11 +30,8 @@ from mmrl.samplers import check_sampler
 def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[str, Task]:
     """Check the launch, the batch geometry, the checkpoints of the policy, the tasks and prompts;
     return the tasks by name, with their prompts, and their rewards not built. If `dry`, nothing is
-    downloaded, and a task whose prompts are only on the hub has none.
-
-    Raises:
-        ConfigError, FileNotFoundError, ValueError: what the run cannot start with.
-    """
+    downloaded, and a task whose prompts are only on the hub has none. Raises ConfigError,
+    FileNotFoundError, ValueError: what the run cannot start with."""
     check_launch(config.optimizer, config.torch_compile)
     check_rewards(config.tasks)
     knowns = {name: Known.read(run.model) for name, run in config.runs.items()}

@@ -30,12 +30,9 @@ from mmrl.training.optimizers import build_optimizers
 @for_launch
 def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     """What a run of `world_size` processes, or of those that were launched, would do; data are
-    read, and nothing is downloaded but files that say what a checkpoint is.
-
-    Raises:
-        ConfigError: settings that cannot run.
-        FileNotFoundError, ValueError: a checkpoint or tokenizer that cannot be loaded.
-    """
+    read, and nothing is downloaded but files that say what a checkpoint is. Raises ConfigError:
+    settings that cannot run. Raises FileNotFoundError, ValueError: a checkpoint or tokenizer that
+    cannot be loaded."""
     check_launch(config.optimizer, config.torch_compile)
     world_size, plan = world_size or count_processes(), Plan(config)
     entry, options = find_objective(config.objective)

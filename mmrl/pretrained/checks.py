@@ -29,13 +29,9 @@ from mmrl.types import Prompt
 
 def check_checkpoints(known: Known) -> Policy | None:
     """Check where the checkpoints are and, where they are here, what the headers of their files
-    say; return the policy without weights, None where it is not on this machine.
-
-    Raises:
-        ConfigError: one that is neither a directory nor possibly on the hub.
-        FileNotFoundError, ValueError: one that `load_policy` would refuse, or that the hub does not
-            return.
-    """
+    say; return the policy without weights, None where it is not on this machine. Raises
+    ConfigError: one that is neither a directory nor possibly on the hub. Raises FileNotFoundError,
+    ValueError: one that `load_policy` would refuse, or that the hub does not return."""
     model, own = known.model, known.vq
     if isinstance(model.chat_template, str):
         try:
