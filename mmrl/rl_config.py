@@ -136,9 +136,9 @@ class RLConfig(RunConfig):
         allowed = "empty with models" if self.models else "a directory or a hub id"
         check(bool(self.models) != bool(self.model.path), "model.path", self.model.path, allowed)
         for name, task in self.tasks.items():
-            allowed = "one of models" if self.models else "empty without models"
+            allowed = f"one of models: {', '.join(self.models)}"
+            allowed = allowed if self.models else "empty without models"
             known = task.policy in (self.models or ("",))
-            allowed += f": {', '.join(self.models)}" if self.models else ""
             check(known, f"tasks.{name}.policy", task.policy, allowed)
         used = {task.policy for task in self.tasks.values()}
         for name, policy in self.models.items():
@@ -199,10 +199,7 @@ class RLConfig(RunConfig):
 
     def rollouts_per_device(self, world_size: int) -> dict[str, int]:
         """Rollouts of a step on each of the processes, by task."""
-        return {
-            name: task.num_prompts * task.num_generations // world_size
-            for name, task in self.tasks.items()
-        }
+        return {n: t.num_prompts * t.num_generations // world_size for n, t in self.tasks.items()}
 
     def micro_batch_size(self, world_size: int) -> int:
         """Rollouts of a micro-batch on each of the processes."""

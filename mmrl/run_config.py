@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LambdaLR
     from typing_extensions import Self
 
-TRACKERS = {
-    **{name: name for name in ("tensorboard", "trackio", "wandb", "swanlab")},
-    "prometheus": "prometheus_client",
-}
+TRACKERS = {name: name for name in ("tensorboard", "trackio", "wandb", "swanlab")}
+TRACKERS["prometheus"] = "prometheus_client"
 """Values of `report_to`, and the module of each."""
 MAX_LEARNING_RATE = 1_000_000
 """A larger learning rate is a typing error."""
@@ -169,13 +167,8 @@ def build_schedule(optimizer: Optimizer, settings: RunConfig, steps: int) -> Lam
 
     # absolute rates (min_lr, lr_end) are relative to this default, not to those of the groups
     optimizer.defaults["lr"] = settings.learning_rate
-    return get_scheduler(
-        settings.lr_scheduler_type,
-        optimizer,
-        settings.warmup_steps,
-        steps,
-        dict(settings.lr_scheduler_kwargs),
-    )  # type: ignore[return-value]
+    name, arguments = settings.lr_scheduler_type, dict(settings.lr_scheduler_kwargs)
+    return get_scheduler(name, optimizer, settings.warmup_steps, steps, arguments)  # type: ignore
 
 
 def check_schedule(settings: RunConfig, steps: int) -> None:

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from mmrl.config import ConfigError, check
+from mmrl.planning.plan_page import Plan
 from mmrl.runtime.devices import read_devices
 from mmrl.runtime.placement import Placement, read_placement
-
-P = TypeVar("P")
 
 
 @contextmanager
@@ -36,11 +35,11 @@ def use_launch(path: str | None, devices: str | None = None) -> Iterator[None]:
         os.environ.update(before)
 
 
-def for_launch(describe: Callable[..., P]) -> Callable[..., P]:
+def for_launch(describe: Callable[..., Plan]) -> Callable[..., Plan]:
     """Let a function plan for the `launch_config` and `devices` of its first argument."""
 
     @wraps(describe)
-    def planned(config: Any, *arguments: Any, **named: Any) -> P:
+    def planned(config: Any, *arguments: Any, **named: Any) -> Plan:
         with use_launch(getattr(config, "launch_config", None), config.devices):
             return describe(config, *arguments, **named)
 
@@ -63,9 +62,8 @@ def read_config_file(path: str) -> dict[str, str]:
     check(Path(path).is_file(), "launch_config", path, allowed)
     try:
         words = ["--config_file", path, "--main_process_port", "0", "-m", "mmrl.rl"]
-        arguments, *_ = launch._validate_launch_command(
-            launch.launch_command_parser().parse_args(words)
-        )
+        parsed = launch.launch_command_parser().parse_args(words)
+        arguments, *_ = launch._validate_launch_command(parsed)
         if arguments.use_deepspeed:
             arguments.deepspeed_fields_from_accelerate_config = ""  # set by the launcher's main
             _, variables = prepare_deepspeed_cmd_env(arguments)
@@ -75,8 +73,7 @@ def read_config_file(path: str) -> dict[str, str]:
         said = f"launch_config is '{path}', which accelerate refuses: {error}"
         raise ConfigError(said) from error
     processes, machines = int(arguments.num_processes or 1), int(arguments.num_machines or 1)
-    on_cpu = str(bool(arguments.cpu or arguments.use_cpu))
-    sizes = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes // machines)}
-    variables |= {**sizes, "ACCELERATE_USE_CPU": on_cpu}
+    variables |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes // machines)}
+    variables["ACCELERATE_USE_CPU"] = str(bool(arguments.cpu or arguments.use_cpu))
     variables.pop("CUDA_VISIBLE_DEVICES", None)  # the plan is made with the devices of this process
     return variables

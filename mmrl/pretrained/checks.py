@@ -106,12 +106,7 @@ def check_task(known: Known, task: str, purpose: str) -> int | None:
         return None
     advice = f"Name the one that the checkpoint was trained with, such as {PUBLIC_VQ}."
     check(model.vq is not None, "model.vq", None, f"an image tokenizer {purpose}", advice)
-    return _known_image_tokens(known, task)
-
-
-def _known_image_tokens(known: Known, task: str) -> int | None:
-    model, patch, written = known.model, known.patch, writes_images(task)
-    sides = {"image_size": model.image_size}
+    patch, written, sides = known.patch, writes_images(task), {"image_size": model.image_size}
     if written:
         sides |= {"image_height": model.image_height, "image_width": model.image_width}
     for key, side in sides.items():

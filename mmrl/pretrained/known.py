@@ -17,14 +17,8 @@ from huggingface_hub.errors import HFValidationError
 from mmrl.config import check
 from mmrl.config.checks import is_hub_id
 from mmrl.config.settings_file import read_settings_file
-from mmrl.models.families import FAMILIES, find_family, get_family, mmada
+from mmrl.models.families import FAMILIES, find_family, get_family, mmada, pipeline
 from mmrl.models.families.family import Family
-from mmrl.models.families.pipeline import (
-    check_parts,
-    is_pipeline,
-    network_directories,
-    read_pipeline,
-)
 from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ, find_vq
 from mmrl.models.image_tokenizers.image_tokenizer import build_vq
 from mmrl.models.layouts.causal_images import load_reader, outline_reader
@@ -55,9 +49,9 @@ def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
     """`config.json` of a checkpoint on this machine, a directory or cached, that of the base for an
     adapter, and what `read_pipeline` makes of a pipeline; None if neither."""
     directory = known_directories(path_or_hub_id)[-1:]
-    if directory and is_pipeline(directory[0]):
+    if directory and pipeline.is_pipeline(directory[0]):
         try:
-            return read_pipeline(directory[0])
+            return pipeline.read_pipeline(directory[0])
         except FileNotFoundError:
             if Path(path_or_hub_id).expanduser().is_dir():
                 raise
@@ -111,9 +105,9 @@ def find_here(key: str, path_or_hub_id: str, left_out: Sequence[str] = ()) -> Pa
     found = [file for name in names if (file := known_file(path_or_hub_id, name)) is not None]
     if found:
         try:
-            for folder in network_directories(found[0].parent).values():
+            for folder in pipeline.network_directories(found[0].parent).values():
                 read_headers(folder, pickled=True)
-            check_parts(found[0].parent, left_out)
+            pipeline.check_parts(found[0].parent, left_out)
         except FileNotFoundError:  # a download that has not ended
             return None
         return found[0].parent
