@@ -119,7 +119,7 @@ class RunConfig(Settings):
     """Devices that a dry run plans for, such as 8xA100-80GB or 2x24GB; null plans for those of this
     machine. Without `launch_config` each holds the whole model."""
     verbose: bool = False
-    """Print every setting below the plan, and what its memory and rewards are made of."""
+    """Print every setting below the plan."""
     launch_config: str | None = None
     """Accelerate configuration whose launch a dry run plans, such as configs/accelerate/fsdp2.yaml;
     null plans the launch of this process. Runs take that of `accelerate launch --config_file`."""

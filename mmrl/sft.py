@@ -46,8 +46,7 @@ def train(config: SFTConfig) -> Path:
         open_log(config, accelerator, run, kernel),
     ):
         with activity("loading the model and the data", timed=False):
-            deferred = build_sharding(accelerator).gathers
-            here = {"device": accelerator.device, "deferred": deferred}
+            here = {"device": accelerator.device, "deferred": build_sharding(accelerator).gathers}
             known = signature(build).parameters
             place = {key: value for key, value in here.items() if key in known}
             size = config.per_device_train_batch_size

@@ -12,6 +12,7 @@ import re
 import sys
 import typing
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
@@ -140,17 +141,12 @@ def _field(field: Any, hint: Any, cls: Any) -> Setting:
     if "holds" in field.metadata:
         held = resolve_name(field.metadata["holds"])
     is_section = dataclasses.is_dataclass(bare_type(hint)) and field.default is not None
-    default = "" if is_section else _default(field)
+    value = field.default if field.default_factory is MISSING else field.default_factory()
+    default = "" if is_section else "required" if value is MISSING else as_yaml(value)
     read_by = readers(cls, field.name).items()
     notes = [f"Read only with {column}: {', '.join(names)}." for column, names in read_by]
     meaning = " ".join([_meaning(cls, field.name), *notes])
     return Setting(field.name, _type(hint), default, meaning, held, many)
-
-
-def _default(field: Any) -> str:
-    if field.default_factory is not dataclasses.MISSING:
-        return as_yaml(field.default_factory())
-    return "required" if field.default is dataclasses.MISSING else as_yaml(field.default)
 
 
 def _held(hint: Any) -> tuple[Any, bool]:

@@ -38,11 +38,9 @@ CALL = 4
 def make_dummy_samples(
     task: str, prompts: Sequence[Prompt], count: int, side: int | None
 ) -> list[Sample]:
-    """Completions that no policy sampled, for some prompts of a task.
-
-    Images are blank or noise, of `side` pixels or 256, and a video is five of one. Texts are blank
-    or answers of the data, bare, tagged and boxed: first those of the prompt, then of another.
-    """
+    """Completions that no policy sampled, for some prompts of a task. Images are blank or noise, of
+    `side` pixels or 256, and a video is five of one. Texts are blank or answers of the data, bare,
+    tagged and boxed: first those of the prompt, then of another."""
     chosen, made, samples = spread(prompts, count) if prompts else [], completions_of(task), []
     for n in range(count if chosen else 0):
         prompt, other = (chosen[place % len(chosen)] for place in (n, n + 1))

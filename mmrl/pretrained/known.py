@@ -203,9 +203,8 @@ class Known:
     @property
     def frames(self) -> int:
         """Latent frames of a video that is written; 1 of an image."""
-        raw = self.config or {}
-        count = getattr(find_family(raw), "count_frames", None)
-        return 1 if count is None else count(raw, self.model.num_frames)
+        count = getattr(find_family(self.config or {}), "count_frames", None)
+        return 1 if count is None else count(self.config, self.model.num_frames)
 
     def count_image_tokens(self, written: bool = True) -> int:
         """Tokens of an image or video that is written, or else of an image in a prompt, from the
