@@ -73,7 +73,7 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     known = Known.read(config.model)
     tokens = check_task(known, config.task, f"for the task {config.task}")
     policy = check_checkpoints(known)
-    check_queries(config.rewards, "rewards", known)
+    check_queries(config.rewards, "rewards", {"": known})
     for sampler, length in config.rows().values():
         check_sampling(known, sampler)
         if not writes_images(config.task):
