@@ -13,7 +13,7 @@ from typing import Annotated
 
 from mmrl import begin
 from mmrl.config import at_least
-from mmrl.config.command import Usage, run_command
+from mmrl.config.command import Usage, run_command, write_out
 from mmrl.config.settings import load_ready
 from mmrl.rl_config import RLConfig
 
@@ -42,8 +42,7 @@ def probe_run(config: ProbeConfig) -> int:
     for task in check_run(config).values():
         for title, probes in probe_task(config, task, config.num_samples, dry=False):
             lines = [title, *(f"  {line}" for probe in probes for line in probe.lines())]
-            sys.stdout.write("\n".join(lines) + "\n")
-            sys.stdout.flush()
+            write_out("\n".join(lines) + "\n")
             failed |= any(probe.failed for probe in probes)
     return int(failed)
 

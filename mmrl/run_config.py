@@ -145,8 +145,7 @@ class RunConfig(Settings):
     def changed(self, **settings: Any) -> Self:
         """A copy with other settings, which are not checked again."""
         other = copy(self)
-        for name, value in settings.items():
-            setattr(other, name, value)
+        vars(other).update(settings)
         return other
 
 

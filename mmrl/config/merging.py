@@ -17,6 +17,8 @@ from mmrl.config.constraints import bare_type, check_value, field_types, section
 from mmrl.config.setting_docs import walk
 
 T = TypeVar("T")
+_defaults = functools.cache(OmegaConf.structured)
+"""The defaults of a dataclass, for copies: building them takes a fifth of a merge."""
 
 
 def merge(cls: type[T], *layers: Any, where: str = "") -> T:
@@ -77,12 +79,6 @@ def _keep_usual(held: Any, node: DictConfig) -> DictConfig:
             if key in node and not isinstance(held._get_node(key), DictConfig):
                 node[key] = held._get_node(key)
     return node
-
-
-@functools.cache
-def _defaults(cls: type) -> DictConfig:
-    """The defaults of a dataclass, for copies: building them takes a fifth of a merge."""
-    return OmegaConf.structured(cls)
 
 
 def _plain(content: Any) -> Any:

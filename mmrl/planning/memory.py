@@ -56,9 +56,7 @@ def estimate(
         sampling = max(sampling, step.sample(task.config.sampler), decoding)
     weights, memory = sizes.weights + sizes.adapter, placement.memory or 0.0
     whole = gathers_once(config.rollout_weights, weights, memory) and sharded
-    needs = estimate_network(
-        sizes, placement, config, found, update, recompute, sampling, whole=whole
-    )
+    needs = estimate_network(sizes, placement, config, found, update, recompute, sampling, whole)
     _add_frozen(needs, config, network, known, placement)
     parts, away = placement.shards if sharded else 1, placement.weights_apart
     if config.needs_reference:
