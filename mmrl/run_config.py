@@ -69,6 +69,9 @@ class RunConfig(Settings):
     torch_compile: bool = False
     """Compile the repeated blocks of the network. On a CPU it needs a C++ compiler, and the first
     step takes up to a minute longer."""
+    device: Literal["auto", "cpu"] = "auto"
+    """What computes: `auto` takes the GPU of each process, and the CPU where there is none, as on a
+    Mac, whose Metal has no float64."""
     deterministic: bool = False
     """Take GPU kernels that give equal bits in every run, where torch has them, so that a resumed
     run equals one that was never stopped; slower. A kernel without such a form is named in a

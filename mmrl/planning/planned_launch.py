@@ -10,6 +10,7 @@ from typing import Any
 from mmrl.config import ConfigError, check
 from mmrl.planning.plan_page import Plan
 from mmrl.runtime.devices import read_devices
+from mmrl.runtime.launch import use_device
 from mmrl.runtime.placement import Placement, read_placement
 
 
@@ -48,6 +49,7 @@ def for_launch(describe: Callable[..., Plan]) -> Callable[..., Plan]:
 
 def plan_placement(config: Any, world_size: int) -> Placement:
     """The placement of a launch, on the `devices` of a configuration or else those found."""
+    use_device(config.device)
     named = read_devices(config.devices)[1] if config.devices else None
     return read_placement(world_size=world_size, named=named)
 

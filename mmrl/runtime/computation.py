@@ -13,8 +13,9 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, check
 from mmrl.models.network.attention import choose_attention
+from mmrl.runtime.launch import find_accelerator
 from mmrl.runtime.placement import Placement
 
 Precision = Literal["auto", True, False]
@@ -54,8 +55,8 @@ def choose_planned(
     native = True, f"{named.name if named else 'a GPU'} computes it natively"
     if named is not None and not named.bf16:
         native = False, f"{named.name} emulates it"
-    if named is None and (placement.device == "cpu" or torch.accelerator.is_available()):
-        found = torch.accelerator.current_accelerator(check_available=True)
+    found = find_accelerator()
+    if named is None and (placement.device == "cpu" or found is not None):
         device = found or torch.device("cpu")
         native = native_bfloat16(device)
     return choose(bf16, device, [native], kernel, dtype)
@@ -104,7 +105,8 @@ def find_device(name: str) -> torch.device:
     """The device of a single-process program, by its torch name; `auto` is the GPU if there is one.
     Raises ConfigError: there is no such device, or not on this machine."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return find_accelerator() or torch.device("cpu")
+    check(not name.startswith("mps"), "device", name, "auto or cpu", "Metal has no float64.")
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:

@@ -14,12 +14,27 @@ from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, gather_object, patch_environment
 
 
+def find_accelerator() -> torch.device | None:
+    """The device that runs compute on besides the CPU; None without one, where the CPU is asked
+    for, and for Metal, which has no float64, in which tokens are drawn."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    usable = found is not None and found.type != "mps" and not is_set("ACCELERATE_USE_CPU")
+    return found if usable else None
+
+
+def use_device(name: str) -> None:
+    """Let this process compute on the CPU, if that is its setting `device`; accelerate and
+    `find_accelerator` follow."""
+    if name == "cpu":
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+
+
 def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelerator:
     """Join the processes that this one was launched with; `timeout` of communication between them,
     None for torch's, and options of `Accelerator`."""
     # without a device, launched processes find each other only where the CPU is asked for, or with
     # DeepSpeed, which accelerate leaves out on the CPU, where a backend is
-    cpu, deepspeed = not torch.accelerator.is_available(), find_sharding() == "DEEPSPEED"
+    cpu, deepspeed = find_accelerator() is None, find_sharding() == "DEEPSPEED"
     backend = {"backend": "gloo"} if cpu and deepspeed else {}
     if backend:
         leave_out_kernels()

@@ -8,10 +8,14 @@ import importlib.util
 import os
 import shutil
 
-import torch
-
 from mmrl.config import ConfigError, check
-from mmrl.runtime.launch import count_processes, find_sharding, is_set, read_zero
+from mmrl.runtime.launch import (
+    count_processes,
+    find_accelerator,
+    find_sharding,
+    is_set,
+    read_zero,
+)
 
 Fixed = dict[str, tuple[str, str, str]]
 """By the variable of the launcher: the key of the configuration, the only value that is followed,
@@ -45,7 +49,7 @@ def check_launch(optimizer: str = "adamw", torch_compile: bool = False) -> None:
     """Check the accelerate configuration that the launcher has passed on, for the optimiser of the
     run. Raises ConfigError: a kind of sharding, or a key of it, that is not followed, or not with
     this optimiser; or no compiler."""
-    if torch_compile and not torch.accelerator.is_available():
+    if torch_compile and find_accelerator() is None:
         names = (os.environ.get("CXX", "g++"), "clang++")
         allowed = f"true where a C++ compiler is installed ({' or '.join(names)}), or false"
         check(any(map(shutil.which, names)), "torch_compile", True, allowed)

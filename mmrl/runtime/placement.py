@@ -8,7 +8,13 @@ import psutil
 import torch
 
 from mmrl.runtime.devices import Device
-from mmrl.runtime.launch import count_processes, find_sharding, is_set, read_zero
+from mmrl.runtime.launch import (
+    count_processes,
+    find_accelerator,
+    find_sharding,
+    is_set,
+    read_zero,
+)
 
 Way = Literal["whole", "fsdp2", "zero2", "zero3"]
 
@@ -71,7 +77,7 @@ def read_placement(world_size: int | None = None, named: Device | None = None) -
     """The placement of the launch that set the environment variables of this process, or of so many
     processes; on a `named` device to plan for, or else that of this machine."""
     size = world_size or count_processes()
-    found = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    found = find_accelerator() or torch.device("cpu")
     elsewhere = found.type == "cpu" and not is_set("ACCELERATE_USE_CPU", "true")
     kind = "cuda" if elsewhere or named else found.type
     memory = float(device_memory(found)) if kind == found.type else None

@@ -20,7 +20,7 @@ from mmrl.run.run_log import log_run
 from mmrl.run_config import RunConfig
 from mmrl.runtime.activity import end_when_idle
 from mmrl.runtime.computation import choose_together
-from mmrl.runtime.launch import end_with_launcher, join_processes
+from mmrl.runtime.launch import end_with_launcher, join_processes, use_device
 from mmrl.runtime.launch_checks import check_launch
 
 logger = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ def start_processes(config: RunConfig) -> Accelerator:
         torch.backends.cudnn.benchmark = False
     if config.tf32:
         torch.set_float32_matmul_precision("high")
+    use_device(config.device)
     end_with_launcher()
     check_launch(config.optimizer, config.torch_compile)
     timeout = timedelta(seconds=config.ddp_timeout + 2 * GRACE)

@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from mmrl.config import ConfigError
 from mmrl.models.network.attention import ATTENTION, choose_attention
 from mmrl.planning.plan import describe
 from mmrl.runtime import computation
-from mmrl.runtime.computation import choose, native_bfloat16
+from mmrl.runtime.computation import choose, find_device, native_bfloat16
+from mmrl.runtime.launch import join_processes, use_device
 from mmrl.sft import train
 from tests.mmrl.runs import World, run_config, trainer_of
 from tests.mmrl.supervised_runs import config
@@ -147,3 +149,22 @@ def test_the_plan_follows_the_device(
     for found in (NATIVE, PLAIN):
         on(found, monkeypatch)
         assert f"computed    bf16: {str(found[0]).lower()}, {found[1]}" in str(describe(planned))
+
+
+def test_a_mac_computes_on_its_cpu_and_the_setting_cpu_leaves_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = {"type": "mps"}
+    monkeypatch.setattr(
+        torch.accelerator,
+        "current_accelerator",
+        lambda check_available=False: torch.device(here["type"]),
+    )
+    assert find_device("auto") == CPU and join_processes().device == CPU
+    with pytest.raises(ConfigError, match=r"device is 'mps'.*Metal has no float64"):
+        find_device("mps")
+    here["type"] = "cuda"
+    assert find_device("auto").type == "cuda"
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "false")  # restored after the test
+    use_device("cpu")
+    assert find_device("auto") == CPU
