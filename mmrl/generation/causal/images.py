@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 
 @dataclass
@@ -40,8 +40,6 @@ class ImageTensors:
 
     def pad_left(self, width: int) -> ImageTensors:
         """Extend the rows by `width` columns on the left; fewer than 0 drops some."""
-        import torch.nn.functional as F
-
         return replace(self, at=F.pad(self.at, (width, 0), value=-1))
 
     def compute(self, model: Callable[..., Any]) -> ImageTensors:
@@ -51,9 +49,6 @@ class ImageTensors:
     def inputs(self, branches: Sequence[Any] = ()) -> dict[str, dict[str, Tensor]]:
         """What the network reads, see `mmrl.models.network.causal_vlm`. The host waits for the
         device once."""
-        import torch
-        import torch.nn.functional as F
-
         begins = (self.at >= 0) & (self.at != F.pad(self.at, (1, -1), value=-1))
         shown, order = self.at[begins].unique(return_inverse=True)
         kept = shown.tolist()
@@ -69,8 +64,6 @@ class ImageTensors:
     @staticmethod
     def concatenate(parts: Sequence[ImageTensors]) -> ImageTensors:
         """The images of canvases by rows; parts of one canvas share their images."""
-        import torch
-
         at, count, own = [], 0, dict[int, tuple[int, ImageTensors]]()
         for part in parts:
             if id(part.pixels) not in own:

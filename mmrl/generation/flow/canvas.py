@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 
 @dataclass
@@ -52,8 +52,6 @@ class LatentCanvas:
         return len(self.shapes)
 
     def __getitem__(self, rows: slice | Tensor | list[int]) -> LatentCanvas:
-        import torch
-
         here = rows.cpu() if isinstance(rows, torch.Tensor) else rows  # slices wait for no device
         places = torch.arange(len(self))[here].tolist()
         own = {name: None if each is None else each[rows] for name, each in self._rows().items()}
@@ -139,8 +137,6 @@ class LatentCanvas:
         if len(shapes) == 1:
             yield shapes[0], slice(None), self
             return
-        import torch
-
         for shape in shapes:
             places = [n for n, own in enumerate(self.shapes) if own == shape]
             rows = torch.tensor(places, device=self.text.device)
@@ -149,9 +145,6 @@ class LatentCanvas:
     @classmethod
     def join(cls, parts: Sequence[LatentCanvas]) -> LatentCanvas:
         """Canvases of one task as one batch; their texts become one table."""
-        import torch
-        import torch.nn.functional as F
-
         starts, number = [], 0
         for part in parts:
             starts.append(number)
@@ -182,9 +175,6 @@ class LatentCanvas:
 
 def stack_padded(parts: Sequence[Tensor]) -> Tensor:
     """Tensors [n], or [n, m, …], below each other, those of a smaller m with zeros behind."""
-    import torch
-    import torch.nn.functional as F
-
     longest = max((part.shape[1] for part in parts if part.ndim > 1), default=0)
     if longest == 0:
         return torch.cat([*parts])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 
 class PromptImage(NamedTuple):
@@ -60,8 +60,6 @@ class Features:
         """What the network reads of the branches of guidance, which differ in where the embeddings
         are and not in them; a branch without features shows none. Pixels, for the network to encode
         them, where there are no embeddings yet."""
-        import torch
-
         nowhere = torch.full_like(self.at, -1)
         places = [nowhere if features is None else features.at for features in branches]
         at: dict[str, Any] = {"feature_at": torch.cat(places)}
@@ -71,8 +69,6 @@ class Features:
 
     def drop_unused(self) -> Features:
         """Drop the images that no row of the canvas shows."""
-        import torch
-
         numbers = torch.arange(len(self.images), device=self.at.device)
         of_row, of_tile = (
             numbers.repeat_interleave(torch.tensor(sizes, device=numbers.device))
@@ -90,15 +86,11 @@ class Features:
 
     def pad_left(self, width: int) -> Features:
         """Extend the rows by `width` columns on the left."""
-        import torch.nn.functional as F
-
         return replace(self, at=F.pad(self.at, (width, 0), value=-1))
 
     @staticmethod
     def concatenate(parts: Sequence[Features]) -> Features:
         """Concatenate the features of canvases by rows; parts of one canvas share their images."""
-        import torch
-
         at, count, own = [], 0, dict[int, tuple[int, Features]]()
         for part in parts:
             key = id(part.source if part.embeddings is None else part.embeddings)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mmrl.generation.tokens.positions import Positions
 from mmrl.randomness import as_generators, stable_seed
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
+
+    from mmrl.generation.tokens.positions import Positions
 
 AHEAD = 2**22
 """Numbers drawn at a time for a GPU: 16 MB."""

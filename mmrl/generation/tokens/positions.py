@@ -7,10 +7,9 @@ asks once, and everything else that is done at the positions knows their number.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,6 @@ class Positions:
     @staticmethod
     def find(where: Tensor) -> Positions:
         """Find the True entries of [B, L] bool. The host waits for the device once."""
-        import torch
-
         counts = where.sum(1)
         numbers = counts.tolist()
         index = torch.nonzero_static(where.flatten(), size=sum(numbers)).squeeze(1)
@@ -40,8 +37,6 @@ class Positions:
     @property
     def rows(self) -> Tensor | None:
         """[b] int64: the rows with a position; None where all have one."""
-        import torch
-
         some = sum(number > 0 for number in self.numbers)
         if some == len(self.numbers):
             return None
@@ -49,8 +44,6 @@ class Positions:
 
     def keep_rows(self, rows: Tensor) -> Positions:
         """The same positions in a batch of some rows, [b] int64, with all that have any."""
-        import torch
-
         length = self.where.shape[1]
         place = torch.zeros_like(self.counts)
         place[rows] = torch.arange(len(rows), device=rows.device)
@@ -75,8 +68,6 @@ class Positions:
         """The positions row by row, in `width` columns, enough for every row: [B, width] int64
         columns of `where`, in which rows with fewer name others that are not chosen, and [N] int64
         indices of the positions into the flattened first result."""
-        import torch
-
         order = self.where.to(torch.int8).argsort(dim=1, descending=True, stable=True)
         places = torch.arange(width, device=order.device)
         chosen = (places < self.counts[:, None]).flatten()

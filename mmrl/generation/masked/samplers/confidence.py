@@ -28,10 +28,11 @@ from mmrl.generation.masked.samplers.rule import (
     write_all,
 )
 from mmrl.generation.tokens.noise import gumbel
-from mmrl.generation.tokens.positions import Positions
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from mmrl.generation.tokens.positions import Positions
 
 
 @dataclass(kw_only=True)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mmrl.generation.masked.samplers.loop_config import LoopConfig
 from mmrl.generation.tokens.draw import filter_logits, forbid
 from mmrl.generation.tokens.noise import Draws, categorical
-from mmrl.generation.tokens.positions import Positions
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from mmrl.generation.tokens.positions import Positions
 
 
 class ResponseBlock(NamedTuple):
