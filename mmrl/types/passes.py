@@ -18,8 +18,9 @@ class Query(Protocol):
         """The query with its tensors, [K, B, …] each, changed."""
         ...
 
-    def show(self, canvas: Any, k: int, asked: Tensor, /) -> tuple[Any, Tensor]:
-        """What pass `k` shows of a canvas, and where in it the actions `asked` [B, N] are."""
+    @property
+    def show(self) -> Callable[..., tuple[Any, Tensor]]:
+        """What a pass shows of a canvas, for the scoring of its kind."""
         ...
 
 
@@ -120,15 +121,6 @@ class Gaussian(NamedTuple):
     interval: Tensor
     size: Tensor
 
-    def select_draws(self, draws: slice) -> Gaussian:
-        """Those of some passes."""
-        mean, deviation, interval = (each[draws] for each in self[:3])
-        return Gaussian(mean, deviation, interval, self.size)
-
-    def detach(self) -> Gaussian:
-        """The same without a gradient."""
-        return self._replace(mean=self.mean.detach())
-
 
 class Prediction(NamedTuple):
     """What a policy predicts of finished latents that are noised again, one level in each pass; or
@@ -144,14 +136,6 @@ class Prediction(NamedTuple):
     error: Tensor
     sigma: Tensor
     size: Tensor
-
-    def select_draws(self, draws: slice) -> Prediction:
-        """Those of some passes."""
-        return Prediction(self.error[draws], self.sigma[draws], self.size)
-
-    def detach(self) -> Prediction:
-        """The same without a gradient."""
-        return self._replace(error=self.error.detach())
 
     def mean(self, values: Tensor) -> Tensor:
         """[K, B]: the mean of values [K, B, D] over the numbers of each row's latent."""
@@ -176,9 +160,7 @@ class Scores(NamedTuple):
 
     def detach(self) -> Scores:
         """The same without a gradient."""
-        gaussian, known = (each and each.detach() for each in (self.gaussian, self.prediction))
-        fixed: Any = {"gaussian": gaussian, "prediction": known}
-        return self._replace(logprobs=self.logprobs.detach(), **fixed)
+        return self._map(lambda each: each.detach())
 
     def reduce(self, latents: bool) -> Scores:
         """What a loss compares with: log-probs, and what is said of latents where asked for."""
@@ -187,9 +169,17 @@ class Scores(NamedTuple):
 
     def select_draws(self, draws: slice) -> Scores:
         """Those of some passes."""
-        gaussian = self.gaussian and self.gaussian.select_draws(draws)
-        known = self.prediction and self.prediction.select_draws(draws)
-        return Scores(self.logprobs[draws], _take(self.entropy, draws), gaussian, known)
+        entropy = _take(self.entropy, draws)
+        return self._map(lambda each: each[draws])._replace(entropy=entropy, finished=None)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Scores:
+        """The scores with log-probs and what is said of latents changed."""
+        gaussian, known = (
+            each and type(each)(*map(change, each[:-1]), size=each.size)
+            for each in (self.gaussian, self.prediction)
+        )
+        fixed: Any = {"gaussian": gaussian, "prediction": known}
+        return self._replace(logprobs=change(self.logprobs), **fixed)
 
 
 def _take(tensor: Tensor | None, index: Any) -> Tensor | None:

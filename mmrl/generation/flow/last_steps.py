@@ -17,7 +17,7 @@ through the sum of the steps alone (DRTune). This file is read without torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,21 +71,14 @@ class Retaken(LatentQuery):
     chained: bool = False
     noise: Tensor | None = None
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Retaken:
-        """The query of other draws or rows."""
-        noise = None if self.noise is None else change(self.noise)
-        return replace(self, step=change(self.step), noise=noise)
-
-    def show(
-        self, canvas: LatentCanvas, k: int, asked: Tensor
-    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    def show(self, canvas: LatentCanvas, k: int) -> tuple[Tensor, Tensor]:
         """The state [B, D] before the step of each row, and its noise level [B]."""
         (path, sigmas), rows, step = canvas.written, find_rows(canvas), self.step[k]
         level = sigmas[rows, step]
         if self.noise is None:
-            return (path[rows, step], level), asked
+            return path[rows, step], level
         noised = (1 - level[:, None]) * canvas.finished + level[:, None] * self.noise[k]
-        return (noised.to(path.dtype), level), asked
+        return noised.to(path.dtype), level
 
     def read(
         self, canvas: LatentCanvas, k: int, state: Tensor, sigma: Tensor, velocity: Tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mmrl.types import Scores
@@ -15,18 +16,21 @@ if TYPE_CHECKING:
     from mmrl.generation.flow.canvas import LatentCanvas
 
 
+@dataclass
 class LatentQuery:
-    """A query of `mmrl.types.Query` whose passes show latents [B, D] at noise levels [B]."""
+    """A query of `mmrl.types.Query` whose passes show latents at noise levels; its fields that are
+    tensors are [K, B, …]."""
 
-    @abstractmethod
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
         """The query of other draws or rows."""
+        import torch
+
+        own = ((name, each) for name, each in vars(self).items() if isinstance(each, torch.Tensor))
+        return replace(self, **{name: change(each) for name, each in own})
 
     @abstractmethod
-    def show(
-        self, canvas: LatentCanvas, k: int, asked: Tensor
-    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """The latents [B, D] that pass `k` shows, and their noise level [B]; and `asked`."""
+    def show(self, canvas: LatentCanvas, k: int) -> tuple[Tensor, Tensor]:
+        """The latents [B, D] that pass `k` shows, and their noise level [B]."""
 
     @abstractmethod
     def read(

@@ -60,17 +60,11 @@ class Noised(LatentQuery):
     noise: Tensor
     matching: str = "uniform"
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Noised:
-        """The query of other draws or rows."""
-        return Noised(change(self.sigma), change(self.noise), self.matching)
-
-    def show(
-        self, canvas: LatentCanvas, k: int, asked: Tensor
-    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    def show(self, canvas: LatentCanvas, k: int) -> tuple[Tensor, Tensor]:
         """The noised latents [B, D], and their noise level [B]."""
         finished, level = canvas.finished, self.sigma[k, :, None]
         shown = (1 - level) * finished + level * self.noise[k]
-        return (shown.to(finished.dtype), self.sigma[k]), asked
+        return shown.to(finished.dtype), self.sigma[k]
 
     def read(
         self, canvas: LatentCanvas, k: int, state: Tensor, sigma: Tensor, velocity: Tensor

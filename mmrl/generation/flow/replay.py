@@ -81,17 +81,11 @@ class AtStep(LatentQuery):
     kernel: str
     noise_level: float
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> AtStep:
-        """The query of other draws or rows."""
-        return AtStep(change(self.step), self.kernel, self.noise_level)
-
-    def show(
-        self, canvas: LatentCanvas, k: int, asked: Tensor
-    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    def show(self, canvas: LatentCanvas, k: int) -> tuple[Tensor, Tensor]:
         """The state [B, D] before the step of each row, and its noise level [B]."""
         path, sigmas = canvas.written
         rows, step = find_rows(canvas), self.step[k]
-        return (path[rows, step], sigmas[rows, step]), asked
+        return path[rows, step], sigmas[rows, step]
 
     def read(
         self, canvas: LatentCanvas, k: int, state: Tensor, sigma: Tensor, velocity: Tensor

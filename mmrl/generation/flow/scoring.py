@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
+from mmrl.generation.flow.query import find_rows
 from mmrl.types import Passes, Scores
 from mmrl.types.guidance import Guidance
 
@@ -41,7 +42,7 @@ def _score_pass(
     policy: Policy, canvas: LatentCanvas, passes: Passes, k: int, guidance: Guidance
 ) -> tuple[Tensor, ...]:
     """What the query reads of a pass, tensors [B] and [B, D], 0 in rows that are not scored."""
-    scored, rows = passes.scored[k].any(-1), torch.arange(len(canvas), device=canvas.text.device)
+    scored, rows = passes.scored[k].any(-1), find_rows(canvas)
     if not policy.shares_forwards and not bool(scored.all()):
         # a pass that scores nothing has a (zero) gradient too, on every process
         rows = rows[scored] if bool(scored.any()) else rows[:1]
@@ -65,7 +66,7 @@ def _score_shape(
 ) -> tuple[Tensor, ...]:
     """The same of rows of one shape, all of which are scored."""
     query: Any = passes.query
-    (state, sigma), _ = query.show(canvas, k, passes.scored[k])
+    state, sigma = query.show(canvas, k)
     number, branches = prod(shape), conditions(canvas, guidance)
     state, beyond = state[:, :number], state.shape[1] - number
     velocity = predict_velocity(policy, branches, shape, state, sigma, guidance)
