@@ -19,7 +19,7 @@ from mmrl.engines.vllm_server import VLLMServer
 from mmrl.engines.weight_transfer import FileSender, GroupSender, Sender, own_address
 from mmrl.generation.causal.canvas import CausalCanvas
 from mmrl.generation.causal.engine_config import EngineConfig
-from mmrl.generation.causal.sampler import begin_rollout, finish_rollout
+from mmrl.generation.causal.sampler import finish_rollout
 from mmrl.generation.tokens.noise import row_seeds
 from mmrl.runtime.launch import count_processes
 from mmrl.types import Rollout
@@ -108,7 +108,7 @@ def write(
     `Engine.generate`."""
     engine = policy.engine or connect(policy, config)
     seeds = row_seeds(generator, len(canvas))
-    rollout = begin_rollout(canvas, config, seeds)
+    rollout = canvas.begin(config, seeds)  # without a forward pass of this process
     answers = engine.generate(build_requests(canvas, config, seeds))
     first = canvas.first_column
     low, high = canvas.columns
@@ -121,7 +121,6 @@ def write(
         rollout.canvas.tokens[place] = torch.tensor(answer.tokens, device=canvas.tokens.device)
         rollout.logprobs[place] = torch.tensor(answer.logprobs, device=canvas.tokens.device)
         rollout.trace[place] = torch.arange(len(answer.tokens), device=canvas.tokens.device)
-    rollout.forwards = 0  # of this process
     versions = [answer.version for answer in answers]
     rollout.versions = torch.tensor(versions, device=canvas.tokens.device)
     return finish_rollout(rollout)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Rollout:
-    """A finished canvas and how it was written.
+    """Of B rows with N actions.
 
     Attributes:
         canvas: the finished canvas, a `Canvas` of its kind.

@@ -9,7 +9,6 @@ have. What a row draws follows from its own seed, so it does not depend on its n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +18,7 @@ from mmrl.generation.causal.canvas import CausalCanvas
 from mmrl.generation.causal.sampler_config import AutoregressiveConfig
 from mmrl.generation.tokens.draw import filter_logits, forbid
 from mmrl.generation.tokens.noise import categorical, row_seeds
-from mmrl.generation.tokens.scoring.logits import take_distinct
+from mmrl.generation.tokens.scoring.logits import find_distinct
 from mmrl.randomness import generator as generator_of
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.precision import share_casts
@@ -51,17 +50,15 @@ def append_seeded(
 ) -> Rollout:
     """The same with the seed of each row."""
     first = canvas.first_column
-    rollout = begin_rollout(canvas, config, seeds)
+    rollout = canvas.begin(config, seeds)
     canvas = rollout.canvas
     length = canvas.tokens.shape[1] - first
     draws = [torch.rand(length, generator=generator_of(seed, "token")) for seed in seeds]
     uniforms = torch.stack(draws).to(canvas.tokens.device)
-    held = None
-    if config.repetition_penalty != 1:
-        held = find_held(canvas, first)
+    held = find_held(canvas, first) if config.repetition_penalty != 1 else None
     ended = torch.zeros(len(canvas), dtype=torch.bool, device=canvas.tokens.device)
     with share_casts(policy, uniforms.device), activity("token", length):
-        reader = _Reader(policy, canvas, first)
+        reader, rollout.forwards = _Reader(policy, canvas, first), 1
         for step in range(length):
             rows = reader.rows
             seen = None if held is None else held[rows]
@@ -88,15 +85,6 @@ def finish_rollout(rollout: Rollout) -> Rollout:
     return rollout
 
 
-def begin_rollout(canvas: CausalCanvas, config: Any, seeds: list[int]) -> Rollout:
-    """An unwritten rollout of a copy of the canvas."""
-    canvas = replace(canvas, tokens=canvas.tokens.clone())
-    nowhere = torch.full_like(canvas.tokens, -1)
-    zeros = torch.zeros(canvas.tokens.shape, device=nowhere.device)
-    named = torch.tensor(seeds, device=nowhere.device)
-    return Rollout(canvas, nowhere, zeros, asdict(config), named, 1)
-
-
 class _Reader:
     """The network in the middle of the `rows` of a canvas that go on, [R] int64; `logits` [R, C]
     are of the next token of each."""
@@ -109,9 +97,7 @@ class _Reader:
         keys = before.inputs()
         if before.features is not None:
             keys["shown"] = before.features.at
-        _, original = take_distinct(keys)
-        kept = original.new_zeros(int(original.max()) + 1)
-        kept[original] = self.rows
+        kept, original = find_distinct(keys)
         shown = before[kept]
         inputs = shown.inputs() | ({} if shown.features is None else shown.features.inputs())
         self.logits = self._call(inputs)[original]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import prod
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+ROWS = ("text", "empty", "path", "sigmas", "stochastic")
+"""Tensors of a canvas with a row for each of its rows."""
 
 
 @dataclass
@@ -54,14 +58,14 @@ class LatentCanvas:
     def __getitem__(self, rows: slice | Tensor | list[int]) -> LatentCanvas:
         here = rows.cpu() if isinstance(rows, torch.Tensor) else rows  # slices wait for no device
         places = torch.arange(len(self))[here].tolist()
-        own = {name: None if each is None else each[rows] for name, each in self._rows().items()}
+        own = self._rows(lambda each: each[rows])
         names = [self.names[place] for place in places] if self.names else ()
         return replace(self, shapes=[self.shapes[place] for place in places], names=names, **own)
 
     def to(self, device: torch.device | str) -> LatentCanvas:
         """The same canvas on another device."""
-        own = {name: None if x is None else x.to(device) for name, x in self._rows().items()}
-        return replace(self, texts={key: x.to(device) for key, x in self.texts.items()}, **own)
+        texts = {key: each.to(device) for key, each in self.texts.items()}
+        return replace(self, texts=texts, **self._rows(lambda each: each.to(device)))
 
     @property
     def response(self) -> Tensor:
@@ -90,6 +94,11 @@ class LatentCanvas:
     def finished(self) -> Tensor:
         """[B, D]: the latents after the last step."""
         return self.written[0][:, -1]
+
+    @property
+    def rows(self) -> Tensor:
+        """[B] int64: the numbers of the rows, on their device."""
+        return torch.arange(len(self), device=self.text.device)
 
     def condition(self) -> dict[str, Tensor]:
         """What the network is conditioned on, by keyword, [B, …] each."""
@@ -145,10 +154,8 @@ class LatentCanvas:
     @classmethod
     def join(cls, parts: Sequence[LatentCanvas]) -> LatentCanvas:
         """Canvases of one task as one batch; their texts become one table."""
-        starts, number = [], 0
-        for part in parts:
-            starts.append(number)
-            number += len(next(iter(part.texts.values())))
+        numbers = [len(next(iter(part.texts.values()))) for part in parts]
+        starts = list(accumulate(numbers[:-1], initial=0))
         texts = {key: stack_padded([p.texts[key] for p in parts]) for key in parts[0].texts}
         shifted = {
             name: torch.cat([getattr(p, name) + s for p, s in zip(parts, starts, strict=True)])
@@ -160,17 +167,15 @@ class LatentCanvas:
         if parts[0].path is None:
             return whole
         width = max(prod(shape) for shape in shapes)
-        paths = [p.written[0] for p in parts]
-        path = torch.cat([F.pad(p, (0, width - p.shape[-1])) for p in paths])
-        sigmas = torch.cat([p.written[1] for p in parts])
-        return replace(
-            whole, path=path, sigmas=sigmas, stochastic=torch.cat([p.counted for p in parts])
-        )
+        paths, sigmas = zip(*(p.written for p in parts), strict=True)
+        path = torch.cat([F.pad(each, (0, width - each.shape[-1])) for each in paths])
+        stochastic = torch.cat([p.counted for p in parts])
+        return replace(whole, path=path, sigmas=torch.cat(sigmas), stochastic=stochastic)
 
-    def _rows(self) -> dict[str, Tensor | None]:
-        """The tensors that have a row for each row of the batch."""
-        names = (f.name for f in fields(self) if f.name not in ("shapes", "texts", "rule", "names"))
-        return {name: getattr(self, name) for name in names}
+    def _rows(self, change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """The tensors that have a row for each row of the batch, changed."""
+        own = {name: getattr(self, name) for name in ROWS}
+        return {name: change(each) for name, each in own.items() if each is not None}
 
 
 def stack_padded(parts: Sequence[Tensor]) -> Tensor:

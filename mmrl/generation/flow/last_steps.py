@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from mmrl.config import at_least, check
-from mmrl.generation.flow.query import LatentQuery, find_rows
+from mmrl.generation.flow.query import LatentQuery
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
 from mmrl.types import Passes, Prediction, Rollout, Scores
 
@@ -73,7 +73,7 @@ class Retaken(LatentQuery):
 
     def show(self, canvas: LatentCanvas, k: int) -> tuple[Tensor, Tensor]:
         """The state [B, D] before the step of each row, and its noise level [B]."""
-        (path, sigmas), rows, step = canvas.written, find_rows(canvas), self.step[k]
+        (path, sigmas), rows, step = canvas.written, canvas.rows, self.step[k]
         level = sigmas[rows, step]
         if self.noise is None:
             return path[rows, step], level
@@ -84,7 +84,7 @@ class Retaken(LatentQuery):
         self, canvas: LatentCanvas, k: int, state: Tensor, sigma: Tensor, velocity: Tensor
     ) -> tuple[Tensor, ...]:
         """0 [B] in the place of a log-prob; velocity and state [B, D]; level and change [B]."""
-        (_, sigmas), rows, step = canvas.written, find_rows(canvas), self.step[k]
+        (_, sigmas), rows, step = canvas.written, canvas.rows, self.step[k]
         return sigma * 0, velocity, state.float(), sigma, sigmas[rows, step + 1] - sigma
 
     def follow(self, canvas: LatentCanvas, k: int, found: Sequence[Tensor]) -> LatentCanvas:
@@ -93,7 +93,7 @@ class Retaken(LatentQuery):
         _, velocity, state, _, change = found
         if not (self.chained and velocity.requires_grad):
             return canvas
-        (path, _), rows, step = canvas.written, find_rows(canvas), self.step[k]
+        (path, _), rows, step = canvas.written, canvas.rows, self.step[k]
         moved = (state + change[:, None] * velocity).to(path.dtype)
         return replace(canvas, path=path.index_put((rows, step + 1), moved))
 

@@ -47,10 +47,3 @@ class LatentQuery:
     def follow(self, canvas: LatentCanvas, k: int, found: Sequence[Tensor]) -> LatentCanvas:
         """The canvas that the next pass is shown, after what pass `k` found."""
         return canvas
-
-
-def find_rows(canvas: LatentCanvas) -> Tensor:
-    """[B] int64: the numbers of the rows of a canvas, on its device."""
-    import torch
-
-    return torch.arange(len(canvas), device=canvas.text.device)

@@ -23,7 +23,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Annotated
 
 from mmrl.config import above, one_of
-from mmrl.generation.flow.query import LatentQuery, find_rows
+from mmrl.generation.flow.query import LatentQuery
 from mmrl.generation.flow.sampler_config import FlowConfig
 from mmrl.generation.strategy import Draw, Strategy, StrategyConfig
 from mmrl.types import Gaussian, Passes, Rollout, Scores
@@ -84,7 +84,7 @@ class AtStep(LatentQuery):
     def show(self, canvas: LatentCanvas, k: int) -> tuple[Tensor, Tensor]:
         """The state [B, D] before the step of each row, and its noise level [B]."""
         path, sigmas = canvas.written
-        rows, step = find_rows(canvas), self.step[k]
+        rows, step = canvas.rows, self.step[k]
         return path[rows, step], sigmas[rows, step]
 
     def read(
@@ -94,7 +94,7 @@ class AtStep(LatentQuery):
         [B, D] at its state."""
         from mmrl.generation.flow.transitions import Step, logprob_of, predict
 
-        (path, sigmas), rows, step = canvas.written, find_rows(canvas), self.step[k]
+        (path, sigmas), rows, step = canvas.written, canvas.rows, self.step[k]
         target, following = path[rows, step + 1, : state.shape[1]], sigmas[rows, step + 1]
         known = Step(state, velocity, sigma, following, self.noise_level, sigmas[:, 1])
         mean, deviation = predict(self.kernel, known)

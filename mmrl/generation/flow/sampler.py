@@ -36,9 +36,6 @@ from mmrl.types.guidance import Guidance
 if TYPE_CHECKING:
     from mmrl.models import Policy
 
-SOLVERS = {"dpm2": dpm2_step}
-"""Kernels that look back at the step before."""
-
 
 @torch.no_grad()
 def denoise(
@@ -96,8 +93,8 @@ def _denoise_shape(
             continue
         state, level = path[:, n, :number], strengths.new_full((len(canvas),), sigma)
         velocity = predict_velocity(policy, branches, shape, state, level, guidance)
-        if solver := SOLVERS.get("dpm2" if n >= tail else config.name):
-            moved, earlier = solver(state, velocity, sigma, following, earlier)
+        if config.name == "dpm2" or n >= tail:
+            moved, earlier = dpm2_step(state, velocity, sigma, following, earlier)
         else:
             noise = (
                 draw_noise(seeds, n, number, device, chosen[:, n]) if chosen[:, n].any() else None

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmrl.generation.flow.canvas import LatentCanvas
-from mmrl.generation.flow.query import find_rows
 from mmrl.types import Passes, Scores
 from mmrl.types.guidance import Guidance
 
@@ -42,7 +41,7 @@ def _score_pass(
     policy: Policy, canvas: LatentCanvas, passes: Passes, k: int, guidance: Guidance
 ) -> tuple[Tensor, ...]:
     """What the query reads of a pass, tensors [B] and [B, D], 0 in rows that are not scored."""
-    scored, rows = passes.scored[k].any(-1), find_rows(canvas)
+    scored, rows = passes.scored[k].any(-1), canvas.rows
     if not policy.shares_forwards and not bool(scored.all()):
         # a pass that scores nothing has a (zero) gradient too, on every process
         rows = rows[scored] if bool(scored.any()) else rows[:1]

@@ -113,14 +113,13 @@ class MaskedCanvas(TokenCanvas):
         return replace(self, sizes=own.expand_as(self.tokens))
 
     def unconditional(self) -> MaskedCanvas:
-        """The branch without the text of the prompt, with the response written so far. Raises
-        ValueError: the canvas was laid out without that branch."""
+        """See `Canvas.unconditional`."""
         if self.uncond_tokens is None:
             return super().unconditional()
         return self._branch(self.uncond_tokens, self.uncond_attend)
 
     def image_unconditional(self) -> MaskedCanvas:
-        """The branch without the source image; otherwise as `unconditional`."""
+        """See `Canvas.image_unconditional`."""
         if self.image_uncond_tokens is None:
             return super().image_unconditional()
         return self._branch(self.image_uncond_tokens, self.image_uncond_attend)

@@ -38,35 +38,31 @@ class Hidden:
         return Hidden(change(self.mask))
 
     def show(self, canvas: MaskedCanvas, k: int, asked: Tensor) -> tuple[MaskedCanvas, Tensor]:
-        """See `hide_tokens`."""
-        return hide_tokens(canvas, self.mask[k], asked)
+        """The canvas that the network reads, with the tokens of B finished rows masked as pass `k`
+        hides them, those of the prompt from all blocks; and [B, L'] bool, `asked`, a part of them
+        and of the response, in it in the same order."""
+        import torch
 
-
-def hide_tokens(canvas: MaskedCanvas, hidden: Tensor, asked: Tensor) -> tuple[MaskedCanvas, Tensor]:
-    """The canvas that the network reads, with the tokens of B finished rows masked at `hidden` [B,
-    L] bool, those of the prompt hidden from all blocks; and [B, L'] bool, `asked`, a part of
-    `hidden` and of the response, in it in the same order."""
-    import torch
-
-    masked = canvas.hide(hidden)
-    if canvas.blocks is None:
-        return masked, asked
-    length, first = canvas.tokens.shape[1], canvas.first_response_column
-    columns = torch.arange(length, device=canvas.tokens.device)
-    columns = torch.cat((columns, columns[first:]))
-    copied = torch.arange(len(columns), device=columns.device) >= length
-    clean, packed = canvas.hide(hidden & ~canvas.response), masked.take_columns(columns)
-    tokens = packed.tokens.where(copied, clean.tokens[:, columns])
-    other = packed.uncond_tokens
-    if other is not None:
-        other = other.where(copied | ~packed.response, tokens)
-    packed = replace(
-        packed,
-        tokens=tokens,
-        response=packed.response & copied,
-        uncond_tokens=other,
-        valid=None,
-        copies=copied.long().expand_as(tokens),
-        places=columns.expand_as(tokens),
-    )
-    return packed, asked[:, columns] & copied
+        hidden = self.mask[k]
+        masked = canvas.hide(hidden)
+        if canvas.blocks is None:
+            return masked, asked
+        length, first = canvas.tokens.shape[1], canvas.first_response_column
+        columns = torch.arange(length, device=canvas.tokens.device)
+        columns = torch.cat((columns, columns[first:]))
+        copied = torch.arange(len(columns), device=columns.device) >= length
+        clean, packed = canvas.hide(hidden & ~canvas.response), masked.take_columns(columns)
+        tokens = packed.tokens.where(copied, clean.tokens[:, columns])
+        other = packed.uncond_tokens
+        if other is not None:
+            other = other.where(copied | ~packed.response, tokens)
+        packed = replace(
+            packed,
+            tokens=tokens,
+            response=packed.response & copied,
+            uncond_tokens=other,
+            valid=None,
+            copies=copied.long().expand_as(tokens),
+            places=columns.expand_as(tokens),
+        )
+        return packed, asked[:, columns] & copied

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from mmrl.types import Rollout
 
 if TYPE_CHECKING:
     import torch
@@ -206,6 +208,16 @@ class TokenCanvas:
         """See `Canvas.describe`: the tokens, and of an image its height and width in tokens."""
         tokens = self.tokens[row][self.counted[row]].tolist()
         return {"tokens": tokens, **({} if self.grid is None else {"grid": list(self.grid)})}
+
+    def begin(self, config: Any, seeds: Sequence[int]) -> Rollout:
+        """An unwritten rollout of a copy of the canvas."""
+        import torch
+
+        nowhere = torch.full_like(self.tokens, -1)
+        zeros = torch.zeros(nowhere.shape, device=nowhere.device)
+        named = torch.tensor(seeds, device=nowhere.device)
+        copy = replace(self, tokens=self.tokens.clone())
+        return Rollout(copy, nowhere, zeros, asdict(config), named)
 
     def inputs(self) -> dict[str, Tensor]:
         """What the network reads of the rows, [B, L] each, but for the embeddings."""

@@ -21,18 +21,16 @@ AHEAD = 2**22
 
 
 def row_seeds(generator: Generator | Sequence[Generator], rows: int) -> list[int]:
-    """One seed per row, drawn from its own generator or from the single one of the batch.
+    """One seed per row, drawn from its own generator or from the single one of the batch. Raises
+    TypeError: see `as_generators`; ValueError: a sequence of another length than the batch."""
+    import torch
 
-    Raises:
-        TypeError: see `as_generators`.
-        ValueError: a sequence of another length than the batch.
-    """
-    own = as_generators(generator)
-    if not isinstance(generator, Sequence):
-        return _draw_seeds(own[0], rows)
-    if len(own) != rows:
+    own, single = as_generators(generator), not isinstance(generator, Sequence)
+    if not single and len(own) != rows:
         raise ValueError(f"{len(own)} generators for {rows} rows; give one per row, or one")
-    return [_draw_seeds(each, 1)[0] for each in own]
+    count = (rows if single else 1,)
+    draws = (torch.randint(2**62, count, generator=each, device=each.device) for each in own)
+    return [seed for some in draws for seed in some.tolist()]
 
 
 class Draws:
@@ -93,10 +91,3 @@ def categorical(probs: Tensor, uniforms: Tensor) -> Tensor:
 def gumbel(uniforms: Tensor) -> Tensor:
     """Standard Gumbel noise from uniforms; both logarithms are kept finite by a floor of 1e-20."""
     return -(-uniforms.clamp(min=1e-20).log()).clamp(min=1e-20).log()
-
-
-def _draw_seeds(generator: Generator, count: int) -> list[int]:
-    import torch
-
-    device = generator.device
-    return torch.randint(2**62, (count,), generator=generator, device=device).tolist()

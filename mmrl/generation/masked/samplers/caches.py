@@ -14,7 +14,6 @@ unconditional rows have separate sets. An approximation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,8 +46,11 @@ class ExactCache:
         self.start = canvas.first_response_column
         length = canvas.tokens.shape[1]
         self.keys: Any = policy.network.new_cache(length)
-        if self.start > 0:
-            self._compute_prompts(policy, guidance.build_branches(canvas))
+        if self.start > 0:  # the complete blocks of the prompts, in one pass
+            inputs = network_inputs(guidance.build_branches(canvas))
+            given = {name: x[:, : self.start] for name, x in inputs.items()}
+            cache = self.keys.at(0, self.start, self.start)
+            read_prompts(policy, given, canvas.columns, cache)
 
     def keep(self, canvas: MaskedCanvas) -> Tensor:
         """[r] int64: the rows that are still computed; those that are complete are dropped."""
@@ -66,12 +68,6 @@ class ExactCache:
         number = canvas.blocks.where(positions, -1).amax(-1, keepdim=True)
         used = (canvas.blocks == number).any(0).nonzero().flatten().tolist()
         return used[0], used[-1] + 1
-
-    def _compute_prompts(self, policy: Policy, branches: Sequence[MaskedCanvas]) -> None:
-        """One pass over the complete blocks of the prompts, each distinct one once."""
-        given = {name: x[:, : self.start] for name, x in network_inputs(branches).items()}
-        cache = self.keys.at(0, self.start, self.start)
-        read_prompts(policy, given, branches[0].columns, cache)
 
 
 class RefreshCache:
@@ -112,12 +108,10 @@ class RefreshCache:
             self.logits.scatter_(1, self.index[..., None].expand_as(logits), logits)
             self.largest.scatter_(1, self.index, largest)
         self.step += 1
-        full = is_full(self.step, self.config)
-        self.index = (
-            None
-            if full
-            else find_lowest(self.largest, inputs.get("attention_mask"), self.config.cache_ratio)
-        )
+        self.index = None
+        if not is_full(self.step, self.config):
+            attend = inputs.get("attention_mask")
+            self.index = find_lowest(self.largest, attend, self.config.cache_ratio)
         known = Positions.find(where.repeat(len(branches), 1)).take(self.logits)
         return forbid(guidance.combine(known.chunk(len(branches))), canvas.forbidden_columns)
 

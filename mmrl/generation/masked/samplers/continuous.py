@@ -102,7 +102,6 @@ class Batch:
         room = int(SLACK * (self.given + count * self.size)) + 2 * self.size
         self.keys: Any = policy.network.new_cache(room)
         self.steps = count_steps(canvas, config, self.size)
-        self.canvas, self.block = canvas, ResponseBlock(canvas.response, 0, self.steps)
         device = canvas.tokens.device
         self.rows = torch.arange(min(size, len(canvas)), device=device)
         self.done = torch.zeros_like(self.rows)  # complete blocks of each
@@ -115,7 +114,7 @@ class Batch:
         if self.frontier + self.size > self.keys.length:
             self._move()
         self.starts = self.begin[self.rows] + self.done * self.size
-        whole, take = self.rollout, partial(self._take, starts=self.starts)
+        whole, take = self.rollout, partial(self._take, starts=self.starts, width=self.size)
         self.canvas = replace(
             whole.canvas,
             tokens=take(whole.canvas.tokens),
@@ -127,7 +126,9 @@ class Batch:
         begins = (self.done * self.steps).tolist()
         self.block = ResponseBlock(self.canvas.response, 0, self.steps, self.size, begins)
         self.columns = max(0, self.frontier - self.size), self.frontier + self.size
-        self._lay_out()
+        columns = torch.arange(-self.frontier, self.size, device=self.rows.device)
+        place, self.blocks, self.places = self._find(self.rows, self.starts, columns)
+        self.attend = (place >= self.left[self.rows, None]) & (place < self.length)
         own = {name: take(getattr(whole, name)) for name in ("trace", "logprobs", "drawn")}
         return replace(whole, canvas=self.canvas, seeds=None, forwards=0, **own)
 
@@ -135,7 +136,7 @@ class Batch:
         """Keep what was written; rows that are complete leave, and others take their places."""
         begins = (self.done * self.steps)[:, None]
         steps = torch.where(written.trace >= 0, written.trace + begins, -1)
-        whole, index = self.rollout, self._index(self.starts)
+        whole, index = self.rollout, index_from(self.starts, self.size)
         parts = [(whole.canvas.tokens, written.canvas.tokens), (whole.trace, steps)]
         parts += [(getattr(whole, name), getattr(written, name)) for name in ("logprobs", "drawn")]
         for all_rows, part in parts:
@@ -162,7 +163,7 @@ class Batch:
         return rollout
 
     def __call__(self, where: Positions, reduce: Callable[..., Any] | None = None) -> Any:
-        """Logits [N, C] at positions of the open block, or what `reduce` makes of hidden states."""
+        """See `OpenBlock`."""
         start, stop = self.columns
         before = stop - self.size - start  # of the block before, which is complete now
         own = self.canvas
@@ -182,13 +183,6 @@ class Batch:
         self.passes += 1
         self.columns = stop - self.size, stop
         return output if reduce is not None else forbid(output, own.forbidden_columns)
-
-    def _lay_out(self) -> None:
-        """Which columns of the cache each row attends to, their blocks, and the positions of the
-        last two blocks."""
-        columns = torch.arange(-self.frontier, self.size, device=self.rows.device)
-        place, self.blocks, self.places = self._find(self.rows, self.starts, columns)
-        self.attend = (place >= self.left[self.rows, None]) & (place < self.length)
 
     def _find(self, rows: Tensor, starts: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of columns [n], counted from `starts` [r] of some rows: [r, n] columns of the canvas,
@@ -244,10 +238,10 @@ class Batch:
         self.keys.drop_columns(free, self.frontier)
         self.frontier -= free
 
-    def _index(self, starts: Tensor, width: int | None = None) -> Tensor:
-        """[r, width] columns of the canvas from `starts` on, a block of them by default."""
-        columns = torch.arange(self.size if width is None else width, device=starts.device)
-        return (starts[:, None] + columns).clamp(min=0)
+    def _take(self, each: Tensor, starts: Tensor, width: int) -> Tensor:
+        return each[self.rows].gather(1, index_from(starts, width))
 
-    def _take(self, each: Tensor, starts: Tensor, width: int | None = None) -> Tensor:
-        return each[self.rows].gather(1, self._index(starts, width))
+
+def index_from(starts: Tensor, width: int) -> Tensor:
+    """[r, width] columns of the canvas from `starts` [r] on."""
+    return (starts[:, None] + torch.arange(width, device=starts.device)).clamp(min=0)

@@ -10,7 +10,7 @@ still identical (a group before its first write) once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -83,11 +83,8 @@ def begin_rollout(
         allowed = "prefix or none, for a network whose attention is causal between blocks"
         check(config.cache != "refresh", "sampler.cache", config.cache, allowed)
     seeds = row_seeds(generator, len(canvas))
-    canvas = replace(canvas, tokens=canvas.tokens.clone())
-    nowhere = torch.full_like(canvas.tokens, -1)
-    logprobs = torch.zeros(canvas.tokens.shape, device=nowhere.device)
-    named, drawn = torch.tensor(seeds, device=nowhere.device), nowhere >= 0
-    return Rollout(canvas, nowhere, logprobs, asdict(config), named, drawn=drawn), seeds
+    rollout = canvas.begin(config, seeds)
+    return replace(rollout, drawn=rollout.trace >= 0), seeds
 
 
 def open_stream(
@@ -122,12 +119,7 @@ def split_blocks(canvas: MaskedCanvas, config: LoopConfig) -> list[ResponseBlock
 
 
 def count_steps(canvas: MaskedCanvas, config: LoopConfig, size: int) -> int:
-    """Denoising steps of a block of `size` positions.
-
-    Raises:
-        ConfigError: see `check_blocks`.
-        ValueError: rows with different numbers of response positions.
-    """
+    """Denoising steps of a block of `size` positions. Raises as `split_blocks`."""
     counts = set(canvas.response.sum(1).tolist())
     if len(counts) > 1:
         raise ValueError(
@@ -230,7 +222,6 @@ class OpenBlock(Protocol):
     def __call__(self, where: Positions, reduce: Callable[..., Any] | None = None) -> Any:
         """Logits [N, C] at the positions `where`, guidance applied, or what `reduce` makes of
         hidden states and head."""
-        ...
 
 
 class BlockNetwork:
@@ -270,8 +261,7 @@ class BlockNetwork:
             self.later = cached_columns(block.positions, config)
 
     def __call__(self, where: Positions, reduce: Callable[..., Any] | None = None) -> Any:
-        """Logits [N, C] at the positions `where`, guidance applied, or what `reduce` makes of
-        hidden states and head."""
+        """See `OpenBlock`."""
         canvas, asked = self.canvas, where.where
         if self.rows is not None:
             canvas, asked = canvas[self.rows], asked[self.rows]

@@ -139,23 +139,16 @@ class Stream:
 
     def needed(self, rows: int) -> bool:
         """Whether a step with this many positions is drawn so."""
-        return self.in_panels or rows > self.rows_at_once
-
-    @property
-    def rows_at_once(self) -> int:
-        """Rows of logits; draws need them in float64."""
-        return rows_at_once(self.columns, torch.float64, self.device)
+        # draws need logits in float64
+        return self.in_panels or rows > rows_at_once(self.columns, torch.float64, self.device)
 
     def __call__(self, x: Tensor, head: OutputHead, uniforms: Tensor | None) -> Choice:
         """What is drawn from hidden states [S N, D] of the branches of guidance."""
         guidance, parts = self.config.guidance, []
         x, head = head.cast(x)
         branches = x.view(guidance.branches, -1, x.shape[-1])
-        size = (
-            rows_at_once(self.columns, x.dtype, self.device)
-            if self.in_panels
-            else self.rows_at_once
-        )
+        dtype = x.dtype if self.in_panels else torch.float64
+        size = rows_at_once(self.columns, dtype, self.device)
         with torch.autocast(x.device.type, enabled=False):
             for n in range(0, branches.shape[1], size):
                 part = None if uniforms is None else uniforms[n : n + size]

@@ -50,14 +50,12 @@ class SliceConfig(MaskConfig):
 
 def plan_trace(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
     """One pass per slice of each row's trace."""
-    order = rollout.trace.masked_fill(~rollout.canvas.response, -1)
-    return plan_slices(rollout, order, config)
+    return plan_slices(rollout, rollout.trace, config)
 
 
 def plan_forks(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
     """One pass per slice of each row's trace in which a token was drawn."""
-    order = rollout.trace.masked_fill(~rollout.canvas.response, -1)
-    return plan_slices(rollout, order, config, rollout.drawn)
+    return plan_slices(rollout, rollout.trace, config, rollout.drawn)
 
 
 def plan_left_to_right(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:

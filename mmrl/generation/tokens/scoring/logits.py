@@ -51,9 +51,10 @@ def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:
     """Logits [N, C] with identical rows computed once; a cache then holds all rows."""
     names = ("input_ids", "attention_mask", "feature_at", "blocks")
     rows = {name: inputs[name] for name in names if name in inputs}
-    distinct, original = take_distinct(rows)
-    number, positions = len(distinct["input_ids"]), inputs["positions"]
-    union = torch.zeros(number, positions.shape[1], dtype=torch.int, device=original.device)
+    kept, original = find_distinct(rows)
+    distinct = {name: each[kept] for name, each in rows.items()}
+    positions = inputs["positions"]
+    union = torch.zeros(len(kept), positions.shape[1], dtype=torch.int, device=original.device)
     union = union.index_add(0, original, positions.int()).bool()
     place = (union.flatten().cumsum(0) - 1).view_as(union)[original][positions]
     reduce = inputs.get("reduce")
@@ -64,14 +65,14 @@ def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:
     return found[place] if reduce is None else found
 
 
-def take_distinct(rows: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-    """One of each set of rows that are equal in all of some tensors [R, n]: the tensors of these
-    rows, and [R] int64, which of them equals each row."""
+def find_distinct(rows: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """One of each set of rows that are equal in all of some tensors [R, n]: the numbers [r] int64
+    of these rows, and [R] int64, which of them equals each row."""
     key = torch.cat([each.long() for each in rows.values()], 1)
     _, original = key.unique(dim=0, return_inverse=True)
     kept = torch.zeros(int(original.max()) + 1, dtype=torch.long, device=key.device)
     kept[original] = torch.arange(len(original), device=key.device)
-    return {name: each[kept] for name, each in rows.items()}, original
+    return kept, original
 
 
 def read_prompts(
@@ -80,7 +81,8 @@ def read_prompts(
     """Put the keys and values of prompts, inputs [R, n] of the network, into its cache, set to
     their columns, each distinct one computed once; it then holds R rows. No logit of the response
     vocabulary is computed."""
-    distinct, original = take_distinct(given)
+    kept, original = find_distinct(given)
+    distinct = {name: each[kept] for name, each in given.items()}
     nowhere = torch.zeros_like(distinct["input_ids"], dtype=torch.bool)
     policy.model(**distinct, positions=nowhere, columns=columns, cache=cache)
     cache.take_rows(original)
