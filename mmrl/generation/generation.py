@@ -19,11 +19,6 @@ class Place(NamedTuple):
     members: Sequence[int]
     size: int
 
-    @classmethod
-    def alone(cls, seeds: Sequence[int]) -> Place:
-        """Of rows of which each is a group."""
-        return cls(0, seeds, [0] * len(seeds), 1)
-
 
 def late(path: str) -> Callable[..., Any]:
     """The function `module:name`, imported when it is called: settings are read without torch."""

@@ -49,7 +49,7 @@ def denoise(
     """Write the latents of a canvas; see `mmrl.samplers.sample`. Raises ValueError: a latent is not
     finite."""
     seeds = row_seeds(generator, len(canvas))
-    place = place or Place.alone(seeds)
+    place = place or Place(0, seeds, [0] * len(seeds), 1)  # each row is a group
     device, width = canvas.text.device, max(map(prod, canvas.shapes))
     starts = place.groups if config.shared_noise else seeds
     chosen, states = choose_stochastic(config, place), (len(seeds), config.steps + 1)
@@ -112,12 +112,9 @@ def choose_stochastic(config: Any, place: Place) -> Tensor:
     """[B, S] bool on the CPU: the steps in which each row draws noise."""
     if not isinstance(config, FlowConfig):
         return torch.zeros(len(place.groups), config.steps, dtype=torch.bool)
-    groups = {
-        seed: choose_steps(
-            config, config.steps, place.step, named_generator(seed, "window"), place.size
-        )
-        for seed in dict.fromkeys(place.groups)
-    }
+    draws = {seed: named_generator(seed, "window") for seed in place.groups}
+    own = config, config.steps, place.step
+    groups = {seed: choose_steps(*own, draw, place.size) for seed, draw in draws.items()}
     pairs = zip(place.groups, place.members, strict=True)
     return torch.stack([groups[seed][member] for seed, member in pairs])
 

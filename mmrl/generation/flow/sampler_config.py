@@ -58,8 +58,6 @@ class SolverConfig(Settings):
 class FlowConfig(SolverConfig, WindowConfig):
     """A walk along the noise levels of which some steps draw noise, so that they have log-probs."""
 
-    where: ClassVar[str] = "sampler"
-
     noise_level: Annotated[float, above(0)] = 0.7  # type: ignore[misc]
     """How much noise a stochastic step draws: a of `mmrl.generation.flow.transitions`."""
     tail_ratio: Annotated[float, above(0, up_to=1)] = 1.0  # type: ignore[misc]

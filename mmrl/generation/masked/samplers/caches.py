@@ -124,18 +124,12 @@ def is_full(step: int, config: LoopConfig) -> bool:
 
 def find_lowest(largest: Tensor, attend: Tensor | None, cache_ratio: float) -> Tensor:
     """Positions [R, n] whose `largest` logit [R, L] float32 is in the lowest part of their row, so
-    that a share `cache_ratio` is kept. `attend` [R, L] bool is False on padding, which is never
-    computed again; None without."""
+    that a share `cache_ratio` is kept, in rising order; rows with fewer than n repeat their last
+    one. `attend` [R, L] bool is False on padding, which is never computed again; None without."""
     if attend is not None:
         largest = largest.masked_fill(~attend, torch.nan)
     bound = largest.nanquantile(1 - cache_ratio, dim=1, keepdim=True)
-    return widen(largest <= bound)
-
-
-def widen(chosen: Tensor) -> Tensor:
-    """Indices [R, n] of the True entries of [R, L] bool in rising order; rows with fewer than n
-    repeat their last one."""
-    found = Positions.find(chosen)
+    found = Positions.find(largest <= bound)
     order, _ = found.in_columns(max(found.numbers))
     place = torch.arange(order.shape[1], device=order.device)
     return order.gather(1, place.minimum(found.counts[:, None] - 1))
