@@ -16,10 +16,12 @@ class Query(Protocol):
 
     def map(self, change: Callable[[Tensor], Tensor], /) -> Self:
         """The query with its tensors, [K, B, …] each, changed."""
+        ...
 
     @property
     def show(self) -> Callable[..., tuple[Any, Tensor]]:
         """What a pass shows of a canvas, for the scoring of its kind."""
+        ...
 
 
 @dataclass

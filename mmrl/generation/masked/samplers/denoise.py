@@ -222,6 +222,7 @@ class OpenBlock(Protocol):
     def __call__(self, where: Positions, reduce: Callable[..., Any] | None = None) -> Any:
         """Logits [N, C] at the positions `where`, guidance applied, or what `reduce` makes of
         hidden states and head."""
+        ...
 
 
 class BlockNetwork:
