@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Rollout:
-    """Of B rows with N actions.
+    """A finished canvas and how it was written.
 
     Attributes:
         canvas: the finished canvas, a `Canvas` of its kind.
