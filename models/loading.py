@@ -144,7 +144,8 @@ def outline(directory: Path, left_out: Collection[str] = ()) -> Network:
     family = get_family(config)
     rows = tensors.get(family.KEYS.get("embed.weight", ""))
     if rows is not None and rows.ndim == 2:
-        config |= dict.fromkeys(family.VOCAB_KEYS, rows.shape[0])
+        stated = {"vocab_size", *config.keys() & {"embedding_size"}}
+        config |= dict.fromkeys(stated, rows.shape[0])
     try:
         with torch.device("meta"):
             model = build_network(config)

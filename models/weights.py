@@ -262,7 +262,6 @@ class StoredWeights:
         return self  # copies of a network read the same files
 
 
-def list_first(names: list[str], limit: int = 8) -> str:
-    """The first of some names, and how many more there are."""
-    rest = f", and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest
+def list_first(names: list[str]) -> str:
+    """The first eight of some names, and how many more there are."""
+    return ", ".join(names[:8]) + (f", and {len(names) - 8} more" if len(names) > 8 else "")

@@ -20,7 +20,6 @@ from mmrl.models.network.uvit import UVit
 KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {"text_to_image": TextToImage}
 TOKEN_IDS: dict[str, int] = {}
-VOCAB_KEYS: tuple[str, ...] = ()
 KEYS = {"head.": "mlm_layer.conv2.", "transformer.": ""}
 
 

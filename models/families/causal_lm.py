@@ -13,7 +13,6 @@ from mmrl.models.network.causal_lm import CausalLM
 KIND: str = "causal"
 LAYOUTS: dict[str, type[Layout]] = {"text": CausalText}
 TOKEN_IDS: dict[str, int] = {}
-VOCAB_KEYS: tuple[str, ...] = ()
 KEYS = {"head.weight": "lm_head.weight", "head.": "lm_head.", "body.": "model."}
 
 MODEL_TYPES = ("qwen3", "qwen2", "llama", "mistral", "gemma", "gemma3_text")
@@ -61,6 +60,6 @@ def text_layout(inputs: LayoutInputs) -> CausalText:
         {"eos": ends[0], "eot": ends[0]},
         options.max_prompt_length,
         options.max_completion_length,
-        options.chat_template if options.chat_template is None else bool(options.chat_template),
+        options.chat_template,
         ends=ends[1:],
     )

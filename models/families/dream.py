@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.models.families import llada, llada_v
+from mmrl.models.families import llada
 from mmrl.models.families.family import (
     LayoutInputs,
     check_variant,
@@ -34,7 +34,6 @@ TOKEN_IDS = {
     "<|mask|>": 151666,
 }
 """Special tokens of the public vocabulary; DiffuCoder has another name for the first."""
-VOCAB_KEYS = llada_v.VOCAB_KEYS
 _BIASES = {
     f"blocks.{{i}}.attn.{name}.bias": f"model.layers.{{i}}.self_attn.{name}_proj.bias"
     for name in ("q", "k", "v")

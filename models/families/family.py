@@ -33,7 +33,6 @@ class Family(Protocol):
     `KEYS`: own tensor name -> public tensor name; `{i}` is the block number, a final dot marks a
     prefix.
     `TOKEN_IDS`: special tokens of the public vocabulary by name.
-    `VOCAB_KEYS`: the keys of config.json that hold the number of embedding rows.
     `LAYOUTS`: task -> layout of its prompts, for every task that a checkpoint can do.
     `CHAT_TEMPLATE`, where a module has it: the public code's, in place of the tokenizer's.
     `complete_config(config, directory)`, where a module has it: a config.json with what the public
@@ -43,7 +42,6 @@ class Family(Protocol):
     KIND: str
     KEYS: dict[str, str]
     TOKEN_IDS: dict[str, int]
-    VOCAB_KEYS: tuple[str, ...]
     LAYOUTS: dict[str, type[Layout]]
 
     def matches(self, config: Mapping[str, Any]) -> bool:

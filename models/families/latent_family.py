@@ -31,7 +31,6 @@ class LatentFamily:
     KIND: str = "flow"
     LAYOUTS: dict[str, Any] = {"text_to_image": TextToLatents}
     TOKEN_IDS: dict[str, int] = {}
-    VOCAB_KEYS: tuple[str, ...] = ()
     KEYS: dict[str, str] = {"transformer.": ""}
     pipeline: str
     made: type[VelocityNetwork]
@@ -39,7 +38,7 @@ class LatentFamily:
     optional: Sequence[str] = ()
 
     def encode_text(
-        self, pipeline: Any, text: str | list[str], device: torch.device, max_length: int
+        self, pipeline: Any, texts: list[str], device: torch.device, max_length: int
     ) -> dict[str, Tensor]:
         """What the network is conditioned on, see `mmrl.models.network.pipeline_parts.Encode`."""
         raise NotImplementedError

@@ -34,7 +34,6 @@ TOKEN_IDS = {
     "<|eot_id|>": 126348,
 }
 """Special tokens of the public vocabulary. The tokenizer of LLaDA-8B-Base lacks the last three."""
-VOCAB_KEYS: tuple[str, ...] = ("vocab_size", "embedding_size")
 _BLOCK = "model.transformer.blocks.{i}."
 KEYS = {
     "embed.weight": "model.transformer.wte.weight",
@@ -109,13 +108,13 @@ def text_layout(
 ) -> TextLayout:
     """The layout of text; `ids` are those of LLaDA's special tokens by default, block size and
     alignment those of the network, see `TextLayout`."""
-    wanted = inputs.options.chat_template
+    tokenizer, options = inputs.tokenizer, inputs.options
     return TextLayout(
-        inputs.tokenizer,
-        token_ids(inputs.tokenizer, TOKENS) if ids is None else ids,
-        inputs.options.max_prompt_length,
-        inputs.options.max_completion_length,
-        wanted if wanted is None else bool(wanted),
+        tokenizer,
+        token_ids(tokenizer, TOKENS) if ids is None else ids,
+        options.max_prompt_length,
+        options.max_completion_length,
+        options.chat_template,
         block_size,
         block_alignment,
     )

@@ -28,7 +28,6 @@ TOKENS = {
 }
 """Special tokens of text and of turns."""
 TOKEN_IDS = llada.TOKEN_IDS
-VOCAB_KEYS: tuple[str, ...] = ("vocab_size",)
 _BLOCK, CORE_MLP = "model.layers.{i}.", "blocks.{i}.mlp."
 KEYS = {
     "embed.weight": "model.embed_tokens.weight",

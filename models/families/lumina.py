@@ -22,8 +22,7 @@ from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.network.token_network import TokenNetwork
 
-KEYS, VOCAB_KEYS = llada.KEYS, llada.VOCAB_KEYS
-network = llada.network
+KEYS, network = llada.KEYS, llada.network
 KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {
     "image_edit": ImageEdit,

@@ -37,8 +37,6 @@ class LuminaImageNetwork(VelocityNetwork):
             rope.freqs_cis = rope._precompute_freqs_cis(rope.axes_dim, rope.axes_lens, rope.theta)
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """See `VelocityNetwork.forward`; `states` [B, n, W] are those of the tokens of texts,
-        `mask` [B, n] is 0 where these are padding."""
         with self.recomputed():
             return -self.transformer(
                 hidden_states=latents.to(self.dtype),
@@ -74,12 +72,12 @@ class LuminaImage(LatentFamily):
         return config.get("_class_name") in (self.pipeline, "Lumina2Text2ImgPipeline")
 
     def encode_text(
-        self, pipeline: Any, text: str | list[str], device: torch.device, max_length: int
+        self, pipeline: Any, texts: list[str], device: torch.device, max_length: int
     ) -> dict[str, Tensor]:
         """States of the last layer but one of Gemma and where they are not padding, of each text
         encoded alone."""
         found = []
-        for each in [text] if isinstance(text, str) else text:
+        for each in texts:
             both = pipeline.encode_prompt(
                 each, not each, device=device, max_sequence_length=max_length
             )

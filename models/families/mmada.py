@@ -15,7 +15,7 @@ from mmrl.models.layouts.pixels import square_side, written_grid
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.layouts.text_to_image import TextToImage
 
-KEYS, TOKEN_IDS, VOCAB_KEYS = llada.KEYS, llada.TOKEN_IDS, llada.VOCAB_KEYS
+KEYS, TOKEN_IDS = llada.KEYS, llada.TOKEN_IDS
 core_config, network = llada.core_config, llada.network
 KIND: str = "masked"
 LAYOUTS: dict[str, type[Layout]] = {

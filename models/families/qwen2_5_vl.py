@@ -6,7 +6,6 @@ from typing import Any
 from mmrl.models.families import qwen3_vl
 
 KIND, TOKEN_IDS, LAYOUTS = qwen3_vl.KIND, qwen3_vl.TOKEN_IDS, qwen3_vl.LAYOUTS
-VOCAB_KEYS = qwen3_vl.VOCAB_KEYS
 network, layouts = qwen3_vl.network, qwen3_vl.layouts
 KEYS = {
     "head.weight": "lm_head.weight",

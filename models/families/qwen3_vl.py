@@ -14,7 +14,6 @@ from mmrl.models.layouts.text_layout import CausalText
 from mmrl.models.network.causal_vlm import CausalVLM
 
 KIND, TOKEN_IDS = causal_lm.KIND, causal_lm.TOKEN_IDS
-VOCAB_KEYS = causal_lm.VOCAB_KEYS
 LAYOUTS: dict[str, type[Layout]] = {"text": CausalText, "image_to_text": CausalImages}
 KEYS = {"head.weight": "lm_head.weight", "head.": "lm_head.", "body.": "model."}
 

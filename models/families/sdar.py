@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mmrl.models.families import dream, llada, llada_v
+from mmrl.models.families import dream, llada
 from mmrl.models.families.family import (
     LayoutInputs,
     check_variant,
@@ -29,7 +29,6 @@ MASK_ID, BLOCK_SIZE = 151669, 4
 """What public checkpoints are trained with where neither their config.json nor their name says."""
 TOKEN_IDS = {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}
 """Special tokens of the public vocabulary; files of one checkpoint spell the mask differently."""
-VOCAB_KEYS = llada_v.VOCAB_KEYS
 KEYS = {
     **LLAMA_KEYS,
     **{

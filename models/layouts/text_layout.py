@@ -36,7 +36,7 @@ class TextLayout(Layout):
     ids: Mapping[str, int]
     max_prompt_length: int
     max_completion_length: int = MAX_COMPLETION_LENGTH
-    chat_template: bool | None = None
+    chat_template: bool | str | None = None
     block_size: int | None = None
     block_alignment: BlockAlignment = "left"
     cut: bool = False

@@ -16,9 +16,6 @@ from mmrl.models.network.kv_cache import KVCache, TokenCache
 from mmrl.models.network.norm import RMSNorm
 from mmrl.models.network.pattern import BlockPattern, count_blocks
 
-Mask = Tensor | None
-"""What a kernel takes: nothing, or a bool or additive mask."""
-
 
 def rope_table(
     length: int, head_dim: int, theta: float, device: torch.device
@@ -59,13 +56,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin).to(dtype)
 
 
-def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Fused attention, [B, H, n, d] x [B, H, L, d] -> [B, H, n, d]."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-
 def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """The same from matrix products."""
+    """Matrix products, [B, H, n, d] x [B, H, L, d] -> [B, H, n, d]; a mask is bool or added."""
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
@@ -75,19 +67,21 @@ def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Ten
 
 
 def auto_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """The same by the kernel that `choose_attention` names."""
+    """Attention by the kernel that `choose_attention` names."""
     kernel, _ = choose_attention("auto", q.device.type, q.dtype)
     return ATTENTION[kernel](q, k, v, mask)
 
 
 ATTENTION: dict[str, Callable[..., Tensor]] = {
     "auto": auto_attention,
-    "sdpa": sdpa_attention,
+    "sdpa": F.scaled_dot_product_attention,
     "eager": eager_attention,
 }
 
 
-def attend(kernel: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+def attend(
+    kernel: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+) -> Tensor:
     """Attention of H heads [B, H, n, d] to keys and values of G heads [B, G, L, d] -> [B, n, H d].
     The H / G heads that share keys become further queries of one head, so that keys and values of a
     cache are never copied; a mask that differs between queries is repeated instead."""
@@ -136,7 +130,7 @@ class Attention(nn.Module):
         self,
         x: Tensor,
         rope: tuple[Tensor, Tensor],
-        mask: Mask,
+        mask: Tensor | None,
         index: Tensor | None,
         stored: tuple[KVCache | TokenCache, int] | None = None,
     ) -> Tensor:
@@ -189,7 +183,7 @@ def find_mask(
     return pattern.at(torch.arange(start, stop, device=x.device).expand(x.shape[0], -1))
 
 
-def kernel_mask(mask: Tensor | BlockPattern | None, index: Tensor | None = None) -> Mask:
+def kernel_mask(mask: Tensor | BlockPattern | None, index: Tensor | None = None) -> Tensor | None:
     """A mask as kernels take it, for the queries `index` [B, n] or all of them."""
     if not isinstance(mask, BlockPattern):
         if index is None or mask is None or mask.shape[2] == 1:

@@ -23,7 +23,6 @@ from torch.utils.checkpoint import checkpoint
 from mmrl.generation.tokens.positions import Positions
 from mmrl.models.network.attention import (
     Attention,
-    Mask,
     angles_at,
     find_mask,
     gather,
@@ -84,7 +83,7 @@ class Block(nn.Module):
         self,
         x: Tensor,
         rope: tuple[Tensor, Tensor],
-        mask: Mask,
+        mask: Tensor | None,
         index: Tensor | None = None,
         stored: tuple[KVCache | TokenCache, int] | None = None,
     ) -> Tensor:
@@ -189,8 +188,8 @@ class MaskedTokenModel(TokenNetwork):
         elif self.vision is not None and torch.is_grad_enabled():
             x = x + zero_gradients(self.vision)
         length = x.shape[1]
-        start, stop, seen = (0, length, length) if cache is None else cache.span
-        span = start, stop, seen
+        span = (0, length, length) if cache is None else cache.span
+        start, stop, _ = span
         mask = find_mask(attention_mask, x, span, self.core.block_size, blocks, copies)
         everywhere = kernel_mask(mask)
         longest = stop if cache is None else max(stop, cache.length or 0)

@@ -5,14 +5,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(nn.RMSNorm):
     """Root-mean-square norm, in float32 at least, cast back before the weight unless
     `weight_fp32`."""
 
     def __init__(self, size: int, eps: float, weight_fp32: bool = False) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
+        super().__init__(size, eps)
         self.weight_fp32 = weight_fp32
 
     def forward(self, x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.utils.sha import sha_fileobj
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -27,10 +28,8 @@ ENCODERS, AUTOENCODER = "text encoders", "autoencoder"
 """What plans call the parts of a pipeline."""
 KEPT = 256
 """Prompts whose encodings are kept in memory: 700 MB in bfloat16 at SD3's width."""
-Encode = Callable[[Any, str | list[str], torch.device], dict[str, Tensor]]
-"""From a pipeline, a text and a device to what the network is conditioned on, [1, …] each; from a
-list of texts, [B, …]."""
-
+Encode = Callable[[Any, list[str], torch.device], dict[str, Tensor]]
+"""From a pipeline, B texts and a device to what the network is conditioned on, [B, …] each."""
 Scale = Callable[[Tensor, Any], Tensor]
 """From latents and the autoencoder to latents on another scale."""
 
@@ -93,7 +92,7 @@ class PipelineParts:
 
     def _compute(self, text: str, encode: Encode) -> dict[str, Tensor]:
         with torch.autocast(self.device.type, enabled=False):
-            return encode(self.encoders, text, self.device)
+            return encode(self.encoders, [text], self.device)
 
     @torch.no_grad()
     def recall(
@@ -120,8 +119,11 @@ class PipelineParts:
     def _digest(self, part: str) -> list[str]:
         """Digests of the files of a part, each read once."""
         if part not in self.digests:
-            files = filter(Path.is_file, sorted((self.folder / part).iterdir()))
-            self.digests[part] = [_digest_file(path) for path in files]
+            found = []
+            for path in filter(Path.is_file, sorted((self.folder / part).iterdir())):
+                with path.open("rb") as file:
+                    found.append(sha_fileobj(file).hex())
+            self.digests[part] = found
         return self.digests[part]
 
     @property
@@ -243,14 +245,6 @@ def add_frame(image: Tensor, vae: Any) -> Tensor:
     if image.ndim == 4:
         return image[None]
     return image[None, :, None] if "temperal_downsample" in vae.config else image[None]
-
-
-def _digest_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**24):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 @contextmanager

@@ -121,9 +121,9 @@ class UVit(TokenNetwork):
         return codes * kept * size, codes * block / (1 if recompute else 2) * size
 
 
-def encode_ids(pipeline: Any, text: str, device: torch.device) -> dict[str, Tensor]:
-    """States of the last layer but one of CLIP and its pooled vector; `text`: its ids."""
-    ids = torch.tensor([[int(number) for number in text.split()]], device=device)
+def encode_ids(pipeline: Any, texts: list[str], device: torch.device) -> dict[str, Tensor]:
+    """States of the last layer but one of CLIP and its pooled vector; a text is its ids."""
+    ids = torch.tensor([[*map(int, text.split())] for text in texts], device=device)
     output = pipeline.text_encoder(ids, output_hidden_states=True)
     return {"states": output.hidden_states[-2], "pooled": output.text_embeds}
 

@@ -6,7 +6,9 @@ network wants its inputs: packed or not, its scale and direction of time, the si
 
 from __future__ import annotations
 
+import weakref
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from math import isqrt, prod
@@ -15,8 +17,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from mmrl.models.network.live_bytes import LiveBytes
 from mmrl.models.network.network import Network
 from mmrl.models.network.pipeline_parts import (
     VAE,
@@ -26,6 +29,12 @@ from mmrl.models.network.pipeline_parts import (
     count_parameters,
 )
 from mmrl.types.guidance import Guidance
+
+ATTENTION = {role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"}
+ATTENTION["o"] = ("attn.to_out.0", "attn.to_add_out")
+FEED_FORWARD = dict.fromkeys(("gate", "up"), ("ff.net.0.proj", "ff_context.net.0.proj"))
+FEED_FORWARD["down"] = ("ff.net.2", "ff_context.net.2")
+"""Layers by their roles, of blocks that read images and texts side by side."""
 
 
 class VelocityNetwork(Network):
@@ -72,7 +81,10 @@ class VelocityNetwork(Network):
     @abstractmethod
     def forward(self, latents: Tensor, sigma: Tensor, **conditions: Tensor) -> Tensor:
         """The velocity of latents [B, …] at noise levels `sigma` [B] float32 from 0 to 1, where 1
-        is noise; `conditions` [B, …] are what the layout of the family computes of texts."""
+        is noise; `conditions` are what the layout of the family computes of prompts, out of
+        `states` [B, n, W] of the tokens of texts, their `mask` [B, n], 0 where these are padding,
+        or `length` [B] int64, `pooled` [B, P] of whole texts, and `source` [B, D] of images that
+        are edited."""
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -173,3 +185,25 @@ class ChannelScaledNetwork(VelocityNetwork):
         shape = -1, *[1] * (latents.ndim - 2)
         numbers = vae.config.latents_mean, vae.config.latents_std
         return [latents.new_tensor(each).view(shape) for each in numbers]
+
+
+class LiveBytes(TorchDispatchMode):
+    """A context; `peak` is the most bytes of tensors alive at once that operations made in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak, self._now, self._held = 0, 0, Counter[int]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, Tensor):
+                storage = tensor.untyped_storage()
+                self._hold(storage._cdata, storage.nbytes(), 1)
+                weakref.finalize(tensor, self._hold, storage._cdata, storage.nbytes(), -1)
+        return made
+
+    def _hold(self, storage: int, size: int, change: int) -> None:
+        before, self._held[storage] = self._held[storage], self._held[storage] + change
+        self._now += size * (bool(self._held[storage]) - bool(before))
+        self.peak = max(self.peak, self._now)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmrl.config import load_config
-from mmrl.models.network.live_bytes import LiveBytes
+from mmrl.models.network.velocity_network import LiveBytes
 from mmrl.planning.memory import estimate
 from mmrl.planning.network_memory import Needs
 from mmrl.pretrained.known import known_config, outline_policy

@@ -21,9 +21,9 @@ from mmrl.algorithms import AlgorithmConfig
 from mmrl.estimators import draw_passes, score
 from mmrl.generation.flow import sampler
 from mmrl.models import load_policy
+from mmrl.models.families.flux import FluxNetwork
+from mmrl.models.families.qwen_image import QwenImageNetwork
 from mmrl.models.loading import load_model
-from mmrl.models.network.flux import FluxNetwork
-from mmrl.models.network.qwen_image import QwenImageNetwork
 from mmrl.samplers import SamplerConfig, sample
 from scripts.pipeline_skeletons import write_flux, write_flux2_klein, write_qwen_image, write_sana
 from tests.models.families.test_latent_families import close, watch

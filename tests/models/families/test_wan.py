@@ -26,7 +26,7 @@ from mmrl.generation.flow import sampler
 from mmrl.generation.flow.sampler_config import SolverConfig
 from mmrl.models import Policy, load_policy
 from mmrl.models.families import get_family
-from mmrl.models.network.wan import TEXT_TOKENS, WanNetwork
+from mmrl.models.families.wan import TEXT_TOKENS, WanNetwork
 from mmrl.pretrained.known import SIZES
 from mmrl.run.sample_files import read_samples
 from mmrl.samplers import SamplerConfig, sample

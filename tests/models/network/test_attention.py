@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from mmrl.models.network.attention import attend, eager_attention, sdpa_attention
+from mmrl.models.network.attention import ATTENTION, attend
 from mmrl.models.network.pattern import BlockPattern, count_blocks
 
 ROWS, HEADS, GROUPS, QUERIES, KEYS, WIDTH = 2, 6, 2, 3, 5, 4
@@ -18,7 +18,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("kernel", [sdpa_attention, eager_attention])
+@pytest.mark.parametrize("kernel", [ATTENTION["sdpa"], ATTENTION["eager"]])
 @pytest.mark.parametrize("name", MASKS)
 def test_heads_that_share_keys_attend_as_with_a_copy_each(name: str, kernel) -> None:
     q, k = draw(ROWS, HEADS, QUERIES, WIDTH), draw(ROWS, GROUPS, KEYS, WIDTH, seed=1)
