@@ -10,16 +10,14 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.models.families import llada
+from mmrl.models.families import llada, llada_v
 from mmrl.models.families.family import (
     LayoutInputs,
-    check_variant,
     core_alone,
     read_number,
     read_sizes,
     token_ids,
 )
-from mmrl.models.families.llada_llama import KEYS as LLAMA_KEYS
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core_config import CoreConfig
@@ -34,13 +32,7 @@ TOKEN_IDS = {
     "<|mask|>": 151666,
 }
 """Special tokens of the public vocabulary; DiffuCoder has another name for the first."""
-_BIASES = {
-    f"blocks.{{i}}.attn.{name}.bias": f"model.layers.{{i}}.self_attn.{name}_proj.bias"
-    for name in ("q", "k", "v")
-}
-KEYS = {**LLAMA_KEYS, **_BIASES}
-
-_FIXED = {"hidden_act": "silu", "rope_scaling": None, "use_sliding_window": False}
+KEYS = llada_v.KEYS
 
 
 def matches(config: Mapping[str, Any]) -> bool:
@@ -50,7 +42,6 @@ def matches(config: Mapping[str, Any]) -> bool:
 
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
     """The core's sizes from config.json; see `Family.network`."""
-    check_variant(config, _FIXED)
     sizes = read_sizes(config, theta=10000.0)
     return CoreConfig(**sizes, rope_fp32=False, qkv_bias=True, shift_logits=True)
 

@@ -117,7 +117,9 @@ def read_head_dim(config: Mapping[str, Any], width_key: str, heads_key: str) -> 
 
 def read_sizes(config: Mapping[str, Any], theta: float | None = None, eps: float = 1e-6) -> dict:
     """What `CoreConfig` takes from a config.json with the keys that transformers gives llama and
-    qwen, with the defaults of a family; a ValueError where one is missing or does not fit."""
+    qwen, with the defaults of a family; a ValueError where one is missing or does not fit, or where
+    it asks for a variant."""
+    check_variant(config, {"hidden_act": "silu", "rope_scaling": None, "use_sliding_window": False})
     heads = read_number(config, "num_attention_heads")
     return {
         "hidden_size": read_number(config, "hidden_size"),

@@ -43,10 +43,6 @@ class LatentFamily:
         """What the network is conditioned on, see `mmrl.models.network.pipeline_parts.Encode`."""
         raise NotImplementedError
 
-    def text_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """What `encode_text` takes besides."""
-        return {}
-
     def matches(self, config: Mapping[str, Any]) -> bool:
         """Whether the directory is that of such a pipeline."""
         return config.get("_class_name") == self.pipeline
@@ -72,11 +68,10 @@ class LatentFamily:
         kept = {"store": options.encodings_dir, "tiled": options.vae_tiling}
         network.part_options = {"left_out": options.without_parts, **kept}
         pixels, channels = self.count_pixels(config), network.shapes["latents"][0]
-        given = {"max_length": options.max_prompt_length, **self.text_options(config)}
         sides = [options.image_size] * 2 if options.image_size else self.find_size(config)
         parts = {
             "network": network,
-            "encode_text": partial(self.encode_text, **given),
+            "encode_text": partial(self.encode_text, max_length=options.max_prompt_length),
             "rule": self.find_rule(config),
             "channels": channels,
             "pixels": pixels,
@@ -96,7 +91,7 @@ class LatentFamily:
         return False
 
     def layout_options(self, config: Mapping[str, Any], options: LayoutConfig) -> dict[str, Any]:
-        """What the layouts take besides. Raises ConfigError: an option that does not fit."""
+        """What else layouts take. Raises ConfigError: an option that does not fit."""
         return {}
 
     def find_size(self, config: Mapping[str, Any]) -> Sequence[int]:

@@ -10,8 +10,7 @@ from mmrl.models.families import llada, llada_v
 from mmrl.models.families.family import core_alone
 
 KIND, LAYOUTS, TOKEN_IDS, layouts = llada.KIND, llada.LAYOUTS, llada.TOKEN_IDS, llada.layouts
-core_config = llada_v.core_config
-KEYS = {core: name for core, name in llada_v.KEYS.items() if not core.startswith("vision.")}
+KEYS, core_config = llada_v.KEYS, llada_v.core_config
 
 
 def matches(config: Mapping[str, Any]) -> bool:

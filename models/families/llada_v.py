@@ -35,6 +35,8 @@ KEYS = {
     "head.weight": "lm_head.weight",
     "blocks.{i}.attn_norm.weight": _BLOCK + "input_layernorm.weight",
     **{f"blocks.{{i}}.attn.{r}.weight": f"{_BLOCK}self_attn.{r}_proj.weight" for r in "qkvo"},
+    **{f"blocks.{{i}}.attn.{r}.bias": f"{_BLOCK}self_attn.{r}_proj.bias" for r in "qkv"},
+    **{f"blocks.{{i}}.attn.{r}_norm.weight": f"{_BLOCK}self_attn.{r}_norm.weight" for r in "qk"},
     "blocks.{i}.mlp_norm.weight": _BLOCK + "post_attention_layernorm.weight",
     **{f"{CORE_MLP}{r}.weight": f"{_BLOCK}mlp.{r}_proj.weight" for r in ("gate", "up", "down")},
     "vision.newline": "model.image_newline",
@@ -44,8 +46,6 @@ KEYS = {
 
 _FIXED = {
     "attention_bias": False,
-    "hidden_act": "silu",
-    "rope_scaling": None,
     "mm_projector_type": "mlp2x_gelu",
     "mm_patch_merge_type": "spatial_unpad",
     "mm_newline_position": "grid",

@@ -5,6 +5,7 @@ T5's states are zeros, as in the pipeline itself.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mmrl.models.families.latent_family import LatentFamily
+from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.network.velocity_network import ATTENTION, FEED_FORWARD, VelocityNetwork
 
 FIRST_ZERO = ("norm1.linear", "norm1_context.linear", "norm_out.linear", "proj_out")
@@ -62,8 +64,9 @@ class SD3(LatentFamily):
 
     pipeline, made, optional = "StableDiffusion3Pipeline", SD3Network, ("text_encoder_3",)
 
-    def text_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {"width": config["joint_attention_dim"]}
+    def layout_options(self, config: Mapping[str, Any], options: LayoutConfig) -> dict[str, Any]:
+        given = {"max_length": options.max_prompt_length, "width": config["joint_attention_dim"]}
+        return {"encode_text": partial(self.encode_text, **given)}
 
     def encode_text(
         self,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mmrl.models.families import dream, llada
+from mmrl.models.families import dream, llada, llada_v
 from mmrl.models.families.family import (
     LayoutInputs,
     check_variant,
@@ -18,7 +18,6 @@ from mmrl.models.families.family import (
     read_number,
     read_sizes,
 )
-from mmrl.models.families.llada_llama import KEYS as LLAMA_KEYS
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core_config import CoreConfig
@@ -29,20 +28,7 @@ MASK_ID, BLOCK_SIZE = 151669, 4
 """What public checkpoints are trained with where neither their config.json nor their name says."""
 TOKEN_IDS = {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}
 """Special tokens of the public vocabulary; files of one checkpoint spell the mask differently."""
-KEYS = {
-    **LLAMA_KEYS,
-    **{
-        f"blocks.{{i}}.attn.{name}_norm.weight": f"model.layers.{{i}}.self_attn.{name}_norm.weight"
-        for name in ("q", "k")
-    },
-}
-
-_FIXED = {
-    "attention_bias": False,
-    "hidden_act": "silu",
-    "rope_scaling": None,
-    "use_sliding_window": False,
-}
+KEYS = llada_v.KEYS
 
 
 def matches(config: Mapping[str, Any]) -> bool:
@@ -61,7 +47,7 @@ def complete_config(config: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
     """The core's sizes from config.json; see `Family.network`."""
-    check_variant(config, _FIXED)
+    check_variant(config, {"attention_bias": False})
     return CoreConfig(
         **read_sizes(config, theta=1e6),
         rope_fp32=False,

@@ -13,8 +13,7 @@ from mmrl.models.layouts.image_marks import check_one_image, without_images
 from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.models.layouts.pixels import fit_image, image_to_pixels
 from mmrl.models.layouts.question_layout import image_key
-from mmrl.models.layouts.text_to_latents import TextToLatents
-from mmrl.models.layouts.text_to_video import TextToVideo
+from mmrl.models.layouts.text_to_latents import TextToLatents, TextToVideo
 from mmrl.models.network.pipeline_parts import VAE
 from mmrl.types import Prompt
 

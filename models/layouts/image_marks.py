@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -68,9 +69,8 @@ def check_images(prompt: Prompt, several: bool = True) -> None:
         )
 
 
-def check_one_image(prompt: Prompt) -> None:
-    """Raise a ValueError unless a prompt has exactly one image, and one mark or none."""
-    check_images(prompt, several=False)
+check_one_image = partial(check_images, several=False)
+"""Raise a ValueError unless a prompt has exactly one image, and one mark or none."""
 
 
 def join_parts(parts: Sequence[str | None]) -> str:

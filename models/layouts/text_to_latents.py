@@ -1,4 +1,4 @@
-"""Image generation as latents: prompts in, images out."""
+"""Generation of images and videos as latents: prompts in, pixels out."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.pixels import clip_to_pixels
 from mmrl.models.network.pipeline_parts import Encode, PipelineParts, Scale
 from mmrl.models.network.velocity_network import VelocityNetwork
-from mmrl.types import Completion, Prompt
+from mmrl.types import Completion, Prompt, Video
 
 
 @dataclass(frozen=True)
@@ -130,3 +130,43 @@ class TextToLatents(Layout):
             for row, image in zip(places, found, strict=True):
                 images[row] = image
         return images
+
+
+@dataclass(frozen=True)
+class TextToVideo(TextToLatents):
+    """Encodes prompts, and decodes finished latents to frames.
+
+    Attributes:
+        frames: of a video, where its prompt does not give its own under `num_frames` of its
+            metadata.
+        stride: frames for each latent one after the first.
+        fps: of the videos.
+    """
+
+    frames: int = 81
+    stride: int = 4
+    fps: float = 16.0
+
+    def shape_of(self, prompt: Prompt) -> tuple[int, ...]:
+        """Channels, frames, height and width of the latent of a prompt. Raises ValueError: its
+        frames are no whole number of tokens, or not one more than a multiple of `stride`."""
+        channels, *sides = super().shape_of(prompt)
+        number = prompt.metadata.get("num_frames", self.frames)
+        if not isinstance(number, int) or number < 1 or (number - 1) % self.stride:
+            raise ValueError(
+                f"{prompt.place or prompt.id}: num_frames is {number!r}; it must be 1 more than a"
+                f" multiple of {self.stride}, such as {5 * self.stride + 1}"
+            )
+        return channels, (number - 1) // self.stride + 1, *sides
+
+    def fit_pixels(self, frames: Sequence[Image.Image]) -> Tensor:
+        """[3, T, H, W], see `clip_to_pixels`."""
+        return clip_to_pixels(frames, self.frames, self.size)
+
+    def decode(self, canvas: LatentCanvas) -> list[Video]:
+        """Finished latents -> B videos."""
+        return [Video(each, self.fps) for each in self._decode(canvas, self.parts.decode_frames)]
+
+    def render(self, canvas: LatentCanvas) -> list[Tensor]:
+        """Finished latents -> B videos as pixels [T, 3, H, W], see `Policy.render`."""
+        return [each.transpose(0, 1) for each in self._decode(canvas, self.parts.render)]
