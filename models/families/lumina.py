@@ -13,13 +13,12 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.models.families import llada
 from mmrl.models.families.family import LayoutInputs, token_ids
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
-from mmrl.models.layouts.image_edit import ImageEdit
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.lumina_chat import LuminaChat
 from mmrl.models.layouts.lumina_rows import UNCONDITIONAL, LuminaRows
 from mmrl.models.layouts.pixels import square_side, written_grid
 from mmrl.models.layouts.text_layout import TextLayout
-from mmrl.models.layouts.text_to_image import TextToImage
+from mmrl.models.layouts.text_to_image import ImageEdit, TextToImage
 from mmrl.models.network.token_network import TokenNetwork
 
 KEYS, network = llada.KEYS, llada.network

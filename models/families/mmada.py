@@ -8,12 +8,11 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.models.families import llada
 from mmrl.models.families.family import LayoutInputs, token_ids
 from mmrl.models.layouts.image_codes_chat import ImageCodesChat
-from mmrl.models.layouts.image_edit import ImageEdit
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.mmada_rows import MmadaRows
 from mmrl.models.layouts.pixels import square_side, written_grid
 from mmrl.models.layouts.text_layout import TextLayout
-from mmrl.models.layouts.text_to_image import TextToImage
+from mmrl.models.layouts.text_to_image import ImageEdit, TextToImage
 
 KEYS, TOKEN_IDS = llada.KEYS, llada.TOKEN_IDS
 core_config, network = llada.core_config, llada.network

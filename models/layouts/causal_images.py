@@ -35,18 +35,6 @@ LONGEST = 200
 TRIAL = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a question"}]}]
 
 
-def check_sizes(prompt: Prompt) -> None:
-    """Raise a ValueError unless a prompt has images, a mark for each or none, and no image is much
-    longer than wide."""
-    check_images(prompt)
-    for width, height in prompt.image_sizes:
-        if max(width, height) > LONGEST * min(width, height):
-            raise ValueError(
-                f"prompt {prompt.id!r} has an image of {width} x {height} pixels; this checkpoint"
-                f" reads images whose sides differ at most {LONGEST} times. Cut it."
-            )
-
-
 @dataclass(frozen=True)
 class ImageReader:
     """transformers' image processor of a checkpoint."""
@@ -137,12 +125,22 @@ class CausalImages(QuestionLayout):
     """Renders prompts with images for a causal model; `image_id` is the placeholder of images."""
 
     needs_tower: ClassVar[bool] = True
-    check = staticmethod(check_sizes)
-
     text: CausalText
     image_id: int
     reader: ImageReader
     max_length: int | None = None
+
+    @staticmethod
+    def check(prompt: Prompt) -> None:
+        """Raise a ValueError unless a prompt has images, a mark for each or none, and none of them
+        is much longer than wide."""
+        check_images(prompt)
+        for width, height in prompt.image_sizes:
+            if max(width, height) > LONGEST * min(width, height):
+                raise ValueError(
+                    f"prompt {prompt.id!r} has an image of {width} x {height} pixels; this"
+                    f" checkpoint reads images whose sides differ at most {LONGEST} times. Cut it."
+                )
 
     @property
     def ids(self) -> Mapping[str, int]:  # type: ignore[override]

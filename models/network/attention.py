@@ -1,4 +1,4 @@
-"""Bidirectional attention: rotary angles, kernels, masks, queries at chosen positions only.
+"""Bidirectional attention: rotary angles, norm, kernels, masks, queries at chosen positions only.
 
 A row without padding attends to all of itself. Where few positions of the last block are wanted,
 queries are computed for those only; keys and values always come from the whole row or a cache.
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from mmrl.models.network.core_config import CoreConfig
 from mmrl.models.network.kv_cache import KVCache, TokenCache
-from mmrl.models.network.norm import RMSNorm
 from mmrl.models.network.pattern import BlockPattern, count_blocks
 
 
@@ -107,6 +106,25 @@ def choose_attention(wish: str, device: str, dtype: torch.dtype) -> tuple[str, s
     if device == "cpu" and dtype == torch.bfloat16:
         return "eager", "fused attention goes backward several times slower in bfloat16 on a CPU"
     return "sdpa", f"fused attention is the fastest in {str(dtype)[6:]} on {device}"
+
+
+class RMSNorm(nn.RMSNorm):
+    """Root-mean-square norm, in float32 at least, cast back before the weight unless
+    `weight_fp32`."""
+
+    def __init__(self, size: int, eps: float, weight_fp32: bool = False) -> None:
+        super().__init__(size, eps)
+        self.weight_fp32 = weight_fp32
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, wide = self.weight, torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            if x.dtype == weight.dtype and (self.weight_fp32 or x.dtype == wide):
+                return F.rms_norm(x, weight.shape, weight, self.eps)  # one kernel on a GPU
+            if self.weight_fp32:
+                y = F.rms_norm(x.to(wide), weight.shape, None, self.eps)
+                return (y * weight.to(wide)).to(x.dtype)
+            return F.rms_norm(x, weight.shape, None, self.eps) * weight.to(x.dtype)
 
 
 class Attention(nn.Module):

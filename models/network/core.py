@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from mmrl.generation.tokens.positions import Positions
 from mmrl.models.network.attention import (
     Attention,
+    RMSNorm,
     angles_at,
     find_mask,
     gather,
@@ -31,7 +32,6 @@ from mmrl.models.network.attention import (
 )
 from mmrl.models.network.core_config import ROLES, CoreConfig
 from mmrl.models.network.kv_cache import KVCache, TokenCache
-from mmrl.models.network.norm import RMSNorm
 from mmrl.models.network.token_network import TokenNetwork
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.models.layouts.image_edit import ImageEdit
+from mmrl.models.layouts.text_to_image import ImageEdit
 from mmrl.objectives.masked import Masked
 from mmrl.objectives.options import EditsConfig, MaskedConfig
 from mmrl.objectives.scored_rows import Rows

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from mmrl.models import Policy, load_policy
-from mmrl.models.network.norm import RMSNorm
+from mmrl.models.network.attention import RMSNorm
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.runtime.precision import autocast_forward

@@ -10,8 +10,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families.mmada import build_rows
-from mmrl.models.layouts.image_edit import ImageEdit
 from mmrl.models.layouts.mmada_rows import MmadaRows
+from mmrl.models.layouts.text_to_image import ImageEdit
 from mmrl.types import Prompt
 from tests.mmrl.canvases import guided_logits
 from tests.models.networks import FIXTURES
