@@ -92,17 +92,17 @@ class Policy:
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Whether a prompt is short enough, with `length` response positions or those of its task.
         Raises ValueError: no layout of the checkpoint takes it."""
-        return self.layouts[self._task([prompt])].fits(prompt, length)
+        return self._layout([prompt]).fits(prompt, length)
 
     def cuts(self, prompt: Prompt) -> bool:
         """Whether the layout of a prompt leaves out a part of it."""
-        return self.layouts[self._task([prompt])].cuts(prompt)
+        return self._layout([prompt]).cuts(prompt)
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """Canvases of B prompts of one task with `length` response positions or those of the task,
         on the policy's device, nothing written yet. Images are encoded here, each once. Raises
         ValueError: several tasks, one that this checkpoint lacks, or prompts that are too long."""
-        canvas: Any = self.layouts[self._task(prompts)].canvas(prompts, length).to(self.device)
+        canvas = self._layout(prompts).canvas(prompts, length).to(self.device)
         canvas = canvas.read_metadata([prompt.metadata for prompt in prompts])
         if canvas.features is not None:
             with torch.no_grad():
@@ -111,14 +111,13 @@ class Policy:
 
     def decode(self, canvas: Canvas, prompts: Sequence[Prompt]) -> Sequence[Completion]:
         """Completions of finished canvases; texts begin with the prefill of their prompts."""
-        completions = self.layouts[self._task(prompts)].decode(canvas)
+        completions = self._layout(prompts).decode(canvas)
         pairs = zip(prompts, completions, strict=True)
         return [p.prefill + each if isinstance(each, str) else each for p, each in pairs]
 
     def render(self, canvas: Canvas, prompts: Sequence[Prompt]) -> list[Tensor]:
         """Pixels [3, H, W] float32 in [0, 1] of finished latents, with their gradient."""
-        layout: Any = self.layouts[self._task(prompts)]
-        return layout.render(canvas)
+        return self._layout(prompts).render(canvas)
 
     def save(
         self,
@@ -142,14 +141,14 @@ class Policy:
             if (reader := getattr(layout, "reader", None)) is not None:
                 reader.processor.save_pretrained(directory)
 
-    def _task(self, prompts: Sequence[Prompt]) -> str:
+    def _layout(self, prompts: Sequence[Prompt]) -> Any:
         names = {prompt.task for prompt in prompts}
         if len(names) != 1 or not names <= self.layouts.keys():
             raise ValueError(
                 f"prompts of tasks {sorted(names)}; one task at a time out of"
                 f" {sorted(self.layouts)} is possible with this checkpoint"
             )
-        return names.pop()
+        return self.layouts[names.pop()]
 
 
 def load_policy(

@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.models.families import llada
 from mmrl.models.families.family import LayoutInputs, token_ids
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.image_codes_chat import LuminaChat
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.lumina_chat import LuminaChat
 from mmrl.models.layouts.lumina_rows import UNCONDITIONAL, LuminaRows
 from mmrl.models.layouts.pixels import square_side, written_grid
 from mmrl.models.layouts.text_layout import TextLayout

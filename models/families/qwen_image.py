@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmrl.models.families.family import read_number
 from mmrl.models.families.latent_family import LatentFamily
-from mmrl.models.layouts.from_image import EditedLatents
+from mmrl.models.layouts.text_to_latents import EditedLatents
 from mmrl.models.network.velocity_network import ATTENTION, ChannelScaledNetwork
 from mmrl.types.guidance import Guidance
 

@@ -22,9 +22,8 @@ from torch import Tensor, nn
 from mmrl.config import check
 from mmrl.models.families.family import read_number
 from mmrl.models.families.latent_family import LatentFamily
-from mmrl.models.layouts.from_image import ImageToVideo
 from mmrl.models.layouts.layout_config import LayoutConfig
-from mmrl.models.layouts.text_to_latents import TextToVideo
+from mmrl.models.layouts.text_to_latents import ImageToVideo, TextToVideo
 from mmrl.models.network.velocity_network import ChannelScaledNetwork
 
 TEXT_TOKENS = 512

@@ -83,12 +83,10 @@ class MagvitV2(ImageTokenizer):
 
     @torch.no_grad()
     def get_code(self, pixels: Tensor) -> Tensor:
-        """Map pixels to codes; see `ImageTokenizer.get_code`."""
         return self.quantize.codes(self.encode(pixels))
 
     @torch.no_grad()
     def decode_code(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
-        """Map codes to pixels; see `ImageTokenizer.decode_code`."""
         height, width = self.check_codes(codes, shape)
         latent = self.quantize.latent(codes.long()).mT.reshape(len(codes), -1, height, width)
         columns = 9 * self.config.ch * height * width * self.downsample**2

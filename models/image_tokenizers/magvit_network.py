@@ -46,10 +46,7 @@ class SpatialAttention(nn.Module):
     def __init__(self, width: int, groups: int) -> None:
         super().__init__()
         self.norm = nn.GroupNorm(groups, width, eps=NORM_EPS)
-        self.q = nn.Conv2d(width, width, 1)
-        self.k = nn.Conv2d(width, width, 1)
-        self.v = nn.Conv2d(width, width, 1)
-        self.proj_out = nn.Conv2d(width, width, 1)
+        self.q, self.k, self.v, self.proj_out = (nn.Conv2d(width, width, 1) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, width, h, w] to the same shape."""

@@ -32,7 +32,6 @@ class VQModel(ImageTokenizer, diffusers.VQModel):
 
     @torch.no_grad()
     def get_code(self, pixels: Tensor) -> Tensor:
-        """Map pixels to codes; see `ImageTokenizer.get_code`."""
         self.check_pixels(pixels)
         images = ((pixels.float() + 1) / 2).split(max(1, _PIXELS // pixels[0, 0].numel()))
         with torch.autocast(pixels.device.type, enabled=False):
@@ -41,12 +40,11 @@ class VQModel(ImageTokenizer, diffusers.VQModel):
 
     @torch.no_grad()
     def decode_code(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
-        """Map codes to pixels; see `ImageTokenizer.decode_code`."""
         return self._decode(codes, shape) * 2 - 1
 
     @torch.no_grad()
     def decode_bytes(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
-        """Map codes to bytes, rounded as diffusers does; see `ImageTokenizer.decode_bytes`."""
+        # rounded as diffusers does
         return (self._decode(codes, shape).clamp(0, 1) * 255).round().to(torch.uint8)
 
     def _decode(self, codes: Tensor, shape: tuple[int, int] | None) -> Tensor:

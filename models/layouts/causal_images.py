@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.config import check
 from mmrl.generation.causal.images import ImageTensors
 from mmrl.models.layouts.chat_templates import render_chat
-from mmrl.models.layouts.image_marks import MARK, check_images, place_images
+from mmrl.models.layouts.image_marks import MARK, check_images, render
 from mmrl.models.layouts.layout_config import LayoutOptions
 from mmrl.models.layouts.question_layout import Album, QuestionLayout, Row
 from mmrl.models.layouts.text_layout import CausalText
@@ -156,11 +156,7 @@ class CausalImages(QuestionLayout):
         self.check(prompt)
         tokenizer, images = self.text.tokenizer, prompt.images or ()
         mark = str(tokenizer.convert_ids_to_tokens(self.image_id))
-        messages = prompt.messages or [{"role": "user", "content": prompt.text}]
-        words = place_images(prompt, messages)
-        shown = [{**m, "content": show_parts(w)} for m, w in zip(messages, words, strict=True)]
-        text = render_chat(tokenizer, shown, prompt.place or prompt.id) + prompt.prefill
-        parts = text.split(mark)
+        parts = render(prompt, tokenizer, show_parts).split(mark)
         if len(parts) != len(images) + 1:
             raise ValueError(
                 f"prompt {prompt.id!r} has {len(images)} images and {len(parts) - 1} {mark} in its"

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mmrl.generation.tokens.features import Features, PromptImage
 from mmrl.models.layouts.anyres import Tiling
-from mmrl.models.layouts.image_marks import MARK, check_images, render
+from mmrl.models.layouts.image_marks import MARK, check_images, join_parts, render
 from mmrl.models.layouts.question_layout import Album, QuestionLayout, Row
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.types import Prompt
@@ -63,7 +63,8 @@ class ImageChat(QuestionLayout):
         image that ends a turn does not cost the turn its end token. Raises ValueError: see
         `check`."""
         self.check(prompt)
-        parts = render(prompt, self.text.tokenizer, SYSTEM).split(MARK)
+        system = {"role": "system", "content": SYSTEM}
+        parts = render(prompt, self.text.tokenizer, join_parts, system).split(MARK)
         ids = [list(self.text.tokenizer(p, add_special_tokens=False)["input_ids"]) for p in parts]
         if ids[0][:1] != [self.ids["bos"]]:
             return ids

@@ -1,7 +1,7 @@
 """Conversations of prompts that show images: as one text with marks, or without the images."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,17 +16,15 @@ MARK = "<image>"
 _MARK_IN_WORDS = re.compile(re.escape(MARK) + r"\s?")
 
 
-def render(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> str:
-    """The conversation of a prompt through the chat template, with a mark for every image, see
-    `place_images`, and the prefill; a prompt without messages has `system` before it."""
-    messages = prompt.messages or [
-        {"role": "system", "content": system},
-        {"role": "user", "content": prompt.text},
-    ]
-    messages = [
-        {**message, "content": join_parts(words)}
-        for message, words in zip(messages, place_images(prompt, messages), strict=True)
-    ]
+def render(
+    prompt: Prompt, tokenizer: PreTrainedTokenizerBase, show: Callable[..., Any], *before: Any
+) -> str:
+    """The conversation of a prompt through the chat template, and the prefill; `show` makes the
+    content of a message of what `place_images` gives; messages `before` are those before a prompt
+    that has none of its own."""
+    messages = prompt.messages or [*before, {"role": "user", "content": prompt.text}]
+    shown = zip(messages, place_images(prompt, messages), strict=True)
+    messages = [{**message, "content": show(words)} for message, words in shown]
     return f"{render_chat(tokenizer, messages, prompt.place or prompt.id)}{prompt.prefill}"
 
 

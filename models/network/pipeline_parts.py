@@ -6,7 +6,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -254,16 +254,13 @@ def _without_bars() -> Iterator[None]:
     from diffusers.utils import logging as diffusers_logging
     from transformers.utils import logging as transformers_logging
 
-    shown = [x for x in (diffusers_logging, transformers_logging) if x.is_progress_bar_enabled()]
-    for each in shown:
-        each.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            yield
-    finally:
-        for each in shown:
-            each.enable_progress_bar()
+    with ExitStack() as after, warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        for each in (diffusers_logging, transformers_logging):
+            if each.is_progress_bar_enabled():
+                each.disable_progress_bar()
+                after.callback(each.enable_progress_bar)
+        yield
 
 
 def count_parameters(config: Mapping[str, Any], left_out: Sequence[str] = ()) -> dict[str, int]:

@@ -1,7 +1,6 @@
 """What samplers, scoring and layouts ask of a network that predicts tokens of rows.
 
-`MaskedTokenModel` is such a network, and one of another library becomes one by a subclass that
-holds it. What a subclass does not override it lacks: settings that need a cache are refused.
+A network of another library becomes one by a subclass that holds it.
 """
 
 from __future__ import annotations

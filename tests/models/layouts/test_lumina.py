@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mmrl.models.families.lumina import build_rows
-from mmrl.models.layouts.image_codes_chat import CodesAlbum
-from mmrl.models.layouts.lumina_chat import LuminaChat
+from mmrl.models.layouts.image_codes_chat import CodesAlbum, LuminaChat
 from mmrl.models.layouts.lumina_rows import ANSWER, LuminaRows
 from mmrl.models.layouts.pixels import list_sizes
 from mmrl.types import Prompt
