@@ -24,6 +24,7 @@ from mmrl.models.families.family import read_number
 from mmrl.models.families.latent_family import LatentFamily
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.layouts.text_to_latents import ImageToVideo, TextToVideo
+from mmrl.models.network.pipeline_parts import build_network
 from mmrl.models.network.velocity_network import ChannelScaledNetwork
 
 TEXT_TOKENS = 512
@@ -68,7 +69,7 @@ class WanNetwork(ChannelScaledNetwork):
         super().__init__(config)
         self.transformer.rope = Rotation(self.transformer.rope)
         second = config.get("transformer_2")
-        self.transformer_2: Any = None if second is None else self.build(second)
+        self.transformer_2: Any = None if second is None else build_network(self.kind, second)
         self.boundary, self.can_shard = config.get("boundary_ratio") or 0.0, second is None
         if second is not None:
             self.transformer_2.rope = Rotation(self.transformer_2.rope)

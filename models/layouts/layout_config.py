@@ -11,7 +11,6 @@ LARGEST_IMAGE = 4096
 """Pixels a side: 65,536 tokens of MMaDA."""
 ImageFit = Literal["crop", "squash", "pad"]
 BlockAlignment = Literal["left", "right"]
-LongPrompts = Literal["leave_out", "cut", "refuse"]
 MaskPolicy = Literal["ignore", "key_padding"]
 
 
@@ -22,7 +21,7 @@ class LayoutOptions:
     max_prompt_length: Annotated[int, at_least(1)] = 256
     """Longest prompt in tokens."""
 
-    long_prompts: LongPrompts | None = None
+    long_prompts: Literal["leave_out", "cut", "refuse"] | None = None
     """What is done with longer ones: `leave_out` and count them, `cut` them to the first tokens for
     images and to the last ones for text, or `refuse` the run. Null cuts those for images and leaves
     out all others. Questions about images are never cut."""

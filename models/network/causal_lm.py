@@ -71,8 +71,6 @@ class CausalLM(TokenNetwork):
                 self.body._init_weights(module)
 
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, `sdpa`, `eager`, or `auto` by device and dtype. Raises
-        ValueError: an unknown name."""
         super().set_attention(implementation)
         dtype = next(self.body.parameters()).dtype
         kernel, _ = choose_attention(implementation, self.device.type, dtype)

@@ -75,7 +75,13 @@ class CausalVLM(CausalLM):
         """See `CausalLM._read`; `features`: images of the rows, see above."""
         seen: dict[str, Any] = {}
         if features is not None:
-            places, shift = self._place(input_ids, attention_mask, features)
+            # [3, B, L], and what to add to a column after them for its position [B, 1]
+            places, shift = self.body.get_rope_index(
+                input_ids,
+                mm_token_type_ids=(input_ids == self.image_id).int(),
+                image_grid_thw=features["image_grid_thw"][features["image_of"]],
+                attention_mask=attention_mask,
+            )
             seen["mm_encoder_outputs"] = {"image": self._encode(features)}
             if cache is not None:
                 cache.shift = shift
@@ -87,17 +93,6 @@ class CausalVLM(CausalLM):
         if features is None and torch.is_grad_enabled():
             x = x + zero_gradients(self.body.visual)
         return x
-
-    def _place(
-        self, input_ids: Tensor, attention_mask: Tensor | None, features: Mapping[str, Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """Positions [3, B, L], and what to add to a column after them for its position [B, 1]."""
-        return self.body.get_rope_index(
-            input_ids,
-            mm_token_type_ids=(input_ids == self.image_id).int(),
-            image_grid_thw=features["image_grid_thw"][features["image_of"]],
-            attention_mask=attention_mask,
-        )
 
     def _encode(self, features: Mapping[str, Tensor]) -> SimpleNamespace:
         """What transformers' model reads of its tower, at every place of an image."""

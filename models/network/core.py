@@ -11,7 +11,6 @@ Logits are computed only at the requested positions and columns of the vocabular
 of the last block are skipped everywhere else.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -109,6 +108,7 @@ class MaskedTokenModel(TokenNetwork):
         super().__init__()
         self.core, self.width, self.vocab_size = config, config.hidden_size, config.vocab_size
         self.shifts, self.wide_logits = config.shift_logits, config.logits_fp32
+        self.block_size = config.block_size
         self.can_refresh = not config.shift_logits and config.block_size is None
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
@@ -119,17 +119,7 @@ class MaskedTokenModel(TokenNetwork):
             self.tied = {"head.weight": "embed.weight"}
         self.register_module("vision", None)
 
-    @property
-    def block_size(self) -> int | None:  # type: ignore[override]
-        return self.core.block_size
-
-    @block_size.setter
-    def block_size(self, size: int) -> None:
-        self.core = replace(self.core, block_size=size)
-
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, `sdpa`, `eager`, or `auto` by device and dtype. Raises
-        ValueError: an unknown name."""
         super().set_attention(implementation)
         for module in self.modules():
             if isinstance(module, Attention):
@@ -184,13 +174,14 @@ class MaskedTokenModel(TokenNetwork):
         """
         x = self.embed(input_ids)
         if features is not None and feature_at is not None:
-            x = splice(x, features, feature_at)
+            given = F.embedding(feature_at.clamp(min=0), features.to(x.dtype))
+            x = torch.where((feature_at >= 0)[..., None], given, x)
         elif self.vision is not None and torch.is_grad_enabled():
             x = x + zero_gradients(self.vision)
         length = x.shape[1]
         span = (0, length, length) if cache is None else cache.span
         start, stop, _ = span
-        mask = find_mask(attention_mask, x, span, self.core.block_size, blocks, copies)
+        mask = find_mask(attention_mask, x, span, self.block_size, blocks, copies)
         everywhere = kernel_mask(mask)
         longest = stop if cache is None else max(stop, cache.length or 0)
         table = rope_table(longest, self.core.head_dim, self.core.rope_theta, x.device)
@@ -242,12 +233,6 @@ def zero_gradients(vision: nn.Module) -> Tensor | float:
     processes wait for each other's gradients weight by weight."""
     empty = [p.flatten()[:0].sum() for p in vision.parameters() if p.requires_grad]
     return sum(empty) if empty else 0.0
-
-
-def splice(x: Tensor, features: Tensor, at: Tensor) -> Tensor:
-    """x [B, L, D] with row `at` [B, L] of `features` [N, D] wherever that is not -1."""
-    given = F.embedding(at.clamp(min=0), features.to(x.dtype))
-    return torch.where((at >= 0)[..., None], given, x)
 
 
 def find_predecessors(x: Tensor, position_ids: Tensor | None, mask: Tensor | None) -> Tensor:

@@ -77,7 +77,7 @@ class Network(nn.Module, ABC):
         the first kind whose keywords it has, or of the last."""
 
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, one of `mmrl.models.network.attention.ATTENTION`; a subclass
+        """Choose the attention kernel, `sdpa`, `eager`, or `auto` by device and dtype; a subclass
         with a choice lets its layers know. Raises ValueError: an unknown name."""
         if implementation not in ATTENTION:
             raise ValueError(

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,14 @@ def count_parameters(config: Mapping[str, Any], left_out: Sequence[str] = ()) ->
                 number = sum(p.numel() for p in build_part(sizes).parameters())
             found[AUTOENCODER if name == VAE else ENCODERS] += number
     return found
+
+
+def build_network(name: str, config: Mapping[str, Any]) -> Any:
+    """A network of diffusers by the name of its class, at the sizes among other keys of a config."""
+    import diffusers
+
+    kind = getattr(diffusers, name)
+    return kind(**{key: config[key] for key in signature(kind).parameters if key in config})
 
 
 def build_part(sizes: Mapping[str, Any]) -> nn.Module:

@@ -7,7 +7,6 @@ of the mask, is read as token 0 of CLIP.
 """
 
 from collections.abc import Mapping
-from inspect import signature
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmrl.models.network.attention import choose_attention
-from mmrl.models.network.pipeline_parts import PipelineParts, count_parameters
+from mmrl.models.network.pipeline_parts import PipelineParts, build_network, count_parameters
 from mmrl.models.network.token_network import TokenNetwork
 
 CROP, AESTHETIC = (0, 0), 6
@@ -39,13 +38,13 @@ class UVit(TokenNetwork):
 
     def __init__(self, config: Mapping[str, Any], patch: int) -> None:
         super().__init__()
-        from diffusers import UVit2DModel as kind
-
-        self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
+        self.transformer = build_network("UVit2DModel", config)
         self.head = self.transformer.mlm_layer.conv2
         self.transformer.mlm_layer.conv2 = nn.Identity()
         self.register_module("vision", None)
-        self.blocks = list_blocks(self.transformer)
+        ends = self.transformer.down_block, self.transformer.up_block
+        lists = [each for end in ends for each in (end.res_blocks, end.attention_blocks)]
+        self.blocks = [x for each in (*lists, self.transformer.transformer_layers) for x in each]
         self.patch, self.public_config = patch, dict(config)
         self.sizes = config["text_encoder"]
         self.text_length: int = self.sizes.get("max_position_embeddings", 77)
@@ -126,10 +125,3 @@ def encode_ids(pipeline: Any, texts: list[str], device: torch.device) -> dict[st
     ids = torch.tensor([[*map(int, text.split())] for text in texts], device=device)
     output = pipeline.text_encoder(ids, output_hidden_states=True)
     return {"states": output.hidden_states[-2], "pooled": output.text_embeds}
-
-
-def list_blocks(transformer: Any) -> list[nn.Module]:
-    """The repeated modules of diffusers' network."""
-    ends = transformer.down_block, transformer.up_block
-    lists = [each for end in ends for each in (end.res_blocks, end.attention_blocks)]
-    return [block for each in (*lists, transformer.transformer_layers) for block in each]

@@ -10,7 +10,6 @@ import weakref
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from inspect import signature
 from math import isqrt, prod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +24,7 @@ from mmrl.models.network.pipeline_parts import (
     VAE,
     PipelineParts,
     add_frame,
+    build_network,
     build_part,
     count_parameters,
 )
@@ -62,16 +62,9 @@ class VelocityNetwork(Network):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
-        self.transformer = self.build(config)
+        self.transformer = build_network(self.kind, config)
         self.blocks = [each for name in self.lists for each in getattr(self.transformer, name)]
         self.public_config = dict(config)
-
-    def build(self, config: Mapping[str, Any]) -> Any:
-        """The class of diffusers at the sizes of its config."""
-        import diffusers
-
-        kind = getattr(diffusers, self.kind)
-        return kind(**{k: config[k] for k in signature(kind).parameters if k in config})
 
     @property
     def patch(self) -> int:

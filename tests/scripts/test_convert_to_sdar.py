@@ -18,7 +18,7 @@ def test_the_weights_are_those_of_the_checkpoint_and_queries_keep_size(tmp_path:
     old, new = load_model(source), load_model(tmp_path / "sdar")
     state = new.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in old.state_dict().items())
-    assert new.core.block_size == 2 and new.core.qk_norm
+    assert new.block_size == 2 and new.core.qk_norm
     policy = load_policy(tmp_path / "sdar", vq=None, max_completion_length=8)
     ids = policy.tokenizer.get_vocab()
     assert (

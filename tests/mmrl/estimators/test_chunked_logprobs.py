@@ -9,7 +9,7 @@ from torch import Tensor
 from mmrl.estimators import score
 from mmrl.generation.masked.hidden import Hidden
 from mmrl.generation.tokens.scoring.chunked_logprobs import LogProbReduction
-from mmrl.models.network.output_head import OutputHead
+from mmrl.models.network.token_network import OutputHead
 from mmrl.runtime import logits_budget
 from mmrl.types import Passes
 from mmrl.types.guidance import Guidance

@@ -146,16 +146,16 @@ def test_the_block_size_follows_the_option_the_config_and_the_name(tmp_path: Pat
         folder = tmp_path / name
         if not folder.exists():
             write_checkpoint(folder, **changes)
-        return load_model(folder).core.block_size
+        return load_model(folder).block_size
 
     assert size("SDAR-4B-Chat") == 4
     assert size("SDAR-4B-Chat-b16") == 16
     assert size("models--JetLM--SDAR-1.7B-Chat-b8/snapshots/0f1") == 8
     assert size("tuned-b8", block_size=32) == 32
     policy = load_policy(tmp_path / "SDAR-4B-Chat-b16", vq=None, block_size=2)
-    assert policy.network.core.block_size == 2
+    assert policy.network.block_size == 2
     policy.save(tmp_path / "saved")
-    assert load_model(tmp_path / "saved").core.block_size == 2
+    assert load_model(tmp_path / "saved").block_size == 2
     names = [key for key in load_model(tmp_path / "saved").state_dict() if "q_norm" in key]
     assert len(names) == 3
 

@@ -13,7 +13,7 @@ from mmrl.models.families import FAMILIES, find_family
 from mmrl.models.loading import new_model, save_model
 from mmrl.models.network.causal_lm import CausalLM
 from mmrl.models.network.causal_vlm import CausalVLM
-from mmrl.models.network.output_head import OutputHead
+from mmrl.models.network.token_network import OutputHead
 from mmrl.models.quantization import list_quantized
 from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.models.network.output_head import OutputHead
+from mmrl.models.network.token_network import OutputHead
 from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from mmrl.randomness import generator
 from tests.models.networks import small_network

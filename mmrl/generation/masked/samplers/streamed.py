@@ -28,7 +28,7 @@ from mmrl.types.guidance import Guidance
 
 if TYPE_CHECKING:
     from mmrl.generation.masked.canvas import MaskedCanvas
-    from mmrl.models.network.output_head import OutputHead
+    from mmrl.models.network.token_network import OutputHead
 
 LARGE_VOCABULARY = 32768
 """Columns from which panels pay."""

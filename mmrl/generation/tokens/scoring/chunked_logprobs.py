@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from mmrl.runtime.logits_budget import rows_scored_at_once, wide_dtype
 
 if TYPE_CHECKING:
-    from mmrl.models.network.output_head import OutputHead
+    from mmrl.models.network.token_network import OutputHead
 
 
 class ChosenLogProbs(NamedTuple):
