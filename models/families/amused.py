@@ -41,7 +41,6 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     network, tokenizer, options, vq, _ = inputs
     if vq is None:
         return {}
-    assert isinstance(network, UVit)
     config = network.public_config
     if (vq.codebook_size, vq.downsample) != (config["codebook_size"], network.patch):
         raise ValueError(

@@ -16,7 +16,6 @@ from mmrl.models.families.family import (
     token_ids,
 )
 from mmrl.models.layouts.layout import Layout
-from mmrl.models.layouts.layout_config import BlockAlignment
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core_config import CoreConfig
 
@@ -100,14 +99,8 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     return {"text": text_layout(inputs)}
 
 
-def text_layout(
-    inputs: LayoutInputs,
-    ids: Mapping[str, int] | None = None,
-    block_size: int | None = None,
-    block_alignment: BlockAlignment = "left",
-) -> TextLayout:
-    """The layout of text; `ids` are those of LLaDA's special tokens by default, block size and
-    alignment those of the network, see `TextLayout`."""
+def text_layout(inputs: LayoutInputs, ids: Mapping[str, int] | None = None) -> TextLayout:
+    """The layout of text; `ids` are those of LLaDA's special tokens by default."""
     tokenizer, options = inputs.tokenizer, inputs.options
     return TextLayout(
         tokenizer,
@@ -115,6 +108,4 @@ def text_layout(
         options.max_prompt_length,
         options.max_completion_length,
         options.chat_template,
-        block_size,
-        block_alignment,
     )

@@ -83,7 +83,6 @@ def network(config: Mapping[str, Any]) -> MaskedTokenModel:
 def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     """Text, and text about images; see `Family.layouts`."""
     vision, text = inputs.network.vision, llada.text_layout(inputs)
-    assert isinstance(vision, Vision)
     ids = token_ids(inputs.tokenizer, TOKENS)
     longest = inputs.network.public_config.get("tokenizer_model_max_length")
     return {"text": text, "image_to_text": ImageChat(text, ids, vision.tiling, longest)}

@@ -76,11 +76,9 @@ class LuminaImage(LatentFamily):
     ) -> dict[str, Tensor]:
         """States of the last layer but one of Gemma and where they are not padding, of each text
         encoded alone."""
-        found = []
+        found, given = [], {"device": device, "max_sequence_length": max_length}
         for each in texts:
-            both = pipeline.encode_prompt(
-                each, not each, device=device, max_sequence_length=max_length
-            )
+            both = pipeline.encode_prompt(each, not each, **given)
             found.append(both[:2] if each else both[2:])
         states, masks = zip(*found, strict=True)
         return {"states": torch.cat(states), "mask": torch.cat(masks)}

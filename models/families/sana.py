@@ -61,17 +61,11 @@ class Sana(LatentFamily):
         self, pipeline: Any, texts: list[str], device: torch.device, max_length: int
     ) -> dict[str, Tensor]:
         """States of Gemma and where they are not padding, of each text encoded alone."""
-        defaults = signature(type(pipeline).__call__).parameters
-        instruction = defaults["complex_human_instruction"].default
-        found = [
-            pipeline.encode_prompt(
-                each,
-                False,
-                device=device,
-                max_sequence_length=max_length,
-                complex_human_instruction=instruction if each else None,
-            )
-            for each in texts
-        ]
+        key, defaults = "complex_human_instruction", signature(type(pipeline).__call__).parameters
+        given = {"device": device, "max_sequence_length": max_length}
+        found = []
+        for each in texts:
+            told = {key: defaults[key].default if each else None}
+            found.append(pipeline.encode_prompt(each, False, **given, **told))
         states, masks, *_ = zip(*found, strict=True)
         return {"states": torch.cat(states), "mask": torch.cat(masks)}

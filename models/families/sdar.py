@@ -7,6 +7,7 @@ files name neither mask nor block size: `complete_config` adds them.
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,4 +66,5 @@ def layouts(inputs: LayoutInputs) -> dict[str, Layout]:
     config = complete_config(inputs.network.public_config, Path())
     ids = dream.read_ids({"pad_token_id": TOKEN_IDS["<|endoftext|>"], **config}, inputs.tokenizer)
     alignment = inputs.options.block_alignment or config.get("block_alignment") or "left"
-    return {"text": llada.text_layout(inputs, ids, config["block_size"], alignment)}
+    text, size = llada.text_layout(inputs, ids), config["block_size"]
+    return {"text": replace(text, block_size=size, block_alignment=alignment)}

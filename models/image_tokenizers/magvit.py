@@ -39,10 +39,6 @@ class LookupFreeQuantizer(nn.Module):
         bits = latent.flatten(2).mT > 0
         return (bits * self.power_vals).sum(-1)
 
-    def latent(self, codes: Tensor) -> Tensor:
-        """Map codes [..., N] to +1/-1 latents [..., N, bits]."""
-        return self.embedding[codes]
-
 
 class MagvitV2(ImageTokenizer):
     """The tokenizer: pixels to codes and back."""
@@ -88,7 +84,7 @@ class MagvitV2(ImageTokenizer):
     @torch.no_grad()
     def decode_code(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
         height, width = self.check_codes(codes, shape)
-        latent = self.quantize.latent(codes.long()).mT.reshape(len(codes), -1, height, width)
+        latent = self.quantize.embedding[codes.long()].mT.reshape(len(codes), -1, height, width)
         columns = 9 * self.config.ch * height * width * self.downsample**2
         chunk = max(1, _COLUMN_ELEMENTS // columns)
         # without oneDNN, whose float32 convolutions round about twice as much on the CPU

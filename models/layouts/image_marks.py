@@ -13,8 +13,6 @@ from mmrl.types import Prompt
 
 MARK = "<image>"
 
-_MARK_IN_WORDS = re.compile(re.escape(MARK) + r"\s?")
-
 
 def render(
     prompt: Prompt, tokenizer: PreTrainedTokenizerBase, show: Callable[..., Any], *before: Any
@@ -81,7 +79,7 @@ def join_parts(parts: Sequence[str | None]) -> str:
 
 
 def _remove_marks(text: str) -> str:
-    return _MARK_IN_WORDS.sub("", text)
+    return re.sub(rf"{MARK}\s?", "", text)
 
 
 def _text_of(content: str | Sequence[Mapping[str, Any]]) -> str:

@@ -276,7 +276,7 @@ def count_parameters(config: Mapping[str, Any], left_out: Sequence[str] = ()) ->
 
 
 def build_network(name: str, config: Mapping[str, Any]) -> Any:
-    """A network of diffusers by the name of its class, at the sizes among other keys of a config."""
+    """A network of diffusers by the name of its class, at the sizes that a config has of it."""
     import diffusers
 
     kind = getattr(diffusers, name)

@@ -86,12 +86,8 @@ class VelocityNetwork(Network):
         config, side = self.transformer.config, self.patch
         channels = config.in_channels // (side**2 if self.packed else 1)
         whole = {"pooled": (config.get("pooled_projection_dim"),), "mask": (1,), "length": ()}
-        beside = {name: whole[name] for name in self.beside}
-        return {
-            "latents": (channels, side, side),
-            "states": (1, config[self.text_width]),
-            **beside,
-        }
+        own = {"latents": (channels, side, side), "states": (1, config[self.text_width])}
+        return own | {name: whole[name] for name in self.beside}
 
     def blank(self) -> list[Mapping[str, Any]]:
         """See `Network.blank`; the text has its token."""

@@ -55,8 +55,7 @@ def check_loop(config: LoopConfig, name: str, where: str, length: int | None) ->
 def can_refill(policy: Policy, config: LoopConfig) -> bool:
     """Whether a row that ends can give its place to another: blocks are written one after the
     other, with an exact cache, and none after the end of a text."""
-    core = getattr(policy.network, "core", None)
-    exact = core is not None and core.block_size is not None and config.cache == "prefix"
+    exact = policy.network.block_size is not None and config.cache == "prefix"
     return exact and config.eos == "stop" and config.guidance.branches == 1
 
 
