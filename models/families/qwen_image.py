@@ -68,9 +68,8 @@ class QwenImageNetwork(ChannelScaledNetwork):
         diffusers' pipeline, whose `true_cfg_scale` is w + 1."""
         if guidance.branches == 1:
             return branches[0]
-        own, guided = (
-            F.pixel_unshuffle(x, self.patch) for x in (branches[0], guidance.combine(branches))
-        )
+        both = branches[0], guidance.combine(branches)
+        own, guided = (F.pixel_unshuffle(x, self.patch) for x in both)
         norms = (torch.linalg.vector_norm(x, dim=1, keepdim=True) for x in (own, guided))
         scale = next(norms) / next(norms).clamp_min(torch.finfo(guided.dtype).tiny)
         return F.pixel_shuffle(guided * scale, self.patch)

@@ -144,7 +144,6 @@ class WanNetwork(ChannelScaledNetwork):
     def encode_source(self, pixels: Tensor, shape: Sequence[int]) -> Tensor:
         """[1, D]: the latent of the first frame; where it is read beside a video, that of the video
         whose other frames are grey, after channels that say which frames are given."""
-        assert self.parts is not None, "the weights of the checkpoint are not read"
         stride = self.widened - shape[0]
         behind = stride * (shape[1] - 1) if self.widened else 0
         video = F.pad(pixels[:, None], (0, 0, 0, 0, 0, behind))[None]

@@ -92,7 +92,6 @@ class LuminaChat(CodesChat):
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """The token that ends an answer."""
         return (self.ids["end_answer"],)
 
     @staticmethod
@@ -128,7 +127,6 @@ class LuminaChat(CodesChat):
         return replace(canvas, columns=(0, self.rows.code_offset), **longer)
 
     def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width in codes of an image of so many pixels, width first."""
         width, height = fit_size(size, (self.side // 2) ** 2)
         return 2 * height, 2 * width
 

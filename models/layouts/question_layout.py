@@ -99,7 +99,6 @@ class QuestionLayout(Layout):
         return replace(canvas, features=features, stop_ids=self.stop_ids, banned=self.banned)
 
     def decode(self, canvas: Any) -> list[str]:
-        """Finished canvas -> B texts, see `TextLayout.decode`."""
         return self.text.decode(canvas)
 
     def _excess(self, prompt: Prompt, pieces: Sequence[list[int]], n: int) -> str | None:

@@ -154,7 +154,6 @@ class CausalText(TextLayout):
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """The tokens that end a text; the first pads it."""
         return tuple(dict.fromkeys((self.ids["eos"], *self.ends)))
 
     def lay_out(self, rows: Sequence[list[int]], n: int) -> CausalCanvas:  # type: ignore[override]
@@ -168,7 +167,6 @@ class CausalText(TextLayout):
         return replace(canvas, banned=self.banned)
 
     def decode(self, canvas: CausalCanvas) -> list[str]:  # type: ignore[override]
-        """Finished canvas -> B texts, up to the first end, without special tokens."""
         rows = canvas.tokens[canvas.response].view(len(canvas), -1)
         return [self._text(row) for row in rows]
 

@@ -81,7 +81,6 @@ class TokenCache:
 
     @property
     def span(self) -> tuple[int, int, int]:
-        """See `Span`."""
         return 0, self.length, self.length
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -130,7 +130,6 @@ class TokenNetwork(Network):
 
     @property
     def sees(self) -> bool:
-        """Whether there is a vision tower."""
         return self.image_encoder is not None
 
     @property

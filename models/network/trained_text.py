@@ -30,7 +30,6 @@ class TextAndNetwork(nn.Module):
 
     def forward(self, texts: list[str], **inputs: Tensor) -> Tensor:
         """The velocity of `VelocityNetwork.forward`, of B texts in place of what they condition."""
-        assert self.network.parts is not None
         conditions = self.encode(self.network.parts.encoders, texts, self.network.device)
         return self.network(**inputs, **conditions)
 

@@ -51,7 +51,7 @@ class UVit(TokenNetwork):
         self.text_offset: int = config["vocab_size"]
         self.vocab_size = self.sizes.get("vocab_size", 49408)
         self.width = self.transformer.config.in_channels
-        self.parts: PipelineParts | None = None
+        self.parts: Any = None
 
     def blank(self) -> list[dict[str, Any]]:
         """See `Network.blank`: of the smallest square of codes."""
@@ -101,7 +101,6 @@ class UVit(TokenNetwork):
 
     def encode(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Ids of texts [B, n] -> their states [B, n, W], and pooled vectors [B, P]."""
-        assert self.parts is not None
         texts = [" ".join(map(str, row)) for row in ids.tolist()]
         rows = [self.parts.encode(text, encode_ids) for text in texts]
         kind = {"device": ids.device, "dtype": self.transformer.dtype}

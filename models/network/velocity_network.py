@@ -49,7 +49,7 @@ class VelocityNetwork(Network):
         packed: whether `in_channels` of its config counts those of a whole token.
         text_width: key of its config that holds the numbers of a state of a text's token.
         beside: what `forward` takes of texts besides their states, of `pooled`, `mask`, `length`.
-        parts: text encoders and the decoder of latents, of a checkpoint whose weights are read.
+        parts: `PipelineParts` of a checkpoint whose weights are read.
     """
 
     kind: ClassVar[str]
@@ -58,7 +58,7 @@ class VelocityNetwork(Network):
     text_width: ClassVar[str] = "joint_attention_dim"
     beside: ClassVar[tuple[str, ...]] = ()
     transformer: Any
-    parts: PipelineParts | None = None
+    parts: Any = None
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
@@ -111,7 +111,6 @@ class VelocityNetwork(Network):
     def encode_source(self, pixels: Tensor, shape: Sequence[int]) -> Tensor:
         """[1, D]: what a condition `source` holds for an image [3, H, W] in [-1, 1] beside a
         latent of a shape; here the latent of the image, flat."""
-        assert self.parts is not None, "the weights of the checkpoint are not read"
         return self.parts.encode_images(pixels[None], self.from_encoder).flatten(1)
 
     def unpack_source(self, source: Tensor, shape: Sequence[int]) -> Tensor:

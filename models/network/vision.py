@@ -27,8 +27,6 @@ SO400M = {
     "patch_size": 14,
 }
 """Sizes of google/siglip2-so400m-patch14-384, the tower of the public checkpoints."""
-
-
 UNREAD = ("tower.post_layernorm.weight", "tower.post_layernorm.bias")
 """Parameters of a checkpoint that nothing reads, so they never have a gradient."""
 
