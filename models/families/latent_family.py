@@ -67,14 +67,13 @@ class LatentFamily:
             check(name in self.optional, "model.without_parts", name, allowed)
         kept = {"store": options.encodings_dir, "tiled": options.vae_tiling}
         network.part_options = {"left_out": options.without_parts, **kept}
-        pixels, channels = self.count_pixels(config), network.shapes["latents"][0]
         sides = [options.image_size] * 2 if options.image_size else self.find_size(config)
         parts = {
             "network": network,
             "encode_text": partial(self.encode_text, max_length=options.max_prompt_length),
             "rule": self.find_rule(config),
-            "channels": channels,
-            "pixels": pixels,
+            "channels": network.shapes["latents"][0],
+            "pixels": self.count_pixels(config),
             "size": (options.image_height or sides[0], options.image_width or sides[1]),
             "max_length": options.max_prompt_length,
             "unloads": options.unload_text_encoders,

@@ -32,11 +32,10 @@ class SanaNetwork(VelocityNetwork):
     }
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        kind = self.dtype
         with self.recomputed():
             return self.transformer(
-                latents.to(kind),
-                encoder_hidden_states=states.to(kind),
+                latents.to(self.dtype),
+                encoder_hidden_states=states.to(self.dtype),
                 encoder_attention_mask=mask,
                 timestep=sigma * 1000 * self.transformer.config.timestep_scale,
             ).sample

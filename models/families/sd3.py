@@ -32,13 +32,12 @@ class SD3Network(VelocityNetwork):
     }
 
     def forward(self, latents: Tensor, sigma: Tensor, states: Tensor, pooled: Tensor) -> Tensor:
-        kind = self.dtype
         with self.recomputed():
             return self.transformer(
-                hidden_states=latents.to(kind),
+                hidden_states=latents.to(self.dtype),
                 timestep=sigma * 1000,
-                encoder_hidden_states=states.to(kind),
-                pooled_projections=pooled.to(kind),
+                encoder_hidden_states=states.to(self.dtype),
+                pooled_projections=pooled.to(self.dtype),
             ).sample
 
     def draw_weights(self, generator: torch.Generator) -> None:

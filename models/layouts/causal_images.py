@@ -42,14 +42,10 @@ class ImageReader:
     processor: Any
 
     @property
-    def side(self) -> int:
-        """Pixels along a side of what a token shows."""
-        return self.processor.patch_size * self.processor.merge_size
-
-    @property
     def most_rows(self) -> int:
         """Tokens of an image of the size that takes the most."""
-        return self.processor.size["longest_edge"] // self.side**2
+        side = self.processor.patch_size * self.processor.merge_size
+        return self.processor.size["longest_edge"] // side**2
 
     def rows(self, width: int, height: int) -> int:
         """Tokens of an image of this size."""

@@ -6,34 +6,24 @@ networks whose attention is causal between blocks. Keys are stored rotated, so a
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch.nn.functional as F
 from torch import Tensor
-
-
-class Span(NamedTuple):
-    """`start`, `stop`: columns that a pass computes; `seen`: it attends to columns below this."""
-
-    start: int
-    stop: int
-    seen: int
 
 
 class KVCache:
     """Keys and values [R, H, L, d] of every layer, for rows of `length` columns, or those of the
     first pass. That spans the first columns of the row; each later one computes the columns of
-    `span`, and `reach` columns before them, writes over what is stored, and attends to all below
-    `span.seen`."""
+    `span` (start, stop, seen), and `reach` columns before them, writes over what is stored, and
+    attends to all below `seen`."""
 
     def __init__(self, reach: int = 0, length: int | None = None) -> None:
         self.layers: list[tuple[Tensor, Tensor]] = []
-        self.span = Span(0, 0, 0)
+        self.span = 0, 0, 0
         self.reach, self.length = reach, length
 
     def at(self, start: int, stop: int, seen: int) -> KVCache:
         """This cache, for a pass over the columns from `start` to `stop`."""
-        self.span = Span(max(0, start - self.reach), stop, seen)
+        self.span = max(0, start - self.reach), stop, seen
         return self
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
