@@ -46,14 +46,17 @@ class Family(Protocol):
 
     def matches(self, config: Mapping[str, Any]) -> bool:
         """Whether the keys of a config.json are those of this family."""
+        ...
 
     def network(self, config: Mapping[str, Any], /) -> Network:
         """The network of a config.json, on the current default device; a ValueError for a variant
         that is not supported."""
+        ...
 
     def layouts(self, inputs: LayoutInputs) -> dict[str, Layout]:
         """The layouts of a checkpoint by task, those of `LAYOUTS` that need no image tokenizer
         without one. Raises ValueError: the inputs do not belong together."""
+        ...
 
 
 def core_alone(

@@ -37,9 +37,11 @@ class ImageRows(Protocol):
         self, texts: Sequence[str], codes: Tensor, drop: Sequence[bool] | None = None
     ) -> tuple[Tensor, Tensor]:
         """B texts, dropped for the unconditional prompt, and token ids [B, n] of images -> rows."""
+        ...
 
     def written(self, grid: tuple[int, int]) -> Tensor:
         """[m] bool: which of the last m positions of every row hold a code of the image."""
+        ...
 
 
 @dataclass(frozen=True)

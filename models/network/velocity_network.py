@@ -32,8 +32,8 @@ from mmrl.types.guidance import Guidance
 
 ATTENTION = {role: (f"attn.to_{role}", f"attn.add_{role}_proj") for role in "qkv"}
 ATTENTION["o"] = ("attn.to_out.0", "attn.to_add_out")
-FEED_FORWARD = dict.fromkeys(("gate", "up"), ("ff.net.0.proj", "ff_context.net.0.proj"))
-FEED_FORWARD["down"] = ("ff.net.2", "ff_context.net.2")
+_INTO = "ff.net.0.proj", "ff_context.net.0.proj"
+FEED_FORWARD = {"gate": _INTO, "up": _INTO, "down": ("ff.net.2", "ff_context.net.2")}
 """Layers by their roles, of blocks that read images and texts side by side."""
 
 
