@@ -106,9 +106,8 @@ def read_rows(path: Path, name: str, rows: slice) -> Tensor:
 def check_finite(tensor: Tensor, path: Path, name: str) -> Tensor:
     """A tensor as it is, with its file and its name there. Raises ValueError: it holds NaN or
     infinity; the least and the largest value tell, for NaN wins over numbers."""
-    if not tensor.is_floating_point() or not tensor.numel():
-        return tensor
-    if torch.stack(torch.aminmax(tensor.detach())).isfinite().all():
+    numbers = tensor.is_floating_point() and tensor.numel()
+    if not numbers or torch.stack(torch.aminmax(tensor.detach())).isfinite().all():
         return tensor
     nans, bad = int(tensor.isnan().sum()), int((~tensor.isfinite()).sum())
     raise ValueError(

@@ -53,7 +53,6 @@ class Flux2Network(FluxNetwork):
         return found.mT.unflatten(2, (height, width))
 
     def to_decoder(self, latents: Tensor, vae: Any) -> Tensor:
-        """See `VelocityNetwork.to_decoder`; by the running statistics of its batch norm."""
         mean, deviation = statistics_of(vae)
         return F.pixel_shuffle(latents * deviation + mean, 2)
 

@@ -159,7 +159,6 @@ class WanNetwork(ChannelScaledNetwork):
         return self.transformer.config.patch_size[-1]
 
     def count_tokens(self, shape: Sequence[int]) -> int:
-        """Tokens of a latent of a shape (channels, frames, height, width)."""
         return shape[-3] // self.transformer.config.patch_size[0] * super().count_tokens(shape)
 
     @property
