@@ -83,7 +83,7 @@ def example_question() -> tuple[Image.Image | None, str]:
     if not EXAMPLES.is_file():
         return None, TABS[-1].prompt
     [question] = load_prompts(str(EXAMPLES), "image_to_text", limit=1)
-    return question.images[0], question.text
+    return (question.images or [None])[0], question.text
 
 
 def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints) -> None:

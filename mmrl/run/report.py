@@ -74,7 +74,7 @@ def write_report(run: str | Path) -> Path:
     return target
 
 
-def collect_points(lines: Iterable[dict[str, Any]]) -> dict[str, Points]:
+def collect_points(lines: Iterable[Mapping[str, Any]]) -> dict[str, Points]:
     """The points (step, value) of each metric.
 
     Values that are not finite numbers are left out; of several at one step the last is used.

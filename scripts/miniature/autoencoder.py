@@ -32,7 +32,8 @@ class Autoencoder:
         self.images = ImageRows(config.data, config.image_size)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.vae: Any = AutoencoderKL(**config.network).to(memory_format=torch.channels_last)
+            vae: Any = AutoencoderKL(**config.network)
+        self.vae = vae.to(memory_format=torch.channels_last)
         self.module: nn.Module = self.vae
 
     @staticmethod
