@@ -76,6 +76,9 @@ class RLConfig(RunConfig):
     stop_on: StopConfig | None = None
     """End the run where a score of its evaluations no longer improves; null never does. A
     checkpoint of the step of the best evaluation is kept: `save_steps` is best `eval_steps`."""
+    notes: list[str] = field(default_factory=list)
+    """What a plan says besides: the score that is published for a recipe, what to watch, and when
+    to stop."""
     report: ReportConfig = field(default_factory=ReportConfig)
     """The headline and the control of `report.html`."""
     eval_images: Annotated[int, at_least(0)] = 32

@@ -6,6 +6,7 @@ from typing import Any
 from mmrl.algorithms.forwards import count_forwards
 from mmrl.models.loading import outline
 from mmrl.planning.batch_sizes import settle_batch_sizes
+from mmrl.planning.cost import describe_disk, describe_download, describe_seconds
 from mmrl.planning.memory import count_policy, estimate, offloaded_phase
 from mmrl.planning.network_memory import Needs, combine_needs
 from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
@@ -45,6 +46,7 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
         own = [task for task in tasks.values() if task.config.policy == name]
         needs[name] = _describe_policy(plan, name, run, own, placement)
     add_memory(plan, combine_needs(needs, config.offload), placement)
+    plan.add("notes", *config.notes)
     return plan
 
 
@@ -63,7 +65,7 @@ def _describe_policy(
         plan.add("no effect", "sync_ref_model is true, and no task has a KL to the reference")
     rewards = 0
     for task in tasks:
-        for row, text in _describe_task(config, task, placement.world_size, raw):
+        for row, text in _describe_task(config, task, placement, raw):
             plan.add(row, text)
         for title, probes in probe_task(config, task):
             add_probes(plan, title, probes)
@@ -94,7 +96,7 @@ def _describe_model(
     directory = find_here("model.path", model.path, less)
     network = outline_policy(raw) if directory is None else outline(directory, less)
     known = f"; sizes are those of {name}" if name else ""
-    here = f"{ELSEWHERE}{known}" if directory is None else ""
+    here = f"{ELSEWHERE}, {describe_download(network)}{known}" if directory is None else ""
     called = f"{policy}: " if policy else ""
     plan.add("policy", f"{called}{model.path}{here}; weights in {model.dtype}")
     read = Known(model, raw)
@@ -103,11 +105,13 @@ def _describe_model(
     if policy and plan.config.models[policy].frozen:
         plan.add("trained", "nothing, it is frozen")
     else:
-        add_trained(plan, network, int(count_policy(config, network).adapter) // 4)
+        sizes = count_policy(config, network)
+        add_trained(plan, network, int(sizes.adapter) // 4)
+        plan.add("disk", describe_disk(config, sizes))
 
 
 def _describe_task(
-    config: RLConfig, task: Task, world_size: int, raw: Mapping[str, Any]
+    config: RLConfig, task: Task, placement: Placement, raw: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """Rows about a task."""
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
@@ -133,14 +137,16 @@ def _describe_task(
     inner = f"{algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}"
     value = ", value head on a copy of the policy" if algorithm.value else ""
     yield "algorithm", f"{algorithm.name}: {draws}, {inner}{value}"
-    size, parts = config.micro_batch_size(world_size), config.num_mini_batches
-    block_size = outline_policy(raw).block_size
+    world_size, parts, network = placement.world_size, config.num_mini_batches, outline_policy(raw)
+    size, block_size = config.micro_batch_size(world_size), network.block_size
     plan = {"num_mini_batches": parts, "block_size": block_size}
     cost = count_forwards(algorithm, count_candidates(algorithm, sampler, length), length, **plan)
     number = f"{rollouts // world_size // parts // size} micro-batches of {size} rollouts"
     passes = f"{cost.total} forward and {cost.backward} backward passes each"
     steps = f"{config.updates_per_step} optimiser steps"
     yield "update", f"{steps} of {number} per process, {passes}"
+    for text in describe_seconds(config, network, task, length, cost, placement):
+        yield "time", text
     if algorithm.completion_value is not None:
         more = algorithm.completion_value.slices - 1
         credit = f"{more} passes more for each rollout, and rewards for {rollouts * more}"

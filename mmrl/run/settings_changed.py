@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 FREE = """
     output_dir max_steps stop_on* eval_* save_* async_save merge_adapter push_to_hub hub_*
     logging_steps log_completions* report_to dry_run device devices verbose deterministic
-    launch_config profile* ddp_timeout resume_* report.*
+    launch_config profile* ddp_timeout resume_* report.* notes
     overlap_rewards offload bf16 tf32 torch_compile per_device_train_batch_size
     model.attn_implementation model.gradient_checkpointing tasks.*.diversity tasks.*.eval_*
     tasks.*.rollout_batch_size tasks.*.max_failures objective.eval_*

@@ -1,16 +1,13 @@
 """Whether runs of every family of latents begin where they sample.
 
     python scripts/bench/families.py
-    python scripts/bench/families.py families=[sana] learn=true
     accelerate launch --config_file configs/accelerate/fsdp2_cpu2.yaml scripts/bench/families.py
 
 The last reads the pipelines that the first has written. They have random weights and are trained
 for two steps by each method, all weights or an adapter, in float64. A JSON line for each run:
 `ratio` and `kl` of the first step, which are 1 and 0; `gap`, the mean difference between log-probs
 of the sampler and of the update; `later`, the KL of the second step, which is not 0; and `row`, how
-far a row of a batch is from the row alone. With `learn` a line for a run of 12 steps that rewards
-bright images, and one for it with shuffled advantages: the brightness of held-out images `before`
-and `after`.
+far a row of a batch is from the row alone.
 """
 
 import os
@@ -51,8 +48,6 @@ class Setting:
     """Presets of `configs/algorithm`."""
     trained: list[str] = field(default_factory=lambda: [*TRAINED])
     """What is trained: all weights, or an adapter (lora)."""
-    learn: bool = False
-    """Whether families learn is measured instead."""
     folder: str = "runs/families"
     """Where pipelines and runs are written."""
 
@@ -77,7 +72,7 @@ from scripts.pipeline_skeletons import PIPELINES  # noqa: E402
 PROCESSES = int(os.environ.get("WORLD_SIZE", "1"))
 IS_MAIN = os.environ.get("RANK", "0") == "0"
 PROMPTS = Path("datasets/shapes/train.jsonl")
-TASK, BRIGHTNESS = "tasks.shapes", "eval/shapes/brightness"
+TASK = "tasks.shapes"
 
 
 def check(family: str, folder: Path, s: Setting) -> Iterator[dict[str, Any]]:
@@ -86,12 +81,6 @@ def check(family: str, folder: Path, s: Setting) -> Iterator[dict[str, Any]]:
     if not model.exists():
         torch.manual_seed(0)
         PIPELINES[family](model, width=128, layers=1)
-    if s.learn:
-        for shuffled in (False, True):
-            lines = read_metrics(learn(folder / f"{family}_learns_{shuffled}", model, shuffled))
-            found = [x[BRIGHTNESS] for x in lines if BRIGHTNESS in x]
-            yield {"family": family, "shuffled": shuffled, "before": found[0], "after": found[-1]}
-        return
     row = find_difference(model)
     for trained in s.trained:
         for method in s.methods:
@@ -106,20 +95,6 @@ def check(family: str, folder: Path, s: Setting) -> Iterator[dict[str, Any]]:
                     "gap": first["sampling/sampling_logp_difference/mean"],
                     **{"later": second["kl"], "row": row},
                 }
-
-
-def learn(out: Path, model: Path, shuffled: bool) -> Path:
-    """A run that rewards bright images; its metrics."""
-    words = {
-        "config": "configs/rl/shapes_flow_brightness.yaml",
-        "model.image_size": 64,
-        f"{TASK}.num_prompts": 6,
-        f"{TASK}.eval_limit": 32,
-        f"{TASK}.rollout_batch_size": 48,
-        f"{TASK}.shuffle_advantages": shuffled,
-        "per_device_train_batch_size": 24,
-    }
-    return train_on(model, out, words) / "metrics.jsonl"
 
 
 def run(out: Path, model: Path, family: str, method: str, trained: str) -> Path:
@@ -138,11 +113,6 @@ def run(out: Path, model: Path, family: str, method: str, trained: str) -> Path:
         "max_steps": 2,
         "save_steps": 0,
     }
-    return train_on(model, out, words)
-
-
-def train_on(model: Path, out: Path, words: dict[str, Any]) -> Path:
-    """A run of a pipeline with further settings; where it is."""
     words |= {"output_dir": out, "model.path": model, "model.max_prompt_length": 48}
     words |= {"learning_rate": 1e-3, "bf16": "false"}
     return train(load_config(RLConfig, [f"{key}={value}" for key, value in words.items()]))

@@ -1,0 +1,72 @@
+"""Seconds of a step, disk and downloads of a run, by arithmetic.
+
+A forward pass over T tokens of a network of P parameters takes 2 P T operations; a backward pass
+as many, twice as many where the weights themselves are trained; and again a forward where
+activations are recomputed. Large products reach the share `EFFICIENCY` of a device's peak. Samplers
+that append tokens, or write a block after the other, compute what is new in a step, and there it
+takes longer to read the weights from memory; approximate caches are not counted. Attention,
+decoding and rewards come on top.
+"""
+
+from collections.abc import Iterator
+
+from mmrl.algorithms.forwards import Forwards
+from mmrl.generation.kinds import SAMPLER_KINDS
+from mmrl.models.network.network import Network
+from mmrl.planning.network_memory import NetworkBytes
+from mmrl.planning.plan_page import format_size
+from mmrl.pretrained.known import BYTES
+from mmrl.rl_config import RLConfig
+from mmrl.rollouts.tasks import Task
+from mmrl.runtime.placement import Placement
+from mmrl.samplers import count_steps
+
+EFFICIENCY = 0.4
+"""Of the peak, in products of the usual sizes."""
+PUBLISHED = 2
+"""Bytes of a parameter of a published checkpoint."""
+NEW_TOKENS = {"causal": 1}
+"""Kind of generation -> tokens of a row that a step of a sampler computes; others all."""
+
+
+def describe_seconds(
+    config: RLConfig, network: Network, task: Task, written: int, cost: Forwards, where: Placement
+) -> Iterator[str]:
+    """A line on the time that a task takes of a step, with `written` actions of a rollout and the
+    forwards of its update; none where the peak of the device is not known."""
+    named, settings, sampler = where.named, task.config, task.config.sampler
+    if named is None or named.peak is None:
+        return
+    speed, width = EFFICIENCY * named.peak[0] * 1e12, named.peak[1] * 1e12
+    number = sum(p.numel() for p in network.parameters())
+    length, rows = config.model.max_prompt_length + written, task.rollouts_per_step
+    rows /= where.world_size
+    at_once = min(rows, settings.rollouts_at_once)
+    new = network.block_size or NEW_TOKENS.get(SAMPLER_KINDS[sampler.name], length)
+    computed = 2 * number * new * at_once * sampler.guidance.branches / speed
+    each = max(computed, 2 * number / width) * rows / at_once
+    rollout = count_steps(sampler, written) * each
+    backward = (2 if config.model.lora is None else 1) + config.model.gradient_checkpointing
+    passes = (cost.total + backward * cost.backward) * task.algorithm.num_iterations
+    update = 2 * number * length * rows * passes / speed
+    hours = config.max_steps * (rollout + update) / 3600
+    yield (
+        f"{rollout:.0f} s of rollouts and {update:.0f} s of update a step, {hours:.0f} hours in"
+        f" all, by arithmetic at {EFFICIENCY:.0%} of the peak of {named.name}; rewards come on top"
+    )
+
+
+def describe_disk(config: RLConfig, sizes: NetworkBytes) -> str:
+    """What the checkpoints of a run and its final model take."""
+    stored = BYTES[config.save_dtype or config.model.dtype] / BYTES[config.model.dtype]
+    model = sizes.adapter or sizes.weights * stored
+    written = config.max_steps // config.save_steps if config.save_steps else 0
+    kept = min(written, config.save_total_limit or written)
+    size = format_size(kept * (model + sizes.moments) + model)
+    return f"{size} for {kept} checkpoints and the final model"
+
+
+def describe_download(network: Network) -> str:
+    """What a checkpoint that is not here weighs, with the parts that are loaded beside it."""
+    number = sum(p.numel() for p in network.parameters()) + sum(network.count_parts().values())
+    return f"about {format_size(PUBLISHED * number)} to download"
