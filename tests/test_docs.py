@@ -27,7 +27,7 @@ from tests.by_path import load
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, *ROOT.glob("datasets/**/*.md")]
+PAGES = [*sorted(ROOT.glob("*.md")), *DOCS, *ROOT.glob("datasets/**/*.md")]
 TEXT = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
 TUTORIAL = load(ROOT / "scripts", "docs_pages").notebook_page(ROOT / "docs" / "tutorial.ipynb")
 TEXT["docs/tutorial.ipynb"] = re.sub(r"!\[output\]\(.*?\)", "", TUTORIAL)
@@ -286,14 +286,14 @@ def test_every_setting_named_for_users_of_trl_exists() -> None:
 def test_tables_of_methods_rewards_and_extras_are_complete() -> None:
     presets = {path.stem for path in (ROOT / "configs/algorithm").glob("*.yaml")}
     rows = {
-        name: set(re.findall(r"^\| `([^`]+)`", TEXT[f"docs/{name}.md"], re.MULTILINE))
-        for name in ("methods", "reference/rewards", "reference/packages", "reference/samplers")
+        name: set(re.findall(r"^\| `([^`]+)`", TEXT[f"docs/reference/{name}.md"], re.MULTILINE))
+        for name in ("methods", "rewards", "packages", "samplers")
     }
     assert presets <= rows["methods"]
-    assert set(REWARDS) <= rows["reference/rewards"]
+    assert set(REWARDS) <= rows["rewards"]
     assert (
         set(extras()) - {"tensorboard", "trackio", "wandb", "swanlab", "prometheus"}
-        <= rows["reference/packages"]
+        <= rows["packages"]
     )
     assert not [name for name in dependencies() if name not in TEXT["README.md"]]
     from mmrl.generation.kinds import SAMPLERS

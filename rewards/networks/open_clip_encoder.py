@@ -1,5 +1,6 @@
 """Any open_clip model as the two towers of a reward, named in the reward's configuration."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -38,6 +39,7 @@ def load_encoder(
     open_clip = import_extra("open_clip", "clip")
     architecture = resolve_architecture(model, f"{prefix}model")
     weights = _resolve_weights(architecture, pretrained, f"{prefix}pretrained")
+    logging.disable(logging.ERROR)  # it logs what it raises
     try:
         loaded: Any = open_clip.create_model_from_pretrained(
             architecture,
@@ -56,6 +58,8 @@ def load_encoder(
             f"{prefix}model {architecture!r} with weights {weights!r} could not be loaded:"
             f" {error}. Check that the checkpoint is complete and belongs to this architecture."
         ) from error
+    finally:
+        logging.disable(logging.NOTSET)
     network, transform = loaded
     return DualEncoder(network, tokenizer, transform, keep_tensor_steps(transform), options)
 
