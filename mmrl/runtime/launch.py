@@ -43,7 +43,7 @@ def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelera
     with patch_environment(ACCELERATE_USE_PARALLELISM_CONFIG="false"):
         accelerator = Accelerator(cpu=cpu and not deepspeed, kwargs_handlers=[group], **options)
     if deepspeed:
-        # with stage 3 accelerate has told transformers to divide among processes whatever it reads,
+        # with stage 3 accelerate makes transformers divide among processes whatever it reads,
         # as the network of a reward (seen in 1.15)
         from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 

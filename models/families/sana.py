@@ -64,7 +64,7 @@ class Sana(LatentFamily):
         given = {"device": device, "max_sequence_length": max_length}
         found = []
         for each in texts:
-            told = {key: defaults[key].default if each else None}
-            found.append(pipeline.encode_prompt(each, False, **given, **told))
+            hints = {key: defaults[key].default if each else None}
+            found.append(pipeline.encode_prompt(each, False, **given, **hints))
         states, masks, *_ = zip(*found, strict=True)
         return {"states": torch.cat(states), "mask": torch.cat(masks)}
