@@ -64,6 +64,13 @@ def able_to(task: str, checkpoints: Mapping[str, ModelConfig]) -> list[str]:
     ]
 
 
+def kind_of(model: ModelConfig) -> str:
+    """The kind of generation of a checkpoint."""
+    from mmrl.pretrained.known import Known
+
+    return Known.read(model).families[0].KIND
+
+
 def _of_run(config: DemoConfig, run: Path) -> Iterator[ModelConfig]:
     """The checkpoints of a run, with its settings of the model: of each policy the last one first,
     and at the end the weights that it started from, where they are in a directory."""

@@ -10,7 +10,8 @@ from mmrl.models.image_tokenizers import OWN_VQ
 
 DATASETS = Path(__file__).resolve().parents[2] / "datasets"
 SHIPPED = ("shapes/checkpoints/mmada", "shapes/checkpoints/mmada_careless")
-SHIPPED += ("shapes/checkpoints/llada_v", "text/checkpoints/llada", "text/checkpoints/sdar")
+SHIPPED += ("shapes/checkpoints/flow", "shapes/checkpoints/llada_v", "shapes/checkpoints/qwen3_vl")
+SHIPPED += ("text/checkpoints/llada", "text/checkpoints/sdar", "text/checkpoints/qwen3")
 
 
 def _shipped(name: str) -> str:

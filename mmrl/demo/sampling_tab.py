@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import functools
 import html
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from PIL import Image
 
 from mmrl.config import check
 from mmrl.data.prompts import load_prompts
-from mmrl.demo.checkpoints import Checkpoints, able_to
+from mmrl.demo.checkpoints import Checkpoints, able_to, kind_of
 from mmrl.demo.demo_config import DATASETS
 from mmrl.demo.trace_view import LEGENDS, View, show_traces
 from mmrl.demo.traces import Trace, read_sampler, sample_trace
 from mmrl.generation.kinds import SAMPLERS
+from mmrl.samplers import SamplerConfig
 from mmrl.types import Prompt
 
 NONE = "none"
@@ -24,17 +25,20 @@ NONE = "none"
 EXAMPLES = DATASETS / "shapes" / "questions_validation.jsonl"
 
 
+APPENDED = ("autoregressive", 24, 0, 0, "")
+
+
 @dataclass(frozen=True)
 class SamplingTab:
-    """What a tab samples, and its inputs as the page opens: a sampler has rule, steps, temperature,
-    and other settings, `positions` of a text are 0 for images, and the checkpoint comes first whose
-    name has `likes` in it."""
+    """What a tab samples, and its inputs as the page opens: a sampler, for each kind of generation,
+    has rule, steps, temperature, guidance and other settings, `positions` of a text are 0 for
+    images, and the checkpoint comes first whose name has `likes` in it."""
 
     name: str
     task: str
     about: str
     prompt: str
-    sampler: tuple[str, int, float, str]
+    samplers: Mapping[str, tuple[str, int, float, float, str]]
     positions: int = 0
     likes: str = ""
     view: View = "step"
@@ -46,7 +50,8 @@ TABS = (
         "text_to_image",
         "An image of a prompt, by one or two checkpoints, after each denoising step.",
         "a red circle right of a blue ring",
-        ("emerge", 48, 0.5, ""),  # with the first checkpoint and seed 0 the drawing is right
+        # with the first checkpoint and seed 0 the drawing is right
+        {"masked": ("emerge", 48, 0.5, 0, ""), "flow": ("ode", 12, 0, 1, "")},
         view="result",
     ),
     SamplingTab(
@@ -54,7 +59,7 @@ TABS = (
         "text_to_video",
         "A video of a prompt, by one or two checkpoints, after each denoising step.",
         "a red circle moves to the right",
-        ("ode", 20, 0.0, ""),
+        {"flow": ("ode", 20, 0, 0, "")},
         view="result",
     ),
     SamplingTab(
@@ -62,7 +67,7 @@ TABS = (
         "text",
         "A text, token by token, by one or two checkpoints.",
         "compute 4*4",
-        ("static", 12, 0.0, "block_size=8"),
+        {"masked": ("static", 12, 0, 0, "block_size=8"), "causal": APPENDED},
         24,
         "text/",
     ),
@@ -71,7 +76,7 @@ TABS = (
         "image_to_text",
         "A question about an image, and the answer token by token.",
         "how many circles are there?\nA. 1\nB. 2\nC. 3\nD. 4",
-        ("static", 6, 0.0, "block_size=8 eos=stop"),
+        {"masked": ("static", 6, 0, 0, "block_size=8 eos=stop"), "causal": APPENDED},
         24,
         "llada_v",
     ),
@@ -103,14 +108,16 @@ def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints) -> None:
         prompt = gr.Textbox(text, label="prompt", elem_id=f"{tab.name}_prompt")
     first = next((name for name in able if tab.likes in name), able[0])
     with gr.Row():
-        left = gr.Dropdown(able, value=first, label="checkpoint")
+        place = f"{tab.name}_checkpoint"
+        left = gr.Dropdown(able, value=first, label="checkpoint", elem_id=place)
         beside = gr.Dropdown(
             [NONE, *able], value=NONE, label="beside it", elem_id=f"{tab.name}_beside"
         )
-    form = _build_form(*tab.sampler, tab.positions)
+    opened = tab.samplers[kind_of(checkpoints.models[first])]
+    form = _build_form(*opened, tab.positions)
     button = gr.Button(tab.name.capitalize(), variant="primary", elem_id=tab.name)
     with gr.Row():
-        most = tab.sampler[1]
+        most = opened[1]
         step = gr.Slider(0, most, most, step=1, label="after step", elem_id=f"{tab.name}_step")
         view = gr.Radio(list(LEGENDS), value=tab.view, label="shown", elem_id=f"{tab.name}_view")
     shown, traces = gr.HTML(elem_id=f"{tab.name}_shown"), gr.State({})
@@ -126,6 +133,13 @@ def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints) -> None:
         steps = max(trace.steps for trace in found.values())
         return found, gr.Slider(maximum=steps, value=steps), show_traces(found, steps, how)
 
+    left.change(
+        lambda name: tab.samplers[kind_of(checkpoints.models[name])],
+        left,
+        form[:5],
+        show_progress="hidden",
+        api_visibility="private",
+    )
     gr.on(
         [button.click, prompt.submit],
         shows_errors(run),
@@ -145,7 +159,9 @@ def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints) -> None:
     )
 
 
-def _build_form(name: str, steps: int, temperature: float, more: str, positions: int) -> list[Any]:
+def _build_form(
+    name: str, steps: int, temperature: float, cfg_scale: float, more: str, positions: int
+) -> list[Any]:
     """Lay out the inputs of a sampler with these first values; `_read_form` takes their values in
     this order."""
     import gradio as gr
@@ -154,23 +170,27 @@ def _build_form(name: str, steps: int, temperature: float, more: str, positions:
         rule = gr.Dropdown(list(SAMPLERS), value=name, label="sampler", min_width=120)
         count = gr.Number(steps, label="steps", precision=0, minimum=1, min_width=80)
         heat = gr.Number(temperature, label="temperature", minimum=0, step=0.1, min_width=80)
-        scale = gr.Number(0, label="cfg_scale", minimum=0, step=0.5, min_width=80)
+        scale = gr.Number(cfg_scale, label="cfg_scale", minimum=0, step=0.5, min_width=80)
         seed = gr.Number(0, label="seed", precision=0, min_width=80)
         about = {"label": "positions", "visible": positions > 0, "maximum": 4096, "min_width": 80}
         length = gr.Number(positions, precision=0, minimum=min(1, positions), **about)
         others = gr.Textbox(more, label="more settings", placeholder="top_k=50", min_width=200)
-    return [rule, others, count, heat, scale, seed, length]
+    return [rule, count, heat, scale, others, seed, length]
 
 
-def _read_form(name: str, more: str, *numbers: float | None) -> Callable[..., Trace]:
-    """What samples a prompt by a policy as the inputs say; equal inputs give equal draws. Raises
-    ConfigError: an empty input, and see `read_sampler`."""
-    labels = ("steps", "temperature", "cfg_scale", "seed", "positions")
-    found = dict(zip(labels, numbers, strict=True))
+def _read_form(
+    name: str, steps: Any, temperature: Any, cfg_scale: Any, more: str, seed: Any, positions: Any
+) -> Callable[..., Trace]:
+    """What samples a prompt by a policy as the inputs say, without those that the sampler has not;
+    equal inputs give equal draws. Raises ConfigError: an empty input, and see `read_sampler`."""
+    found = {"steps": steps, "temperature": temperature, "cfg_scale": cfg_scale}
+    found |= {"seed": seed, "positions": positions}
     for label, number in found.items():
         check(number is not None, label, number, "a number")
-    steps, seed, length = (int(found.pop(label) or 0) for label in ("steps", "seed", "positions"))
-    config = read_sampler({"name": name, "steps": steps, **found}, more)
+    seed, length = (int(found.pop(label)) for label in ("seed", "positions"))
+    has = {each.name for each in fields(SamplerConfig(name=name))}
+    settings = {key: value for key, value in found.items() if key in has}
+    config = read_sampler({"name": name, **settings}, more)
     return functools.partial(sample_trace, config=config, seed=seed, length=length or None)
 
 

@@ -19,7 +19,7 @@ def render(
 ) -> str:
     """The conversation of a prompt through the chat template, and the prefill; `show` makes the
     content of a message of what `place_images` gives; messages `before` are those before a prompt
-    that has none of its own."""
+    that has none itself."""
     messages = prompt.messages or [*before, {"role": "user", "content": prompt.text}]
     shown = zip(messages, place_images(prompt, messages), strict=True)
     messages = [{**message, "content": show(words)} for message, words in shown]

@@ -116,6 +116,26 @@ def rows(browsed: Browsed) -> list[str]:
     return browsed.texts("#completions .virtual-row, #completions tbody tr:visible")
 
 
+@pytest.mark.parametrize(
+    ("tab", "checkpoint"),
+    [("draw", "shapes/checkpoints/flow"), ("write", "qwen3"), ("ask", "qwen3_vl")],
+)
+def test_every_kind_is_sampled_as_its_checkpoint_is_chosen(
+    browsed: Browsed, tab: str, checkpoint: str
+) -> None:
+    browsed.turn_to(tab)
+    browsed.choose(f"#{tab}_beside", "none")
+    browsed.choose(f"#{tab}_checkpoint", checkpoint)
+    sampler = "ode" if tab == "draw" else "autoregressive"
+    browsed.tab.wait_for_function(
+        "name => [...document.querySelectorAll('input')]"
+        ".some(each => each.offsetParent && each.value === name)",
+        arg=sampler,
+    )
+    browsed.tab.click(f"#{tab}")
+    browsed.wait_until(f"#{tab}_shown h4", checkpoint)
+
+
 def test_held_out_completions_of_the_end_are_beside_those_of_the_start(browsed: Browsed) -> None:
     browsed.turn_to("compare")
     browsed.choose("#of_step", "held out, step 2")
