@@ -48,8 +48,8 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages, and the files outside docs/ that pages link to."""
     from mkdocs.structure.files import File
 
-    page = File.generated(config, "tutorial.md", content=notebook_page(ROOT / "docs" / NOTEBOOK))
-    files.append(page)
+    tutorial = notebook_page(ROOT / "docs" / NOTEBOOK)
+    files.append(File.generated(config, "tutorial.md", content=tutorial))
     pages = [file.content_string for file in files.documentation_pages()]
     for path in sorted({path for page in pages for _, path in OUTSIDE.findall(page)}):
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mmrl.pretrained.known import SIZES
-
 TURNS = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n'"
     " + message['content'] + '<|im_end|>\\n' }}{% endfor %}"
@@ -37,6 +35,13 @@ CLIP_TEXT = {
 """Sizes of aMUSEd's text encoder."""
 
 
+def read_sizes(name: str) -> Any:
+    """What a published checkpoint says of its sizes."""
+    from mmrl.pretrained.known import SIZES
+
+    return SIZES[name]
+
+
 def write_amused(
     folder: Path, text: dict[str, Any], transformer: dict[str, Any], vqvae: dict[str, Any]
 ) -> None:
@@ -57,7 +62,7 @@ def write_sd3(folder: Path, width: int, layers: int) -> None:
     with two attentions, its scheduler, and small encoders of texts and images; without T5."""
     import diffusers as parts
 
-    raw = SIZES["SD3.5-medium"]
+    raw = read_sizes("SD3.5-medium")
     tokenizer = build_clip_tokenizer(folder / "tokenizer")
     pooled = raw["text_encoder"]["projection_dim"], raw["text_encoder_2"]["projection_dim"]
     encoders = [build_clip(tokenizer, **SMALL_CLIP, projection_dim=own) for own in pooled]
@@ -80,7 +85,7 @@ def write_flux(folder: Path, width: int, layers: int, kind: str = "FluxPipeline"
     import diffusers as parts
     from transformers import CLIPTextModel, T5Config, T5EncoderModel
 
-    raw = SIZES["FLUX.1-dev"]
+    raw = read_sizes("FLUX.1-dev")
     tokenizer, words = build_clip_tokenizer(folder / "tokenizer"), build_t5_tokenizer()
     t5 = T5Config(**SMALL_T5, vocab_size=len(words), feed_forward_proj="gated-gelu")
     network = {"num_layers": layers, "num_single_layers": layers, "joint_attention_dim": 64}
@@ -103,7 +108,7 @@ def write_flux2_klein(folder: Path, width: int, layers: int) -> None:
     import diffusers as parts
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    raw, tokenizer = SIZES["FLUX.2-klein-9B"], build_qwen_tokenizer()
+    raw, tokenizer = read_sizes("FLUX.2-klein-9B"), build_qwen_tokenizer()
     text: Any = {**SMALL_QWEN, "num_hidden_layers": 28, "vocab_size": len(tokenizer)}
     network = {"num_layers": layers, "num_single_layers": layers, "joint_attention_dim": 3 * 64}
     network |= {"num_attention_heads": width // raw["attention_head_dim"]}
@@ -127,7 +132,7 @@ def write_qwen_image(
     import diffusers as parts
     import transformers as readers
 
-    raw = SIZES["Qwen-Image"]
+    raw = read_sizes("Qwen-Image")
     tokenizer = build_qwen_tokenizer(kind)
     reader: Any = {"image_processor": readers.Qwen2VLImageProcessor(), "tokenizer": tokenizer}
     reader["video_processor"] = readers.Qwen2VLVideoProcessor()
@@ -159,7 +164,7 @@ def write_z_image(folder: Path, width: int, layers: int) -> None:
     import diffusers as parts
     from transformers import Qwen3Config, Qwen3Model
 
-    raw = SIZES["Z-Image"]
+    raw = read_sizes("Z-Image")
     tokenizer = build_qwen_tokenizer()
     encoder = Qwen3Config(**SMALL_QWEN, head_dim=32, vocab_size=len(tokenizer))
     heads = width // sum(raw["axes_dims"])
@@ -213,7 +218,7 @@ def write_sana(folder: Path, width: int, layers: int) -> None:
     and autoencoder; texts are encoded to bytes."""
     import diffusers as parts
 
-    raw = SIZES["Sana-0.6B-512px"]
+    raw = read_sizes("Sana-0.6B-512px")
     tokenizer, encoder = build_gemma(raw["text_encoder"])
     heads = {"num_attention_heads": width // 32, "num_cross_attention_heads": width // 64}
     heads |= {"cross_attention_head_dim": 64, "cross_attention_dim": width}
@@ -231,7 +236,7 @@ def write_lumina_image(folder: Path, width: int, layers: int) -> None:
     Gemma and autoencoder."""
     import diffusers as parts
 
-    raw, heads = SIZES["Lumina-Image-2.0"], width // 32
+    raw, heads = read_sizes("Lumina-Image-2.0"), width // 32
     tokenizer, encoder = build_gemma(raw["text_encoder"])
     own = {"hidden_size": width, "num_layers": layers, "num_refiner_layers": 1, "cap_feat_dim": 64}
     own |= {"num_attention_heads": heads, "num_kv_heads": heads // 2}
@@ -260,7 +265,7 @@ def write_wan(folder: Path, width: int, layers: int, name: str = "Wan2.1-1.3B") 
     import diffusers as parts
     import transformers as readers
 
-    raw, tokenizer = SIZES[name], build_t5_tokenizer()
+    raw, tokenizer = read_sizes(name), build_t5_tokenizer()
     umt5 = readers.UMT5Config(**SMALL_T5, vocab_size=len(tokenizer), feed_forward_proj="gated-gelu")
     network: Any = {"num_layers": layers, "text_dim": SMALL_T5["d_model"], "ffn_dim": 2 * width}
     network |= {"num_attention_heads": width // raw["attention_head_dim"]}

@@ -71,8 +71,6 @@ from scripts.pipeline_skeletons import PIPELINES  # noqa: E402
 
 PROCESSES = int(os.environ.get("WORLD_SIZE", "1"))
 IS_MAIN = os.environ.get("RANK", "0") == "0"
-PROMPTS = Path("datasets/shapes/train.jsonl")
-TASK = "tasks.shapes"
 
 
 def check(family: str, folder: Path, s: Setting) -> Iterator[dict[str, Any]]:
@@ -100,21 +98,20 @@ def check(family: str, folder: Path, s: Setting) -> Iterator[dict[str, Any]]:
 def run(out: Path, model: Path, family: str, method: str, trained: str) -> Path:
     """Two steps; where its metrics are."""
     words = {
+        **{"output_dir": out, "model.path": model, "model.max_prompt_length": 48},
         "model.image_size": 64 if family == "sana" else 32,
         "model.dtype": "float64",
         "model.lora": TRAINED[trained],
-        f"{TASK}.prompts": PROMPTS,
-        f"{TASK}.num_prompts": 2,
-        f"{TASK}.num_generations": 4,
-        f"{TASK}.sampler": SAMPLERS[method],
-        f"{TASK}.rewards": "[{name: jpeg}]",
-        f"{TASK}.algorithm": f"{{name: {method}, beta: 0.04, kl: gaussian}}",
+        "tasks.shapes.prompts": "datasets/shapes/train.jsonl",
+        "tasks.shapes.num_prompts": 2,
+        "tasks.shapes.num_generations": 4,
+        "tasks.shapes.sampler": SAMPLERS[method],
+        "tasks.shapes.rewards": "[{name: jpeg}]",
+        "tasks.shapes.algorithm": f"{{name: {method}, beta: 0.04, kl: gaussian}}",
         "per_device_train_batch_size": 2,
         "max_steps": 2,
-        "save_steps": 0,
+        **{"save_steps": 0, "learning_rate": 1e-3, "bf16": "false"},
     }
-    words |= {"output_dir": out, "model.path": model, "model.max_prompt_length": 48}
-    words |= {"learning_rate": 1e-3, "bf16": "false"}
     return train(load_config(RLConfig, [f"{key}={value}" for key, value in words.items()]))
 
 

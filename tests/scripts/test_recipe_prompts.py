@@ -40,7 +40,7 @@ def read_tasks() -> list[Any]:
     tasks = {}
     for path in sorted((ROOT / "configs" / "rl").glob("*.yaml")):
         for name, task in load_config(RLConfig, [f"config={path}"]).tasks.items():
-            if not writes_images(task.task):
+            if task.rewards and not writes_images(task.task):
                 same = repr((task.prompts, task.data, task.rewards, task.eval_rewards))
                 tasks.setdefault(same, pytest.param(task, id=f"{path.stem}-{name}"))
     return list(tasks.values())
