@@ -88,6 +88,8 @@ class RLConfig(RunConfig):
     log_completions: bool = True
     """Write rollouts with their rewards to `samples/`, those of the last step and of steps with a
     checkpoint, and `eval_images` completions of every evaluation."""
+    log_completions_hub_repo: str | None = None
+    """Data set of the hub, `owner/name` or a name, that `samples/` is uploaded to at the end."""
     log_completions_steps: Annotated[int | None, at_least(1)] = None
     """Steps between rollouts that are written without a checkpoint as well, 1 for all; null for
     none. A step takes about the space of its images."""

@@ -185,7 +185,7 @@ def load_policy(
         if str(vq) == OWN_VQ:
             vq = find_vq((directory, find_whole(directory))) or PUBLIC_VQ
         images = load_vq(vq, device=str(device))
-    policy = _assemble(network, directory, choices, images)
+    policy = assemble(network, directory, choices, images)
     if not policy.layouts:
         raise ValueError("vq is null, and this checkpoint does nothing without an image tokenizer")
     # last, because it takes longest: what is wrong with the rest is known by now
@@ -202,12 +202,14 @@ def outline_policy(
     """The policy of a directory without weights; errors of `load_policy`, as far as headers and the
     tokenizer tell. A family without image codes does not read `vq`, which has no weights either."""
     network = outline(directory, options.without_parts)
-    return _assemble(network, directory, options, vq if _reads_codes(network) else None)
+    return assemble(network, directory, options, vq if _reads_codes(network) else None)
 
 
-def _assemble(
+def assemble(
     network: Network, directory: Path, options: LayoutConfig, vq: ImageTokenizer | None
 ) -> Policy:
+    """The policy of a network, with tokenizer and layouts of its directory. Raises
+    FileNotFoundError, ValueError: see `load_policy`."""
     set_blocks(network, options)
     family, template = get_family(network.public_config), options.chat_template
     tokenizer = load_tokenizer(directory, family)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from mmrl.config import ConfigError
 from mmrl.data.images import LazyImage, find_image, find_image_root
 from mmrl.data.stream import RowStream, StoredRows, describe_rows, read_items
-from mmrl.objectives.data_config import PairsConfig
+from mmrl.objectives.options import PairsConfig
 
 
 class Pair(NamedTuple):

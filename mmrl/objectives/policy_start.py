@@ -9,11 +9,10 @@ from torch import nn
 
 from mmrl.config import check
 from mmrl.data.stream import RowStream, StoredRows
-from mmrl.models.families import get_family
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
 from mmrl.models.layouts.layout_config import LayoutConfig
 from mmrl.models.loading import build_network, load_model, new_model, outline, read_config
-from mmrl.models.policy import Policy, build_layouts, load_tokenizer
+from mmrl.models.policy import Policy, assemble
 from mmrl.models.source import find_directory
 from mmrl.objectives.options import StartConfig
 from mmrl.pretrained.checks import check_continued, check_patterns
@@ -115,9 +114,7 @@ def outline_policy(
             network = build_network(read_config(directory))
     else:
         network = outline(directory)
-    tokenizer = load_tokenizer(directory, get_family(network.public_config))
-    layouts = build_layouts(network, tokenizer, options, vq, directory)
-    return Policy(network, tokenizer, layouts, network)
+    return assemble(network, directory, options, vq)
 
 
 def choose_trained(network: Any, config: StartConfig, seed: int = 0) -> nn.Module:

@@ -21,7 +21,7 @@ from mmrl.data.stream import read_items
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS
-from mmrl.objectives.data_config import SourceConfig
+from mmrl.objectives.options import SourceConfig
 from mmrl.objectives.text_pairs import Pair, read_pairs
 
 logger = logging.getLogger(__name__)

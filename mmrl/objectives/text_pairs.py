@@ -15,7 +15,7 @@ from mmrl.data.formats import adapt_row
 from mmrl.data.images import LazyImages, find_image, read_image_values
 from mmrl.data.messages import IMAGE, Message, is_message, message_text, read_messages
 from mmrl.models.layouts.image_marks import MARK
-from mmrl.objectives.data_config import SourceConfig
+from mmrl.objectives.options import SourceConfig
 from mmrl.types import Prompt
 
 

@@ -12,7 +12,7 @@ from mmrl.data.stream import RowStream, StoredRows, describe_rows, stream_positi
 from mmrl.models.layouts.question_layout import Album, with_images
 from mmrl.objectives.answer_layouts import AnswerLayouts
 from mmrl.objectives.corruptions import CORRUPTIONS, View, draw_chance
-from mmrl.objectives.data_config import SourceConfig
+from mmrl.objectives.options import SourceConfig
 from mmrl.objectives.scored_rows import Rows, stack_rows
 from mmrl.objectives.text_examples import Example, ExampleReader
 from mmrl.objectives.text_pairs import read_pairs

@@ -1,4 +1,4 @@
-"""Uploading a finished model to the Hugging Face hub.
+"""Uploading a finished model, and what it wrote while it was trained, to the Hugging Face hub.
 
 The token is that of the environment, `HF_TOKEN` or `hf auth login`; it is in no setting and no log.
 """
@@ -14,28 +14,32 @@ from mmrl.run.run_log import warn_of_failure
 logger = logging.getLogger(__name__)
 
 
-def check_upload(repository: str | None) -> None:
+def check_upload(repository: str | None, key: str = "hub_model_id") -> None:
     """Raise a ConfigError where the name of a repository has not its form, or there is no token."""
     from huggingface_hub import get_token
 
     allowed = "null for the name of output_dir, owner/name or name"
     fits = repository is None or is_hub_id(repository)
-    check(fits, "hub_model_id", repository, allowed)
+    check(fits, key, repository, allowed)
     advice = "Log in by `hf auth login`, or set the environment variable HF_TOKEN."
     check(get_token() is not None, "push_to_hub", True, "false without a token of the hub", advice)
 
 
-def upload(folder: Path, repository: str, private: bool | None) -> None:
-    """Upload a finished model to a repository of the hub, which is made where it does not exist; a
-    failure is a warning. It is `owner/name`, or a name below the owner of the token; a new one is
-    `private` or not, and follows with None the default of its owner."""
-    command = shlex.join(["hf", "upload", repository, str(folder)])
-    what = f"hub_model_id: the upload of '{folder}' to '{repository}'"
+def upload(folder: Path, repository: str, private: bool | None, kind: str = "model") -> None:
+    """Upload a finished model, or a data set of completions, to a repository of the hub of this
+    kind, which is made where it does not exist; a failure is a warning. It is `owner/name`, or a
+    name below the owner of the token; a new one is `private` or not, and follows with None the
+    default of its owner."""
+    words = ["hf", "upload", repository, str(folder), "--repo-type", kind]
+    command = shlex.join(words if kind != "model" else words[:-2])
+    key = "hub_model_id" if kind == "model" else "log_completions_hub_repo"
+    what = f"{key}: the upload of '{folder}' to '{repository}'"
     with warn_of_failure(what, f"Correct that and upload it: {command}"):
         from huggingface_hub import HfApi
 
         api = HfApi(library_name="mmrl")
-        found = api.create_repo(repository, private=private, exist_ok=True).repo_id
-        message = "Model trained by mmrl"
-        api.upload_folder(repo_id=found, folder_path=folder, commit_message=message)
+        of_kind = {"repo_type": kind}
+        found = api.create_repo(repository, private=private, exist_ok=True, **of_kind).repo_id
+        message = f"{kind.capitalize()} of a run of mmrl"
+        api.upload_folder(repo_id=found, folder_path=folder, commit_message=message, **of_kind)
         logger.info("'%s' is uploaded to %s", folder, found)

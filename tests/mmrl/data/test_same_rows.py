@@ -12,7 +12,7 @@ from datasets import load_dataset
 from mmrl.config import ConfigError
 from mmrl.data.prompts import load_prompts
 from mmrl.data.rows import open_rows, read_row, read_rows
-from mmrl.objectives.data_config import SourceConfig
+from mmrl.objectives.options import SourceConfig
 from mmrl.objectives.text_pairs import read_pairs
 
 Rows = Sequence[Mapping[str, Any]]

@@ -20,8 +20,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the hub is asked for: `created` and `uploaded`; `error`, if it is to fail."""
     asked: dict[str, Any] = {}
 
-    def create(_: HfApi, name: str, private: bool | None, **__: Any) -> SimpleNamespace:
-        asked["created"] = name, private
+    def create(_: HfApi, name: str, private: bool | None, **more: Any) -> SimpleNamespace:
+        asked["created"], asked["kind"] = (name, private), more["repo_type"]
         return SimpleNamespace(repo_id=f"me/{name}")
 
     def receive(_: HfApi, repo_id: str, folder_path: Path, **__: Any) -> None:
@@ -52,6 +52,16 @@ def test_a_finished_model_is_uploaded_with_its_card(
     written = [path.read_text(errors="replace") for path in output.glob("*.*") if path.is_file()]
     assert "is uploaded to me/run" in (output / "train.log").read_text()
     assert TOKEN not in "".join(written)
+
+
+def test_completions_are_uploaded_as_a_data_set(
+    world: World, hub: dict[str, Any], tmp_path: Path
+) -> None:
+    more = ["push_to_hub=false", "log_completions_hub_repo=me/written", "tasks.shapes.diversity=[]"]
+    assert main(words(world, tmp_path / "run", *more)) == 0
+    name, files = hub["uploaded"]
+    assert name == "me/me/written" and hub["kind"] == "dataset"
+    assert any(each.endswith(".parquet") for each in files)
 
 
 def test_an_upload_that_fails_leaves_the_finished_run(
