@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
@@ -118,9 +117,6 @@ class RLConfig(RunConfig):
             scores = [(n, each) for n, t in evaluated for each in t.eval_rewards or t.rewards]
             known = [f"eval/{name}/{key_of(entry)}" for name, entry in scores]
             check_choice("stop_on.metric", self.stop_on.metric, known)
-        control = self.report.control
-        there = control is None or Path(control).expanduser().is_file()
-        check(there, "report.control", control, "an existing metrics.jsonl")
         for run in self.runs.values():
             run.check_policy()
 

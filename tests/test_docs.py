@@ -166,14 +166,6 @@ def test_every_command_names_real_files_and_valid_settings(
     check_command(shlex.split(command, comments=True), monkeypatch)
 
 
-def test_a_wrong_setting_in_a_command_would_be_found(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["python", "-m", "mmrl.rl", "config=configs/rl/quickstart.yaml", "max_stepz=1"]
-    with pytest.raises(ValueError, match="max_stepz"):
-        check_command(words, monkeypatch)
-
-
 @pytest.mark.parametrize("name", TEXT)
 def test_a_page_is_readable_as_it_lies(name: str) -> None:
     """No directive of the site's builder; every link is a file that lies there and on the site."""
@@ -239,11 +231,8 @@ def test_the_tutorial_runs_and_its_steps_make_better_rollouts_more_likely(checko
 def test_the_notebook_is_one_whose_outputs_are_those_of_its_cells() -> None:
     notebook = json.loads((ROOT / "docs" / "tutorial.ipynb").read_text(encoding="utf-8"))
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert notebook["nbformat"] == 4 and len({cell["id"] for cell in notebook["cells"]}) > len(code)
-    for number, cell in enumerate(code, 1):
-        last = cell["source"][-1]
-        shows = last.startswith(("print(", "show("))
-        assert bool(cell["outputs"]) == shows and cell["execution_count"] == number, last
+    shows = [cell["source"][-1].startswith(("print(", "show(")) for cell in code]
+    assert notebook["nbformat"] == 4 and [bool(cell["outputs"]) for cell in code] == shows
 
 
 def test_the_reward_of_the_page_scores_images() -> None:

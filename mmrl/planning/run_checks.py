@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from pathlib import Path
 
 from mmrl.config import check
 from mmrl.engines.sampler import check_server
@@ -34,6 +35,9 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     FileNotFoundError, ValueError: what the run cannot start with."""
     check_launch(config.optimizer, config.torch_compile)
     check_rewards(config.tasks)
+    control = config.report.control
+    there = control is None or Path(control).expanduser().is_file()
+    check(there, "report.control", control, "null, or an existing metrics.jsonl")
     knowns = {name: Known.read(run.model) for name, run in config.runs.items()}
     tasks: dict[str, Task] = {}
     for name, run in config.runs.items():

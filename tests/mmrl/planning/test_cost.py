@@ -6,6 +6,7 @@ import pytest
 
 from mmrl.algorithms.forwards import Forwards
 from mmrl.config import load_config
+from mmrl.models.network.network import Network
 from mmrl.planning.cost import EFFICIENCY, describe_disk, describe_download, describe_seconds
 from mmrl.planning.memory import count_policy
 from mmrl.pretrained.known import find_sizes, outline_policy
@@ -17,10 +18,14 @@ from mmrl.runtime.placement import Placement
 COST = Forwards(new=1, old=1, reference=1)
 
 
+def of_recipe(name: str) -> tuple[RLConfig, Network]:
+    config = load_config(RLConfig, [f"config=configs/rl/{name}.yaml"])
+    return config, outline_policy(find_sizes(config.model.path)[1])
+
+
 def seconds(name: str, devices: str, written: int) -> tuple[float, float]:
     """Of rollouts and update of a step of the first task of a recipe on 8 devices."""
-    config = load_config(RLConfig, [f"config=configs/rl/{name}.yaml"])
-    network = outline_policy(find_sizes(config.model.path)[1])
+    config, network = of_recipe(name)
     task = Task(*next(iter(config.tasks.items())), dry=True)
     where = Placement("whole", 8, named=read_devices(devices)[1])
     [line] = describe_seconds(config, network, task, written, COST, where)
@@ -42,8 +47,7 @@ def test_appended_tokens_are_bound_by_reading_the_weights() -> None:
 
 
 def test_disk_and_download_are_of_what_is_stored() -> None:
-    config = load_config(RLConfig, ["config=configs/rl/llada_gsm8k.yaml"])
-    network = outline_policy(find_sizes(config.model.path)[1])
+    config, network = of_recipe("llada_gsm8k")
     assert describe_download(network) == "about 14.93 GiB to download"
     sizes = count_policy(config, network)
     assert describe_disk(config, sizes) == "8.75 GiB for 2 checkpoints and the final model"

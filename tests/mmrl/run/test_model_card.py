@@ -103,9 +103,9 @@ def test_a_pipeline_and_its_adapter_have_a_card_whose_code_draws(
     shutil.copytree(SHAPES / "checkpoints" / "flow", base)
     (base / "README.md").write_text("---\nlicense: openrail++\n---\n")
     words = ["config=configs/rl/shapes_flow_brightness.yaml", f"model.path={base}", "max_steps=2"]
-    words += [f"output_dir={tmp_path / 'run'}", "tasks.shapes.num_prompts=2", "eval_steps=1"]
-    words += ["tasks.shapes.num_generations=4", "tasks.shapes.rollout_batch_size=8"]
-    words += ["tasks.shapes.eval_limit=4", "per_device_train_batch_size=4", "bf16=false"]
+    task = "num_prompts: 2, num_generations: 4, rollout_batch_size: 8, eval_limit: 4"
+    words += [f"output_dir={tmp_path / 'run'}", f"tasks.shapes={{{task}}}", "eval_steps=1"]
+    words += ["per_device_train_batch_size=4", "bf16=false"]
     run = train(load_config(RLConfig, [*words, *(["model.lora={r: 4}"] if lora else [])]))
     card = (run / "final" / "README.md").read_text()
     head = metadata_load(run / "final" / "README.md")

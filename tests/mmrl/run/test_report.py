@@ -146,12 +146,9 @@ def test_every_curve_is_drawn_and_named_with_its_first_and_last_value() -> None:
 
 
 def test_the_headline_says_what_was_learnt_and_what_the_control_did(run: Path) -> None:
-    control = write_metrics(
-        run.parent / "control",
-        [{"step": 0, "eval/t/strict": 0.25, "reward": 0.1}]
-        + [{"step": n, "reward": 0.1} for n in (1, 2)]
-        + [{"step": 3, "eval/t/strict": 0.2}],
-    )
+    lines = [{"step": 0, "eval/t/strict": 0.25, "reward": 0.1}]
+    lines += [{"step": 3, "eval/t/strict": 0.2, "reward": 0.1}]
+    control = write_metrics(run.parent / "control", lines)
     assert '<p class="headline">eval/t/strict: 0.25 → 0.5</p>' in write_report(run).read_text()
     settings = {"said": "of prompts drawn right", "control": str(control / "metrics.jsonl")}
     (run / "config.yaml").write_text(json.dumps({"report": settings}))
@@ -166,6 +163,5 @@ def test_a_report_links_those_of_the_runs_beside_it(run: Path) -> None:
     assert "Runs beside this one" not in write_report(run).read_text()
     other = write_metrics(run.parent / "other & more", [{"step": 1, "loss": 1.0}])
     write_report(other)
-    assert '<a href="../other%20%26%20more/report.html">other &amp; more</a>' in (
-        write_report(run).read_text()
-    )
+    link = '<a href="../other%20%26%20more/report.html">other &amp; more</a>'
+    assert link in write_report(run).read_text()
