@@ -96,7 +96,7 @@ def _describe_model(
     directory = find_here("model.path", model.path, less)
     network = outline_policy(raw) if directory is None else outline(directory, less)
     known = f"; sizes are those of {name}" if name else ""
-    here = f"{ELSEWHERE}, {describe_download(network)}{known}" if directory is None else ""
+    here = f"{ELSEWHERE}{known}, {describe_download(network)}" if directory is None else ""
     called = f"{policy}: " if policy else ""
     plan.add("policy", f"{called}{model.path}{here}; weights in {model.dtype}")
     read = Known(model, raw)

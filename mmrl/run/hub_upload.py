@@ -38,8 +38,8 @@ def upload(folder: Path, repository: str, private: bool | None, kind: str = "mod
         from huggingface_hub import HfApi
 
         api = HfApi(library_name="mmrl")
-        of_kind = {"repo_type": kind}
-        found = api.create_repo(repository, private=private, exist_ok=True, **of_kind).repo_id
-        message = f"{kind.capitalize()} of a run of mmrl"
-        api.upload_folder(repo_id=found, folder_path=folder, commit_message=message, **of_kind)
-        logger.info("'%s' is uploaded to %s", folder, found)
+        made = api.create_repo(repository, private=private, exist_ok=True, repo_type=kind)
+        said = f"{kind.capitalize()} of a run of mmrl"
+        place = {"repo_id": made.repo_id, "repo_type": kind}
+        api.upload_folder(folder_path=folder, commit_message=said, **place)  # type: ignore[call-overload]
+        logger.info("'%s' is uploaded to %s", folder, made.repo_id)
