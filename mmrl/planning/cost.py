@@ -50,23 +50,25 @@ def describe_seconds(
     passes = (cost.total + backward * cost.backward) * task.algorithm.num_iterations
     update = 2 * number * length * rows * passes / speed
     hours = config.max_steps * (rollout + update) / 3600
-    yield (
-        f"{rollout:.0f} s of rollouts and {update:.0f} s of update a step, {hours:.0f} hours in"
-        f" all, by arithmetic at {EFFICIENCY:.0%} of the peak of {named.name}; rewards come on top"
-    )
+    peak = f"at {EFFICIENCY:.0%} of {named.name}'s peak, without rewards"
+    each = f"{rollout:.0f} s of rollouts, {update:.0f} s of update a step"
+    yield f"{each}, {hours:.0f} hours in all: arithmetic {peak}"
 
 
-def describe_disk(config: RLConfig, sizes: NetworkBytes) -> str:
-    """What the checkpoints of a run and its final model take."""
+def count_kept(config: RLConfig) -> int:
+    """Checkpoints that a run leaves."""
+    written = config.max_steps // config.save_steps if config.save_steps else 0
+    return min(written, config.save_total_limit or written)
+
+
+def count_disk(config: RLConfig, sizes: NetworkBytes) -> float:
+    """Bytes of the checkpoints of a policy and of its final model."""
     stored = BYTES[config.save_dtype or config.model.dtype] / BYTES[config.model.dtype]
     model = sizes.adapter or sizes.weights * stored
-    written = config.max_steps // config.save_steps if config.save_steps else 0
-    kept = min(written, config.save_total_limit or written)
-    size = format_size(kept * (model + sizes.moments) + model)
-    return f"{size} for {kept} checkpoints and the final model"
+    return count_kept(config) * (model + sizes.moments) + model
 
 
 def describe_download(network: Network) -> str:
     """What a checkpoint that is not here weighs, with the parts that are loaded beside it."""
     number = sum(p.numel() for p in network.parameters()) + sum(network.count_parts().values())
-    return f"about {format_size(PUBLISHED * number)} to download"
+    return f"{format_size(PUBLISHED * number)} to download"

@@ -6,10 +6,10 @@ from typing import Any
 from mmrl.algorithms.forwards import count_forwards
 from mmrl.models.loading import outline
 from mmrl.planning.batch_sizes import settle_batch_sizes
-from mmrl.planning.cost import describe_disk, describe_download, describe_seconds
+from mmrl.planning.cost import count_disk, count_kept, describe_download, describe_seconds
 from mmrl.planning.memory import count_policy, estimate, offloaded_phase
 from mmrl.planning.network_memory import Needs, combine_needs
-from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained
+from mmrl.planning.plan_page import ELSEWHERE, Plan, add_memory, add_run, add_trained, format_size
 from mmrl.planning.planned_launch import for_launch, plan_placement
 from mmrl.planning.reward_probe import add_probes, probe_task
 from mmrl.planning.run_checks import check_run
@@ -46,6 +46,8 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
         own = [task for task in tasks.values() if task.config.policy == name]
         needs[name] = _describe_policy(plan, name, run, own, placement)
     add_memory(plan, combine_needs(needs, config.offload), placement)
+    kept = f"{count_kept(config)} checkpoints and the final model"
+    plan.add("disk", f"{format_size(plan.stored)} for {kept}")
     plan.add("notes", *config.notes)
     return plan
 
@@ -107,7 +109,7 @@ def _describe_model(
     else:
         sizes = count_policy(config, network)
         add_trained(plan, network, int(sizes.adapter) // 4)
-        plan.add("disk", describe_disk(config, sizes))
+        plan.stored += count_disk(config, sizes)
 
 
 def _describe_task(

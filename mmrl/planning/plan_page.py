@@ -24,11 +24,12 @@ NEAR = 0.9
 @dataclass
 class Plan:
     """What a run with these settings would do, as rows of name and text, one without a name
-    belonging to the row above it; and why it would be refused."""
+    belonging to the row above it; why it would be refused; and bytes that it leaves on disk."""
 
     config: Any
     rows: list[tuple[str, str]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    stored: float = 0.0
 
     def add(self, name: str, *texts: str) -> None:
         """Add a row of some lines."""
