@@ -15,7 +15,7 @@ from mmrl.generation.kinds import SAMPLER_KINDS
 from mmrl.models.network.network import Network
 from mmrl.planning.network_memory import NetworkBytes
 from mmrl.planning.plan_page import format_size
-from mmrl.pretrained.known import BYTES
+from mmrl.pretrained.known import BYTES, count_weights
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.placement import Placement
@@ -70,5 +70,4 @@ def count_disk(config: RLConfig, sizes: NetworkBytes) -> float:
 
 def describe_download(network: Network) -> str:
     """What a checkpoint that is not here weighs, with the parts that are loaded beside it."""
-    number = sum(p.numel() for p in network.parameters()) + sum(network.count_parts().values())
-    return f"{format_size(PUBLISHED * number)} to download"
+    return f"{format_size(PUBLISHED * count_weights(network))} to download"

@@ -22,7 +22,10 @@ def check_upload(repository: str | None, key: str = "hub_model_id") -> None:
     fits = repository is None or is_hub_id(repository)
     check(fits, key, repository, allowed)
     advice = "Log in by `hf auth login`, or set the environment variable HF_TOKEN."
-    check(get_token() is not None, "push_to_hub", True, "false without a token of the hub", advice)
+    asked, off = (key, repository), "null"
+    if key == "hub_model_id":
+        asked, off = ("push_to_hub", True), "false"
+    check(get_token() is not None, *asked, f"{off} without a token of the hub", advice)
 
 
 def upload(folder: Path, repository: str, private: bool | None, kind: str = "model") -> None:
@@ -30,8 +33,7 @@ def upload(folder: Path, repository: str, private: bool | None, kind: str = "mod
     kind, which is made where it does not exist; a failure is a warning. It is `owner/name`, or a
     name below the owner of the token; a new one is `private` or not, and follows with None the
     default of its owner."""
-    words = ["hf", "upload", repository, str(folder), "--repo-type", kind]
-    command = shlex.join(words if kind != "model" else words[:-2])
+    command = shlex.join(["hf", "upload", repository, str(folder), "--repo-type", kind])
     key = "hub_model_id" if kind == "model" else "log_completions_hub_repo"
     what = f"{key}: the upload of '{folder}' to '{repository}'"
     with warn_of_failure(what, f"Correct that and upload it: {command}"):

@@ -1,6 +1,6 @@
 """The model card, README.md, of what a run has trained."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard, ModelCardData, metadata_load, try_to_load
 
 from mmrl.config import to_plain
 from mmrl.config.checks import is_hub_id
-from mmrl.generation.kinds import GENERATIONS, SAMPLERS
+from mmrl.generation.kinds import SAMPLER_KINDS, SAMPLERS
 from mmrl.models.source import is_adapter
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.run.checkpoint import ASIDE
@@ -42,23 +42,27 @@ def write_card(folder: Path, settings: Any, metrics: Sequence[Mapping[str, Any]]
     # a folder is written under another name, see `write_directory`
     place = plain.get("hub_model_id") or str(folder).removesuffix(ASIDE)
     library = "diffusers" if (folder / "model_index.json").is_file() else "transformers"
-    model_card(plain, metrics, "peft" if is_adapter(folder) else library, place).save(
-        folder / "README.md"
-    )
-    if curves := _curves(metrics):
+    library, curves = "peft" if is_adapter(folder) else library, _curves(metrics)
+    model_card(plain, metrics, library, place, bool(curves)).save(folder / "README.md")
+    if curves:
         (folder / CURVES).write_text(line_plot(curves), encoding="utf-8")
 
 
 def model_card(
-    settings: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], library: str, place: str
+    settings: Mapping[str, Any],
+    metrics: Sequence[Mapping[str, Any]],
+    library: str,
+    place: str,
+    curves: bool = False,
 ) -> ModelCard:
     """The card of a model that is loaded from `place`, a path or hub id, and that transformers,
-    diffusers or, an adapter, peft reads."""
+    diffusers or, an adapter, peft reads; with `curves` it shows those beside it."""
     model = settings.get("model") or {"path": settings.get("objective", {}).get("model", "")}
     tasks, base = settings.get("tasks", {}), model["path"]
     drawn = [name for name, each in tasks.items() if each["task"] in DRAWN]
     known = bool(base) and not Path(base).expanduser().is_dir()
     way = "reinforcement-learning" if tasks else "sft"
+    kinds = sorted({TAGS[SAMPLER_KINDS[each["sampler"]["name"]]] for each in tasks.values()})
     hub_tasks = [HUB_TASKS[each["task"]] for each in tasks.values() if each["task"] in HUB_TASKS]
     head = ModelCardData(
         base_model=base if known else None,
@@ -66,7 +70,7 @@ def model_card(
         pipeline_tag=next(iter(hub_tasks), None),
         license=find_licence(base),
         datasets=sorted({p for each in tasks.values() if is_hub_id(p := str(each["prompts"]))}),
-        tags=["mmrl", way, *_kinds(tasks), *(["lora"] if library == "peft" else [])],
+        tags=["mmrl", way, *kinds, *(["lora"] if library == "peft" else [])],
     )
     return ModelCard.from_template(
         head,
@@ -76,7 +80,7 @@ def model_card(
         adapter=library == "peft",
         settings=settings,
         numbers=_numbers(metrics),
-        curves=CURVES if _curves(metrics) else None,
+        curves=CURVES if curves else None,
         place=place,
         options=_changed(model, asdict(ModelConfig()), ("image_size", "max_prompt_length")),
         drawn=tasks[drawn[0]] if drawn else None,
@@ -91,12 +95,6 @@ def find_licence(base: str) -> str | None:
         place = Path(str(try_to_load_from_cache(base, "README.md")))
     data = metadata_load(place) if place.is_file() else None
     return (data or {}).get("license")
-
-
-def _kinds(tasks: Mapping[str, Any]) -> Iterator[str]:
-    """A tag for each kind of generation of the tasks, by their samplers."""
-    names = {each["sampler"]["name"] for each in tasks.values() if each.get("sampler")}
-    return (TAGS[kind] for kind, each in GENERATIONS.items() if names & {*each.samplers})
 
 
 def _sampler(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def write_report(run: str | Path) -> Path:
     run = Path(run)
     metrics, settings = collect_points(read_metrics(run / "metrics.jsonl")), read_settings(run)
     report = ReportConfig(**settings.get("report") or {})
-    control = collect_points(read_metrics(Path(report.control or ""))) if report.control else {}
+    lines = read_metrics(Path(report.control).expanduser()) if report.control else []
+    control = collect_points(lines)
     places = FileSystemLoader(Path(__file__).parent)
     page = Environment(loader=places, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = page.get_template("report.html.j2").render(
@@ -64,7 +65,7 @@ def write_report(run: str | Path) -> Path:
         samples=choose_samples(run),
         figures=_figures(metrics, control),
         window=WINDOW,
-        control=report.control,
+        control=report.control if control else None,
         others=sorted(each.parent.name for each in run.absolute().parent.glob("*/report.html")),
         files={name: (run / name).read_text("utf-8") for name in FILES if (run / name).is_file()},
     )

@@ -9,13 +9,7 @@ import os
 import shutil
 
 from mmrl.config import ConfigError, check
-from mmrl.runtime.launch import (
-    count_processes,
-    find_accelerator,
-    find_sharding,
-    is_set,
-    read_zero,
-)
+from mmrl.runtime.launch import count_processes, find_accelerator, find_sharding, is_set, read_zero
 
 Fixed = dict[str, tuple[str, str, str]]
 """By the variable of the launcher: the key of the configuration, the only value that is followed,

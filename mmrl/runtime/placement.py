@@ -8,13 +8,7 @@ import psutil
 import torch
 
 from mmrl.runtime.devices import Device
-from mmrl.runtime.launch import (
-    count_processes,
-    find_accelerator,
-    find_sharding,
-    is_set,
-    read_zero,
-)
+from mmrl.runtime.launch import count_processes, find_accelerator, find_sharding, is_set, read_zero
 
 Way = Literal["whole", "fsdp2", "zero2", "zero3"]
 

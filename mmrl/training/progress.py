@@ -143,11 +143,6 @@ class Progress:
                 repository = self.config.hub_model_id or self.run.path.resolve().name
                 with activity(f"uploading to {repository}", timed=False):
                     upload(self.run.final, repository, self.config.hub_private_repo)
-            completions = getattr(self.config, "log_completions_hub_repo", None)
-            if finished and completions:
-                with activity(f"uploading to {completions}", timed=False):
-                    samples = self.run.path / "samples"
-                    upload(samples, completions, self.config.hub_private_repo, "dataset")
         return finished
 
     def write_checkpoint(self) -> None:

@@ -14,6 +14,7 @@ from mmrl.rollouts.chain import lead
 from mmrl.rollouts.held_out import Evaluation, evaluate, gather_evaluation, local_share
 from mmrl.rollouts.held_out_grid import write_grid
 from mmrl.rollouts.tasks import Task
+from mmrl.run.hub_upload import upload
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.stop_rule import find_standing
 from mmrl.runtime.activity import activity
@@ -68,6 +69,14 @@ class RLProgress(Progress):
             logger.info("step %d: %s", step, self.stopped)
             if self.trainer.window.counts:  # steps since the last line of metrics
                 self._log(self.trainer.take_metrics())
+
+    def finish(self) -> bool:
+        """See `Progress.finish`; of a run at its end the completions are uploaded, if asked."""
+        finished, repository = super().finish(), self.config.log_completions_hub_repo
+        if finished and repository is not None and self.run.is_main:
+            with activity(f"uploading to {repository}", timed=False):
+                upload(self.run.samples, repository, self.config.hub_private_repo, "dataset")
+        return finished
 
     def _evaluate(self) -> list[Mapping[str, float]]:
         """Evaluate all tasks, or keep nothing of it where a stop is requested."""

@@ -69,8 +69,6 @@ def open_directory(
     cannot be written, that another run holds or whose run would be lost, or no such checkpoint."""
     if config.push_to_hub:
         check_upload(config.hub_model_id)
-    if (completions := getattr(config, "log_completions_hub_repo", None)) is not None:
-        check_upload(completions, "log_completions_hub_repo")
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     end_when_idle(config.ddp_timeout + GRACE)
     with lock_directory(run.path, run.is_main):

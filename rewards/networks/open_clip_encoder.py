@@ -39,6 +39,7 @@ def load_encoder(
     open_clip = import_extra("open_clip", "clip")
     architecture = resolve_architecture(model, f"{prefix}model")
     weights = _resolve_weights(architecture, pretrained, f"{prefix}pretrained")
+    silent = logging.root.manager.disable
     logging.disable(logging.ERROR)  # it logs what it raises
     try:
         loaded: Any = open_clip.create_model_from_pretrained(
@@ -59,7 +60,7 @@ def load_encoder(
             f" {error}. Check that the checkpoint is complete and belongs to this architecture."
         ) from error
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(silent)
     network, transform = loaded
     return DualEncoder(network, tokenizer, transform, keep_tensor_steps(transform), options)
 
