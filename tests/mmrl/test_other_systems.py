@@ -20,7 +20,7 @@ for name in (only + " eventfd setns pidfd_open splice copy_file_range epoll SIGR
         vars(module).pop(name, None)
 sys.platform, platform.system = "darwin", lambda: "Darwin"
 from mmrl import rl
-rl.main(sys.argv[1:])
+sys.exit(rl.main(sys.argv[1:]))
 """
 KINDS = {"": "shapes", "_flow": "shapes", "_causal": "arithmetic"}
 
@@ -30,7 +30,7 @@ def test_the_first_run_needs_nothing_that_only_linux_has(kind: str, tmp_path: Pa
     run, task = tmp_path / "run", "num_prompts: 2, num_generations: 2, rollout_batch_size: 4"
     words = [f"config=configs/rl/quickstart{kind}.yaml", f"output_dir={run}", "max_steps=1"]
     words += [f"tasks.{KINDS[kind]}={{{task}, eval_limit: 2}}", "per_device_train_batch_size=4"]
-    command = [sys.executable, "-c", RUN_LIKE_A_MAC, *words, "save_steps=0", "eval_steps=1"]
+    command = [sys.executable, "-c", RUN_LIKE_A_MAC, *words, "save_steps=0", "num_mini_batches=1"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -45,7 +45,7 @@ from tests.pictures import write_images
 
 LIBRARY: Any = diffusers
 STEPS = 4
-TEXTS = ["a red cat on the sofa", "one dog"]
+TEXTS = ("a red cat on the sofa", "one dog")
 SIZE = {"height": 64, "width": 96}
 MIXED = [*ask(*TEXTS, **SIZE), *ask("a bird", height=32, width=64), *ask("x", height=96, width=64)]
 LEFT_OUT = ("attention_kwargs", "joint_attention_kwargs", "return_dict")
@@ -199,7 +199,7 @@ def test_latents_images_and_calls_are_those_of_the_pipeline(
     watch(pipeline.transformer, known)
     given = FAMILIES[family][0](pipeline, state(rollout, 0).clone(), w)
     given |= {"max_sequence_length": length_of(folder), "callback_on_step_end": note, **SIZE}
-    drawn = pipeline(prompt=TEXTS, **given).images
+    drawn = pipeline(prompt=[*TEXTS], **given).images
     close(rollout.canvas.sigmas[0], pipeline.scheduler.sigmas, 1e-6)
     assert (state(rollout, -1) - state(rollout, 0)).abs().max() > 0.5
     assert len(steps) == len(own) == STEPS
@@ -357,7 +357,7 @@ def test_what_two_supervised_steps_learn_is_saved_and_loaded_again(
     folder: Path, tmp_path: Path, lora: dict[str, Any] | None
 ) -> None:
     images = [Image.new("RGB", (64, 64), color) for color in ("red", "blue")]
-    pairs = str(write_images(tmp_path / "pairs.parquet", images, TEXTS))
+    pairs = str(write_images(tmp_path / "pairs.parquet", images, [*TEXTS]))
     start: dict[str, Any] = {"data": pairs, "eval_data": pairs, "save_dtype": "float32"}
     start |= {"model": str(folder), "image_size": 64, "max_prompt_length": length_of(folder)}
     values: dict[str, Any] = {"max_steps": 2, "eval_steps": 2, "bf16": False}

@@ -132,7 +132,7 @@ def same_as_the_pipeline(
     watch(pipeline.transformer, calls)
     given = {"latents": state(rollout, 0), "callback_on_step_end": note, "output_type": "np"}
     given |= {"guidance_scale": 1 + w, "num_inference_steps": STEPS, **size}
-    drawn = pipeline(prompt=TEXTS, max_sequence_length=TEXT_TOKENS, **given).frames
+    drawn = pipeline(prompt=[*TEXTS], max_sequence_length=TEXT_TOKENS, **given).frames
     close(rollout.canvas.sigmas[0], pipeline.scheduler.sigmas, 1e-6)
     for n, latents in enumerate(steps):
         close(state(rollout, n + 1), latents)
