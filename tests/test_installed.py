@@ -17,15 +17,20 @@ SOURCES = ("mmrl", *FOLDERS, "pyproject.toml", "README.md", "LICENSE")
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """A wheel, built from a copy, because setuptools leaves its work beside the sources."""
+    """A wheel of a source distribution, as `python -m build` makes both; of a copy, because
+    setuptools leaves its work beside the sources."""
     copy = tmp_path_factory.mktemp("copy")
     for name in SOURCES:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copy / name, symlinks=True)
         else:
             shutil.copy(ROOT / name, copy / name)
-    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation"]
-    done = subprocess.run([*command, "-w", "."], cwd=copy, capture_output=True, text=True)
+    pack = "from setuptools import build_meta; build_meta.build_sdist('.')"
+    subprocess.run([sys.executable, "-c", pack], cwd=copy, check=True, stdout=subprocess.DEVNULL)
+    [packed] = copy.glob("*.tar.gz")
+    command = [sys.executable, "-m", "pip", "wheel", packed.name, "--no-deps", "-w", "."]
+    command.append("--no-build-isolation")
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     [path] = copy.glob("*.whl")
     return zipfile.ZipFile(path)

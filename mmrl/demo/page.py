@@ -15,7 +15,7 @@ from typing import Any
 from mmrl.config import ConfigError, import_extra
 from mmrl.config.command import write_out
 from mmrl.demo import trace_view
-from mmrl.demo.checkpoints import Checkpoints, find_checkpoints, find_runs
+from mmrl.demo.checkpoints import Checkpoints, able_to, find_checkpoints, find_runs
 from mmrl.demo.compare_tab import build_compare_tab
 from mmrl.demo.demo_config import DemoConfig
 from mmrl.demo.sampling_tab import TABS, build_sampling_tab
@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 LARGEST_UPLOAD = "16mb"
 STYLE = """
 footer {display: none !important}
-.gradio-container main {max-width: 72rem !important; margin: 0 auto !important}
+.gradio-container main {width: 100%; max-width: 72rem !important; margin: 0 auto !important}
 #image img {width: 100%; height: 100%; object-fit: contain}
 #completions img {max-width: none; max-height: none}
 """
@@ -72,13 +72,14 @@ def start(config: DemoConfig) -> tuple[str, Any]:
 
 
 def build_page(checkpoints: Checkpoints, runs: Mapping[str, Path]) -> Any:
-    """The page with all its tabs."""
+    """The page with a tab of each task that a checkpoint has, and one of runs."""
     gr = import_extra("gradio", "demo")
     settings = {"title": "mmrl", "analytics_enabled": False, "delete_cache": (3600, 3600)}
     with gr.Blocks(**settings, fill_width=True) as page:
         for tab in TABS:
-            with gr.Tab(tab.name):
-                build_sampling_tab(tab, checkpoints)
+            if able := able_to(tab.task, checkpoints.models):
+                with gr.Tab(tab.name):
+                    build_sampling_tab(tab, checkpoints, able)
         with gr.Tab("compare"):
             build_compare_tab(runs)
     return page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import html
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,7 +12,7 @@ from PIL import Image
 
 from mmrl.config import check
 from mmrl.data.prompts import load_prompts
-from mmrl.demo.checkpoints import Checkpoints, able_to, kind_of
+from mmrl.demo.checkpoints import Checkpoints, kind_of
 from mmrl.demo.demo_config import DATASETS
 from mmrl.demo.trace_view import LEGENDS, View, show_traces
 from mmrl.demo.traces import Trace, read_sampler, sample_trace
@@ -91,29 +91,15 @@ def example_question() -> tuple[Image.Image | None, str]:
     return (question.images or [None])[0], question.text
 
 
-def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints) -> None:
-    """Lay out a tab in the current place of the page."""
+def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints, able: Sequence[str]) -> None:
+    """Lay out a tab, of the checkpoints that are able to do its task, in the current place of the
+    page."""
     import gradio as gr
 
     gr.Markdown(tab.about)
-    able = able_to(tab.task, checkpoints.models)
-    if not able:
-        gr.Markdown("None of the checkpoints does that.")
-        return
     asks = tab.task == "image_to_text"
-    first_image, text = example_question() if asks else (None, tab.prompt)
-    with gr.Row():
-        look = {"type": "pil", "sources": ["upload"], "format": "png", "height": 336}
-        image = gr.Image(first_image, label="image", elem_id="image", visible=asks, **look)
-        prompt = gr.Textbox(text, label="prompt", elem_id=f"{tab.name}_prompt")
-    first = next((name for name in able if tab.likes in name), able[0])
-    with gr.Row():
-        place = f"{tab.name}_checkpoint"
-        left = gr.Dropdown(able, value=first, label="checkpoint", elem_id=place)
-        beside = gr.Dropdown(
-            [NONE, *able], value=NONE, label="beside it", elem_id=f"{tab.name}_beside"
-        )
-    opened = tab.samplers[kind_of(checkpoints.models[first])]
+    image, prompt, left, beside = _build_inputs(tab, asks, able)
+    opened = tab.samplers[kind_of(checkpoints.models[left.value])]
     form = _build_form(*opened, tab.positions)
     button = gr.Button(tab.name.capitalize(), variant="primary", elem_id=tab.name)
     with gr.Row():
@@ -157,6 +143,24 @@ def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints) -> None:
         trigger_mode="always_last",
         api_visibility="private",
     )
+
+
+def _build_inputs(tab: SamplingTab, asks: bool, able: Sequence[str]) -> list[Any]:
+    """Lay out the image, shown where a question is asked, the prompt and two lists of
+    checkpoints."""
+    import gradio as gr
+
+    first_image, text = example_question() if asks else (None, tab.prompt)
+    with gr.Row():
+        look = {"type": "pil", "sources": ["upload"], "format": "png", "height": 336}
+        image = gr.Image(first_image, label="image", elem_id="image", visible=asks, **look)
+        prompt = gr.Textbox(text, label="prompt", elem_id=f"{tab.name}_prompt")
+    first = next((name for name in able if tab.likes in name), able[0])
+    with gr.Row():
+        place, other = f"{tab.name}_checkpoint", f"{tab.name}_beside"
+        left = gr.Dropdown([*able], value=first, label="checkpoint", elem_id=place)
+        beside = gr.Dropdown([NONE, *able], value=NONE, label="beside it", elem_id=other)
+    return [image, prompt, left, beside]
 
 
 def _build_form(

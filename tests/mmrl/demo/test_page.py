@@ -156,6 +156,21 @@ def test_markup_in_a_recorded_completion_is_shown_as_text(browsed: Browsed) -> N
     assert browsed.tab.evaluate("window.harmed") is None
 
 
+def test_a_narrow_window_shows_inputs_whole_and_enter_in_the_prompt_draws(browsed: Browsed) -> None:
+    browsed.turn_to("draw")
+    browsed.tab.set_viewport_size({"width": 360, "height": 800})
+    drawn = source(browsed, "#draw_shown")
+    browsed.fill("label:visible:has-text('seed')", "1")
+    browsed.tab.focus("#draw_prompt textarea")
+    browsed.tab.keyboard.press("Enter")
+    browsed.tab.wait_for_function(
+        "old => document.querySelector('#draw_shown img')?.getAttribute('src') !== old", arg=drawn
+    )
+    for place in ("#draw", "#draw_checkpoint", "#draw_prompt", "#draw_shown img"):
+        box = browsed.tab.locator(place).bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 360, place
+
+
 def test_a_request_under_another_host_name_is_refused(browsed: Browsed) -> None:
     assert httpx.get(browsed.address).status_code == 200
     other = httpx.get(browsed.address, headers={"host": "example.org"})
