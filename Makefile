@@ -66,7 +66,7 @@ docs: $(STAMP_DOCS)
 # pip shows how far it is, with unpacking as well.
 $(STAMP): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.version_info >= (3, 10) or sys.exit("mmrl needs Python 3.10 or newer, this is %d.%d; name another one: make PYTHON=python3.11" % sys.version_info[:2])'
-	@echo "Installing into $(VENV): a few minutes; 6 GB with the CUDA libraries of torch (see README)."
+	@echo "Installing into $(VENV): a few minutes; 6 GB with the CUDA libraries of torch (see docs/first_run.md)."
 	@$(PIP) --version >/dev/null 2>&1 || "$(PYTHON)" -m venv $(VENV)
 	$(PIP) install -q --upgrade pip
 	$(PIP) install --no-compile -c constraints.txt -e .
