@@ -6,6 +6,7 @@ A directory may come from anywhere: what is damaged is left out, nothing in it i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,8 @@ def kind_of(model: ModelConfig) -> str:
 def _of_run(config: DemoConfig, run: Path) -> Iterator[ModelConfig]:
     """The checkpoints of a run, with its settings of the model: of each policy the last one first,
     and at the end the weights that it started from, where they are in a directory."""
+    from mmrl.pretrained.known import Known
+
     try:
         settings: Any = OmegaConf.load(run / "config.yaml")
         stated = settings.get("models") or {}
@@ -84,7 +87,11 @@ def _of_run(config: DemoConfig, run: Path) -> Iterator[ModelConfig]:
     for name, model in models.items():
         for place in (*(str(folder / name) for folder in model_folders(run)), model.path):
             if any((Path(place) / f).is_file() for f in NAMES):
-                yield replace(model, path=place, lora=None, dtype=config.dtype)
+                whole = {"lora": None, "quantization_config": None, "modules_to_train": None}
+                found = replace(model, path=place, dtype=config.dtype, **whole)
+                with suppress(*UNREADABLE):
+                    if Known.read(found).families:
+                        yield found
 
 
 class Checkpoints:

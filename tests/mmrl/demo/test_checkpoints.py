@@ -38,6 +38,8 @@ def test_checkpoints_of_a_run_are_loaded_with_the_settings_of_the_run(
 ) -> None:
     run = tmp_path / "run"
     write_run(world, run)
+    (run / "checkpoints" / "1").mkdir()
+    (run / "checkpoints" / "1" / "config.json").write_text("{")  # damaged, so left out
     models = find_checkpoints(DemoConfig(checkpoints=[], runs=[str(run)]))
     assert list(models) == [str(run / "final"), str(run / "checkpoints" / "2")]
     assert {model.vq for model in models.values()} == {VQ}
