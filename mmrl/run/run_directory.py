@@ -35,6 +35,7 @@ class RunDirectory:
         self.samples = self.path / "samples"
         self.final = self.path / "final"
         self.metrics = self.path / "metrics.jsonl"
+        self._settings: dict[str, str] = {}
 
     def starting_point(self, config: Any) -> Path | None:
         """Find the checkpoint that a run resumes from, None to start at step 0; nothing is changed.
@@ -43,9 +44,9 @@ class RunDirectory:
         checkpoint or its step is beyond the last one."""
         check_writable("output_dir", self.path)
         checkpoint = find_checkpoint(config.resume_from_checkpoint, self.checkpoints)
-        if checkpoint is None:
+        if checkpoint is None or checkpoint.resolve().parent != self.checkpoints.resolve():
             self._check_fresh(restart=config.resume_from_checkpoint == "auto")
-        elif getattr(config, "num_train_epochs", None) is None:
+        if checkpoint is not None and getattr(config, "num_train_epochs", None) is None:
             check_within(int(checkpoint.name), config.max_steps, checkpoint)
         return checkpoint
 
@@ -64,13 +65,20 @@ class RunDirectory:
         )
 
     def create(self, config: Any, computation: Sequence[str] = ()) -> None:
-        """Make the directory and write `config.yaml` and `env.txt`, with lines on how this machine
+        """Make the directory, and what `write_settings` writes, with lines on how this machine
         computes."""
         if self.is_main:
             for folder in (self.path, self.samples, self.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)
-            (self.path / "config.yaml").write_text(to_yaml(config))
-            (self.path / "env.txt").write_text(environment_text(computation))
+            environment = environment_text(computation)
+            self._settings = {"config.yaml": to_yaml(config), "env.txt": environment}
+
+    def write_settings(self) -> None:
+        """Write `config.yaml` and `env.txt`, once nothing refuses the run any more."""
+        for name, text in self._settings.items():
+            aside = self.path / f"{name}.partial"
+            aside.write_text(text, encoding="utf-8")
+            os.replace(aside, self.path / name)
 
     def append(self, step: int, values: Mapping[str, float]) -> None:
         """Append one line to `metrics.jsonl`; values that are not finite are stored as null."""

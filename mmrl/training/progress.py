@@ -56,6 +56,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         self.begun, self._open, self._trace = self.trainer.step, ExitStack(), None
+        self.run.write_settings()
         # a run that starts anew keeps no line, not even of the evaluation before its first step
         self.run.keep_metrics(self.begun or -1)
         self.checkpoints.resume(self.begun)

@@ -85,7 +85,7 @@ def open_log(
     attn_implementation: str | None,
     dtype: str = "float32",
 ) -> Iterator[None]:
-    """Log into the run directory inside the context; write `config.yaml` and `env.txt`."""
+    """Log into the run directory inside the context."""
     with log_run(run, accelerator.process_index):
         computation = choose_together(config.bf16, accelerator, attn_implementation, dtype)
         for reason in computation.reasons:

@@ -93,6 +93,8 @@ def test_a_directory_that_holds_a_run_is_not_written_over(
     assert "output_dir" in message and f"{resume} and a larger max_steps" in message
     shutil.rmtree(tmp_path / "run" / "final")
     assert f"already holds a run. Continue it with {resume}," in failed(words)
+    other = shutil.copytree(tmp_path / "run" / "checkpoints" / "1", tmp_path / "1")
+    assert "already holds a run" in failed([*words, f"resume_from_checkpoint={other}"])
     assert metrics(tmp_path / "run") == before
     assert main([*words, resume, "save_steps=1"]) == 0
 
@@ -103,8 +105,10 @@ def test_a_checkpoint_of_other_settings_is_not_resumed_from(
 ) -> None:
     words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=1"]
     assert main(words) == 0
-    again = [*words, "resume_from_checkpoint=auto", "max_steps=2"]
+    again, settings = [*words, "resume_from_checkpoint=auto"], tmp_path / "run" / "config.yaml"
+    again, before = [*again, "max_steps=2"], settings.read_text()
     assert "model.lora.r was None and is 4" in failed([*again, "model.lora.r=4"])
+    assert settings.read_text() == before, "a run that is refused changes nothing"
     assert "cannot be resumed from" in failed(
         [*again, "model.lora.r=4", "resume_with_changes=true"]
     )
