@@ -124,12 +124,15 @@ def outside_band(accuracy: Tensor, num_generations: int, band: Sequence[float]) 
 
 def _gather_terms(task: Task, scores: RewardScores) -> tuple[Tensor, Tensor]:
     """[B, R] scaled scores of all processes' rollouts, NaN where a reward does not apply, and the
-    weights [R]."""
-    terms = task.scorer.terms
-    own = [[t.scale * x + t.offset for x in scores.components[t.key]] for t in terms]
+    weights [R]; what is no reward of the task counts as it is."""
+    terms = {term.key: term for term in task.scorer.terms}
+    own = [
+        [terms[key].scale * x + terms[key].offset for x in column] if key in terms else column
+        for key, column in scores.components.items()
+    ]
     rows = gather_object(list(zip(*own, strict=True)))
-    weights = torch.tensor([term.weight for term in terms], dtype=torch.float64)
-    return torch.tensor(rows, dtype=torch.float64), weights
+    weights = [terms[key].weight if key in terms else 1.0 for key in scores.components]
+    return torch.tensor(rows, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)
 
 
 def _gather_slices(lookaheads: Sequence[float | None], count: int) -> Tensor:

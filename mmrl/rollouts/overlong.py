@@ -59,15 +59,16 @@ def fail_overlong(
 def punish_overlong(
     scores: RewardScores, canvas: TokenCanvas, config: TaskConfig
 ) -> tuple[RewardScores, dict[str, float]]:
-    """Scores with the punishment of a task in their sums, and its mean over all processes."""
+    """Scores with the punishment of a task as one more, and its mean over all processes."""
     cache, longest = config.soft_punish_cache, config.max_completion_length
     if cache is None or longest is None:
         return scores, {}
     punishment = soft_overlong_punishment(canvas.counted.sum(-1), longest, cache)
     pairs = zip(scores.total, punishment, strict=True)
     total = [None if whole is None else whole + own for whole, own in pairs]
-    mean = fmean(gather_object(punishment))
-    return replace(scores, total=total), {"completions/overlong_punishment": mean}
+    counted = [math.nan if total is None else x for total, x in zip(total, punishment, strict=True)]
+    key, mean = "completions/overlong_punishment", fmean(gather_object(punishment))
+    return replace(scores, total=total, components={**scores.components, key: counted}), {key: mean}
 
 
 def soft_overlong_punishment(lengths: Tensor, longest: int, cache: int) -> list[float]:

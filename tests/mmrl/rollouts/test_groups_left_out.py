@@ -3,20 +3,23 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from mmrl.algorithms import load_algorithm
 from mmrl.config import ConfigError
 from mmrl.generation.masked.canvas import MaskedCanvas
 from mmrl.models import load_policy
 from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rewards.scoring.terms import Term
-from mmrl.rollouts.credit import outside_band
+from mmrl.rollouts.credit import assign_credit, outside_band
 from mmrl.rollouts.dynamic_sampling import fill_groups
 from mmrl.rollouts.overlong import fail_overlong, find_overlong, soft_overlong_punishment
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups
+from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Cutting, Sample
 from tests.mmrl.pair import Pair
@@ -253,6 +256,17 @@ def test_texts_near_their_limit_are_punished_and_those_without_an_end_left_out(
     ended = canvas.ends.any(-1)
     assert batch.left_out is not None and torch.equal(batch.left_out, ~ended)
     assert 0 < int(ended.sum()) < 8
+
+
+def test_what_is_no_reward_of_a_task_counts_where_each_is_normalized() -> None:
+    aggregation = {"multi_objective_aggregation": "normalize_then_sum", "scale_rewards": "none"}
+    method = load_algorithm({"name": "grpo", **aggregation})
+    scores = scored(math=[1.0, 0.0, 1.0, 0.0], draw=[0.0, 0.0, 0.0, 5.0])  # of a task behind it
+    settings = TaskConfig(task="text", num_generations=4)
+    task: Any = SimpleNamespace(name="t", config=settings, algorithm=method)
+    task.scorer = SimpleNamespace(terms=[SimpleNamespace(key="math", scale=1, offset=0, weight=2)])
+    found = assign_credit(task, scores, 0, 0, 0, 1).advantages
+    assert found.tolist() == pytest.approx([1.232, -2.232, 1.232, -0.232], abs=1e-2)
 
 
 IMAGES = {"task": "text_to_image", "max_completion_length": None}
