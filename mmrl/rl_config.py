@@ -142,6 +142,8 @@ class RLConfig(RunConfig):
             known = task.policy in (self.models or ("",))
             check(known, f"tasks.{name}.policy", task.policy, allowed)
         used = {task.policy for task in self.tasks.values()}
+        trained = not self.models or any(not policy.frozen for policy in self.models.values())
+        check(trained, "models", [*self.models], "policies of which one is not frozen")
         for name, policy in self.models.items():
             check(bool(TASK_NAME.fullmatch(name)), "models", name, NAMES, "It names files.")
             check(policy.path != "", f"models.{name}.path", policy.path, "a directory or a hub id")
@@ -211,5 +213,5 @@ class RLConfig(RunConfig):
     def micro_batch_sizes(self, world_size: int) -> list[int]:
         """What a micro-batch may have: the divisors of the rollouts of every task."""
         rollouts = self.rollouts_per_device(world_size).values()
-        shared = math.gcd(*(number // self.num_mini_batches for number in rollouts))
+        shared = math.gcd(*(number // self.num_mini_batches for number in rollouts)) or 1
         return [n for n in range(1, shared + 1) if shared % n == 0]

@@ -103,7 +103,11 @@ def pass_up(batch: RolloutBatch, chain: ChainConfig, size: int) -> list[float | 
 
 
 def follow(
-    task: Task, prompts: Sequence[Prompt], written: Sequence[Completion], policy: Policy
+    task: Task,
+    prompts: Sequence[Prompt],
+    written: Sequence[Completion],
+    policy: Policy,
+    held_out: bool = False,
 ) -> tuple[list[Prompt], int]:
     """The prompts of a task from what was written to others, and how many stay as they were: an
     empty one, or one that the policy cannot take."""
@@ -111,7 +115,7 @@ def follow(
     for prompt, completion in zip(prompts, written, strict=True):
         text = str(completion)
         text = text.rpartition(chain.marker)[2] if chain.marker else text
-        first = task.known.get(prompt.place or prompt.id, prompt)
+        first = task.known[held_out].get(prompt.place or prompt.id, prompt)
         said = first.text if chain.reward_prompt == "original" else None
         own = replace(first, messages=None, text=text.strip(), original=said)
         if not own.text or not policy.fits(own, task.config.max_completion_length):
@@ -125,9 +129,9 @@ def lead(task: Task, prompts: Sequence[Prompt], seed: int) -> list[Prompt]:
     above = task.upstream
     if above is None:
         return list(prompts)
-    own = [above.known.get(prompt.place or prompt.id, prompt) for prompt in prompts]
+    own = [above.known[True].get(prompt.place or prompt.id, prompt) for prompt in prompts]
     given, rows = lead(above, own, seed), above.config.rollouts_at_once
     found = evaluate(
         above.policy, given, above.eval_sampler, None, seed, rows, length=above.eval_length
     )
-    return follow(task, given, found.completions, task.policy)[0]
+    return follow(task, given, found.completions, task.policy, held_out=True)[0]

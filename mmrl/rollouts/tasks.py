@@ -94,9 +94,9 @@ class Task:
             return []
 
     @cached_property
-    def known(self) -> dict[str, Prompt]:
-        """The prompts of both files by their places there."""
-        return {p.place or p.id: p for p in (*self.eval_prompts, *self.prompts)}
+    def known(self) -> list[dict[str, Prompt]]:
+        """The prompts to train on by their places in their file, and the held-out ones."""
+        return [{p.place or p.id: p for p in file} for file in (self.prompts, self.eval_prompts)]
 
     @property
     def eval_sampler(self) -> SamplerConfig:

@@ -155,11 +155,11 @@ class RunTrainer(ABC, Generic[Config]):
             if self.accelerator.is_main_process:
                 write_or_defer(partial(torch.save, state, folder / STATE_FILE))
 
-    def load(self, checkpoint: Path) -> None:
-        """Continue from a directory written by `save`; all processes call this. Raises ConfigError:
-        it is damaged, beyond the last step, belongs to another model or optimiser, or is of a run
-        with other settings."""
-        path = checkpoint / STATE_FILE
+    def load(self, checkpoint: Path, policy: str = "") -> None:
+        """Continue from a directory written by `save`, in a checkpoint of several policies that of
+        one; all processes call this. Raises ConfigError: it is damaged, beyond the last step,
+        belongs to another model or optimiser, or is of a run with other settings."""
+        path = checkpoint / policy / STATE_FILE
         with explain_damage(path):
             if not self.sharding.shards:  # which else each process would read whole
                 with ZipFile(path) as parts:  # torch.load does not read its check sums

@@ -77,7 +77,7 @@ class Trainer(TrainedPolicy):
             self._inner_step(plan, sums, leave_together(self.sharding.shards) if n == 0 else None)
         self.step += 1
         every = self.config.ref_model_sync_steps
-        done = self.step * len(plans)
+        done = -(-self.step // self.config.turns) * len(plans)  # of the steps at its turn
         if self.reference_moves and done // every > (done - len(plans)) // every:
             self.sync_reference()
         if self.averaged is not None and self.config.old_policy is not None:

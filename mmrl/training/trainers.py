@@ -146,7 +146,7 @@ class Trainers:
     def load(self, checkpoint: Path) -> None:
         """See `RunTrainer.load`."""
         for name, trainer in self.trainers.items():
-            trainer.load(checkpoint / name)
+            trainer.load(checkpoint, name)
             self.policies[name].version = trainer.step
 
     def _folder(self, folder: Path, name: str) -> Path:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +115,12 @@ def test_what_follows_a_marker_is_the_prompt_and_an_empty_one_falls_back(
 ) -> None:
     _, tasks, _ = start(prompts, tmp_path, "tasks.draw.chain={marker: 'Prompt:'}")
     task, asked = tasks["draw"], tasks["enhance"].prompts[:3]
+    task.eval_prompts = [replace(task.prompts[0], text="of another split")]
     found, empty = follow(task, asked, ["so: Prompt: red cat ", "Prompt:", "all"], task.policy)
     assert ([p.text for p in found], empty) == (["red cat", asked[1].text, "all"], 1)
     assert [p.original for p in found] == [p.text for p in asked]
+    [again] = follow(task, asked[:1], ["x"], task.policy, held_out=True)[0]
+    assert again.original == "of another split"
     task.config.chain.reward_prompt = "rewritten"
     assert follow(task, asked[:1], ["x"], task.policy)[0][0].original is None
     held_out = lead(task, task.eval_prompts, 0)
@@ -185,13 +189,15 @@ def test_a_network_of_two_kinds_is_trained_on_both_in_one_step(
 
 
 def test_policies_take_turns_or_stay_as_they_are(prompts: Path, tmp_path: Path) -> None:
-    _, tasks, trainers = start(prompts, tmp_path, "updates=in_turn")
-    for turn in range(2):
-        batches = score_chains(sample_chains(tasks, turn, 0, 0, 1))
+    _, tasks, trainers = start(prompts, tmp_path, "updates=in_turn", "ref_model_sync_steps=2")
+    synced: list[str] = []
+    for name, trainer in trainers.trainers.items():
+        trainer.reference_moves, trainer.sync_reference = True, partial(synced.append, name)
+    batches = score_chains(sample_chains(tasks, 0, 0, 0, 1))
+    for turn in range(4):
         found = trainers.update(tasks, batches)
-        assert (turn == 0) == ("enhancer/loss" in found) and (turn == 1) == (
-            "painter/loss" in found
-        )
+        assert [f"{name}/loss" in found for name in trainers.trainers] == [not turn % 2, turn % 2]
+    assert synced == ["enhancer", "painter"], "after two updates of its own"
     _, tasks, trainers = start(prompts, tmp_path, "models.enhancer.frozen=true")
     found = trainers.update(tasks, score_chains(sample_chains(tasks, 0, 0, 0, 1)))
     assert "loss" in found and list(trainers.trainers) == ["painter"]
@@ -199,15 +205,16 @@ def test_policies_take_turns_or_stay_as_they_are(prompts: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_resumed_run_and_two_processes_are_one(prompts: Path, tmp_path: Path, pair: Pair) -> None:
-    pair.begin("mmrl.rl", words(prompts, tmp_path / "two"))
+    model = [each.replace("painter", "2") for each in TWO]
+    pair.begin("mmrl.rl", words(prompts, tmp_path / "two", model=model))
     more = ["eval_steps=1", "offload=true"]
-    one = run(prompts, tmp_path / "one")
-    parts = run(prompts, tmp_path / "parts", "max_steps=1", *more)
-    run(prompts, parts, *more, "resume_from_checkpoint=auto")
+    one = run(prompts, tmp_path / "one", model=model)
+    parts = run(prompts, tmp_path / "parts", "max_steps=1", *more, model=model)
+    run(prompts, parts, *more, "resume_from_checkpoint=auto", model=model)
     pair.end()
     equal_metrics(one, tmp_path / "two")
-    for name in ("enhancer", "painter"):
-        part = "transformer" if name == "painter" else ""
+    for name in ("enhancer", "2"):
+        part = "transformer" if name == "2" else ""
         close(one / "final" / name / part, tmp_path / "two" / "final" / name / part, 1e-5)
         assert same_weights(one / "final" / name / part, parts / "final" / name / part)
     assert any("eval/draw/redness" in line for line in metrics(parts))
@@ -249,6 +256,7 @@ def test_the_plan_shows_the_tree_and_the_memory_of_all(prompts: Path, tmp_path: 
         ("tasks.draw.chain.reward=none", "tasks.enhance.rewards"),
         ("models.judge.path=x", "models.judge is 'x'.*frozen: true"),
         ("model.path=x", "model.path is 'x'; it must be empty"),
+        ("models.enhancer.frozen=true & models.painter.frozen=true", "one is not frozen"),
         ("tasks.draw.max_num_gen_batches=2", "1 in a chain"),
         ("tasks.draw.policy=enhancer & models.painter.frozen=true", "a checkpoint of type"),
         ("tasks.draw.rewards=[{name: cycle, policy: nobody}]", "policy is 'nobody'"),
