@@ -28,9 +28,7 @@ SUMMED = ("time/rollout_s", "time/reward_s", "time/reward_wait_s")
 
 
 def fill_groups(
-    groups: Groups,
-    policy: Policy,
-    inherited: Mapping[str, Sequence[float | None]] | None = None,
+    groups: Groups, policy: Policy, inherited: Mapping[str, Sequence[float | None]] | None = None
 ) -> RolloutBatch:
     """The scored rollouts of a step, see `score_groups`, with further groups, which the policy
     samples, in the places of those left out. Raises RewardError, Interrupted: see `sample_groups`

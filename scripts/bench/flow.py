@@ -102,10 +102,7 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
         transformer.disable_gradient_checkpointing()
         transformer.zero_grad()
 
-    for name, alone, ours in (
-        ("rollout", step_alone, roll_out),
-        ("update", update_alone, update),
-    ):
+    for name, alone, ours in (("rollout", step_alone, roll_out), ("update", update_alone, update)):
         found = take_turns({"alone": alone, "mmrl": ours}, s.repeats)
         for way, (seconds, _) in found.items():
             ratio = round(seconds / found["alone"][0], 3)
