@@ -84,8 +84,7 @@ def format_table(title: str, heads: Sequence[str], rows: Mapping[str, Sequence[s
 def write_geneval_folders(
     out: Path, prompts: Sequence[Prompt], images: Sequence[Image.Image]
 ) -> None:
-    """Write a folder per prompt, as GenEval's evaluator reads them, with as many images for
-    each."""
+    """Write a folder per prompt, as GenEval's evaluator reads them, with as many images each."""
     each = len(images) // len(prompts)
     for n, prompt in enumerate(prompts):
         folder = out / f"{n:05d}"

@@ -21,8 +21,7 @@ class SFTConfig(RunConfig):
     max_steps: int = 1000
     """Optimiser steps of the whole run."""
     num_train_epochs: Annotated[float | None, above(0)] = None
-    """Passes over the data in place of `max_steps`, which follows from them; null takes
-    `max_steps`."""
+    """Passes over the data in place of `max_steps`, which follows from them, unless null."""
     per_device_train_batch_size: Annotated[int, at_least(1)] = 32
     """Examples per device and micro-batch."""
     gradient_accumulation_steps: Annotated[int, at_least(1)] = 1

@@ -19,8 +19,7 @@ BLOCK = 64
 
 
 def list_quantized(network: Network) -> list[str]:
-    """Names of the weights that are quantised where that is wanted. Raises ValueError: a network
-    without blocks."""
+    """Names of the weights that may be quantised. Raises ValueError: a network without blocks."""
     if not network.blocks:
         raise ValueError("quantization_config is given and this network has no 4-bit form; omit it")
     layers = network.block_layers()

@@ -35,8 +35,7 @@ class PickScoreReward(EncoderReward):
     model: str = "yuvalkirstain/PickScore_v1"
     """Hub id or directory of a CLIPModel of transformers."""
     processor: str = "laion/CLIP-ViT-H-14-laion2B-s32B-b79K"
-    """Hub id or directory of its tokenizer and image processor; the checkpoint was published
-    without."""
+    """Hub id or directory of its tokenizer and image processor, which the checkpoint lacks."""
     batch_size: int = 16
 
     def __post_init__(self) -> None:

@@ -54,8 +54,7 @@ class ShapesReward(Settings):
     """`strict` gives 1.0 when every condition holds and else 0.0; `partial` gives the share of the
     conditions that hold."""
     exact: bool = True
-    """Whether anything the prompt does not ask for counts against an image; False is GenEval's
-    rule."""
+    """Whether what the prompt does not ask for counts against an image; GenEval: False."""
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None without `include`."""

@@ -78,8 +78,7 @@ class AlgorithmConfig(StrategyConfig, Chosen):
     aggregation: Annotated[str, one_of(AGGREGATIONS)] = "grpo"
     """How entries are averaged, see `mmrl.algorithms.aggregation`."""
     horizon: Annotated[int | None, at_least(1)] = None
-    """Positions that aggregation: dr_grpo divides by; null takes the most response positions of a
-    row."""
+    """Positions that aggregation: dr_grpo divides by; null takes the most of a row."""
     top_entropy_quantile: Annotated[float, above(0, up_to=1)] = 1.0
     """Share of a rollout's scored tokens that are trained on: those with the highest entropy under
     the policy as it sampled, see `mmrl.estimators.highest_entropy`; 1 trains on all."""

@@ -31,8 +31,7 @@ def read_yaml(path: str) -> DictConfig:
 
 
 def find_chain(path: str) -> list[Path]:
-    """The file of a YAML, then the one it starts from, and so on. Raises ConfigError: see
-    `read_yaml`."""
+    """The file of a YAML, then the one it starts from, and so on. See `read_yaml`."""
     return [file for file, _ in _read_chain(path)]
 
 

@@ -339,8 +339,7 @@ def tag_by_file(rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Row]]:
 
 
 GROUPED = {"dpg_bench": group_questions, "hps": tag_by_file}
-"""Formats that read the rows of their files together, or by their place: what makes a row of a
-prompt."""
+"""Formats that read the rows of their files together, or by place: what makes a row of a prompt."""
 
 
 def adapt_row(row: Any, name: str, place: str, key: str, advice: str) -> Row:

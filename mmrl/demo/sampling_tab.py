@@ -92,8 +92,7 @@ def example_question() -> tuple[Image.Image | None, str]:
 
 
 def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints, able: Sequence[str]) -> None:
-    """Lay out a tab, of the checkpoints that are able to do its task, in the current place of the
-    page."""
+    """Lay out a tab, of the checkpoints that are able to do its task."""
     import gradio as gr
 
     gr.Markdown(tab.about)
@@ -146,8 +145,7 @@ def build_sampling_tab(tab: SamplingTab, checkpoints: Checkpoints, able: Sequenc
 
 
 def _build_inputs(tab: SamplingTab, asks: bool, able: Sequence[str]) -> list[Any]:
-    """Lay out the image, shown where a question is asked, the prompt and two lists of
-    checkpoints."""
+    """Lay out the image, shown where a question is asked, the prompt and two checkpoints."""
     import gradio as gr
 
     first_image, text = example_question() if asks else (None, tab.prompt)

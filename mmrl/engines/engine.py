@@ -56,8 +56,7 @@ class Engine(ABC):
     version: int | None = None
 
     def generate(self, requests: Sequence[Request]) -> list[Answer]:
-        """Write texts, in order. Raises EngineError: there is no answer, or the weights are not
-        known."""
+        """Write texts, in order. Raises EngineError: no answer, or the weights are not known."""
         if self.version is None:
             raise EngineError(f"{self} has no complete weights, and is not asked")
         return self._generate(requests, self.version)

@@ -92,8 +92,7 @@ def connect(
 
 
 def follow(policy: Policy, config: Any) -> None:
-    """See `Sampler.prepare`. Outside a run the engine has the checkpoint that it was started
-    with."""
+    """See `Sampler.prepare`. Outside a run the engine has the checkpoint it was started with."""
     (policy.engine or connect(policy, config)).follow()
 
 

@@ -261,8 +261,7 @@ def corrupt_left_to_right(order: Tensor, chance: Chance, config: LeftToRightConf
 
 
 def _hide_slice(slices: Tensor, chance: Chance) -> View:
-    """Hide and score the tokens of one slice, of which each token has the number; hide all later
-    ones."""
+    """Hide and score the tokens of one slice, whose number each token has; hide all later ones."""
     count = int(slices.max()) + 1
     chosen = chance.pick(count)
     return build_view(slices >= chosen, (slices == chosen) * float(count))

@@ -73,8 +73,7 @@ class Example:
 
 
 class ExampleReader:
-    """Makes examples of the rows of a data set; counts in `left_out` those left out, by the
-    reason."""
+    """Makes examples of the rows of a data set; `left_out` counts those left out, by reason."""
 
     def __init__(self, config: SourceConfig, layouts: AnswerLayouts) -> None:
         self.config, self.layouts = config, layouts

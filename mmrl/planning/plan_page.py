@@ -14,8 +14,7 @@ from mmrl.runtime.placement import Placement
 from mmrl.training.trainable import count_parts
 
 LINES, WIDTH, NAMES, SHORT = 45, 120, 12, 36
-"""Lines of a page and characters of a line, of the name before it, and of the value of a
-setting."""
+"""Lines of a page; characters of a line, of the name before it, of the value of a setting."""
 ELSEWHERE = ", not on this machine: loaded from the hub"
 NEAR = 0.9
 """Share of the memory above which image tokenizer, rewards and allocator may not fit beside it."""

@@ -8,8 +8,7 @@ from typing import Any, TypeGuard
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the lines in order of steps, without those that a kill has truncated, or without a
-    step."""
+    """Read the lines in order of steps, without those that a kill has truncated."""
     lines = []
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         with suppress(ValueError, RecursionError):

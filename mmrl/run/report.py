@@ -157,8 +157,7 @@ def _scores(metrics: Mapping[str, Points]) -> list[list[str]]:
 
 
 def _grids(folder: Path) -> dict[str, list[tuple[int, str]]]:
-    """The first and the last grid of every task, of images or videos, as addresses that hold
-    them."""
+    """The first and the last grid of every task, of images or videos, as data URLs."""
     grids: dict[str, dict[int, Path]] = defaultdict(dict)
     for path in sorted(folder.glob("*_*.*")):
         if path.suffix not in (".png", ".webp"):

@@ -83,8 +83,7 @@ def score_names(table: pyarrow.Table) -> list[str]:
 
 
 def embed_stored(stored: Any, side: int = SIDE) -> str:
-    """An `<img>` that holds a recorded image or clip itself; a remark in place of one that is
-    damaged."""
+    """An `<img>` that holds a recorded image or clip; a remark in place of one that is damaged."""
     try:
         with Image.open(io.BytesIO(stored["bytes"]), formats=("PNG", "JPEG", "WEBP")) as image:
             frames = count_frames(image)

@@ -133,8 +133,7 @@ class Part:
         return LossInputs(self.passes, new, advantages, *known, correction=correction)
 
     def _advantages(self) -> Tensor:
-        """Of each pass by a value model, of slices by completions, or of rollouts; see
-        `LossInputs`."""
+        """Of each pass by a value model, of slices, or of rollouts; see `LossInputs`."""
         item, batch = self.item, self.item.batch
         if item.estimates:
             return item.estimates[self.m].advantages[self.draws]

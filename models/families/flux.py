@@ -77,8 +77,7 @@ class FluxNetwork(VelocityNetwork):
 
 
 class KontextNetwork(FluxNetwork):
-    """The transformer of a FLUX.1-Kontext, with the guidance of its publisher's example and of
-    flow_grpo."""
+    """The transformer of a FLUX.1-Kontext, with its publisher's and flow_grpo's guidance."""
 
     guidance = 2.5
 

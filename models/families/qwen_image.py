@@ -75,8 +75,7 @@ class QwenImageNetwork(ChannelScaledNetwork):
         return F.pixel_shuffle(guided * scale, self.patch)
 
     def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
-        """Of a position a block keeps about 24 vectors of its width; computed again, what it is
-        given."""
+        """Of a position a block keeps about 24 vectors of its width; computed again, its input."""
         vector, layers = self.transformer.inner_dim * length * size, len(self.blocks)
         kept, working = (layers + 3, 33) if recompute else (24 * layers + 4, 17)
         return kept * vector, working * vector

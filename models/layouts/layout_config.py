@@ -32,8 +32,7 @@ class LayoutOptions:
     is saved with the model. Messages always go through it."""
 
     image_size: Annotated[int | None, at_least(1, up_to=LARGEST_IMAGE)] = None
-    """Side in pixels of images that are codes, written or in prompts; null follows the
-    checkpoint."""
+    """Side in pixels of images that are codes; null follows the checkpoint."""
 
     image_height: Annotated[int | None, at_least(1, up_to=LARGEST_IMAGE)] = None
     """Height in pixels of images that are written, where it is not `image_size`."""

@@ -33,8 +33,7 @@ def fit_image(image: Image.Image, size: tuple[int, int], fit: ImageFit = "crop")
 def image_to_pixels(
     image: Image.Image, size: int | tuple[int, int], fit: ImageFit = "crop"
 ) -> Tensor:
-    """An image of any mode -> [3, height, width] float32 in [-1, 1]; `size` is both, or one side of
-    a square."""
+    """An image of any mode -> [3, height, width] float32 in [-1, 1]; `size` is both, or a side."""
     fitted = fit_image(image, (size, size) if isinstance(size, int) else size, fit)
     return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).float().div(255).sub(0.5).div(0.5)
 

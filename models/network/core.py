@@ -92,8 +92,7 @@ class Block(nn.Module):
 
 
 def add(new: Tensor, x: Tensor) -> Tensor:
-    """x + new, in the memory of `new` where nothing goes backward: fresh memory costs more than the
-    sum."""
+    """x + new, in the memory of `new` where nothing goes backward: fresh memory costs more."""
     fresh = torch.is_grad_enabled() or new.dtype != x.dtype  # autocast adds in the wider of them
     return x + new if fresh else new.add_(x)
 

@@ -100,8 +100,7 @@ class ClientReward(ServiceOptions, ABC):
 
     @abstractmethod
     def item(self, sample: Sample, files: Files[bytes]) -> Any:
-        """Encode a sample for the protocol. Raises ValueError: it cannot be sent, with the
-        reason."""
+        """Encode a sample for the protocol. Raises ValueError: why it cannot be sent."""
 
     @abstractmethod
     def request(self, items: Mapping[str, Any]) -> bytes:

@@ -8,8 +8,7 @@ from mmrl.rewards.judging.reply import CutReply, ReplyError, sum_yes
 
 
 class Endpoint:
-    """Sends the requests of the judge to a service whose addresses end where `/chat/completions`
-    begins."""
+    """Sends the requests of the judge to a service, by addresses without `/chat/completions`."""
 
     def __init__(self, service: Service) -> None:
         self.service = service

@@ -70,8 +70,7 @@ class Scorer:
         return Pending(self, expected)
 
     def score(self, samples: Sequence[Sample]) -> RewardScores:
-        """Score a batch. Raises RewardError: a reward failed more often than `max_failures`
-        allows."""
+        """Score a batch. Raises RewardError: a reward failed above `max_failures`."""
         pending = self.begin(len(samples))
         pending.add(samples)
         return pending.scores()
@@ -115,8 +114,7 @@ class Pending:
             self.overlap.checks.append(self.check)
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Hand over the next samples. Raises RewardError: a reward has failed more often than
-        allowed by now."""
+        """Hand over the next samples. Raises RewardError: a reward failed above the limit."""
         self.samples += samples
         if self.overlap is None:
             return

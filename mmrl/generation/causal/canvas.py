@@ -21,15 +21,13 @@ class CausalCanvas(TokenCanvas):
 
     @property
     def first_column(self) -> int:
-        """The first column of the responses, the same in all rows. The host waits for the device
-        once."""
+        """The first column of the responses, the same in all rows. The host waits for it."""
         return int(self.response[0].int().argmax())
 
 
 @dataclass
 class Reading:
-    """A query of `mmrl.types.Query`: read finished rows once, where each token is predicted from
-    those before it."""
+    """A `mmrl.types.Query`: read finished rows once, each token predicted from those before it."""
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Reading:
         """The same reading: it has no tensors."""

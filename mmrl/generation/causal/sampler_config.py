@@ -22,7 +22,6 @@ class AutoregressiveConfig(DrawConfig):
 
     @property
     def filters(self) -> bool:
-        """Whether tokens are drawn from another distribution than the network's at that
-        temperature."""
+        """Whether tokens come from another distribution than the network's at that temperature."""
         narrowed = self.top_k > 0 or self.top_p < 1 or self.min_p > 0
         return narrowed or self.repetition_penalty != 1

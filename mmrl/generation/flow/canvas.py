@@ -140,8 +140,7 @@ class LatentCanvas:
         return replace(one, path=states[:, None])
 
     def by_shape(self) -> Iterator[tuple[tuple[int, ...], Any, LatentCanvas]]:
-        """Yield each shape, its rows as an index and the canvas of these; all rows where there is
-        one shape."""
+        """Yield each shape, its rows as an index and the canvas of these; all rows of one shape."""
         shapes = list(dict.fromkeys(self.shapes))
         if len(shapes) == 1:
             yield shapes[0], slice(None), self

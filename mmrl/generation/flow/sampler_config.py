@@ -65,8 +65,7 @@ class FlowConfig(SolverConfig, WindowConfig):
     window must be the same in all rollouts of an iteration. 1 takes all, by the ODE."""
 
     def find_place(self, steps: int) -> tuple[int, int, int]:
-        """See `WindowConfig.find_place`. Raises ConfigError: a shorter tail, and windows that
-        differ."""
+        """See `WindowConfig.find_place`. Raises ConfigError: a shorter tail, differing windows."""
         if self.tail_ratio < 1 and self.window_size is not None:
             alike = self.window_rule == "progressive" or self.window_draw == "iteration"
             allowed = "1; or set window_draw: iteration or window_rule: progressive"

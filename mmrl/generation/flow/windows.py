@@ -86,8 +86,7 @@ class WindowConfig(Settings):
     window_iterations: Annotated[int, at_least(1)] = 25
     """Iterations of training at the first place (progressive)."""
     window_decay: Literal["none", "linear"] = "none"
-    """How they fall at later places (progressive): linearly, to a quarter at the end of the
-    range."""
+    """How they fall at later places (progressive): linearly, to a quarter at the end."""
     window_overlap: Annotated[int, at_least(0)] = 0
     """Steps that a place shares with the one before (progressive)."""
     window_roll_back: bool = False

@@ -41,8 +41,7 @@ def gathers_once(wish: RolloutWeights, weights: float, memory: float) -> bool:
 
 
 def choose_together(wish: RolloutWeights, model: nn.Module, accelerator: Accelerator) -> bool:
-    """`gathers_once` for the devices of this run, with a line in the log; every process calls
-    this."""
+    """`gathers_once` for the devices of this run, with a line in the log; all call this."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     memory = min(gather_object([device_memory(accelerator.device)]))
     whole = gathers_once(wish, weights, memory)

@@ -46,8 +46,7 @@ class Sharding:
 
     @property
     def takes_part(self) -> bool:
-        """Whether this process takes part in saving: the main one, or all where each has a
-        part."""
+        """Whether this process takes part in saving: the main one, or each that has a part."""
         return self.shards or self.accelerator.is_main_process
 
     def shard(self, model: nn.Module, trained: bool = True, whole: bool = False) -> None:

@@ -210,8 +210,7 @@ def fill_ended(rollout: Rollout, step: int | Tensor) -> None:
 
 
 class OpenBlock(Protocol):
-    """A network for the block of a canvas that is being written; `passes` counts its forward
-    passes."""
+    """A network for the block of a canvas that is being written; `passes` counts its forwards."""
 
     policy: Policy
     canvas: MaskedCanvas
