@@ -48,11 +48,11 @@ def describe_seconds(
     rollout = count_steps(sampler, written) * each
     backward = (2 if config.model.lora is None else 1) + config.model.gradient_checkpointing
     passes = (cost.total + backward * cost.backward) * task.algorithm.num_iterations
-    update = 2 * number * length * rows * passes / speed
+    update = 0 if config.frozen else 2 * number * length * rows * passes / speed
     hours = config.max_steps * (rollout + update) / 3600
-    peak = f"at {EFFICIENCY:.0%} of {named.name}'s peak, without rewards"
-    each = f"{rollout:.0f} s of rollouts, {update:.0f} s of update a step"
-    yield f"{each}, {hours:.0f} hours in all: arithmetic {peak}"
+    peak = f"arithmetic at {EFFICIENCY:.0%} of {named.name}'s peak, without rewards"
+    updates = "" if config.frozen else f", {update:.0f} s of update"
+    yield f"{rollout:.0f} s of rollouts{updates} a step, {hours:.0f} hours in all: {peak}"
 
 
 def count_kept(config: RLConfig) -> int:

@@ -116,10 +116,10 @@ def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
     """Sizes of the policy of a run, given without an adapter; its parameters are marked as trained
     or not."""
     model, size, adapter = config.model, BYTES[config.model.dtype], 0
-    own = {id(p) for p in trained_in_full(network, model).values()}
+    own = {id(p) for p in trained_in_full(network, model).values() if not config.frozen}
     for parameter in network.parameters():
         parameter.requires_grad_(id(parameter) in own)
-    if model.lora is not None:
+    if model.lora is not None and not config.frozen:
         names = network.list_layers(model.lora.target_modules)
         layers: list[Any] = [network.get_submodule(name) for name in names]
         adapter = model.lora.r * sum(each.in_features + each.out_features for each in layers)

@@ -202,7 +202,7 @@ def estimate_network(
         needs.add("buckets", sizes.trained)
     if getattr(config, "ema_decay", None):
         needs.add("average", sizes.trained / parts, away)
-    if config.save_steps and config.async_save:  # of the first process
+    if config.save_steps and config.async_save and sizes.trained:  # of the first process
         model = sizes.trained if sizes.adapter else sizes.weights
         needs.add("snapshot", model + sizes.trained + sizes.moments, placement.device != "cpu")
     # FSDP2 keeps the buffer of a unit until the next one has arrived, and gathers bfloat16
@@ -217,7 +217,8 @@ def estimate_network(
         gathered *= sizes.trained / (sizes.trained + sizes.frozen)
     step = sizes.trained / divided if placement.device != "cpu" and not apart else 0.0
     update += bucket if way == "zero3" else 2 * bucket
-    needs.add("update", max(step, update + gathered + sizes.cast(recompute) * casts))
+    if sizes.trained:
+        needs.add("update", max(step, update + gathered + sizes.cast(recompute) * casts))
     return needs
 
 
