@@ -132,19 +132,25 @@ def _find_passes(
 ) -> tuple[Pass, Pass]:
     """The forward passes of a micro-batch, and of a batch of rollouts that is sampled."""
     settings, world_size = task.config, placement.world_size
-    response = completion_length(settings, known)
-    shown = _count_shown(known, task, network)
-    length = config.model.max_prompt_length + shown + response
-    copied = 0 if network.block_size is None else response  # again, with its open tokens
+    response, shown, length, trained = count_row(config, network, known, task)
     columns = count_columns(settings.task, network, known.config or {})
-
     build = partial(Pass, network, placement.device, size, scored=response, columns=columns)
     micro, branches = config.micro_batch_size(world_size), task.algorithm.guidance.branches
-    update = build(micro, length + copied + 3, branches=branches, shown=shown)
+    update = build(micro, trained, branches=branches, shown=shown)
     rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
     own = -(-shown // settings.num_generations)  # a group's images are encoded once
     branches = settings.sampler.guidance.branches
-    return update, build(rows, length + 3, branches=branches, shown=own)
+    return update, build(rows, length, branches=branches, shown=own)
+
+
+def count_row(
+    config: RLConfig, network: Network, known: Known, task: Task
+) -> tuple[int, int, int, int]:
+    """Positions of a rollout: its response, images in its prompt, all where it is sampled, and all
+    where it is scored, by a network of blocks with a copy of the response that has open tokens."""
+    response, shown = completion_length(task.config, known), _count_shown(known, task, network)
+    length = config.model.max_prompt_length + shown + response + 3
+    return response, shown, length, length + response * (network.block_size is not None)
 
 
 def _count_shown(known: Known, task: Task, network: Network) -> int:

@@ -117,7 +117,8 @@ def _describe_task(
 ) -> Iterator[tuple[str, str]]:
     """Rows about a task."""
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
-    rollouts, length = task.rollouts_per_step, completion_length(settings, Known(config.model, raw))
+    known, rollouts = Known(config.model, raw), task.rollouts_per_step
+    length = completion_length(settings, known)
     weight = "" if settings.weight == 1 else f", weight {settings.weight:g}"
     yield "task", f"{task.name} ({settings.task}{weight})"
     held_out = _counted(settings.eval_prompts, task.eval_prompts)
@@ -148,7 +149,7 @@ def _describe_task(
     steps = f"{config.updates_per_step} optimiser steps"
     if not config.frozen:
         yield "update", f"{steps} of {number} per process, {passes}"
-    for text in describe_seconds(config, network, task, length, cost, placement):
+    for text in describe_seconds(config, network, task, known, cost, placement):
         yield "time", text
     if algorithm.completion_value is not None:
         more = algorithm.completion_value.slices - 1
