@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from mmrl.algorithms.forwards import Forwards
 from mmrl.generation.kinds import SAMPLER_KINDS
 from mmrl.models.network.network import Network
-from mmrl.planning.memory import count_row
+from mmrl.planning.memory import count_average, count_row, count_value
 from mmrl.planning.network_memory import NetworkBytes
 from mmrl.planning.plan_page import format_size
 from mmrl.pretrained.known import BYTES, Known, count_weights
@@ -62,11 +62,15 @@ def count_kept(config: RLConfig) -> int:
     return min(written, config.save_total_limit or written)
 
 
-def count_disk(config: RLConfig, sizes: NetworkBytes) -> float:
-    """Bytes of the checkpoints of a policy and of its final model."""
+def count_disk(config: RLConfig, network: Network, sizes: NetworkBytes) -> float:
+    """Bytes of a policy's checkpoints, with the state of its trainer, and of its final model; other
+    parts of a pipeline are copied to where its network is written."""
     stored = BYTES[config.save_dtype or config.model.dtype] / BYTES[config.model.dtype]
-    model = sizes.adapter or sizes.weights * stored
-    return count_kept(config) * (model + sizes.moments) + model
+    whole = sizes.weights * stored + PUBLISHED * sum(network.count_parts().values())
+    model = sizes.adapter + (sizes.trained - sizes.adapter) * stored if sizes.adapter else whole
+    state = sizes.trained * (1 + (config.sync_ref_model and config.needs_reference)) + sizes.moments
+    state += count_average(config, sizes) + count_value(config, network, sizes)[1]
+    return count_kept(config) * (model + state) + (whole if config.merge_adapter else model)
 
 
 def describe_download(network: Network) -> str:

@@ -63,11 +63,9 @@ def estimate(
         # a sharded copy shares nothing with the policy
         copied = sizes.weights if sharded and not sizes.adapter else sizes.trained - sizes.adapter
         needs.add("reference", (copied + sizes.adapter * config.sync_ref_model) / parts, away)
-    if config.old_policy is not None:
-        trained = sizes.trained / BYTES[config.model.dtype] * 4
-        needs.add("old policy", trained / parts, away)
+    needs.add("old policy", count_average(config, sizes) / parts, away)
     if config.value is not None:
-        _add_value(needs, config, network, sizes, placement)
+        _add_value(needs, config, count_value(config, network, sizes), placement)
     return needs
 
 
@@ -89,18 +87,31 @@ def offloaded_phase(config: RLConfig, placement: Placement) -> str | None:
     return ROLLOUT if config.offload and placement.device != "cpu" else None
 
 
+def count_average(config: RLConfig, sizes: NetworkBytes) -> float:
+    """Bytes of an old policy, which is in float32 as an adapter is; 0 without one."""
+    full = (sizes.trained - sizes.adapter) / BYTES[config.model.dtype] * 4
+    return 0.0 if config.old_policy is None else full + sizes.adapter
+
+
+def count_value(
+    config: RLConfig, network: Network, sizes: NetworkBytes
+) -> tuple[float, float, float]:
+    """Bytes that a value model trains, those with their moments, and what it does not train."""
+    if config.value is None:
+        return 0.0, 0.0, 0.0
+    size = BYTES[config.model.dtype]
+    own = float(network.width * (4 if sizes.adapter else size)) + sizes.adapter
+    rest = [p for n, p in network.named_parameters() if not n.startswith(("head.", "vision."))]
+    own += size * sum(p.numel() for p in rest if p.requires_grad)
+    frozen = size * sum(p.numel() for p in rest if not p.requires_grad)
+    return own, own + count_moments(config.optimizer, own / size, size), float(frozen)
+
+
 def _add_value(
-    needs: Needs, config: RLConfig, network: Network, sizes: NetworkBytes, placement: Placement
+    needs: Needs, config: RLConfig, counted: tuple[float, ...], placement: Placement
 ) -> None:
     """Add the bytes of a value model, counted as `estimate_network` counts a network."""
-    size, way = BYTES[config.model.dtype], placement.way
-    own = float(network.width * (4 if sizes.adapter else size)) + sizes.adapter
-    frozen = 0.0
-    for name, parameter in network.named_parameters():
-        if not name.startswith(("head.", "vision.")):
-            own += parameter.numel() * size * parameter.requires_grad
-            frozen += parameter.numel() * size * (not parameter.requires_grad)
-    state = own + count_moments(config.optimizer, own / size, size)
+    (own, state, frozen), way = counted, placement.way
     if config.save_steps and config.async_save:
         needs.add("snapshot", state, placement.device != "cpu")
     state += own * (way in ("zero2", "zero3"))

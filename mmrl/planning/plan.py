@@ -109,7 +109,7 @@ def _describe_model(
     else:
         sizes = count_policy(config, network)
         add_trained(plan, network, int(sizes.adapter) // 4)
-        plan.stored += count_disk(config, sizes)
+        plan.stored += count_disk(config, network, sizes)
 
 
 def _describe_task(

@@ -1,6 +1,7 @@
 """What a plan says of seconds, disk and downloads, against arithmetic by hand."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -9,11 +10,13 @@ from mmrl.config import load_config
 from mmrl.models.network.network import Network
 from mmrl.planning.cost import EFFICIENCY, count_disk, describe_download, describe_seconds
 from mmrl.planning.memory import count_policy, count_row
-from mmrl.pretrained.known import Known, find_sizes, outline_policy
+from mmrl.pretrained.known import Known, find_sizes, known_config, outline_policy
+from mmrl.pretrained.model_config import OldPolicyConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.devices import read_devices
 from mmrl.runtime.placement import Placement
+from tests.mmrl.runs import World, rollouts, run_config, trainer_of
 
 COST = Forwards(new=1, old=1, reference=1)
 
@@ -63,5 +66,25 @@ def test_disk_and_download_are_of_what_is_stored() -> None:
     config, network, *_ = of_recipe("llada_gsm8k")
     assert describe_download(network) == "14.93 GiB to download"
     sizes = count_policy(config, network)
-    # two checkpoints, and the final adapter; AdamW has two moments
-    assert count_disk(config, sizes) == 7 * sizes.adapter > 2**33
+    # two checkpoints of adapter, weights, reference and AdamW's two moments, and the final adapter
+    assert count_disk(config, network, sizes) == 11 * sizes.adapter > 2**33
+    other = config.changed(merge_adapter=True, sync_ref_model=False)
+    assert count_disk(other, network, sizes) == 8 * sizes.adapter + sizes.weights
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 64}], ids=["full", "lora"])
+def test_checkpoints_take_the_disk_that_is_planned(
+    lora: dict | None, world: World, tmp_path: Path
+) -> None:
+    own = {"old_policy": OldPolicyConfig(), "sync_ref_model": True, "lora": lora}
+    method = {"name": "trace_rl", "slice_size": 1, "value": {}, "beta": 0.1}
+    config = run_config(world, tmp_path, algorithm=method, **own)
+    trainer = trainer_of(config)
+    trainer.update(rollouts(config, trainer))
+    network = outline_policy(known_config(world.policy) or {})
+    one = config.changed(max_steps=config.save_steps)  # a checkpoint, and the final model
+    planned = count_disk(one, network, count_policy(config, network))
+    trainer.save(tmp_path / "saved")
+    trainer.save_model(tmp_path / "final")
+    files = [path for kind in ("*.safetensors", "*.pt") for path in tmp_path.rglob(kind)]
+    assert planned == pytest.approx(sum(path.stat().st_size for path in files), rel=0.15)
