@@ -10,11 +10,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
-from transformers import (
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-    Qwen2Tokenizer,
-)
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from mmrl.config import ConfigError
 from mmrl.models.adapter_weights import ADAPTER_WEIGHTS

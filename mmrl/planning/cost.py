@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from mmrl.algorithms.forwards import Forwards
 from mmrl.generation.kinds import SAMPLER_KINDS
 from mmrl.models.network.network import Network
-from mmrl.planning.memory import count_average, count_row, count_value
+from mmrl.planning.memory import count_row, count_value
 from mmrl.planning.network_memory import NetworkBytes
 from mmrl.planning.plan_page import format_size
 from mmrl.pretrained.known import BYTES, Known, count_weights
@@ -69,7 +69,8 @@ def count_disk(config: RLConfig, network: Network, sizes: NetworkBytes) -> float
     whole = sizes.weights * stored + PUBLISHED * sum(network.count_parts().values())
     model = sizes.adapter + (sizes.trained - sizes.adapter) * stored if sizes.adapter else whole
     state = sizes.trained * (1 + (config.sync_ref_model and config.needs_reference)) + sizes.moments
-    state += count_average(config, sizes) + count_value(config, network, sizes)[1]
+    state += sizes.average * (config.old_policy is not None)
+    state += count_value(config, network, sizes)[1] * (config.value is not None)
     return count_kept(config) * (model + state) + (whole if config.merge_adapter else model)
 
 

@@ -63,7 +63,7 @@ def estimate(
         # a sharded copy shares nothing with the policy
         copied = sizes.weights if sharded and not sizes.adapter else sizes.trained - sizes.adapter
         needs.add("reference", (copied + sizes.adapter * config.sync_ref_model) / parts, away)
-    needs.add("old policy", count_average(config, sizes) / parts, away)
+    needs.add("old policy", sizes.average * (config.old_policy is not None) / parts, away)
     if config.value is not None:
         _add_value(needs, config, count_value(config, network, sizes), placement)
     return needs
@@ -87,18 +87,8 @@ def offloaded_phase(config: RLConfig, placement: Placement) -> str | None:
     return ROLLOUT if config.offload and placement.device != "cpu" else None
 
 
-def count_average(config: RLConfig, sizes: NetworkBytes) -> float:
-    """Bytes of an old policy, which is in float32 as an adapter is; 0 without one."""
-    full = (sizes.trained - sizes.adapter) / BYTES[config.model.dtype] * 4
-    return 0.0 if config.old_policy is None else full + sizes.adapter
-
-
-def count_value(
-    config: RLConfig, network: Network, sizes: NetworkBytes
-) -> tuple[float, float, float]:
+def count_value(config: RLConfig, network: Network, sizes: NetworkBytes) -> tuple[float, ...]:
     """Bytes that a value model trains, those with their moments, and what it does not train."""
-    if config.value is None:
-        return 0.0, 0.0, 0.0
     size = BYTES[config.model.dtype]
     own = float(network.width * (4 if sizes.adapter else size)) + sizes.adapter
     rest = [p for n, p in network.named_parameters() if not n.startswith(("head.", "vision."))]
@@ -154,9 +144,7 @@ def _find_passes(
     return update, build(rows, length, branches=branches, shown=own)
 
 
-def count_row(
-    config: RLConfig, network: Network, known: Known, task: Task
-) -> tuple[int, int, int, int]:
+def count_row(config: RLConfig, network: Network, known: Known, task: Task) -> tuple[int, ...]:
     """Positions of a rollout: its response, images in its prompt, all where it is sampled, and all
     where it is scored, by a network of blocks with a copy of the response that has open tokens."""
     response, shown = completion_length(task.config, known), _count_shown(known, task, network)

@@ -100,14 +100,15 @@ def combine_needs(policies: Mapping[str, Needs], offload: bool) -> Needs:
 @dataclass
 class NetworkBytes:
     """Bytes of a network: its weights without an adapter, an adapter beside them in float32, what
-    is `trained`, as its gradients, and the moments of the optimiser; of these the float32 weights
-    that are trained (`wide`), and that are not; and a `unit`: what is outside the blocks, and a
-    block."""
+    is `trained`, as its gradients, the moments of the optimiser and an `average` in float32; of the
+    weights those in float32 that are trained (`wide`), and that are not; and a `unit`: what is
+    outside the blocks, and a block."""
 
     weights: float = 0.0
     adapter: float = 0.0
     trained: float = 0.0
     moments: float = 0.0
+    average: float = 0.0
     wide: float = 0.0
     wide_frozen: float = 0.0
     unit: float = 0.0
@@ -142,6 +143,7 @@ def count_network(
             size = bits / 8
         if own:
             found.trained += number * size
+            found.average += number * 4
             found.moments += count_moments(optimizer, number, size, "embed" in name)
         if LORA in name:
             found.adapter += number * size
@@ -152,7 +154,7 @@ def count_network(
         inside += number * size * (id(p) in in_blocks)
     found.unit = found.weights - inside * (1 - 1 / max(1, len(blocks)))
     found.adapter += 4 * lora
-    found.trained += 4 * lora
+    found.trained, found.average = found.trained + 4 * lora, found.average + 4 * lora
     found.moments += count_moments(optimizer, lora, 4)
     return found
 

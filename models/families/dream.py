@@ -11,13 +11,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import llada, llada_v
-from mmrl.models.families.family import (
-    LayoutInputs,
-    core_alone,
-    read_number,
-    read_sizes,
-    token_ids,
-)
+from mmrl.models.families.family import LayoutInputs, core_alone, read_number, read_sizes, token_ids
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.models.network.core_config import CoreConfig

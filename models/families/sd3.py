@@ -68,12 +68,7 @@ class SD3(LatentFamily):
         return {"encode_text": partial(self.encode_text, **given)}
 
     def encode_text(
-        self,
-        pipeline: Any,
-        texts: list[str],
-        device: torch.device,
-        max_length: int,
-        width: int = 0,
+        self, pipeline: Any, texts: list[str], device: torch.device, max_length: int, width: int = 0
     ) -> dict[str, Tensor]:
         """States of all encoders, of `width` numbers, and pooled vectors of CLIP's."""
         # which the pipeline asks for the width of the zeros where there is no T5

@@ -152,9 +152,7 @@ def find_directions(rest: tuple[float, float], length: float) -> set[str]:
 
 
 def check_metadata(
-    metadata: Mapping[str, Any],
-    attributes: Mapping[str, Sequence[str]],
-    tags: Sequence[str] = TAGS,
+    metadata: Mapping[str, Any], attributes: Mapping[str, Sequence[str]], tags: Sequence[str] = TAGS
 ) -> None:
     """Check GenEval metadata with `tag`, `include` and, optionally, `exclude`; `attributes` are the
     keys of a clause other than `count` and `position`, `class` among them, with their allowed

@@ -21,14 +21,7 @@ from mmrl.planning.plan import describe
 from mmrl.planning.run_checks import check_run
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
-from mmrl.rollouts.chain import (
-    follow,
-    lead,
-    link_tasks,
-    pass_up,
-    sample_chains,
-    score_chains,
-)
+from mmrl.rollouts.chain import follow, lead, link_tasks, pass_up, sample_chains, score_chains
 from mmrl.rollouts.task_config import ChainConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.training.trainer import Trainer

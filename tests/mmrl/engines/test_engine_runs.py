@@ -90,10 +90,7 @@ def test_staleness_grows_to_its_limit_and_ends_with_the_run(
 
 
 def test_a_killed_engine_ends_the_run_by_name_and_the_resumed_run_is_the_uninterrupted_one(
-    start: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Served(start, tmp_path / "log")
     given = words(start, tmp_path / "killed", engine=first.url)

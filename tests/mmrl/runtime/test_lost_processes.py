@@ -99,9 +99,7 @@ def test_ranks_end_when_their_launcher_is_killed(launched: SimpleNamespace) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("launched", "rank"),
-    [("cpu2.yaml", "0"), ("zero3_cpu2.yaml", "1")],
-    indirect=["launched"],
+    ("launched", "rank"), [("cpu2.yaml", "0"), ("zero3_cpu2.yaml", "1")], indirect=["launched"]
 )
 def test_a_killed_rank_ends_the_others_and_is_named(launched: SimpleNamespace, rank: str) -> None:
     [victim] = [each for each in launched.ranks if each.environ()["LOCAL_RANK"] == rank]
