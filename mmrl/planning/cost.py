@@ -70,7 +70,7 @@ def count_disk(config: RLConfig, network: Network, sizes: NetworkBytes) -> float
     model = sizes.adapter + (sizes.trained - sizes.adapter) * stored if sizes.adapter else whole
     state = sizes.trained * (1 + (config.sync_ref_model and config.needs_reference)) + sizes.moments
     state += sizes.average * (config.old_policy is not None)
-    state += count_value(config, network, sizes)[1] * (config.value is not None)
+    state += 0.0 if config.value is None else count_value(config, network, sizes)[1]
     return count_kept(config) * (model + state) + (whole if config.merge_adapter else model)
 
 
