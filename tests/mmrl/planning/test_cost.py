@@ -29,9 +29,9 @@ def of_recipe(name: str) -> tuple[RLConfig, Network, Task, Known]:
 
 def seconds(name: str, devices: str, turns: int = 1) -> list[float]:
     """Of rollouts and update of a step of the first task of a recipe on 8 devices, and hours."""
-    config, *read = of_recipe(name)
+    config, network, task, known = of_recipe(name)
     where = Placement("whole", 8, named=read_devices(devices)[1])
-    [line] = describe_seconds(config.changed(turns=turns), *read, COST, where)
+    [line] = describe_seconds(config.changed(turns=turns), network, task, known, COST, where)
     return [float(number) for number in re.findall(r"(\d+) (?:s of|hours)", line)]
 
 
