@@ -30,6 +30,7 @@ class RLConfig(RunConfig):
     """Settings of `python -m mmrl.rl`, named as in TRL and transformers."""
 
     turns: ClassVar[int] = 1  # steps between two updates of a policy
+    frozen: ClassVar[bool] = False  # of a policy that is not trained, see `PolicyConfig`
 
     output_dir: str = "runs/rl"
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -182,7 +183,7 @@ class RLConfig(RunConfig):
     @property
     def value(self) -> ValueConfig | None:
         """The value model of the run, as the first task that has one describes it."""
-        return next((each.value for each in self.algorithms if each.value), None)
+        return next((a.value for a in self.algorithms if a.value and not self.frozen), None)
 
     @property
     def optimizer_steps(self) -> int:
@@ -198,7 +199,7 @@ class RLConfig(RunConfig):
     @property
     def needs_reference(self) -> bool:
         """Whether any task has a KL to the reference policy."""
-        return any(method.needs_reference for method in self.algorithms)
+        return not self.frozen and any(method.needs_reference for method in self.algorithms)
 
     def rollouts_per_device(self, world_size: int) -> dict[str, int]:
         """Rollouts of a step on each of the processes, by task."""
@@ -208,7 +209,8 @@ class RLConfig(RunConfig):
         """Rollouts of a micro-batch on each of the processes."""
         if isinstance(self.per_device_train_batch_size, int):
             return self.per_device_train_batch_size
-        return max(n for n in self.micro_batch_sizes(world_size) if n <= MAX_AUTO_BATCH)
+        sizes = self.micro_batch_sizes(world_size)
+        return max((n for n in sizes if n <= MAX_AUTO_BATCH), default=1)  # of no task
 
     def micro_batch_sizes(self, world_size: int) -> list[int]:
         """What a micro-batch may have: the divisors of the rollouts of every task."""

@@ -64,7 +64,7 @@ def _settle(
         number = task.rollouts_per_step // placement.world_size
         sizes = sorted({*(2**n for n in range(number.bit_length())), number})
         settle(f"tasks.{task.name}.rollout_batch_size", task.config, sizes, "rollout")
-    if config.per_device_train_batch_size == "auto":
+    if config.per_device_train_batch_size == "auto" and not config.frozen:
         sizes = config.micro_batch_sizes(placement.world_size)
         settle("per_device_train_batch_size", config, sizes, "update")
     return config, chosen

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from mmrl.algorithms.forwards import Forwards
 from mmrl.generation.kinds import SAMPLER_KINDS
 from mmrl.models.network.network import Network
+from mmrl.planning.memory import count_row, count_value
 from mmrl.planning.network_memory import NetworkBytes
 from mmrl.planning.plan_page import format_size
-from mmrl.pretrained.known import BYTES, count_weights
+from mmrl.pretrained.known import BYTES, Known, count_weights
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.placement import Placement
@@ -30,17 +31,17 @@ NEW_TOKENS = {"causal": 1}
 
 
 def describe_seconds(
-    config: RLConfig, network: Network, task: Task, written: int, cost: Forwards, where: Placement
+    config: RLConfig, network: Network, task: Task, known: Known, cost: Forwards, where: Placement
 ) -> Iterator[str]:
-    """A line on the time that a task takes of a step, with `written` actions of a rollout and the
-    forwards of its update; none where the peak of the device is not known."""
+    """A line on the time that a task takes of a step, with the forwards of its update, which has
+    its share of the hours where policies take turns; none where the device's peak is not known."""
     named, settings, sampler = where.named, task.config, task.config.sampler
     if named is None or named.peak is None:
         return
     speed, width = EFFICIENCY * named.peak[0] * 1e12, named.peak[1] * 1e12
     number = sum(p.numel() for p in network.parameters())
-    length, rows = config.model.max_prompt_length + written, task.rollouts_per_step
-    rows /= where.world_size
+    written, _, length, trained = count_row(config, network, known, task)
+    rows = task.rollouts_per_step / where.world_size
     at_once = min(rows, settings.rollouts_at_once)
     new = network.block_size or NEW_TOKENS.get(SAMPLER_KINDS[sampler.name], length)
     computed = 2 * number * new * at_once * sampler.guidance.branches / speed
@@ -48,11 +49,11 @@ def describe_seconds(
     rollout = count_steps(sampler, written) * each
     backward = (2 if config.model.lora is None else 1) + config.model.gradient_checkpointing
     passes = (cost.total + backward * cost.backward) * task.algorithm.num_iterations
-    update = 2 * number * length * rows * passes / speed
-    hours = config.max_steps * (rollout + update) / 3600
-    peak = f"at {EFFICIENCY:.0%} of {named.name}'s peak, without rewards"
-    each = f"{rollout:.0f} s of rollouts, {update:.0f} s of update a step"
-    yield f"{each}, {hours:.0f} hours in all: arithmetic {peak}"
+    update = 0 if config.frozen else 2 * number * trained * rows * passes / speed
+    hours = config.max_steps * (rollout + update / config.turns) / 3600
+    peak = f"arithmetic at {EFFICIENCY:.0%} of {named.name}'s peak, without rewards"
+    updates = "" if config.frozen else f", {update:.0f} s of update"
+    yield f"{rollout:.0f} s of rollouts{updates} a step, {hours:.0f} hours in all: {peak}"
 
 
 def count_kept(config: RLConfig) -> int:
@@ -61,11 +62,16 @@ def count_kept(config: RLConfig) -> int:
     return min(written, config.save_total_limit or written)
 
 
-def count_disk(config: RLConfig, sizes: NetworkBytes) -> float:
-    """Bytes of the checkpoints of a policy and of its final model."""
+def count_disk(config: RLConfig, network: Network, sizes: NetworkBytes) -> float:
+    """Bytes of a policy's checkpoints, with the state of its trainer, and of its final model; other
+    parts of a pipeline are copied to where its network is written."""
     stored = BYTES[config.save_dtype or config.model.dtype] / BYTES[config.model.dtype]
-    model = sizes.adapter or sizes.weights * stored
-    return count_kept(config) * (model + sizes.moments) + model
+    whole = sizes.weights * stored + PUBLISHED * sum(network.count_parts().values())
+    model = sizes.adapter + (sizes.trained - sizes.adapter) * stored if sizes.adapter else whole
+    state = sizes.trained * (1 + (config.sync_ref_model and config.needs_reference)) + sizes.moments
+    state += sizes.average * (config.old_policy is not None)
+    state += 0.0 if config.value is None else count_value(config, network, sizes)[1]
+    return count_kept(config) * (model + state) + (whole if config.merge_adapter else model)
 
 
 def describe_download(network: Network) -> str:

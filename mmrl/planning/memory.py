@@ -63,11 +63,9 @@ def estimate(
         # a sharded copy shares nothing with the policy
         copied = sizes.weights if sharded and not sizes.adapter else sizes.trained - sizes.adapter
         needs.add("reference", (copied + sizes.adapter * config.sync_ref_model) / parts, away)
-    if config.old_policy is not None:
-        trained = sizes.trained / BYTES[config.model.dtype] * 4
-        needs.add("old policy", trained / parts, away)
+    needs.add("old policy", sizes.average * (config.old_policy is not None) / parts, away)
     if config.value is not None:
-        _add_value(needs, config, network, sizes, placement)
+        _add_value(needs, config, count_value(config, network, sizes), placement)
     return needs
 
 
@@ -89,18 +87,21 @@ def offloaded_phase(config: RLConfig, placement: Placement) -> str | None:
     return ROLLOUT if config.offload and placement.device != "cpu" else None
 
 
+def count_value(config: RLConfig, network: Network, sizes: NetworkBytes) -> tuple[float, ...]:
+    """Bytes that a value model trains, those with their moments, and what it does not train."""
+    size = BYTES[config.model.dtype]
+    own = float(network.width * (4 if sizes.adapter else size)) + sizes.adapter
+    rest = [p for n, p in network.named_parameters() if not n.startswith(("head.", "vision."))]
+    own += size * sum(p.numel() for p in rest if p.requires_grad)
+    frozen = size * sum(p.numel() for p in rest if not p.requires_grad)
+    return own, own + count_moments(config.optimizer, own / size, size), float(frozen)
+
+
 def _add_value(
-    needs: Needs, config: RLConfig, network: Network, sizes: NetworkBytes, placement: Placement
+    needs: Needs, config: RLConfig, counted: tuple[float, ...], placement: Placement
 ) -> None:
     """Add the bytes of a value model, counted as `estimate_network` counts a network."""
-    size, way = BYTES[config.model.dtype], placement.way
-    own = float(network.width * (4 if sizes.adapter else size)) + sizes.adapter
-    frozen = 0.0
-    for name, parameter in network.named_parameters():
-        if not name.startswith(("head.", "vision.")):
-            own += parameter.numel() * size * parameter.requires_grad
-            frozen += parameter.numel() * size * (not parameter.requires_grad)
-    state = own + count_moments(config.optimizer, own / size, size)
+    (own, state, frozen), way = counted, placement.way
     if config.save_steps and config.async_save:
         needs.add("snapshot", state, placement.device != "cpu")
     state += own * (way in ("zero2", "zero3"))
@@ -116,10 +117,10 @@ def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
     """Sizes of the policy of a run, given without an adapter; its parameters are marked as trained
     or not."""
     model, size, adapter = config.model, BYTES[config.model.dtype], 0
-    own = {id(p) for p in trained_in_full(network, model).values()}
+    own = {id(p) for p in trained_in_full(network, model).values() if not config.frozen}
     for parameter in network.parameters():
         parameter.requires_grad_(id(parameter) in own)
-    if model.lora is not None:
+    if model.lora is not None and not config.frozen:
         names = network.list_layers(model.lora.target_modules)
         layers: list[Any] = [network.get_submodule(name) for name in names]
         adapter = model.lora.r * sum(each.in_features + each.out_features for each in layers)
@@ -132,19 +133,23 @@ def _find_passes(
 ) -> tuple[Pass, Pass]:
     """The forward passes of a micro-batch, and of a batch of rollouts that is sampled."""
     settings, world_size = task.config, placement.world_size
-    response = completion_length(settings, known)
-    shown = _count_shown(known, task, network)
-    length = config.model.max_prompt_length + shown + response
-    copied = 0 if network.block_size is None else response  # again, with its open tokens
+    response, shown, length, trained = count_row(config, network, known, task)
     columns = count_columns(settings.task, network, known.config or {})
-
     build = partial(Pass, network, placement.device, size, scored=response, columns=columns)
     micro, branches = config.micro_batch_size(world_size), task.algorithm.guidance.branches
-    update = build(micro, length + copied + 3, branches=branches, shown=shown)
+    update = build(micro, trained, branches=branches, shown=shown)
     rows = min(settings.rollouts_at_once, task.rollouts_per_step // world_size)
     own = -(-shown // settings.num_generations)  # a group's images are encoded once
     branches = settings.sampler.guidance.branches
-    return update, build(rows, length + 3, branches=branches, shown=own)
+    return update, build(rows, length, branches=branches, shown=own)
+
+
+def count_row(config: RLConfig, network: Network, known: Known, task: Task) -> tuple[int, ...]:
+    """Positions of a rollout: its response, images in its prompt, all where it is sampled, and all
+    where it is scored, by a network of blocks with a copy of the response that has open tokens."""
+    response, shown = completion_length(task.config, known), _count_shown(known, task, network)
+    length = config.model.max_prompt_length + shown + response + 3
+    return response, shown, length, length + response * (network.block_size is not None)
 
 
 def _count_shown(known: Known, task: Task, network: Network) -> int:

@@ -100,14 +100,15 @@ def combine_needs(policies: Mapping[str, Needs], offload: bool) -> Needs:
 @dataclass
 class NetworkBytes:
     """Bytes of a network: its weights without an adapter, an adapter beside them in float32, what
-    is `trained`, as its gradients, and the moments of the optimiser; of these the float32 weights
-    that are trained (`wide`), and that are not; and a `unit`: what is outside the blocks, and a
-    block."""
+    is `trained`, as its gradients, the moments of the optimiser and an `average` in float32; of the
+    weights those in float32 that are trained (`wide`), and that are not; and a `unit`: what is
+    outside the blocks, and a block."""
 
     weights: float = 0.0
     adapter: float = 0.0
     trained: float = 0.0
     moments: float = 0.0
+    average: float = 0.0
     wide: float = 0.0
     wide_frozen: float = 0.0
     unit: float = 0.0
@@ -142,6 +143,7 @@ def count_network(
             size = bits / 8
         if own:
             found.trained += number * size
+            found.average += number * 4
             found.moments += count_moments(optimizer, number, size, "embed" in name)
         if LORA in name:
             found.adapter += number * size
@@ -152,7 +154,7 @@ def count_network(
         inside += number * size * (id(p) in in_blocks)
     found.unit = found.weights - inside * (1 - 1 / max(1, len(blocks)))
     found.adapter += 4 * lora
-    found.trained += 4 * lora
+    found.trained, found.average = found.trained + 4 * lora, found.average + 4 * lora
     found.moments += count_moments(optimizer, lora, 4)
     return found
 
@@ -202,7 +204,7 @@ def estimate_network(
         needs.add("buckets", sizes.trained)
     if getattr(config, "ema_decay", None):
         needs.add("average", sizes.trained / parts, away)
-    if config.save_steps and config.async_save:  # of the first process
+    if config.save_steps and config.async_save and sizes.trained:  # of the first process
         model = sizes.trained if sizes.adapter else sizes.weights
         needs.add("snapshot", model + sizes.trained + sizes.moments, placement.device != "cpu")
     # FSDP2 keeps the buffer of a unit until the next one has arrived, and gathers bfloat16
@@ -217,7 +219,8 @@ def estimate_network(
         gathered *= sizes.trained / (sizes.trained + sizes.frozen)
     step = sizes.trained / divided if placement.device != "cpu" and not apart else 0.0
     update += bucket if way == "zero3" else 2 * bucket
-    needs.add("update", max(step, update + gathered + sizes.cast(recompute) * casts))
+    if sizes.trained:
+        needs.add("update", max(step, update + gathered + sizes.cast(recompute) * casts))
     return needs
 
 

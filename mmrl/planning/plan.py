@@ -37,7 +37,7 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     start = RunDirectory(config.output_dir).starting_point(config)
     tasks, placement = check_run(config, world_size, dry=True), plan_placement(config, world_size)
     runs, chosen = settle_batch_sizes(config.runs, tasks, placement)
-    updates = max(run.optimizer_steps for run in runs.values())
+    updates = max((run.optimizer_steps for run in runs.values() if not run.frozen), default=0)
     plan.add("batch sizes", *(f"{key}: {size}" for key, size in chosen.items()))
     add_run(plan, start, updates, f"{config.max_steps} steps", world_size)
     plan.add("chain", *_describe_chain(tasks))
@@ -63,7 +63,7 @@ def _describe_policy(
     if config.sync_ref_model and config.needs_reference:
         moves = f"moves by {config.ref_model_mixup_alpha:g} towards the policy"
         plan.add("reference", f"{moves} every {config.ref_model_sync_steps} optimiser steps")
-    elif config.sync_ref_model:
+    elif config.sync_ref_model and not config.frozen:
         plan.add("no effect", "sync_ref_model is true, and no task has a KL to the reference")
     rewards = 0
     for task in tasks:
@@ -104,12 +104,12 @@ def _describe_model(
     read = Known(model, raw)
     if read.reads_codes and (vq := read.vq) is not None:
         plan.add("images", f"{vq}{ELSEWHERE if find_here('model.vq', vq) is None else ''}")
-    if policy and plan.config.models[policy].frozen:
+    if config.frozen:
         plan.add("trained", "nothing, it is frozen")
     else:
         sizes = count_policy(config, network)
         add_trained(plan, network, int(sizes.adapter) // 4)
-        plan.stored += count_disk(config, sizes)
+        plan.stored += count_disk(config, network, sizes)
 
 
 def _describe_task(
@@ -117,7 +117,8 @@ def _describe_task(
 ) -> Iterator[tuple[str, str]]:
     """Rows about a task."""
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
-    rollouts, length = task.rollouts_per_step, completion_length(settings, Known(config.model, raw))
+    known, rollouts = Known(config.model, raw), task.rollouts_per_step
+    length = completion_length(settings, known)
     weight = "" if settings.weight == 1 else f", weight {settings.weight:g}"
     yield "task", f"{task.name} ({settings.task}{weight})"
     held_out = _counted(settings.eval_prompts, task.eval_prompts)
@@ -146,8 +147,9 @@ def _describe_task(
     number = f"{rollouts // world_size // parts // size} micro-batches of {size} rollouts"
     passes = f"{cost.total} forward and {cost.backward} backward passes each"
     steps = f"{config.updates_per_step} optimiser steps"
-    yield "update", f"{steps} of {number} per process, {passes}"
-    for text in describe_seconds(config, network, task, length, cost, placement):
+    if not config.frozen:
+        yield "update", f"{steps} of {number} per process, {passes}"
+    for text in describe_seconds(config, network, task, known, cost, placement):
         yield "time", text
     if algorithm.completion_value is not None:
         more = algorithm.completion_value.slices - 1

@@ -1,6 +1,7 @@
 """Chains of tasks and several policies in a run: prompts go down, rewards come up."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -215,11 +216,8 @@ def test_a_resumed_run_and_two_processes_are_one(prompts: Path, tmp_path: Path, 
 
 def test_one_policy_by_its_name_is_the_short_form(prompts: Path, tmp_path: Path) -> None:
     own = ["path=" + MMADA, "vq=" + MAGVIT, "max_prompt_length=32"]
-    think = [
-        "tasks.draw.sampler={name: emerge, steps: 3}",
-        "tasks.draw.algorithm={name: mask_grpo}",
-    ]
-    think += ["max_steps=1", "tasks.enhance.weight=0.5"]
+    think = ["tasks.draw.sampler={name: emerge, steps: 3}", "max_steps=1"]
+    think += ["tasks.draw.algorithm={name: mask_grpo}", "tasks.enhance.weight=0.5"]
     short = run(prompts, tmp_path / "short", *think, model=[f"model.{each}" for each in own])
     named = [f"models.one.{each}" for each in own]
     named += ["tasks.enhance.policy=one", "tasks.draw.policy=one"]
@@ -235,7 +233,12 @@ def test_one_policy_by_its_name_is_the_short_form(prompts: Path, tmp_path: Path)
 def test_the_plan_shows_the_tree_and_the_memory_of_all(prompts: Path, tmp_path: Path) -> None:
     page = str(describe(load_config(RLConfig, words(prompts, tmp_path))))
     assert "enhance: 2 x 2 = 4, enhancer" in page and "draw: 4 x 2 = 8, painter, mean" in page
-    assert "enhancer weights" in page and "painter weights" in page
+    assert all(f"{name} weights" in page for name in ("enhancer", "painter"))
+    frozen = [f"models.judge.path={LLADA}", "models.judge.frozen=true", "devices=A100-40GB"]
+    frozen += ["models.enhancer.frozen=true", "per_device_train_batch_size=null", "dry_run=true"]
+    page = " ".join(str(describe(load_config(RLConfig, words(prompts, tmp_path, *frozen)))).split())
+    assert re.findall(r"(\w+) (?:gradients|optimiser|snapshot) \d", page) == ["painter"] * 3
+    assert "judge weights" in page and page.count(" s of update a step") == 1
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,7 @@ def test_an_interrupted_evaluation_continues_with_the_same_numbers(
         return sample_batch(*arguments)
 
     monkeypatch.setattr(benchmark, "sample_batch", interrupted)
-    assert main(words(world, prompts, parts)) == 130
-    assert not (parts / "scores.json").exists()
+    assert main(words(world, prompts, parts)) == 130 and not (parts / "scores.json").exists()
     stop_at = -1
     assert main(words(world, prompts, parts)) == 0
     assert len(sampled) == 6 and numbers(parts) == numbers(whole)

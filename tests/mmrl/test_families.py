@@ -170,8 +170,7 @@ def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
         assert values["ratio"] == pytest.approx(1.0) and values["approx_kl"] == 0.0
     else:
         assert values["old_deviation"] == 0.0
-    assert values.get("kl", 0.0) == 0.0
-    assert ("kl" in values) == (task.algorithm.beta > 0)
+    assert values.get("kl", 0.0) == 0.0 and ("kl" in values) == (task.algorithm.beta > 0)
     assert ("loss/value_avg" in values) == (task.algorithm.value is not None)
     network, canvas = trainer.policy.network, batch.rollout.canvas
     length = int(canvas.response.sum(1).max())

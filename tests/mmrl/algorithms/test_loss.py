@@ -110,8 +110,7 @@ def test_a_positive_advantage_raises_logprobs_and_a_negative_lowers_them(columns
     size = size_of(columns)
     step = -gradient(inputs(torch.zeros(1, 2, 3)), size, **columns)
     assert bool((step[0, 0][SCORED[0, 0]] > 0).all())
-    assert bool((step[0, 1][SCORED[0, 1]] < 0).all())
-    assert bool((step[~SCORED] == 0).all())
+    assert bool((step[0, 1][SCORED[0, 1]] < 0).all()) and bool((step[~SCORED] == 0).all())
 
 
 def test_outside_the_range_a_ratio_has_a_gradient_only_back_towards_it() -> None:
@@ -172,8 +171,7 @@ def test_positions_that_were_not_hidden_change_nothing(columns: dict) -> None:
             assert scores is not None
             scores.logprobs[~SCORED] = value
     one, another = (loss(case, **columns) for case in (given, other))
-    assert torch.equal(one[0], another[0])
-    assert torch.equal(one[1]["kl"], another[1]["kl"])
+    assert torch.equal(one[0], another[0]) and torch.equal(one[1]["kl"], another[1]["kl"])
     assert torch.equal(one[1]["ratio"], another[1]["ratio"])
     assert torch.equal(gradient(given, **columns), gradient(other, **columns))
 

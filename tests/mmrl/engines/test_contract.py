@@ -73,8 +73,7 @@ def test_an_engine_writes_what_the_policy_would_after_an_update(
     asked = torch.ones_like(row, dtype=torch.bool)
     asked[:, :3] = False
     best = policy.model(input_ids=row, positions=asked).logits.argmax(-1)
-    assert answer.tokens == best.tolist()
-    assert answer.version == 1
+    assert answer.tokens == best.tolist() and answer.version == 1
 
 
 def test_an_engine_that_lost_an_update_is_found_out(policy: Policy, engine: Served) -> None:
@@ -106,8 +105,7 @@ def test_an_interrupted_transfer_leaves_an_engine_that_refuses_until_all_is_sent
         VLLMServer(following.config, FileSender())._generate([ASKED], 0)
     following.weights = lambda every: (asked_for.append(every), send(every))[1]
     following.follow()
-    assert asked_for == [False, True]
-    assert following.generate([ASKED])[0].version == 2
+    assert asked_for == [False, True] and following.generate([ASKED])[0].version == 2
 
 
 @pytest.mark.parametrize("wrong", ["name", "shape"])
@@ -197,9 +195,7 @@ def test_sglang_is_asked_by_its_documented_names(monkeypatch: pytest.MonkeyPatch
     drawn = ASKED._replace(config=AutoregressiveConfig(), stop_ids=(9,), banned=(2,))
     assert server.generate([drawn])[0] == ([7, 8], [-0.5, -0.25], 3)
     [(path, [body])] = asked
-    assert path == "/generate"
-    assert body["input_ids"] == [5, 6, 7]
-    assert body["return_logprob"]
+    assert path == "/generate" and body["input_ids"] == [5, 6, 7] and body["return_logprob"]
     params = body["sampling_params"]
     assert (params["max_new_tokens"], params["sampling_seed"], params["top_k"]) == (4, 1, -1)
     assert (params["stop_token_ids"], params["logit_bias"]) == ([9], {"2": -100.0})

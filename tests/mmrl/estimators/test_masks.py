@@ -143,8 +143,7 @@ def test_a_rate_near_zero_hides_one_position_and_each_equally_often() -> None:
     settings = {"num_iterations": 10**9, "min_mask_rate": 0.0}
     passes = draw(canvas, generators(3000), **settings)
     counts = passes.query.mask[0].sum(0)[4:7]
-    assert int(passes.query.mask.sum()) == 3000
-    assert bool(((counts - 1000).abs() < 100).all())
+    assert int(passes.query.mask.sum()) == 3000 and bool(((counts - 1000).abs() < 100).all())
 
 
 def test_empty_passes_that_keep_processes_in_step_change_no_estimate() -> None:

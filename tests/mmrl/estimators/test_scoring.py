@@ -134,8 +134,7 @@ def test_rows_that_a_pass_does_not_score_are_not_asked() -> None:
     passes.scored[1, :2] = False
     passes.scored[2] = False
     some, entropy, *_ = score(bare_policy(network), canvas, passes)
-    assert entropy is not None
-    assert asked == [3, 3, 3, 3, 1, 1]
+    assert entropy is not None and asked == [3, 3, 3, 3, 1, 1]
     assert torch.equal(some[0], whole[0]) and bool((some[2] == 0).all())
     torch.testing.assert_close(some[1, 2], whole[1, 2])
     assert bool((some[1, :2] == 0).all() and (entropy[1, :2] == 0).all())

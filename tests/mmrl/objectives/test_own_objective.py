@@ -63,8 +63,7 @@ def test_it_is_planned_trained_recorded_and_resumed(
     saved = torch.load(folder / "run" / "final" / "line.pt")
     assert float(saved["weight"]) == pytest.approx(weights[4], rel=1e-5)
     other = [*again, "max_steps=6", "objective.slope=4"]
-    assert main(other) == 1
-    assert "objective.slope was 3 and is 4" in capsys.readouterr().err
+    assert main(other) == 1 and "objective.slope was 3 and is 4" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -293,8 +293,7 @@ def test_an_earlier_answer_sees_the_pictures_shown_until_then(tmp_path: Path, ma
     turns = [t for words in asked for t in (turn(words), turn("yes", "assistant"))]
     path = write_rows(tmp_path / "rows.jsonl", [{"messages": turns, "images": [url(0), url(1)]}])
     objective = seeing(path, turns="all")
-    assert shown(objective) == [0, 1, 2]
-    assert shown(seeing(path)) == [2]
+    assert shown(objective) == [0, 1, 2] and shown(seeing(path)) == [2]
     last = objective.source.rows.items[-1]
     assert [image.size for image in last.images] == [(8, 8), (20, 9)]
     assert len(last.cuts) == 2 and last.cuts[0] < last.cuts[1]

@@ -60,8 +60,7 @@ def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
         "no evaluation, checkpoint every 50 steps",
     ):
         assert promise in said, promise
-    assert status == 0 and "adam_epsilon" not in said
-    assert not (tmp_path / "run").exists()
+    assert status == 0 and "adam_epsilon" not in said and not (tmp_path / "run").exists()
     for word in ("verbose=true", "--verbose"):
         assert "adam_epsilon: 1.0e-08" in printed(rl.main, [*words, word])[1]
 

@@ -57,8 +57,7 @@ def test_the_report_shows_scores_before_and_after_curves_images_and_settings(run
     for row in ("t/strict", "0.250 ± 0.020", "0.500 ± 0.030", "+0.250"), ("0.125 ± 0.010", "-"):
         assert "".join(f"<td>{cell}</td>" for cell in row) in page
     assert re.findall("<figcaption>(step .)<", page) == ["step 0", "step 3"]
-    assert "reward: 0.1 → 0.3" in page
-    assert html.escape(NASTY) in page and "config.yaml" in page
+    assert "reward: 0.1 → 0.3" in page and html.escape(NASTY) in page and "config.yaml" in page
     assert page == write_report(run).read_text(), "the same run gives the same page"
 
 

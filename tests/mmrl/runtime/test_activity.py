@@ -35,8 +35,7 @@ def test_a_call_of_any_length_is_accompanied_by_lines_of_what_is_true(
         steps.remark = "reward 0.250"
         time.sleep(0.25)
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) >= 2
-    assert re.fullmatch(r"step: +50% 20/40 \[.*, rollouts 32/128\]", lines[0])
+    assert len(lines) >= 2 and re.fullmatch(r"step: +50% 20/40 \[.*, rollouts 32/128\]", lines[0])
     assert re.fullmatch(r"step: +52% 21/40 \[.*step/s, reward 0.250, rollouts 32/128\]", lines[-1])
 
 
@@ -63,8 +62,7 @@ def test_a_terminal_has_one_bar_that_moves_below_the_lines(
     said = terminal.getvalue()
     assert "\ra line\n" in said
     places = [int(n) for n in re.findall(r"(\d+)/40 \[", said)]
-    assert places == sorted(places) and len(set(places)) > 10
-    assert "update 0/4" in said
+    assert places == sorted(places) and len(set(places)) > 10 and "update 0/4" in said
     assert re.search(r"\r +\r$", said), "the bar is left standing"
 
 

@@ -133,8 +133,7 @@ def test_processes_leave_together_if_one_is_told_to_stop(
 ) -> None:
     runs = runs_of(way, kind)
     stopped, whole = runs.two / f"{kind}-stopped", runs.two / kind
-    assert metrics(stopped) == metrics(whole)
-    assert same_weights(stopped / "final", whole / "final")
+    assert metrics(stopped) == metrics(whole) and same_weights(stopped / "final", whole / "final")
 
 
 @pytest.mark.slow

@@ -79,8 +79,7 @@ def test_finished_canvases_and_their_traces_have_the_joint_distribution(public: 
     steps = done.trace[:, 2:4].tolist()
     found = Counter(tuple(zip(c, s, strict=True)) for c, s in zip(codes, steps, strict=True))
     chances = exact()
-    assert abs(sum(chances.values()) - 1) < 1e-9
-    assert found.keys() <= chances.keys()
+    assert abs(sum(chances.values()) - 1) < 1e-9 and found.keys() <= chances.keys()
     common = [trace for trace, chance in chances.items() if chance * ROWS >= 5]
     observed = [found[trace] for trace in common]
     expected = [chances[trace] * ROWS for trace in common]
