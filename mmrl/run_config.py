@@ -7,6 +7,7 @@ import inspect
 from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from mmrl.config import ConfigError, Settings, above, at_least, check, check_choice, one_of
@@ -144,6 +145,11 @@ class RunConfig(Settings):
             here = bool(find_spec(TRACKERS[tracker]))
             advice = f'Install it: pip install -e ".[{tracker}]"'
             check(here, "report_to", tracker, "an installed package", advice)
+
+    @property
+    def repository(self) -> str:
+        """What `final/` is uploaded to; the owner may be left out."""
+        return self.hub_model_id or Path(self.output_dir).resolve().name
 
     def changed(self, **settings: Any) -> Self:
         """A copy with other settings, which are not checked again."""

@@ -5,6 +5,7 @@ The token is that of the environment, `HF_TOKEN` or `hf auth login`; it is in no
 
 import logging
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 from mmrl.config import check
@@ -28,19 +29,23 @@ def check_upload(repository: str | None, key: str = "hub_model_id") -> None:
     check(get_token() is not None, *asked, f"{off} without a token of the hub", advice)
 
 
-def upload(folder: Path, repository: str, private: bool | None, kind: str = "model") -> None:
+def upload(
+    folder: Path, repository: str, private: bool | None, kind: str, card: Callable[[str], object]
+) -> None:
     """Upload a finished model, or a data set of completions, to a repository of the hub of this
     kind, which is made where it does not exist; a failure is a warning. It is `owner/name`, or a
     name below the owner of the token; a new one is `private` or not, and follows with None the
-    default of its owner."""
+    default of its owner. `card` writes the card of the folder for the name of a repository."""
     command = shlex.join(["hf", "upload", repository, str(folder), "--repo-type", kind])
     key = "hub_model_id" if kind == "model" else "log_completions_hub_repo"
     what = f"{key}: the upload of '{folder}' to '{repository}'"
     with warn_of_failure(what, f"Correct that and upload it: {command}"):
         from huggingface_hub import HfApi
 
+        card(repository)  # also where the rest fails, and is done by hand
         api = HfApi(library_name="mmrl")
         made = api.create_repo(repository, private=private, exist_ok=True, repo_type=kind)
+        card(made.repo_id)
         said = f"{kind.capitalize()} of a run of mmrl"
         place = {"repo_id": made.repo_id, "repo_type": kind}
         api.upload_folder(folder_path=folder, commit_message=said, **place)  # type: ignore[call-overload]

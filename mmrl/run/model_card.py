@@ -9,14 +9,16 @@ from huggingface_hub import ModelCard, ModelCardData, metadata_load, try_to_load
 
 from mmrl.config import to_plain
 from mmrl.config.checks import is_hub_id
+from mmrl.data.rows import SUFFIXES
 from mmrl.generation.kinds import SAMPLER_KINDS, SAMPLERS
-from mmrl.models.source import is_adapter
+from mmrl.models.source import find_base, is_adapter
+from mmrl.pretrained.known import adapter_directory
 from mmrl.pretrained.model_config import ModelConfig
-from mmrl.run.checkpoint import ASIDE
 from mmrl.run.curves import line_plot
 from mmrl.run.report import COMPARED, FIGURES, collect_points, matching
 from mmrl.samplers import SamplerConfig
 
+Lines = Sequence[Mapping[str, Any]]
 POLICIES = ("tokenizer.json", "model_index.json", "adapter_config.json")
 """Files by which a folder is a policy: a whole model, a pipeline, an adapter."""
 CURVES = "curves.svg"
@@ -33,33 +35,35 @@ DRAWN = ("text", "text_to_image", "text_to_video")
 """Tasks whose prompt is a text alone, so that the card can show how to sample."""
 
 
-def write_card(folder: Path, settings: Any, metrics: Sequence[Mapping[str, Any]]) -> None:
+def write_card(
+    folder: Path, settings: Any, metrics: Lines, step: int, place: str | Path, part: str = ""
+) -> None:
     """Write the card of a trained policy beside it, with its curves; nothing into a folder of
-    anything else. It is of the settings of a run and the lines of its `metrics.jsonl`."""
+    anything else. It is of the settings of a run, the lines of its `metrics.jsonl` and its steps so
+    far. The policy is loaded from a `part` of `place`, a hub id or a Path."""
     if not any((folder / name).is_file() for name in POLICIES):
         return
     plain = to_plain(settings)
-    # a folder is written under another name, see `write_directory`
-    place = plain.get("hub_model_id") or str(folder).removesuffix(ASIDE)
+    place, part = (place / part, "") if isinstance(place, Path) else (place, part)
     library = "diffusers" if (folder / "model_index.json").is_file() else "transformers"
     library, curves = "peft" if is_adapter(folder) else library, _curves(metrics)
-    model_card(plain, metrics, library, place, bool(curves)).save(folder / "README.md")
+    shown = {"step": step, "place": place, "part": part, "curves": CURVES if curves else None}
+    model_card(plain, metrics, library, **shown).save(folder / "README.md")
     if curves:
         (folder / CURVES).write_text(line_plot(curves), encoding="utf-8")
 
 
 def model_card(
-    settings: Mapping[str, Any],
-    metrics: Sequence[Mapping[str, Any]],
-    library: str,
-    place: str,
-    curves: bool = False,
+    settings: Mapping[str, Any], metrics: Lines, library: str, **shown: Any
 ) -> ModelCard:
-    """The card of a model that is loaded from `place`, a path or hub id, and that transformers,
-    diffusers or, an adapter, peft reads; with `curves` it shows those beside it."""
+    """The card of a model that transformers, diffusers or, an adapter, peft reads. It is `shown`
+    the step, the place that it is loaded from, a path or hub id, or the part of that, and curves
+    beside it."""
     model = settings.get("model") or {"path": settings.get("objective", {}).get("model", "")}
     tasks, base = settings.get("tasks", {}), model["path"]
     drawn = [name for name, each in tasks.items() if each["task"] in DRAWN]
+    continued = adapter_directory(base) if base else None
+    earlier, base = (base, str(find_base(continued))) if continued else ("", base)
     known = bool(base) and not Path(base).expanduser().is_dir()
     way = "reinforcement-learning" if tasks else "sft"
     kinds = sorted({TAGS[SAMPLER_KINDS[each["sampler"]["name"]]] for each in tasks.values()})
@@ -69,7 +73,7 @@ def model_card(
         library_name=library,
         pipeline_tag=next(iter(hub_tasks), None),
         license=find_licence(base),
-        datasets=sorted({p for each in tasks.values() if is_hub_id(p := str(each["prompts"]))}),
+        datasets=sorted({p for each in tasks.values() if _is_on_hub(p := str(each["prompts"]))}),
         tags=["mmrl", way, *kinds, *(["lora"] if library == "peft" else [])],
     )
     return ModelCard.from_template(
@@ -77,14 +81,14 @@ def model_card(
         str(Path(__file__).with_name("model_card.md.j2")),
         name=settings.get("hub_model_id") or Path(settings["output_dir"]).name,
         base=base,
+        earlier=earlier,
         adapter=library == "peft",
         settings=settings,
         numbers=_numbers(metrics),
-        curves=CURVES if curves else None,
-        place=place,
         options=_changed(model, asdict(ModelConfig()), ("image_size", "max_prompt_length")),
         drawn=tasks[drawn[0]] if drawn else None,
         sampler=_sampler(tasks[drawn[0]]) if drawn else {},
+        **shown,
     )
 
 
@@ -95,6 +99,11 @@ def find_licence(base: str) -> str | None:
         place = Path(str(try_to_load_from_cache(base, "README.md")))
     data = metadata_load(place) if place.is_file() else None
     return (data or {}).get("license")
+
+
+def _is_on_hub(source: str) -> bool:
+    """Whether prompts are a data set of the hub, neither a file by the ending nor here."""
+    return is_hub_id(source) and Path(source).suffix not in SUFFIXES and not Path(source).exists()
 
 
 def _sampler(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,14 +122,14 @@ def _changed(
     return {n: settings[n] for n in names if n in settings and settings[n] != default[n]}
 
 
-def _curves(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _curves(metrics: Lines) -> dict[str, Any]:
     """Rewards and held-out scores over the steps."""
     points = collect_points(metrics)
     found = [matching(points, FIGURES[title]) for title in COMPARED]
     return {name: each for some in found for name, each in some.items() if len(each) > 1}
 
 
-def _numbers(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, float]]:
+def _numbers(metrics: Lines) -> list[tuple[str, float, float]]:
     """The first and last value of each reward, evaluation and loss."""
     found: dict[str, list[float]] = {}
     for line in metrics:

@@ -75,7 +75,7 @@ class RLProgress(Progress):
         finished, repository = super().finish(), self.config.log_completions_hub_repo
         if finished and repository is not None and self.run.is_main:
             with activity(f"uploading to {repository}", timed=False):
-                upload(self.run.samples, repository, self.config.hub_private_repo, "dataset")
+                upload(self.run.samples, repository, self.config.hub_private_repo, "dataset", str)
         return finished
 
     def _evaluate(self) -> list[Mapping[str, float]]:

@@ -49,6 +49,7 @@ def test_a_finished_model_is_uploaded_with_its_card(
     name, files = hub["uploaded"]
     assert name == "me/run" and files == {path.name for path in (output / "final").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors", "README.md"} <= files
+    assert 'load_policy("me/run"' in (output / "final" / "README.md").read_text()
     written = [path.read_text(errors="replace") for path in output.glob("*.*") if path.is_file()]
     assert "is uploaded to me/run" in (output / "train.log").read_text()
     assert TOKEN not in "".join(written)

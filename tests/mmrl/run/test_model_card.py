@@ -1,5 +1,6 @@
 """Model cards: what they say of a run, that it can be read by the hub, and that its code runs."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -21,17 +22,12 @@ SETTINGS = {
     "max_steps": 200,
     "learning_rate": 3e-6,
     "hub_model_id": "me/countdown",
-    "model": {"path": "GSAI-ML/LLaDA-8B-Instruct"},
-    "tasks": {
-        "countdown": {
-            "task": "text",
-            "prompts": "me/countdown-prompts",
-            "max_completion_length": 64,
-            "sampler": {"name": "static", "steps": 16, "block_size": 8},
-            "algorithm": {"name": "diffu_grpo"},
-            "rewards": [{"name": "countdown"}, {"name": "judge", "api_key": "secret"}],
-        }
-    },
+}
+TASK = {
+    **{"task": "text", "prompts": "me/countdown-prompts", "max_completion_length": 64},
+    "sampler": {"name": "static", "steps": 16, "block_size": 8},
+    "algorithm": {"name": "diffu_grpo"},
+    "rewards": [{"name": "countdown"}, {"name": "judge", "api_key": "secret"}],
 }
 METRICS = [
     {"step": 1, "reward": 0.125, "loss": 0.5, "time/step_s": 3.0},
@@ -41,7 +37,11 @@ METRICS = [
 
 
 def test_a_card_says_what_was_trained_how_and_with_which_result(tmp_path: Path) -> None:
-    text = str(model_card(SETTINGS, METRICS, "peft", "me/countdown"))
+    adapter = {"base_model_name_or_path": "GSAI-ML/LLaDA-8B-Instruct", "peft_type": "LORA", **LORA}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))
+    tasks = {"countdown": TASK, "more": {**TASK, "prompts": "data/prompts.jsonl"}}
+    settings = {**SETTINGS, "model": {"path": str(tmp_path)}, "tasks": tasks}
+    text = str(model_card(settings, METRICS, "peft", step=30, place="me/countdown"))
     (tmp_path / "README.md").write_text(text)
     assert metadata_load(tmp_path / "README.md") == {
         "base_model": "GSAI-ML/LLaDA-8B-Instruct",
@@ -52,16 +52,18 @@ def test_a_card_says_what_was_trained_how_and_with_which_result(tmp_path: Path) 
     }
     row = "| countdown (text) | `me/countdown-prompts` | `diffu_grpo` | `countdown`, `judge` |"
     assert f"{row} `static` |" in text and "Its licence is that of its base." in text
+    assert f"Instruct`, continued from `{tmp_path}`, by mmrl, 30 steps at" in text
     assert "SamplerConfig(name='static', steps=16, block_size=8)" in text
-    assert (
-        "| `reward` | 0.125 | 0.75 |" in text and "| `eval/countdown/reward` | 0.5 | 0.5 |" in text
-    )
+    assert "| `reward` | 0.125 | 0.75 |" in text
+    assert "| `eval/countdown/reward` | 0.5 | 0.5 |" in text
     assert 'load_policy("me/countdown")' in text
+    text = str(model_card(settings, METRICS, "peft", step=30, place="me/two", part="painter"))
+    assert 'load_policy(snapshot_download("me/two") + "/painter")' in text
     assert "secret" not in text and "time/step_s" not in text
 
 
 def test_what_is_no_policy_has_no_card(tmp_path: Path) -> None:
-    write_card(tmp_path, None, [])
+    write_card(tmp_path, None, [], 0, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -81,7 +83,7 @@ def test_the_code_of_a_card_loads_what_a_run_has_trained_also_where_all_was_move
     monkeypatch.chdir(there)
     for folder in ("final", "checkpoints/1"):
         card = (run / folder / "README.md").read_text()
-        assert "pipeline_tag: text-to-image" in card
+        assert "pipeline_tag: text-to-image" in card and " by mmrl, 1 step at" in card
         blocks = re.findall(r"```python\n(.*?)```", card, re.S)
         assert len(blocks) == 1 and f'"runs/small/{folder}"' in blocks[0]
         found: dict[str, Policy] = {}
