@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,12 @@ class RunDirectory:
         with self.metrics.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def keep_metrics(self, last: int) -> None:
-        """Keep the lines up to a step, and drop a last one that a kill has truncated."""
+    def keep_until(self, last: int) -> None:
+        """Keep metrics and samples up to a step; drop a last line that a kill has truncated."""
+        for path in self.samples.glob("*.*") if self.is_main else ():
+            step = re.search(r"_(\d{6,})\.\w+$", path.name)
+            if step and int(step[1]) > last:
+                path.unlink()
         if self.is_main and self.metrics.exists():
             kept = [line for line in self.read_metrics() if line["step"] <= last]
             aside = self.metrics.with_suffix(".partial")

@@ -58,7 +58,7 @@ class Progress:
         self.begun, self._open, self._trace = self.trainer.step, ExitStack(), None
         self.run.write_settings()
         # a run that starts anew keeps no line, not even of the evaluation before its first step
-        self.run.keep_metrics(self.begun or -1)
+        self.run.keep_until(self.begun or -1)
         self.checkpoints.resume(self.begun)
         lines = self.run.read_metrics() if self.run.is_main else []
         # lines of training steps have a learning rate, those of an evaluation have none

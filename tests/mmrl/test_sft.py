@@ -39,11 +39,11 @@ def test_two_steps_a_kill_and_two_more_equal_four_steps(
 def test_a_run_resumed_at_an_earlier_step_keeps_what_it_writes(
     images: Path, tmp_path: Path
 ) -> None:
-    train(config(images, tmp_path / "run", max_steps=6, save_total_limit=None))
-    second = str(tmp_path / "run" / "checkpoints" / "2")
-    changes = {"save_steps": 1, "save_total_limit": 2}
-    train(config(images, tmp_path / "run", resume_from_checkpoint=second, **changes))
-    assert checkpoint_steps(tmp_path / "run" / "checkpoints") == [3, 4]
+    run = train(config(images, tmp_path / "run", max_steps=6, save_total_limit=None, eval_steps=1))
+    changes = {"save_steps": 1, "save_total_limit": 2, "eval_steps": 4}
+    train(config(images, run, resume_from_checkpoint=str(run / "checkpoints" / "2"), **changes))
+    assert checkpoint_steps(run / "checkpoints") == [3, 4]
+    assert sorted(int(path.stem[-6:]) for path in (run / "samples").iterdir()) == [1, 2, 4]
 
 
 def test_training_lowers_the_loss_and_writes_a_run_directory(images: Path, tmp_path: Path) -> None:
