@@ -74,6 +74,12 @@ def is_hub_id(text: str) -> bool:
     return True
 
 
+def check_repository(key: str, name: str) -> None:
+    """Raise a ConfigError unless a repository of the hub, to upload to, can have a name."""
+    allowed = "a name or owner/name of up to 96 ASCII letters, digits and single '-', '_' or '.'"
+    check(is_hub_id(name), key, name, allowed)
+
+
 def is_cached(hub_id: str) -> bool:
     """Whether a repository of the Hugging Face hub, or a part of it, is in the local cache."""
     from huggingface_hub import constants

@@ -24,7 +24,7 @@ from mmrl.rollouts.chain_order import check_rewards
 from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
-from mmrl.run.hub_upload import check_upload
+from mmrl.run.hub_upload import check_token
 from mmrl.runtime.launch_checks import check_images, check_launch
 from mmrl.samplers import check_sampler
 
@@ -37,7 +37,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     check_launch(config.optimizer, config.torch_compile)
     check_rewards(config.tasks)
     if config.log_completions_hub_repo is not None and not dry:
-        check_upload(config.log_completions_hub_repo, "log_completions_hub_repo")
+        check_token("log_completions_hub_repo", config.log_completions_hub_repo, "null")
     control = config.report.control
     there = control is None or Path(control).expanduser().is_file()
     check(there, "report.control", control, "null, or an existing metrics.jsonl")

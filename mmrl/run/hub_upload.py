@@ -7,26 +7,20 @@ import logging
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from mmrl.config import check
-from mmrl.config.checks import is_hub_id
 from mmrl.run.run_log import warn_of_failure
 
 logger = logging.getLogger(__name__)
 
 
-def check_upload(repository: str | None, key: str = "hub_model_id") -> None:
-    """Raise a ConfigError where the name of a repository has not its form, or there is no token."""
+def check_token(key: str, value: Any, off: str) -> None:
+    """Raise a ConfigError of a setting that uploads, where there is no token."""
     from huggingface_hub import get_token
 
-    allowed = "null for the name of output_dir, owner/name or name"
-    fits = repository is None or is_hub_id(repository)
-    check(fits, key, repository, allowed)
     advice = "Log in by `hf auth login`, or set the environment variable HF_TOKEN."
-    asked, off = (key, repository), "null"
-    if key == "hub_model_id":
-        asked, off = ("push_to_hub", True), "false"
-    check(get_token() is not None, *asked, f"{off} without a token of the hub", advice)
+    check(get_token() is not None, key, value, f"{off} without a token of the hub", advice)
 
 
 def upload(

@@ -1,5 +1,6 @@
 """Uploads to the hub, whose client notes what it is given here."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,9 +8,7 @@ from typing import Any
 import pytest
 from huggingface_hub import HfApi
 
-from mmrl.config import ConfigError
 from mmrl.rl import main
-from mmrl.run.hub_upload import check_upload
 from tests.mmrl.runs import World, command_line
 
 TOKEN = "hf_aTokenOfTheTestThatNoLogShows"
@@ -77,9 +76,15 @@ def test_an_upload_that_fails_leaves_the_finished_run(
     assert (output / "final" / "adapter_model.safetensors").exists()
 
 
-def test_what_cannot_be_uploaded_is_known_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_uploaded_is_known_before_the_run(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    with pytest.raises(ConfigError, match="push_to_hub is True.* HF_TOKEN"):
-        check_upload("me/model")
-    with pytest.raises(ConfigError, match="hub_model_id is 'a/b/c'"):
-        check_upload("a/b/c")
+    for name, more, said in (
+        ("run", "verbose=false", "push_to_hub is True.* HF_TOKEN"),
+        ("run", "hub_model_id=a/b/c", "hub_model_id is 'a/b/c'"),
+        ("my run", "dry_run=true", "name of output_dir, without hub_model_id, is 'my run'"),
+        ("run", "log_completions_hub_repo=a..b", "log_completions_hub_repo is 'a..b'"),
+    ):
+        assert main(words(world, tmp_path / name, more)) == 1
+        assert re.search(said, capsys.readouterr().err)
