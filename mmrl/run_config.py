@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from mmrl.config import ConfigError, Settings, above, at_least, check, check_choice, one_of
-from mmrl.config.checks import check_repository
+from mmrl.config.checks import HUB_ID, is_hub_id
 from mmrl.runtime.devices import check_planned
 
 if TYPE_CHECKING:
@@ -146,9 +146,8 @@ class RunConfig(Settings):
             here = bool(find_spec(TRACKERS[tracker]))
             advice = f'Install it: pip install -e ".[{tracker}]"'
             check(here, "report_to", tracker, "an installed package", advice)
-        if self.push_to_hub:
-            otherwise = "the name of output_dir, without hub_model_id,"
-            check_repository("hub_model_id" if self.hub_model_id else otherwise, self.repository)
+        named = "hub_model_id" + (not self.hub_model_id) * ", the name of output_dir,"
+        check(not self.push_to_hub or is_hub_id(self.repository), named, self.repository, HUB_ID)
 
     @property
     def repository(self) -> str:

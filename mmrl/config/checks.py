@@ -9,6 +9,7 @@ from typing import Any
 
 QUOTED = 300
 """Most characters of a value in a message."""
+HUB_ID = "a name or owner/name of up to 96 ASCII letters, digits and single '-', '_' or '.'"
 
 
 class ConfigError(ValueError):
@@ -72,12 +73,6 @@ def is_hub_id(text: str) -> bool:
     except HFValidationError:
         return False
     return True
-
-
-def check_repository(key: str, name: str) -> None:
-    """Raise a ConfigError unless a repository of the hub, to upload to, can have a name."""
-    allowed = "a name or owner/name of up to 96 ASCII letters, digits and single '-', '_' or '.'"
-    check(is_hub_id(name), key, name, allowed)
 
 
 def is_cached(hub_id: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from mmrl.config import check
 from mmrl.run.run_log import warn_of_failure
+from mmrl.runtime.activity import activity
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,8 @@ def upload(
     command = shlex.join(["hf", "upload", repository, str(folder), "--repo-type", kind])
     key = "hub_model_id" if kind == "model" else "log_completions_hub_repo"
     what = f"{key}: the upload of '{folder}' to '{repository}'"
-    with warn_of_failure(what, f"Correct that and upload it: {command}"):
+    advice, shown = f"Correct that and upload it: {command}", f"uploading to {repository}"
+    with warn_of_failure(what, advice), activity(shown, timed=False):
         from huggingface_hub import HfApi
 
         card(repository)  # also where the rest fails, and is done by hand

@@ -65,6 +65,8 @@ def model_card(
     continued = adapter_directory(base) if base else None
     earlier, base = (base, str(find_base(continued))) if continued else ("", base)
     known = bool(base) and not Path(base).expanduser().is_dir()
+    sources = {str(each["prompts"]) for each in tasks.values()}
+    files = {each for each in sources if Path(each).suffix in SUFFIXES or Path(each).exists()}
     way = "reinforcement-learning" if tasks else "sft"
     kinds = sorted({TAGS[SAMPLER_KINDS[each["sampler"]["name"]]] for each in tasks.values()})
     hub_tasks = [HUB_TASKS[each["task"]] for each in tasks.values() if each["task"] in HUB_TASKS]
@@ -73,7 +75,7 @@ def model_card(
         library_name=library,
         pipeline_tag=next(iter(hub_tasks), None),
         license=find_licence(base),
-        datasets=sorted({p for each in tasks.values() if _is_on_hub(p := str(each["prompts"]))}),
+        datasets=sorted(filter(is_hub_id, sources - files)),
         tags=["mmrl", way, *kinds, *(["lora"] if library == "peft" else [])],
     )
     return ModelCard.from_template(
@@ -99,11 +101,6 @@ def find_licence(base: str) -> str | None:
         place = Path(str(try_to_load_from_cache(base, "README.md")))
     data = metadata_load(place) if place.is_file() else None
     return (data or {}).get("license")
-
-
-def _is_on_hub(source: str) -> bool:
-    """Whether prompts are a data set of the hub, neither a file by the ending nor here."""
-    return is_hub_id(source) and Path(source).suffix not in SUFFIXES and not Path(source).exists()
 
 
 def _sampler(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import json
 import logging
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,9 +94,9 @@ class RunDirectory:
 
     def keep_until(self, last: int) -> None:
         """Keep metrics and samples up to a step; drop a last line that a kill has truncated."""
-        for path in self.samples.glob("*.*") if self.is_main else ():
-            step = re.search(r"_(\d{6,})\.\w+$", path.name)
-            if step and int(step[1]) > last:
+        for path in self.samples.glob("*_*.*") if self.is_main else ():
+            step = path.stem.rpartition("_")[2]
+            if len(step) > 5 and step.isdecimal() and int(step) > last:
                 path.unlink()
         if self.is_main and self.metrics.exists():
             kept = [line for line in self.read_metrics() if line["step"] <= last]

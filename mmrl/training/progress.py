@@ -141,10 +141,8 @@ class Progress:
         if self.run.is_main:
             self._report()
             if finished and self.config.push_to_hub:
-                repository, private = self.config.repository, self.config.hub_private_repo
-                with activity(f"uploading to {repository}", timed=False):
-                    card = partial(self._write_cards, self.run.final)
-                    upload(self.run.final, repository, private, "model", card)
+                own, card = self.config, partial(self._write_cards, self.run.final)
+                upload(self.run.final, own.repository, own.hub_private_repo, "model", card)
         return finished
 
     def write_checkpoint(self) -> None:

@@ -5,10 +5,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from datasets import load_dataset
 from huggingface_hub import HfApi
 
 from mmrl.rl import main
+from mmrl.run.sample_files import write_data_card
 from tests.mmrl.runs import World, command_line
 
 TOKEN = "hf_aTokenOfTheTestThatNoLogShows"
@@ -61,7 +64,14 @@ def test_completions_are_uploaded_as_a_data_set(
     assert main(words(world, tmp_path / "run", *more)) == 0
     name, files = hub["uploaded"]
     assert name == "me/me/written" and hub["kind"] == "dataset"
-    assert any(each.endswith(".parquet") for each in files)
+    samples = tmp_path / "run" / "samples"
+    rows = pq.read_table(samples / "completions_shapes_000001.parquet")
+    pq.write_table(rows.drop(["id"]), samples / "completions_shapes_000002.parquet")
+    pq.write_table(rows.drop(["id"]), samples / "completions_shapes_1_000001.parquet")
+    write_data_card(samples, "me/written")
+    for task, count in (("shapes", 16), ("shapes_1", 8)):
+        found = load_dataset(str(samples), f"completions_{task}", cache_dir=str(tmp_path))
+        assert found["train"].num_rows == count and "README.md" in files
 
 
 def test_an_upload_that_fails_leaves_the_finished_run(
@@ -83,8 +93,9 @@ def test_what_cannot_be_uploaded_is_known_before_the_run(
     for name, more, said in (
         ("run", "verbose=false", "push_to_hub is True.* HF_TOKEN"),
         ("run", "hub_model_id=a/b/c", "hub_model_id is 'a/b/c'"),
-        ("my run", "dry_run=true", "name of output_dir, without hub_model_id, is 'my run'"),
+        ("my run", "dry_run=true", "hub_model_id, the name of output_dir, is 'my run'"),
         ("run", "log_completions_hub_repo=a..b", "log_completions_hub_repo is 'a..b'"),
+        ("run", "log_completions_hub_repo=a log_completions=false", "log_completions is False"),
     ):
-        assert main(words(world, tmp_path / name, more)) == 1
+        assert main(words(world, tmp_path / name, *more.split())) == 1
         assert re.search(said, capsys.readouterr().err)
