@@ -113,8 +113,7 @@ class RLConfig(RunConfig):
         check(held_out or self.eval_steps == 0, "eval_steps", self.eval_steps, allowed, advice)
         if (repository := self.log_completions_hub_repo) is not None:
             check(is_hub_id(repository), "log_completions_hub_repo", repository, HUB_ID)
-            allowed = "true with log_completions_hub_repo"
-            check(self.log_completions, "log_completions", False, allowed)
+            check(self.log_completions, "log_completions", False, "true with such a repository")
         if self.stop_on is not None:
             allowed = "above 0 with stop_on, which follows evaluations"
             check(self.eval_steps > 0, "eval_steps", self.eval_steps, allowed)

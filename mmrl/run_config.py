@@ -146,13 +146,9 @@ class RunConfig(Settings):
             here = bool(find_spec(TRACKERS[tracker]))
             advice = f'Install it: pip install -e ".[{tracker}]"'
             check(here, "report_to", tracker, "an installed package", advice)
-        named = "hub_model_id" + (not self.hub_model_id) * ", the name of output_dir,"
-        check(not self.push_to_hub or is_hub_id(self.repository), named, self.repository, HUB_ID)
-
-    @property
-    def repository(self) -> str:
-        """What `final/` is uploaded to; the owner may be left out."""
-        return self.hub_model_id or Path(self.output_dir).resolve().name
+        if self.push_to_hub:
+            name = self.hub_model_id or Path(self.output_dir).resolve().name
+            check(is_hub_id(name), "hub_model_id, or the name of output_dir,", name, HUB_ID)
 
     def changed(self, **settings: Any) -> Self:
         """A copy with other settings, which are not checked again."""

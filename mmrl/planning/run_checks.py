@@ -51,8 +51,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
 def _check_policy(
     config: RLConfig, knowns: Mapping[str, Known], world_size: int, dry: bool
 ) -> dict[str, Task]:
-    """Check the settings of one policy, of which `knowns` has what is known as ""; return its
-    tasks."""
+    """Check the settings of a policy, which `knowns` has as ""; return its tasks."""
     check_geometry(config, world_size)
     follows = any(method.follows_rewards for method in config.algorithms)
     allowed = "false, as updates ask rewards and the autoencoder for their gradient"
@@ -135,8 +134,7 @@ def _check_divides(rollouts: int, key: str, number: int, of: str, otherwise: str
 def _check_sampler(
     policy: Known, where: str, task: TaskConfig, tokens: int | None, prefix: str
 ) -> None:
-    """Check the cache of a sampler, and its blocks where the length is that of the checkpoint or of
-    the layout."""
+    """Check the cache of a sampler, and its blocks at a length of the checkpoint or layout."""
     key, sampler = f"{prefix}max_completion_length", getattr(task, f"{prefix}sampler")
     length, images = getattr(task, key), writes_images(task.task)
     if images:

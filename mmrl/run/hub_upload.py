@@ -43,6 +43,7 @@ def upload(
         made = api.create_repo(repository, private=private, exist_ok=True, repo_type=kind)
         card(made.repo_id)
         said = f"{kind.capitalize()} of a run of mmrl"
-        place = {"repo_id": made.repo_id, "repo_type": kind}
-        api.upload_folder(folder_path=folder, commit_message=said, **place)  # type: ignore[call-overload]
+        api.upload_folder(
+            repo_id=made.repo_id, folder_path=folder, commit_message=said, repo_type=kind
+        )
         logger.info("'%s' is uploaded to %s", folder, made.repo_id)

@@ -5,20 +5,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard, ModelCardData, metadata_load, try_to_load_from_cache
+from huggingface_hub import ModelCard, ModelCardData, metadata_load
 
 from mmrl.config import to_plain
 from mmrl.config.checks import is_hub_id
 from mmrl.data.rows import SUFFIXES
 from mmrl.generation.kinds import SAMPLER_KINDS, SAMPLERS
 from mmrl.models.source import find_base, is_adapter
-from mmrl.pretrained.known import adapter_directory
+from mmrl.pretrained.known import adapter_directory, known_file
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.run.curves import line_plot
 from mmrl.run.report import COMPARED, FIGURES, collect_points, matching
 from mmrl.samplers import SamplerConfig
 
-Lines = Sequence[Mapping[str, Any]]
+Plain = Mapping[str, Any]
+Lines = Sequence[Plain]
 POLICIES = ("tokenizer.json", "model_index.json", "adapter_config.json")
 """Files by which a folder is a policy: a whole model, a pipeline, an adapter."""
 CURVES = "curves.svg"
@@ -53,27 +54,23 @@ def write_card(
         (folder / CURVES).write_text(line_plot(curves), encoding="utf-8")
 
 
-def model_card(
-    settings: Mapping[str, Any], metrics: Lines, library: str, **shown: Any
-) -> ModelCard:
-    """The card of a model that transformers, diffusers or, an adapter, peft reads. It is `shown`
-    the step, the place that it is loaded from, a path or hub id, or the part of that, and curves
-    beside it."""
+def model_card(settings: Plain, metrics: Lines, library: str, **shown: Any) -> ModelCard:
+    """The card of a model that transformers, diffusers or, an adapter, peft reads; `shown` are its
+    step, its place, a path or hub id, with the part of that, and curves beside it."""
     model = settings.get("model") or {"path": settings.get("objective", {}).get("model", "")}
     tasks, base = settings.get("tasks", {}), model["path"]
     drawn = [name for name, each in tasks.items() if each["task"] in DRAWN]
     continued = adapter_directory(base) if base else None
     earlier, base = (base, str(find_base(continued))) if continued else ("", base)
-    known = bool(base) and not Path(base).expanduser().is_dir()
     sources = {str(each["prompts"]) for each in tasks.values()}
     files = {each for each in sources if Path(each).suffix in SUFFIXES or Path(each).exists()}
     way = "reinforcement-learning" if tasks else "sft"
     kinds = sorted({TAGS[SAMPLER_KINDS[each["sampler"]["name"]]] for each in tasks.values()})
-    hub_tasks = [HUB_TASKS[each["task"]] for each in tasks.values() if each["task"] in HUB_TASKS]
+    hub_tasks = (HUB_TASKS.get(each["task"]) for each in tasks.values())
     head = ModelCardData(
-        base_model=base if known else None,
+        base_model=base if base and not Path(base).expanduser().is_dir() else None,
         library_name=library,
-        pipeline_tag=next(iter(hub_tasks), None),
+        pipeline_tag=next(filter(None, hub_tasks), None),
         license=find_licence(base),
         datasets=sorted(filter(is_hub_id, sources - files)),
         tags=["mmrl", way, *kinds, *(["lora"] if library == "peft" else [])],
@@ -84,7 +81,6 @@ def model_card(
         name=settings.get("hub_model_id") or Path(settings["output_dir"]).name,
         base=base,
         earlier=earlier,
-        adapter=library == "peft",
         settings=settings,
         numbers=_numbers(metrics),
         options=_changed(model, asdict(ModelConfig()), ("image_size", "max_prompt_length")),
@@ -96,11 +92,8 @@ def model_card(
 
 def find_licence(base: str) -> str | None:
     """The licence that the card of a base states, where the card is on this machine."""
-    place = Path(base).expanduser() / "README.md"
-    if not place.is_file() and is_hub_id(base):
-        place = Path(str(try_to_load_from_cache(base, "README.md")))
-    data = metadata_load(place) if place.is_file() else None
-    return (data or {}).get("license")
+    place = known_file(base, "README.md")
+    return ((metadata_load(place) if place else None) or {}).get("license")
 
 
 def _sampler(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,9 +106,7 @@ def _sampler(task: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": settings["name"], **_changed(settings, default, default)}
 
 
-def _changed(
-    settings: Mapping[str, Any], default: Mapping[str, Any], names: Sequence[str] | Mapping
-) -> dict[str, Any]:
+def _changed(settings: Plain, default: Plain, names: Sequence[str] | Mapping) -> dict[str, Any]:
     return {n: settings[n] for n in names if n in settings and settings[n] != default[n]}
 
 

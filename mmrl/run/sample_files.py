@@ -117,8 +117,7 @@ def embed_stored(stored: Any, side: int = SIDE) -> str:
 
 
 def embed(image: Image.Image | Video, side: int = SIDE) -> str:
-    """The HTML of an image or a video, at most `side` pixels wide and high; small ones are enlarged
-    without blur."""
+    """The HTML of an image or video in at most `side` pixels; small ones are enlarged sharply."""
     small = (image.image(0) if isinstance(image, Video) else image).copy()
     small.thumbnail((side, side))
     buffer, form = io.BytesIO(), "png"

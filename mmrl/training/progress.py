@@ -141,8 +141,9 @@ class Progress:
         if self.run.is_main:
             self._report()
             if finished and self.config.push_to_hub:
-                own, card = self.config, partial(self._write_cards, self.run.final)
-                upload(self.run.final, own.repository, own.hub_private_repo, "model", card)
+                repository = self.config.hub_model_id or self.run.path.resolve().name
+                card = partial(self._write_cards, self.run.final)
+                upload(self.run.final, repository, self.config.hub_private_repo, "model", card)
         return finished
 
     def write_checkpoint(self) -> None:

@@ -74,12 +74,9 @@ def test_the_last_step_is_logged_and_a_finished_run_keeps_its_lines(
 def test_micro_batches_of_a_step_equal_one_large_batch(images: Path, tmp_path: Path) -> None:
     loss = tokenizer(images, entropy_weight=0.0, save_dtype="float32")
     for name, size, accumulation in (("one", 6, 1), ("three", 2, 3)):
-        options = {
-            "per_device_train_batch_size": size,
-            "gradient_accumulation_steps": accumulation,
-            "objective": loss,
-        }
-        train(config(images, tmp_path / name, max_steps=1, warmup_steps=0, **options))
+        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": accumulation}
+        options |= {"objective": loss, "max_steps": 1, "warmup_steps": 0}
+        train(config(images, tmp_path / name, **options))
     one, three = (metrics(tmp_path / name)[0] for name in ("one", "three"))
     assert one["loss"] == pytest.approx(three["loss"], rel=1e-5)
     assert one["grad_norm"] == pytest.approx(three["grad_norm"], rel=1e-4)
@@ -160,8 +157,7 @@ def blocking(patch: pytest.MonkeyPatch, step: int) -> threading.Event:
 def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_waits_for_it(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, seen = Reconstruction.loss, []
-    run = tmp_path / "run"
+    original, seen, run = Reconstruction.loss, [], tmp_path / "run"
 
     def loss(self: Reconstruction, batch: torch.Tensor) -> Any:
         seen.append([path.name for path in sorted((run / "checkpoints").iterdir())])
@@ -197,8 +193,7 @@ def test_an_error_of_the_background_ends_the_run_after_the_next_step(
     monkeypatch.setattr(checkpoint, "_flush", flush)
     with pytest.raises(CheckpointError, match="checkpoints/4' failed: .*No space left"):
         train(config(images, tmp_path / "run"))
-    entries = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
-    assert entries == ["2"]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["2"]
     assert not (tmp_path / "run" / "final").exists()
 
 
