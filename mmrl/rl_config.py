@@ -11,6 +11,7 @@ from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.presets import resolve_method
 from mmrl.config import ConfigError, above, at_least, check, check_choice
+from mmrl.config.checks import HUB_ID, is_hub_id
 from mmrl.pretrained.model_config import ModelConfig, OldPolicyConfig, PolicyConfig
 from mmrl.rewards.scoring.terms import key_of
 from mmrl.rollouts.chain_order import check_chains, resolve_chain
@@ -111,6 +112,9 @@ class RLConfig(RunConfig):
         held_out = any(task.eval_prompts for task in self.tasks.values())
         allowed, advice = "0 without held-out prompts", "Set tasks.<name>.eval_prompts."
         check(held_out or self.eval_steps == 0, "eval_steps", self.eval_steps, allowed, advice)
+        if (repository := self.log_completions_hub_repo) is not None:
+            check(is_hub_id(repository), "log_completions_hub_repo", repository, HUB_ID)
+            check(self.log_completions, "log_completions", False, "true with such a repository")
         if self.stop_on is not None:
             allowed = "above 0 with stop_on, which follows evaluations"
             check(self.eval_steps > 0, "eval_steps", self.eval_steps, allowed)

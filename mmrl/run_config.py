@@ -7,9 +7,11 @@ import inspect
 from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from mmrl.config import ConfigError, Settings, above, at_least, check, check_choice, one_of
+from mmrl.config.checks import HUB_ID, is_hub_id
 from mmrl.runtime.devices import check_planned
 
 if TYPE_CHECKING:
@@ -144,6 +146,9 @@ class RunConfig(Settings):
             here = bool(find_spec(TRACKERS[tracker]))
             advice = f'Install it: pip install -e ".[{tracker}]"'
             check(here, "report_to", tracker, "an installed package", advice)
+        if self.push_to_hub:
+            name = self.hub_model_id or Path(self.output_dir).resolve().name
+            check(is_hub_id(name), "hub_model_id, or the name of output_dir,", name, HUB_ID)
 
     def changed(self, **settings: Any) -> Self:
         """A copy with other settings, which are not checked again."""

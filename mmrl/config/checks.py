@@ -9,6 +9,7 @@ from typing import Any
 
 QUOTED = 300
 """Most characters of a value in a message."""
+HUB_ID = "a name or owner/name of up to 96 ASCII letters, digits and single '-', '_' or '.'"
 
 
 class ConfigError(ValueError):
@@ -49,8 +50,7 @@ def suggest(word: Any, allowed: Mapping[str, str] | Sequence[str]) -> str:
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import a module that only an extra of this package installs. Raises ConfigError: it is not
-    installed."""
+    """Import a module that an extra of this package brings. Raises ConfigError: it is not here."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

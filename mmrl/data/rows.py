@@ -93,8 +93,7 @@ def read_row(row: Any, place: str) -> Row:
 
 def _find_files(source: str, config: str | None, split: str | None) -> list[str]:
     """The files of a source in the order of their names; none for a hub id, or for a folder other
-    than of images with texts beside them, which is its own file. Raises ConfigError: see
-    `read_rows`."""
+    than of images with texts beside them, its own file. Raises ConfigError: see `read_rows`."""
     path, files = Path(source), [source]
     if has_magic(source) and not path.exists():
         files = sorted(name for name in glob(source, recursive=True) if Path(name).is_file())

@@ -164,8 +164,7 @@ def _build_inputs(tab: SamplingTab, asks: bool, able: Sequence[str]) -> list[Any
 def _build_form(
     name: str, steps: int, temperature: float, cfg_scale: float, more: str, positions: int
 ) -> list[Any]:
-    """Lay out the inputs of a sampler with these first values; `_read_form` takes their values in
-    this order."""
+    """Lay out the inputs of a sampler with these first values, in the order of `_read_form`."""
     import gradio as gr
 
     with gr.Row():

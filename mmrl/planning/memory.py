@@ -114,8 +114,7 @@ def _add_value(
 
 
 def count_policy(config: RLConfig, network: Network) -> NetworkBytes:
-    """Sizes of the policy of a run, given without an adapter; its parameters are marked as trained
-    or not."""
+    """Sizes of a run's policy, given without an adapter; marks its parameters as trained or not."""
     model, size, adapter = config.model, BYTES[config.model.dtype], 0
     own = {id(p) for p in trained_in_full(network, model).values() if not config.frozen}
     for parameter in network.parameters():

@@ -94,8 +94,7 @@ def add_run(
 
 
 def add_memory(plan: Plan, needs: Needs, placement: Placement) -> None:
-    """Add the memory of a process to a plan, which is refused where a GPU that is known has
-    less."""
+    """Add the memory of a process to a plan, which is refused where a known GPU has less."""
     (phase, peak), memory, here = needs.peak(), placement.memory, placement.device == "cpu"
     plan.add("memory", f"per {'process' if here else 'device'}, estimated: {placement}")
     owner = placement.named.name if placement.named else f"this {placement.device.upper()}"

@@ -24,7 +24,7 @@ from mmrl.rollouts.chain_order import check_rewards
 from mmrl.rollouts.policy_queries import check_queries
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
-from mmrl.run.hub_upload import check_upload
+from mmrl.run.hub_upload import check_token
 from mmrl.runtime.launch_checks import check_images, check_launch
 from mmrl.samplers import check_sampler
 
@@ -37,7 +37,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     check_launch(config.optimizer, config.torch_compile)
     check_rewards(config.tasks)
     if config.log_completions_hub_repo is not None and not dry:
-        check_upload(config.log_completions_hub_repo, "log_completions_hub_repo")
+        check_token("log_completions_hub_repo", config.log_completions_hub_repo, "null")
     control = config.report.control
     there = control is None or Path(control).expanduser().is_file()
     check(there, "report.control", control, "null, or an existing metrics.jsonl")
@@ -51,8 +51,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
 def _check_policy(
     config: RLConfig, knowns: Mapping[str, Known], world_size: int, dry: bool
 ) -> dict[str, Task]:
-    """Check the settings of one policy, of which `knowns` has what is known as ""; return its
-    tasks."""
+    """Check the settings of a policy, which `knowns` has as ""; return its tasks."""
     check_geometry(config, world_size)
     follows = any(method.follows_rewards for method in config.algorithms)
     allowed = "false, as updates ask rewards and the autoencoder for their gradient"
@@ -135,8 +134,7 @@ def _check_divides(rollouts: int, key: str, number: int, of: str, otherwise: str
 def _check_sampler(
     policy: Known, where: str, task: TaskConfig, tokens: int | None, prefix: str
 ) -> None:
-    """Check the cache of a sampler, and its blocks where the length is that of the checkpoint or of
-    the layout."""
+    """Check the cache of a sampler, and its blocks at a length of the checkpoint or layout."""
     key, sampler = f"{prefix}max_completion_length", getattr(task, f"{prefix}sampler")
     length, images = getattr(task, key), writes_images(task.task)
     if images:

@@ -5,18 +5,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard, ModelCardData, metadata_load, try_to_load_from_cache
+from huggingface_hub import ModelCard, ModelCardData, metadata_load
 
 from mmrl.config import to_plain
 from mmrl.config.checks import is_hub_id
+from mmrl.data.rows import SUFFIXES
 from mmrl.generation.kinds import SAMPLER_KINDS, SAMPLERS
-from mmrl.models.source import is_adapter
+from mmrl.models.source import find_base, is_adapter
+from mmrl.pretrained.known import adapter_directory, known_file
 from mmrl.pretrained.model_config import ModelConfig
-from mmrl.run.checkpoint import ASIDE
 from mmrl.run.curves import line_plot
 from mmrl.run.report import COMPARED, FIGURES, collect_points, matching
 from mmrl.samplers import SamplerConfig
 
+Plain = Mapping[str, Any]
+Lines = Sequence[Plain]
 POLICIES = ("tokenizer.json", "model_index.json", "adapter_config.json")
 """Files by which a folder is a policy: a whole model, a pipeline, an adapter."""
 CURVES = "curves.svg"
@@ -33,43 +36,43 @@ DRAWN = ("text", "text_to_image", "text_to_video")
 """Tasks whose prompt is a text alone, so that the card can show how to sample."""
 
 
-def write_card(folder: Path, settings: Any, metrics: Sequence[Mapping[str, Any]]) -> None:
+def write_card(
+    folder: Path, settings: Any, metrics: Lines, step: int, place: str | Path, part: str = ""
+) -> None:
     """Write the card of a trained policy beside it, with its curves; nothing into a folder of
-    anything else. It is of the settings of a run and the lines of its `metrics.jsonl`."""
+    anything else. It is of the settings of a run, the lines of its `metrics.jsonl` and its steps so
+    far. The policy is loaded from a `part` of `place`, a hub id or a Path."""
     if not any((folder / name).is_file() for name in POLICIES):
         return
     plain = to_plain(settings)
-    # a folder is written under another name, see `write_directory`
-    place = plain.get("hub_model_id") or str(folder).removesuffix(ASIDE)
+    place, part = (place / part, "") if isinstance(place, Path) else (place, part)
     library = "diffusers" if (folder / "model_index.json").is_file() else "transformers"
     library, curves = "peft" if is_adapter(folder) else library, _curves(metrics)
-    model_card(plain, metrics, library, place, bool(curves)).save(folder / "README.md")
+    shown = {"step": step, "place": place, "part": part, "curves": CURVES if curves else None}
+    model_card(plain, metrics, library, **shown).save(folder / "README.md")
     if curves:
         (folder / CURVES).write_text(line_plot(curves), encoding="utf-8")
 
 
-def model_card(
-    settings: Mapping[str, Any],
-    metrics: Sequence[Mapping[str, Any]],
-    library: str,
-    place: str,
-    curves: bool = False,
-) -> ModelCard:
-    """The card of a model that is loaded from `place`, a path or hub id, and that transformers,
-    diffusers or, an adapter, peft reads; with `curves` it shows those beside it."""
+def model_card(settings: Plain, metrics: Lines, library: str, **shown: Any) -> ModelCard:
+    """The card of a model that transformers, diffusers or, an adapter, peft reads; `shown` are its
+    step, its place, a path or hub id, with the part of that, and curves beside it."""
     model = settings.get("model") or {"path": settings.get("objective", {}).get("model", "")}
     tasks, base = settings.get("tasks", {}), model["path"]
     drawn = [name for name, each in tasks.items() if each["task"] in DRAWN]
-    known = bool(base) and not Path(base).expanduser().is_dir()
+    continued = adapter_directory(base) if base else None
+    earlier, base = (base, str(find_base(continued))) if continued else ("", base)
+    sources = {str(each["prompts"]) for each in tasks.values()}
+    files = {each for each in sources if Path(each).suffix in SUFFIXES or Path(each).exists()}
     way = "reinforcement-learning" if tasks else "sft"
     kinds = sorted({TAGS[SAMPLER_KINDS[each["sampler"]["name"]]] for each in tasks.values()})
-    hub_tasks = [HUB_TASKS[each["task"]] for each in tasks.values() if each["task"] in HUB_TASKS]
+    hub_tasks = (HUB_TASKS.get(each["task"]) for each in tasks.values())
     head = ModelCardData(
-        base_model=base if known else None,
+        base_model=base if base and not Path(base).expanduser().is_dir() else None,
         library_name=library,
-        pipeline_tag=next(iter(hub_tasks), None),
+        pipeline_tag=next(filter(None, hub_tasks), None),
         license=find_licence(base),
-        datasets=sorted({p for each in tasks.values() if is_hub_id(p := str(each["prompts"]))}),
+        datasets=sorted(filter(is_hub_id, sources - files)),
         tags=["mmrl", way, *kinds, *(["lora"] if library == "peft" else [])],
     )
     return ModelCard.from_template(
@@ -77,24 +80,20 @@ def model_card(
         str(Path(__file__).with_name("model_card.md.j2")),
         name=settings.get("hub_model_id") or Path(settings["output_dir"]).name,
         base=base,
-        adapter=library == "peft",
+        earlier=earlier,
         settings=settings,
         numbers=_numbers(metrics),
-        curves=CURVES if curves else None,
-        place=place,
         options=_changed(model, asdict(ModelConfig()), ("image_size", "max_prompt_length")),
         drawn=tasks[drawn[0]] if drawn else None,
         sampler=_sampler(tasks[drawn[0]]) if drawn else {},
+        **shown,
     )
 
 
 def find_licence(base: str) -> str | None:
     """The licence that the card of a base states, where the card is on this machine."""
-    place = Path(base).expanduser() / "README.md"
-    if not place.is_file() and is_hub_id(base):
-        place = Path(str(try_to_load_from_cache(base, "README.md")))
-    data = metadata_load(place) if place.is_file() else None
-    return (data or {}).get("license")
+    place = known_file(base, "README.md")
+    return ((metadata_load(place) if place else None) or {}).get("license")
 
 
 def _sampler(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,20 +106,18 @@ def _sampler(task: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": settings["name"], **_changed(settings, default, default)}
 
 
-def _changed(
-    settings: Mapping[str, Any], default: Mapping[str, Any], names: Sequence[str] | Mapping
-) -> dict[str, Any]:
+def _changed(settings: Plain, default: Plain, names: Sequence[str] | Mapping) -> dict[str, Any]:
     return {n: settings[n] for n in names if n in settings and settings[n] != default[n]}
 
 
-def _curves(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _curves(metrics: Lines) -> dict[str, Any]:
     """Rewards and held-out scores over the steps."""
     points = collect_points(metrics)
     found = [matching(points, FIGURES[title]) for title in COMPARED]
     return {name: each for some in found for name, each in some.items() if len(each) > 1}
 
 
-def _numbers(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, float]]:
+def _numbers(metrics: Lines) -> list[tuple[str, float, float]]:
     """The first and last value of each reward, evaluation and loss."""
     found: dict[str, list[float]] = {}
     for line in metrics:

@@ -160,10 +160,8 @@ def _grids(folder: Path) -> dict[str, list[tuple[int, str]]]:
     """The first and the last grid of every task, of images or videos, as data URLs."""
     grids: dict[str, dict[int, Path]] = defaultdict(dict)
     for path in sorted(folder.glob("*_*.*")):
-        if path.suffix not in (".png", ".webp"):
-            continue
         task, _, step = path.stem.removeprefix("eval_").rpartition("_")
-        if step.isdigit():
+        if path.suffix in (".png", ".webp") and step.isdigit():
             grids[task][int(step)] = path
     return {
         task: [(step, _embed(found[step])) for step in dict.fromkeys((min(found), max(found)))]

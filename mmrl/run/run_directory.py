@@ -92,8 +92,12 @@ class RunDirectory:
         with self.metrics.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def keep_metrics(self, last: int) -> None:
-        """Keep the lines up to a step, and drop a last one that a kill has truncated."""
+    def keep_until(self, last: int) -> None:
+        """Keep metrics and samples up to a step; drop a last line that a kill has truncated."""
+        for path in self.samples.glob("*_*.*") if self.is_main else ():
+            step = path.stem.rpartition("_")[2]
+            if len(step) > 5 and step.isdecimal() and int(step) > last:
+                path.unlink()
         if self.is_main and self.metrics.exists():
             kept = [line for line in self.read_metrics() if line["step"] <= last]
             aside = self.metrics.with_suffix(".partial")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from huggingface_hub import DatasetCardData
 from PIL import Image
 
 from mmrl.config import ConfigError
@@ -60,6 +61,27 @@ def find_completions(run: Path) -> dict[str, Path]:
     }
 
 
+def write_data_card(folder: Path, repository: str) -> None:
+    """Write the README.md of a folder that is uploaded, by which `datasets` loads it: for each kind
+    and task a configuration, with the columns of all its files."""
+    import pyarrow as pa
+    from datasets import DatasetInfo, Features
+    from datasets.info import DatasetInfosDict
+    from pyarrow.parquet import read_schema
+
+    configs, infos = [], DatasetInfosDict()
+    for kind in TITLES:
+        for task, files in find_samples(folder, kind).items():
+            name, schemas = f"{kind}_{task}", [*map(read_schema, files.values())]
+            columns = pa.unify_schemas(schemas, promote_options="permissive")
+            infos[name] = DatasetInfo(features=Features.from_arrow_schema(columns))
+            # not `*`, as another task may be called `<task>_1`
+            configs.append({"config_name": name, "data_files": f"{name}_{'[0-9]' * 6}.parquet"})
+    infos.to_dataset_card_data(data := DatasetCardData(configs=configs))
+    title = f"# Completions of a run of mmrl\n\n`load_dataset('{repository}', …)`"
+    (folder / "README.md").write_text(f"---\n{data}\n---\n\n{title}\n", encoding="utf-8")
+
+
 def read_samples(path: Path) -> pyarrow.Table:
     """The completions of a file, see `mmrl.training.completions`. Raises ConfigError: it is too
     large, or holds no completions."""
@@ -95,8 +117,7 @@ def embed_stored(stored: Any, side: int = SIDE) -> str:
 
 
 def embed(image: Image.Image | Video, side: int = SIDE) -> str:
-    """The HTML of an image or a video, at most `side` pixels wide and high; small ones are enlarged
-    without blur."""
+    """The HTML of an image or video in at most `side` pixels; small ones are enlarged sharply."""
     small = (image.image(0) if isinstance(image, Video) else image).copy()
     small.thumbnail((side, side))
     buffer, form = io.BytesIO(), "png"

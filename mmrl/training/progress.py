@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import gather_object
 
-from mmrl.run.checkpoint import write_directory
+from mmrl.run.checkpoint import ASIDE, write_directory
 from mmrl.run.hub_upload import upload
 from mmrl.run.model_card import write_card
 from mmrl.run.profile import trace_steps
@@ -58,7 +58,7 @@ class Progress:
         self.begun, self._open, self._trace = self.trainer.step, ExitStack(), None
         self.run.write_settings()
         # a run that starts anew keeps no line, not even of the evaluation before its first step
-        self.run.keep_metrics(self.begun or -1)
+        self.run.keep_until(self.begun or -1)
         self.checkpoints.resume(self.begun)
         lines = self.run.read_metrics() if self.run.is_main else []
         # lines of training steps have a learning rate, those of an evaluation have none
@@ -142,8 +142,8 @@ class Progress:
             self._report()
             if finished and self.config.push_to_hub:
                 repository = self.config.hub_model_id or self.run.path.resolve().name
-                with activity(f"uploading to {repository}", timed=False):
-                    upload(self.run.final, repository, self.config.hub_private_repo)
+                card = partial(self._write_cards, self.run.final)
+                upload(self.run.final, repository, self.config.hub_private_repo, "model", card)
         return finished
 
     def write_checkpoint(self) -> None:
@@ -152,11 +152,16 @@ class Progress:
 
     def _save_with_card(self, save: Callable[[Path], None], folder: Path) -> None:
         save(folder)
+        # a folder is written under another name, see `write_directory`
+        self._write_cards(folder, folder.with_name(folder.name.removesuffix(ASIDE)))
+
+    def _write_cards(self, folder: Path, place: str | Path) -> None:
         again = "The same command with resume_from_checkpoint=auto writes final/ with its card."
         with warn_of_failure(f"the model card of '{folder}'", again):
             if self.run.is_main:
+                found = self.run.read_metrics(), self.trainer.step, place
                 for name, own in getattr(self.config, "runs", {"": self.config}).items():
-                    write_card(folder / name, own, self.run.read_metrics())
+                    write_card(folder / name, own, *found, name)
 
     def _report(self) -> None:
         call = f"from mmrl.run.report import write_report as w; w({str(self.run.path)!r})"

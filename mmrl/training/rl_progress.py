@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from accelerate.utils import gather_object
@@ -16,6 +17,7 @@ from mmrl.rollouts.held_out_grid import write_grid
 from mmrl.rollouts.tasks import Task
 from mmrl.run.hub_upload import upload
 from mmrl.run.run_directory import RunDirectory
+from mmrl.run.sample_files import write_data_card
 from mmrl.run.stop_rule import find_standing
 from mmrl.runtime.activity import activity
 from mmrl.runtime.interrupt import leave_together
@@ -74,8 +76,8 @@ class RLProgress(Progress):
         """See `Progress.finish`; of a run at its end the completions are uploaded, if asked."""
         finished, repository = super().finish(), self.config.log_completions_hub_repo
         if finished and repository is not None and self.run.is_main:
-            with activity(f"uploading to {repository}", timed=False):
-                upload(self.run.samples, repository, self.config.hub_private_repo, "dataset")
+            private, card = self.config.hub_private_repo, partial(write_data_card, self.run.samples)
+            upload(self.run.samples, repository, private, "dataset", card)
         return finished
 
     def _evaluate(self) -> list[Mapping[str, float]]:

@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
 
 from mmrl import begin
-from mmrl.run.hub_upload import check_upload
+from mmrl.run.hub_upload import check_token
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.run_lock import lock_directory
 from mmrl.run.run_log import log_run
@@ -68,7 +68,7 @@ def open_directory(
     that the run continues from, None for its first step. Raises ConfigError: a directory that
     cannot be written, that another run holds or whose run would be lost, or no such checkpoint."""
     if config.push_to_hub:
-        check_upload(config.hub_model_id)
+        check_token("push_to_hub", True, "false")
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     end_when_idle(config.ddp_timeout + GRACE)
     with lock_directory(run.path, run.is_main):

@@ -143,8 +143,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
                 merge_directory(folder, self.config.save_dtype or self.config.model.dtype)
 
     def state(self) -> dict[str, Any]:
-        """Trained weights of the policy and of a value model, and the reference where it follows
-        the policy."""
+        """Trained weights of the policy and of a value model, and a reference that follows."""
         return {
             **({"reference": self._reference_tensors()} if self.reference_moves else {}),
             **({} if self.averaged is None else {"old_policy": self.averaged.average}),

@@ -224,7 +224,8 @@ def test_one_policy_by_its_name_is_the_short_form(prompts: Path, tmp_path: Path)
     long = run(prompts, tmp_path / "long", *think, model=named)
     assert metrics(short) == metrics(long)
     assert same_weights(short / "final", long / "final" / "one")
-    assert MMADA in (long / "final" / "one" / "README.md").read_text()
+    card = (long / "final" / "one" / "README.md").read_text()
+    assert MMADA in card and f'load_policy("{long}/final/one"' in card
     listed = find_checkpoints(DemoConfig(checkpoints=[], runs=[str(tmp_path)]))
     assert {str(short / "final"), str(long / "final" / "one")} <= listed.keys()
     assert listed[str(long / "final" / "one")].vq == MAGVIT

@@ -39,11 +39,11 @@ def test_two_steps_a_kill_and_two_more_equal_four_steps(
 def test_a_run_resumed_at_an_earlier_step_keeps_what_it_writes(
     images: Path, tmp_path: Path
 ) -> None:
-    train(config(images, tmp_path / "run", max_steps=6, save_total_limit=None))
-    second = str(tmp_path / "run" / "checkpoints" / "2")
-    changes = {"save_steps": 1, "save_total_limit": 2}
-    train(config(images, tmp_path / "run", resume_from_checkpoint=second, **changes))
-    assert checkpoint_steps(tmp_path / "run" / "checkpoints") == [3, 4]
+    run = train(config(images, tmp_path / "run", max_steps=6, save_total_limit=None, eval_steps=1))
+    changes = {"save_steps": 1, "save_total_limit": 2, "eval_steps": 4}
+    train(config(images, run, resume_from_checkpoint=str(run / "checkpoints" / "2"), **changes))
+    assert checkpoint_steps(run / "checkpoints") == [3, 4]
+    assert sorted(int(path.stem[-6:]) for path in (run / "samples").iterdir()) == [1, 2, 4]
 
 
 def test_training_lowers_the_loss_and_writes_a_run_directory(images: Path, tmp_path: Path) -> None:
@@ -74,12 +74,9 @@ def test_the_last_step_is_logged_and_a_finished_run_keeps_its_lines(
 def test_micro_batches_of_a_step_equal_one_large_batch(images: Path, tmp_path: Path) -> None:
     loss = tokenizer(images, entropy_weight=0.0, save_dtype="float32")
     for name, size, accumulation in (("one", 6, 1), ("three", 2, 3)):
-        options = {
-            "per_device_train_batch_size": size,
-            "gradient_accumulation_steps": accumulation,
-            "objective": loss,
-        }
-        train(config(images, tmp_path / name, max_steps=1, warmup_steps=0, **options))
+        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": accumulation}
+        options |= {"objective": loss, "max_steps": 1, "warmup_steps": 0}
+        train(config(images, tmp_path / name, **options))
     one, three = (metrics(tmp_path / name)[0] for name in ("one", "three"))
     assert one["loss"] == pytest.approx(three["loss"], rel=1e-5)
     assert one["grad_norm"] == pytest.approx(three["grad_norm"], rel=1e-4)
@@ -160,8 +157,7 @@ def blocking(patch: pytest.MonkeyPatch, step: int) -> threading.Event:
 def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_waits_for_it(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, seen = Reconstruction.loss, []
-    run = tmp_path / "run"
+    original, seen, run = Reconstruction.loss, [], tmp_path / "run"
 
     def loss(self: Reconstruction, batch: torch.Tensor) -> Any:
         seen.append([path.name for path in sorted((run / "checkpoints").iterdir())])
@@ -197,8 +193,7 @@ def test_an_error_of_the_background_ends_the_run_after_the_next_step(
     monkeypatch.setattr(checkpoint, "_flush", flush)
     with pytest.raises(CheckpointError, match="checkpoints/4' failed: .*No space left"):
         train(config(images, tmp_path / "run"))
-    entries = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
-    assert entries == ["2"]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["2"]
     assert not (tmp_path / "run" / "final").exists()
 
 

@@ -81,8 +81,7 @@ def test_a_line_cut_short_and_values_that_are_no_numbers_are_left_out(run: Path)
 
 def test_a_run_with_one_evaluation_or_nothing_has_a_report(tmp_path: Path) -> None:
     assert "No steps yet" in write_report(tmp_path).read_text()
-    write_metrics(tmp_path, [{"step": 0, "eval/loss": 0.25}])
-    page = write_report(tmp_path).read_text()
+    page = write_report(write_metrics(tmp_path, [{"step": 0, "eval/loss": 0.25}])).read_text()
     assert "<td>loss</td><td>0.250</td></tr>" in page and "change" not in page
 
 
@@ -118,8 +117,8 @@ def test_completions_go_from_the_best_to_the_worst(tmp_path: Path) -> None:
 def test_of_many_steps_the_first_and_the_last_are_shown(tmp_path: Path) -> None:
     for step in range(1, 41):
         write_rows(tmp_path, f"eval_t_{step:06d}", texts([0.0, 1.0]))
-    shown = re.findall(r"<summary>step (\d+)", write_report(tmp_path).read_text())
-    assert shown == ["1", "40"]
+    page = write_report(tmp_path).read_text()
+    assert re.findall(r"<summary>step (\d+)", page) == ["1", "40"]
 
 
 def test_broken_images_and_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
@@ -160,7 +159,6 @@ def test_the_headline_says_what_was_learnt_and_what_the_control_did(run: Path) -
 
 def test_a_report_links_those_of_the_runs_beside_it(run: Path) -> None:
     assert "Runs beside this one" not in write_report(run).read_text()
-    other = write_metrics(run.parent / "other & more", [{"step": 1, "loss": 1.0}])
-    write_report(other)
+    write_report(write_metrics(run.parent / "other & more", [{"step": 1, "loss": 1.0}]))
     link = '<a href="../other%20%26%20more/report.html">other &amp; more</a>'
     assert link in write_report(run).read_text()
