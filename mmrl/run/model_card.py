@@ -55,25 +55,23 @@ def write_card(
 
 
 def model_card(settings: Plain, metrics: Lines, library: str, **shown: Any) -> ModelCard:
-    """The card of a model that transformers, diffusers or, an adapter, peft reads; `shown` are its
-    step, its place, a path or hub id, with the part of that, and curves beside it."""
+    """The card of a model that a library reads; `shown`: its step, place, part and curves."""
     model = settings.get("model") or {"path": settings.get("objective", {}).get("model", "")}
-    tasks, base = settings.get("tasks", {}), model["path"]
-    drawn = [name for name, each in tasks.items() if each["task"] in DRAWN]
+    tasks, base = [*settings.get("tasks", {}).values()], model["path"]
+    drawn = next((each for each in tasks if each["task"] in DRAWN), None)
     continued = adapter_directory(base) if base else None
     earlier, base = (base, str(find_base(continued))) if continued else ("", base)
-    sources = {str(each["prompts"]) for each in tasks.values()}
+    sources = {str(each["prompts"]) for each in tasks}
     files = {each for each in sources if Path(each).suffix in SUFFIXES or Path(each).exists()}
-    way = "reinforcement-learning" if tasks else "sft"
-    kinds = sorted({TAGS[SAMPLER_KINDS[each["sampler"]["name"]]] for each in tasks.values()})
-    hub_tasks = (HUB_TASKS.get(each["task"]) for each in tasks.values())
+    tags = ["mmrl", "reinforcement-learning" if tasks else "sft"]
+    tags += sorted({TAGS[SAMPLER_KINDS[each["sampler"]["name"]]] for each in tasks})
     head = ModelCardData(
         base_model=base if base and not Path(base).expanduser().is_dir() else None,
         library_name=library,
-        pipeline_tag=next(filter(None, hub_tasks), None),
+        pipeline_tag=next(filter(None, (HUB_TASKS.get(each["task"]) for each in tasks)), None),
         license=find_licence(base),
         datasets=sorted(filter(is_hub_id, sources - files)),
-        tags=["mmrl", way, *kinds, *(["lora"] if library == "peft" else [])],
+        tags=[*tags, *["lora"] * (library == "peft")],
     )
     return ModelCard.from_template(
         head,
@@ -84,8 +82,8 @@ def model_card(settings: Plain, metrics: Lines, library: str, **shown: Any) -> M
         settings=settings,
         numbers=_numbers(metrics),
         options=_changed(model, asdict(ModelConfig()), ("image_size", "max_prompt_length")),
-        drawn=tasks[drawn[0]] if drawn else None,
-        sampler=_sampler(tasks[drawn[0]]) if drawn else {},
+        drawn=drawn,
+        sampler=_sampler(drawn) if drawn else {},
         **shown,
     )
 

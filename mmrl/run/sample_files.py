@@ -62,11 +62,9 @@ def find_completions(run: Path) -> dict[str, Path]:
 
 
 def write_data_card(folder: Path, repository: str) -> None:
-    """Write the README.md of a folder that is uploaded, by which `datasets` loads it: for each kind
-    and task a configuration, with the columns of all its files."""
+    """Write the README.md by which `datasets` loads the files of each kind and task of a folder."""
     import pyarrow as pa
-    from datasets import DatasetInfo, Features
-    from datasets.info import DatasetInfosDict
+    from datasets.info import DatasetInfo, DatasetInfosDict, Features
     from pyarrow.parquet import read_schema
 
     configs, infos = [], DatasetInfosDict()
@@ -158,8 +156,7 @@ def _table(step: int, path: Path) -> dict[str, Any]:
 
 
 def _row(row: dict[str, Any], scores: Sequence[str]) -> dict[str, Any]:
-    completion = row["completion"]
-    stored = isinstance(completion, dict)
+    stored = isinstance(completion := row["completion"], dict)
     return {
         "prompt": _cut(row["prompt"]),
         "image": embed_stored(row["image"]) if row.get("image") else "",
