@@ -216,7 +216,7 @@ class RLConfig(RunConfig):
         return max(n for n in self.micro_batch_sizes(world_size) if n <= MAX_AUTO_BATCH)
 
     def micro_batch_sizes(self, world_size: int) -> list[int]:
-        """What a micro-batch may have: the divisors of the rollouts of every task, 1 without any."""
+        """What a micro-batch may have: divisors of the rollouts of all tasks, 1 without any."""
         rollouts = self.rollouts_per_device(world_size).values()
         shared = math.gcd(*(number // self.num_mini_batches for number in rollouts)) or 1
         return [n for n in range(1, shared + 1) if shared % n == 0]

@@ -153,9 +153,7 @@ class BothKinds(MaskedTokenModel):
         return self.latents.count_tokens(shape)
 
 
-def test_a_network_of_two_kinds_is_trained_on_both_in_one_step(
-    prompts: Path, tmp_path: Path
-) -> None:
+def test_a_network_of_two_kinds_learns_both_in_one_step(prompts: Path, tmp_path: Path) -> None:
     rate = "max_grad_norm=0", "learning_rate=1e-2"
     config = load_config(RLConfig, words(prompts, tmp_path, *rate))
     own = config.changed(models={}, model=config.runs["enhancer"].model, tasks={})

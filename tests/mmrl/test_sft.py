@@ -36,9 +36,7 @@ def test_two_steps_a_kill_and_two_more_equal_four_steps(
     assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
 
 
-def test_a_run_resumed_at_an_earlier_step_keeps_what_it_writes(
-    images: Path, tmp_path: Path
-) -> None:
+def test_a_run_resumed_at_an_earlier_step_keeps_its_files(images: Path, tmp_path: Path) -> None:
     run = train(config(images, tmp_path / "run", max_steps=6, save_total_limit=None, eval_steps=1))
     changes = {"save_steps": 1, "save_total_limit": 2, "eval_steps": 4}
     train(config(images, run, resume_from_checkpoint=str(run / "checkpoints" / "2"), **changes))

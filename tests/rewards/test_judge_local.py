@@ -75,9 +75,7 @@ def judge(model: Path, **options: Any) -> Any:
     return build_reward({**entry, "device": "cpu", "max_tokens": 4, **options})
 
 
-def test_a_package_that_is_missing_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "qwen_vl_utils", None)
     with pytest.raises(ConfigError, match=r"qwen_vl_utils is not installed.*\.\[judge\]"):
         judge(tmp_path)

@@ -179,9 +179,7 @@ def prompts(batch: RolloutBatch) -> list[str]:
     return [prompt.text for prompt in batch.prompts[::4]]
 
 
-def test_groups_of_other_prompts_take_the_places_of_equal_ones(
-    world: World, tmp_path: Path
-) -> None:
+def test_groups_of_other_prompts_take_places_of_equal_ones(world: World, tmp_path: Path) -> None:
     plain, _ = filled_step(world, tmp_path, **FILTERED)
     first = prompts(plain)
     assert plain.left_out is not None and not bool(plain.left_out.any())
@@ -226,9 +224,7 @@ def test_further_groups_are_the_same_on_one_process_and_on_two(
     assert all(line["num_gen_batches"] > 1 for line in metrics(tmp_path / "one"))
 
 
-def test_a_step_without_groups_to_learn_from_ends_at_its_limit(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_step_without_groups_to_learn_from_ends_at_a_limit(world: World, tmp_path: Path) -> None:
     batch, seen = filled_step(world, tmp_path, "a", max_num_gen_batches=3, **FILTERED)
     assert batch.left_out is not None and bool(batch.left_out.all())
     assert batch.metrics["num_gen_batches"] == 3 and len(seen) == 9

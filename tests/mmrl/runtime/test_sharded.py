@@ -128,9 +128,7 @@ def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("way", "kind"), STOPPED.items())
-def test_processes_leave_together_if_one_is_told_to_stop(
-    runs_of: Runs, way: str, kind: str
-) -> None:
+def test_processes_leave_together_if_one_is_to_stop(runs_of: Runs, way: str, kind: str) -> None:
     runs = runs_of(way, kind)
     stopped, whole = runs.two / f"{kind}-stopped", runs.two / kind
     assert metrics(stopped) == metrics(whole) and same_weights(stopped / "final", whole / "final")

@@ -122,9 +122,7 @@ def test_a_video_from_its_first_frame_is_that_of_the_pipeline(filmer: Any) -> No
 
 
 @pytest.mark.parametrize("task", ["image_edit", "image_to_video"])
-def test_ratios_are_one_and_rows_of_mixed_sizes_are_the_rows_alone(
-    task: str, tmp_path: Path
-) -> None:
+def test_ratios_are_one_and_rows_of_mixed_sizes_are_rows_alone(task: str, tmp_path: Path) -> None:
     if task == "image_edit":
         policy = make(tmp_path, PIPELINES["qwen_image_edit"], 0.05)
     else:
