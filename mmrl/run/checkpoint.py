@@ -25,6 +25,13 @@ class CheckpointError(RuntimeError):
     """A checkpoint that could not be written; earlier checkpoints are untouched."""
 
 
+def write_file(target: Path, text: str) -> None:
+    """Write a text under another name and rename it, so that a kill leaves `target` whole."""
+    aside = target.with_name(target.name + ASIDE)
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, target)
+
+
 def write_directory(
     target: Path,
     write: Callable[[Path], None],

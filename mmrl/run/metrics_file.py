@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the lines in order of steps, without those that a kill has truncated."""
+    """Read the lines in order of steps, without truncated ones and those without a step."""
     lines = []
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         with suppress(ValueError, RecursionError):

@@ -5,7 +5,6 @@ the reports of the runs beside it.
 """
 
 import base64
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, FileSystemLoader
 
+from mmrl.run.checkpoint import write_file
 from mmrl.run.curves import WINDOW, Points, line_plot
 from mmrl.run.metrics_file import is_number, read_metrics
 from mmrl.run.report_config import ReportConfig
@@ -69,9 +69,7 @@ def write_report(run: str | Path) -> Path:
         others=sorted(each.parent.name for each in run.absolute().parent.glob("*/report.html")),
         files={name: (run / name).read_text("utf-8") for name in FILES if (run / name).is_file()},
     )
-    target, aside = run / "report.html", run / "report.html.partial"
-    aside.write_text(text, encoding="utf-8")
-    os.replace(aside, target)
+    write_file(target := run / "report.html", text)
     return target
 
 

@@ -12,13 +12,12 @@ final/          the trained model
 import json
 import logging
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mmrl.config import ConfigError, to_yaml
-from mmrl.run.checkpoint import check_within, checkpoint_steps, find_checkpoint
+from mmrl.run.checkpoint import check_within, checkpoint_steps, find_checkpoint, write_file
 from mmrl.run.environment import environment_text
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run.run_lock import check_writable
@@ -76,9 +75,7 @@ class RunDirectory:
     def write_settings(self) -> None:
         """Write `config.yaml` and `env.txt`, once nothing refuses the run any more."""
         for name, text in self._settings.items():
-            aside = self.path / f"{name}.partial"
-            aside.write_text(text, encoding="utf-8")
-            os.replace(aside, self.path / name)
+            write_file(self.path / name, text)
 
     def append(self, step: int, values: Mapping[str, float]) -> None:
         """Append one line to `metrics.jsonl`; values that are not finite are stored as null."""
@@ -100,9 +97,7 @@ class RunDirectory:
                 path.unlink()
         if self.is_main and self.metrics.exists():
             kept = [line for line in self.read_metrics() if line["step"] <= last]
-            aside = self.metrics.with_suffix(".partial")
-            aside.write_text("".join(json.dumps(line) + "\n" for line in kept))
-            os.replace(aside, self.metrics)
+            write_file(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of `metrics.jsonl`."""

@@ -158,9 +158,10 @@ class Progress:
     def _write_cards(self, folder: Path, place: str | Path) -> None:
         again = "The same command with resume_from_checkpoint=auto writes final/ with its card."
         with warn_of_failure(f"the model card of '{folder}'", again):
-            runs, lines = getattr(self.config, "runs", {"": self.config}), self.run.read_metrics()
-            for name, own in runs.items() if self.run.is_main else ():
-                write_card(folder / name, own, lines, self.trainer.step, place, name)
+            if self.run.is_main:
+                lines = self.run.read_metrics()
+                for name, own in getattr(self.config, "runs", {"": self.config}).items():
+                    write_card(folder / name, own, lines, self.trainer.step, place, name)
 
     def _report(self) -> None:
         call = f"from mmrl.run.report import write_report as w; w({str(self.run.path)!r})"

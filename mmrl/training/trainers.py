@@ -56,7 +56,7 @@ class Trainers:
         self.settings, self.accelerator, self.policies = config, accelerator, policies
         self.trainers: dict[str, Trainer] = {}
         for name, run in runs.items():
-            if name in config.models and config.models[name].frozen:
+            if run.frozen:
                 policies[name].model.requires_grad_(False).eval()
             else:
                 self.trainers[name] = Trainer(run, policies[name], accelerator)

@@ -109,7 +109,8 @@ def choose_attention(wish: str, device: str, dtype: torch.dtype) -> tuple[str, s
 
 
 class RMSNorm(nn.RMSNorm):
-    """Root-mean-square norm, in float32 at least, cast back before a weight not `weight_fp32`."""
+    """Root-mean-square norm, in float32 at least, cast back before the weight unless
+    `weight_fp32`."""
 
     def __init__(self, size: int, eps: float, weight_fp32: bool = False) -> None:
         super().__init__(size, eps)

@@ -21,7 +21,7 @@ class CausalCanvas(TokenCanvas):
 
     @property
     def first_column(self) -> int:
-        """The first column of the responses, the same in all rows. The host waits for it."""
+        """The first column of the responses, the same in all rows. Waits for the device once."""
         return int(self.response[0].int().argmax())
 
 

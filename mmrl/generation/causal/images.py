@@ -47,7 +47,7 @@ class ImageTensors:
         return self
 
     def inputs(self, branches: Sequence[Any] = ()) -> dict[str, dict[str, Tensor]]:
-        """What the network reads, see `mmrl.models.network.causal_vlm`. The host waits for it."""
+        """What the network reads, see `mmrl.models.network.causal_vlm`. Waits for the device."""
         begins = (self.at >= 0) & (self.at != F.pad(self.at, (1, -1), value=-1))
         shown, order = self.at[begins].unique(return_inverse=True)
         kept = shown.tolist()
